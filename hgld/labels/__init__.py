@@ -1,0 +1,1 @@
+"""From what was scraped to clusters of labels: clean, encode, cluster."""

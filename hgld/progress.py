@@ -1,0 +1,83 @@
+"""How far a long piece of work is: a bar on a terminal, a log line now and then elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+
+class Progress(Protocol):
+    """What a stage tells of its progress; also a context manager that ends the display."""
+
+    def start(self, total: int, done: int = 0) -> None:
+        """The work has ``total`` units, of which ``done`` were there before."""
+
+    def advance(self, units: int = 1, **details: int) -> None:
+        """``units`` more are done; ``details`` are counters to show beside them, by name."""
+
+
+class Silent:
+    """Shows nothing: the default of every library function."""
+
+    def start(self, total: int, done: int = 0) -> None:
+        """See :class:`Progress`."""
+
+    def advance(self, units: int = 1, **details: int) -> None:
+        """See :class:`Progress`."""
+
+
+class Shown:
+    """A tqdm bar where ``stream`` is a terminal, else a log line every ``interval_s`` seconds."""
+
+    def __init__(self, title: str, unit: str, *, interval_s: float = 10.0) -> None:
+        self._title, self._unit, self._interval_s = title, unit, interval_s
+        self._bar: tqdm[Any] | None = None
+        self._clock: Callable[[], float] = time.monotonic
+        self._total = self._done = self._before = 0
+        self._began = self._told = self._clock()
+
+    def start(self, total: int, done: int = 0) -> None:
+        """See :class:`Progress`."""
+        self._total, self._done, self._before = total, done, done
+        self._began = self._told = self._clock()
+        if sys.stderr.isatty():
+            self._bar = tqdm(
+                desc=self._title, unit=f" {self._unit}", total=total, initial=done, smoothing=0.1
+            )
+
+    def advance(self, units: int = 1, **details: int) -> None:
+        """See :class:`Progress`."""
+        self._done += units
+        if self._bar is not None:
+            self._bar.set_postfix(details, refresh=False)
+            self._bar.update(units)
+        elif self._clock() - self._told >= self._interval_s:
+            self._told = self._clock()
+            self._log(details)
+
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def _log(self, details: dict[str, int]) -> None:
+        seconds = self._clock() - self._began
+        rate = (self._done - self._before) / seconds if seconds else 0.0
+        left = f"{(self._total - self._done) / rate / 60:.0f} min left" if rate else "time left unknown"
+        counters = "".join(f", {count:,} {name}" for name, count in details.items())
+        log.info(
+            "%s: %d of %d %s, %.1f/s%s, %s",
+            *(self._title, self._done, self._total, self._unit, rate, counters, left),
+        )

@@ -1,0 +1,1 @@
+"""What annotators see and what they decide: the taxonomy and the review sheets."""

@@ -1,0 +1,333 @@
+"""The tables that pass between stages: their schemas, and reading and writing them.
+
+A table on disk is complete and valid or it is not there: it is written beside its name and then renamed, and
+what does not fit its schema is refused on the way out as on the way in. Its Arrow metadata says what it is
+(``hgld.table``, e.g. ``clean/1``) and what made it (``hgld.provenance``: the command, hgld's version, the
+parameters and the SHA-256 of every input), so that a stage can tell that it has nothing to do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hgld import __version__
+from hgld.errors import InputError, listing
+
+_TABLE_KEY = b"hgld.table"
+_PROVENANCE_KEY = b"hgld.provenance"
+
+#: One "instance of" value: the class's item, its label and the label's language. ``item`` is null where the
+#: source does not show it, ``language`` where it does not say it or where the label is the bare item id.
+INSTANCE_OF = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [
+                pa.field("item", pa.string()),
+                pa.field("label", pa.string(), nullable=False),
+                pa.field("language", pa.string()),
+            ]
+        ),
+        nullable=False,
+    )
+)
+_ITEMS = pa.list_(pa.field("element", pa.string(), nullable=False))
+#: A fixed-size list of any length: the length is the encoder's business.
+_EMBEDDING = pa.list_(pa.field("element", pa.float32(), nullable=False), 0)
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A kind of table: its name, the version of its layout, its columns and the columns that are its key."""
+
+    name: str
+    version: int
+    schema: pa.Schema
+    key: tuple[str, ...]
+
+    @property
+    def tag(self) -> str:
+        """What ``hgld.table`` says in a file's metadata."""
+        return f"{self.name}/{self.version}"
+
+
+def _required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+SCRAPED = TableSpec(
+    "scraped",
+    1,
+    pa.schema(
+        [
+            _required("split", pa.string()),
+            _required("landmark_id", pa.int64()),
+            _required("category", pa.string()),
+            _required("title", pa.string()),
+            pa.field("resolved_title", pa.string()),
+            pa.field("item", pa.string()),
+            pa.field("route", pa.string()),
+            pa.field("revision", pa.int64()),
+            _required("instance_of", INSTANCE_OF),
+            _required("status", pa.string()),
+            _required("source", pa.string()),
+            _required("fetched_at", pa.timestamp("s", tz="UTC")),
+        ]
+    ),
+    key=("split", "landmark_id"),
+)
+
+CLASSES = TableSpec(
+    "classes",
+    1,
+    pa.schema(
+        [
+            _required("item", pa.string()),
+            _required("label", pa.string()),
+            pa.field("language", pa.string()),
+            _required("subclass_of", _ITEMS),
+        ]
+    ),
+    key=("item",),
+)
+
+CLEAN = TableSpec(
+    "clean",
+    1,
+    pa.schema(
+        [
+            _required("split", pa.string()),
+            _required("landmark_id", pa.int64()),
+            _required("category", pa.string()),
+            _required("supercategory", pa.string()),
+            pa.field("class_item", pa.string()),
+        ]
+    ),
+    key=("split", "landmark_id"),
+)
+
+REMOVED = TableSpec(
+    "removed",
+    1,
+    pa.schema(
+        [
+            _required("split", pa.string()),
+            _required("landmark_id", pa.int64()),
+            _required("category", pa.string()),
+            _required("reason", pa.string()),
+            _required("instance_of", INSTANCE_OF),
+        ]
+    ),
+    key=("split", "landmark_id"),
+)
+
+LABEL_EMBEDDINGS = TableSpec(
+    "label_embeddings",
+    1,
+    pa.schema(
+        [
+            _required("label_id", pa.string()),
+            _required("label", pa.string()),
+            _required("landmarks_train", pa.int64()),
+            _required("landmarks_index", pa.int64()),
+            _required("embedding", _EMBEDDING),
+        ]
+    ),
+    key=("label_id",),
+)
+
+CLUSTERS = TableSpec(
+    "clusters",
+    1,
+    pa.schema(
+        [
+            _required("label_id", pa.string()),
+            _required("label", pa.string()),
+            _required("landmarks_train", pa.int64()),
+            _required("landmarks_index", pa.int64()),
+            _required("cluster", pa.int32()),
+            _required("cluster_name", pa.string()),
+            _required("subcluster", pa.int32()),
+            _required("distance", pa.float32()),
+            pa.field("suggested_group", pa.string()),
+            pa.field("suggestion_score", pa.float32()),
+        ]
+    ),
+    key=("label_id",),
+)
+
+TABLES: Mapping[str, TableSpec] = {
+    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS)
+}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What made a table.
+
+    Args:
+        command: the stage, e.g. ``clean``.
+        parameters: the settings that can change the result, JSON values only.
+        inputs: SHA-256 (hex) of every input file, by the part it plays.
+        version: hgld's version.
+    """
+
+    command: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    version: str = __version__
+
+    def to_json(self) -> str:
+        """Stable text: the same provenance is the same bytes."""
+        return json.dumps(vars(self), sort_keys=True, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Provenance:
+        """The inverse of :meth:`to_json`."""
+        return cls(**json.loads(text))
+
+    def same_work(self, other: Provenance) -> bool:
+        """Whether both name the same command, parameters and inputs; hgld's version may differ."""
+        return (self.command, self.parameters, self.inputs) == (other.command, other.parameters, other.inputs)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
+    """SHA-256 by role, for :class:`Provenance`; files that share a role are numbered, absent ones left out."""
+    found = {}
+    for role, paths in inputs.items():
+        if isinstance(paths, Path):
+            found[role] = sha256_of(paths)
+        else:
+            found |= {f"{role}.{n}": sha256_of(path) for n, path in enumerate(paths or ())}
+    return found
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to, which becomes ``path`` when the block ends well and vanishes when it does not.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "a.txt"
+    >>> with replacing(target) as draft:
+    ...     _ = draft.write_text("whole")
+    >>> target.read_text()
+    'whole'
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays last: writers such as matplotlib choose the format by it.
+    draft = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_table(path: Path, spec: TableSpec, table: pa.Table, provenance: Provenance) -> None:
+    """Write a table of the kind ``spec``, atomically.
+
+    Raises:
+        InputError: the columns, their types, a null or a repeated key do not fit ``spec``; nothing is
+            written.
+    """
+    _check(table, spec, path)
+    metadata = {_TABLE_KEY: spec.tag, _PROVENANCE_KEY: provenance.to_json()}
+    with replacing(path) as draft:
+        pq.write_table(table.replace_schema_metadata(metadata), draft, compression="zstd")
+
+
+def read_table(path: Path, spec: TableSpec) -> pa.Table:
+    """Read a table of the kind ``spec``.
+
+    Raises:
+        InputError: there is no such file, it is not Parquet, it is another table, or its columns do not fit.
+    """
+    tag = _metadata(path).get(_TABLE_KEY, b"").decode()
+    if tag != spec.tag:
+        found = f'it is a table "{tag}"' if tag else "it says nothing of a table of hgld's"
+        raise InputError(f'{path}: expected a table "{spec.tag}", but {found}')
+    table = pq.read_table(path)
+    _check(table, spec, path)
+    return table
+
+
+def read_provenance(path: Path) -> Provenance:
+    """What made the table at ``path``.
+
+    Raises:
+        InputError: the file is missing, not Parquet, or not written by hgld.
+    """
+    text = _metadata(path).get(_PROVENANCE_KEY)
+    if text is None:
+        raise InputError(f"{path}: not written by hgld (its metadata has no {_PROVENANCE_KEY.decode()})")
+    return Provenance.from_json(text.decode())
+
+
+def is_up_to_date(path: Path, provenance: Provenance) -> bool:
+    """Whether ``path`` holds a table that the same command made from the same inputs and parameters."""
+    try:
+        return read_provenance(path).same_work(provenance)
+    except InputError:
+        return False
+
+
+def _metadata(path: Path) -> dict[bytes, bytes]:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        return pq.read_schema(path).metadata or {}
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path}: not a Parquet file ({error})") from error
+
+
+def _check(table: pa.Table, spec: TableSpec, path: Path) -> None:
+    """Raise unless the columns, their types, their nulls and the key are those of ``spec``."""
+    problems = []
+    if table.column_names != spec.schema.names:
+        problems.append(f"columns are {table.column_names}, expected {spec.schema.names}")
+    else:
+        for wanted in spec.schema:
+            found = table.schema.field(wanted.name).type
+            nulls = table.column(wanted.name).null_count
+            if not _same_type(found, wanted.type):
+                problems.append(f'"{wanted.name}" is {found}, expected {wanted.type}')
+            elif nulls and not wanted.nullable:
+                problems.append(f'"{wanted.name}" is null in {nulls:,} of {len(table):,} rows')
+    if not problems:
+        groups = table.select(spec.key).group_by(list(spec.key)).aggregate([([], "count_all")])
+        repeated = groups.filter(pc.greater(groups["count_all"], 1))
+        if len(repeated):
+            first = ", ".join(
+                str(value) for value in repeated.select(spec.key).slice(0, 1).to_pylist()[0].values()
+            )
+            problems.append(
+                f"{len(repeated):,} keys ({', '.join(spec.key)}) stand more than once, first {first}"
+            )
+    if problems:
+        raise InputError(f'{path}: not a valid "{spec.name}" table:\n{listing(problems)}')
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(wanted) and pa.types.is_fixed_size_list(found):
+        return bool(found.value_type == wanted.value_type)
+    return bool(found == wanted)

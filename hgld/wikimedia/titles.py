@@ -1,0 +1,82 @@
+"""Page titles of MediaWiki: out of URLs, into one spelling, and back into URL paths.
+
+The rules are those of MediaWiki's title parser as far as they decide which page is meant; a title that breaks
+the others (illegal characters, more than 255 bytes) is passed on as it is, and the server's answer says so.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+PREFIX = "Category:"
+
+_HOSTS = re.compile(r"(www\.)?(commons(\.m)?|upload)\.wikimedia\.org", re.IGNORECASE)
+_SPACES = re.compile("[ _\u00a0\u1680\u180e\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+_DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e]")
+
+
+def title_of_url(url: str) -> str:
+    """The category that a URL of Wikimedia Commons names, in one spelling.
+
+    ``http`` and ``https``, the desktop, mobile and upload hosts, ``/wiki/Category:...`` and
+    ``index.php?title=Category:...`` are all understood; the query and the fragment are dropped.
+
+    Raises:
+        ValueError: the URL is not that of a category; the message says what was expected.
+
+    >>> title_of_url("http://commons.wikimedia.org/wiki/Category:Caf%C3%A9_de_Flore#Media")
+    'Category:Café de Flore'
+    """
+    expected = "expected one such as https://commons.wikimedia.org/wiki/Category:Mount_Rainier"
+    try:
+        parts = urlsplit(url.strip())
+        host = parts.hostname or ""
+    except ValueError:
+        raise ValueError(f'"{url}" is not a URL; {expected}') from None
+    if parts.scheme not in ("http", "https") or not _HOSTS.fullmatch(host):
+        raise ValueError(f'"{url}" is not a URL of Wikimedia Commons; {expected}')
+    if parts.path.startswith("/wiki/"):
+        raw = parts.path.removeprefix("/wiki/")
+    else:
+        raw = quote(parse_qs(parts.query).get("title", [""])[0])
+    try:
+        title = normalise_title(unquote(raw, errors="strict"))
+    except UnicodeDecodeError:
+        raise ValueError(f'"{url}" has percent-encoded bytes that are not UTF-8; {expected}') from None
+    if not title.startswith(PREFIX) or title == PREFIX:
+        raise ValueError(f'"{url}" is not the URL of a category; {expected}')
+    return title
+
+
+def normalise_title(raw: str) -> str:
+    """The spelling under which MediaWiki keeps a title.
+
+    NFC, runs of spaces and underscores as one space, no direction marks, ``Category:`` capitalised, and the
+    first letter after it in upper case.
+
+    >>> normalise_title("category:lime_kiln  Point ")
+    'Category:Lime kiln Point'
+    """
+    text = unicodedata.normalize("NFC", raw)
+    text = _SPACES.sub(" ", _DIRECTION_MARKS.sub("", text)).strip(" ").removeprefix(":").lstrip(" ")
+    namespace, colon, name = text.partition(":")
+    if colon and namespace.strip(" ").lower() == "category":
+        return PREFIX + _upper_first(name.strip(" "))
+    return _upper_first(text)
+
+
+def title_path(title: str) -> str:
+    """A title as it stands in a URL's path, after ``/wiki/``.
+
+    >>> title_path("Category:Where is Edge?")
+    'Category:Where_is_Edge%3F'
+    """
+    return quote(title.replace(" ", "_"), safe="/:@!$*(),;'~-._")
+
+
+def _upper_first(text: str) -> str:
+    # A letter whose capital is two letters (ß) stays as it is, as on the server.
+    upper = text[:1].upper()
+    return (upper if len(upper) == 1 else text[:1]) + text[1:]
