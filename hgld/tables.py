@@ -212,7 +212,7 @@ def sha256_of(path: Path) -> str:
 
 
 def digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
-    """SHA-256 by role, for :class:`Provenance`; files that share a role are numbered, absent ones left out."""
+    """SHA-256 by role, for :class:`Provenance`; files of one role are numbered, absent ones left out."""
     found = {}
     for role, paths in inputs.items():
         if isinstance(paths, Path):
