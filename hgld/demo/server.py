@@ -1,0 +1,264 @@
+"""A small local server that answers what the scraper asks of Commons and Wikidata, out of the sample.
+
+Below the URL that :func:`serving` gives, ``/commons`` and ``/wikidata`` stand for the two sites:
+``w/api.php`` is the action API (``action=query`` and ``action=wbgetentities``, always JSON in format version
+2) and ``/commons/wiki/Category:...`` are the pages with the Wikidata infobox. The shapes are those of the
+real sites; limits on the rate, lag and everything the scraper does not read are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from html import escape
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from hgld.demo.sample import Item, Page, Sample
+from hgld.wikimedia.titles import normalise_title, title_path
+
+_MOST_VALUES = 50
+_ILLEGAL = re.compile(r"[<>\[\]{}|]")
+_CATEGORY_NAMESPACE = 14
+_WIKIMEDIA_CATEGORY = "Q4167836"
+
+
+@contextmanager
+def serving(sample: Sample) -> Iterator[str]:
+    """Serve ``sample`` on a free port of this machine, from a thread, until the block ends.
+
+    Yields:
+        The base URL, without a slash at its end; ``/commons`` and ``/wikidata`` below it are the two sites.
+    """
+    server = _Server(sample)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class ApiError(Exception):
+    """What the real APIs report within an answer of HTTP status 200."""
+
+    def __init__(self, code: str, info: str) -> None:
+        super().__init__(info)
+        self.code = code
+
+
+def wikidata_answer(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
+    """``action=wbgetentities``, by ``ids`` or by the ``titles`` of categories of ``commonswiki``."""
+    if params.get("action") != "wbgetentities":
+        raise ApiError("badvalue", f'Unrecognized value for parameter "action": {params.get("action")}.')
+    ids, titles, props = (_values(params, name) for name in ("ids", "titles", "props"))
+    item_of_category = sample.item_of_category
+    unknown = [title for title in titles if title not in item_of_category]
+    entities: dict[str, Any] = {
+        str(-n): {"site": "commonswiki", "title": title, "missing": ""} for n, title in enumerate(unknown, 1)
+    }
+    for item_id in [*ids, *(item_of_category[title] for title in titles if title in item_of_category)]:
+        item = sample.items.get(item_id)
+        entities[item_id] = _entity(item_id, item, props) if item else {"id": item_id, "missing": ""}
+    return {"entities": entities, "success": 1}
+
+
+def _entity(item_id: str, item: Item, props: list[str]) -> dict[str, Any]:
+    claims = {
+        "P31": [_statement("P31", value, value in item.preferred) for value in item.instance_of],
+        "P279": [_statement("P279", value) for value in item.subclass_of],
+        "P301": [_statement("P301", item.main_topic)] if item.main_topic else [],
+    }
+    site = "commonswiki"
+    parts: dict[str, dict[str, Any]] = {
+        "info": {"ns": 0, "title": item_id, "lastrevid": 1_000_000_000 + int(item_id[1:])},
+        "labels": {"labels": {"en": {"language": "en", "value": item.label}} if item.label else {}},
+        "claims": {"claims": {name: statements for name, statements in claims.items() if statements}},
+        "sitelinks": {
+            "sitelinks": {site: {"site": site, "title": item.category, "badges": []}} if item.category else {}
+        },
+    }
+    entity: dict[str, Any] = {"type": "item", "id": item_id}
+    for prop in props:
+        entity |= parts.get(prop, {})
+    return entity
+
+
+def _statement(name: str, item_id: str, preferred: bool = False) -> dict[str, Any]:
+    value = {"entity-type": "item", "numeric-id": int(item_id[1:]), "id": item_id}
+    return {
+        "mainsnak": {
+            "snaktype": "value",
+            "property": name,
+            "datavalue": {"value": value, "type": "wikibase-entityid"},
+            "datatype": "wikibase-item",
+        },
+        "type": "statement",
+        "rank": "preferred" if preferred else "normal",
+    }
+
+
+def commons_answer(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
+    """``action=query`` with ``pageprops``, ``templates`` and ``revisions``, following hard redirects."""
+    if params.get("action") != "query":
+        raise ApiError("badvalue", f'Unrecognized value for parameter "action": {params.get("action")}.')
+    props, templates = _values(params, "prop"), _values(params, "tltemplates")
+    normalized: list[dict[str, Any]] = []
+    redirects: list[dict[str, Any]] = []
+    pages: list[dict[str, Any]] = []
+    titles: list[str] = []
+    for raw in _values(params, "titles"):
+        if bad := _ILLEGAL.search(raw):
+            reason = f'The requested page title contains invalid characters: "{bad.group()}".'
+            pages.append({"title": raw, "invalidreason": reason, "invalid": True})
+            continue
+        title = normalise_title(raw)
+        if title != raw:
+            normalized.append({"from": raw, "to": title})
+        if title not in titles:
+            titles.append(title)
+    for title in titles:  # grows by the targets of redirects
+        page = sample.pages.get(title)
+        if page is None:
+            pages.append({"ns": _CATEGORY_NAMESPACE, "title": title, "missing": True})
+        elif page.redirect and "redirects" in params:
+            redirects.append({"from": title, "to": page.redirect})
+            if page.redirect not in titles:
+                titles.append(page.redirect)
+        else:
+            pages.append(_page(title, page, props, templates))
+    lists = {"normalized": normalized, "redirects": redirects, "pages": pages}
+    return {"batchcomplete": True, "query": {name: rows for name, rows in lists.items() if rows}}
+
+
+def _page(title: str, page: Page, props: list[str], templates: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"ns": _CATEGORY_NAMESPACE, "title": title}
+    if "pageprops" in props and page.item:
+        found["pageprops"] = {"wikibase_item": page.item}
+    if "templates" in props and page.redirect is None:
+        used = "Template:Category redirect" if page.soft_redirect else "Template:Wikidata Infobox"
+        if used in templates or not templates:
+            found["templates"] = [{"ns": 10, "title": used}]
+    if "revisions" in props:
+        slot = {"contentmodel": "wikitext", "contentformat": "text/x-wiki", "content": _wikitext(page)}
+        found["revisions"] = [{"slots": {"main": slot}}]
+    return found
+
+
+def _wikitext(page: Page) -> str:
+    if page.redirect:
+        return f"#REDIRECT [[{page.redirect}]]"
+    if page.soft_redirect:
+        return f"{{{{Category redirect|1={page.soft_redirect.partition(':')[2]}}}}}"
+    return "{{Wikidata Infobox}}\n"
+
+
+def category_page(sample: Sample, title: str) -> str | None:
+    """The HTML of a category page, a hard redirect followed for one hop; None where there is no page."""
+    origin, page = "", sample.pages.get(title)
+    if page and page.redirect:
+        link = f'<a href="/w/index.php?title={title_path(title)}&amp;redirect=no">{escape(title)}</a>'
+        origin = f'<span class="mw-redirectedfrom">(Redirected from {link})</span>'
+        title = page.redirect
+        page = sample.pages.get(title)
+    if page is None:
+        return None
+    tools = ""
+    if page.soft_redirect:
+        link = f'<a href="/wiki/{title_path(page.soft_redirect)}">{escape(page.soft_redirect)}</a>'
+        content = f'<div id="category-redirect">This category is located at <b>{link}</b>.</div>'
+    elif page.item:
+        content = _infobox(sample, page.item)
+        tools = f'<a href="https://www.wikidata.org/wiki/Special:EntityPage/{page.item}">Wikidata item</a>'
+    else:
+        content = ""
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="UTF-8"><title>{escape(title)}</title>\n'
+        f'<link rel="canonical" href="https://commons.wikimedia.org/wiki/{title_path(title)}"></head>\n'
+        f'<body><h1 id="firstHeading">{escape(title)}</h1>\n{origin}\n'
+        f'<div id="mw-content-text"><div class="mw-parser-output">{content}</div></div>\n'
+        f'<ul><li id="t-wikibase">{tools}</li></ul></body>\n</html>\n'
+    )
+
+
+def _infobox(sample: Sample, item_id: str) -> str:
+    """The infobox of an item; that of a Wikimedia category gives way to its main topic's."""
+    item = sample.items[item_id]
+    if item.main_topic and _WIKIMEDIA_CATEGORY in item.best_instance_of:
+        return _infobox(sample, item.main_topic)
+    values = ""
+    for value in item.best_instance_of:
+        label = escape(sample.items[value].label or value)
+        values += f'<li><a href="https://www.wikidata.org/wiki/{value}">{label}</a></li>'
+    row = f'<tr><th class="wikidatainfobox-lcell">Instance of</th><td><ul>{values}</ul></td></tr>'
+    edit = f'<tr><td colspan="2"><a href="https://www.wikidata.org/wiki/{item_id}">Edit this</a></td></tr>'
+    return f'<table class="infobox" id="wdinfobox"><tbody>{row if values else ""}{edit}</tbody></table>'
+
+
+def _values(params: Mapping[str, str], name: str) -> list[str]:
+    """A parameter of several values, separated by ``|`` or, where it begins with one, by U+001F."""
+    raw = params.get(name, "")
+    values = raw[1:].split("\x1f") if raw.startswith("\x1f") else raw.split("|")
+    if len(values) > _MOST_VALUES:
+        info = f'Too many values supplied for parameter "{name}". The limit is {_MOST_VALUES}.'
+        raise ApiError("toomanyvalues", info)
+    return [value for value in values if value]
+
+
+class _Server(ThreadingTCPServer):
+    """A thread per connection; ``http.server``'s own class would look up the name of the machine."""
+
+    daemon_threads = True
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Reads a request and writes the answer; connections stay open."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # header and body leave together, or the client waits 40 ms for the second
+    server: _Server
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        self._respond(url.path, url.query)
+
+    def do_POST(self) -> None:
+        self._respond(self.path, self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the scraper tells of its progress."""
+
+    def _respond(self, path: str, query: str) -> None:
+        answers = {"/commons/w/api.php": commons_answer, "/wikidata/w/api.php": wikidata_answer}
+        wiki_path = path.removeprefix("/commons")
+        if path in answers:
+            params = dict(parse_qsl(query, keep_blank_values=True))
+            try:
+                document = answers[path](self.server.sample, params)
+            except ApiError as error:
+                document = {"error": {"code": error.code, "info": str(error)}}
+            self._send(200, "application/json", json.dumps(document, ensure_ascii=False))
+        elif wiki_path.startswith("/wiki/"):  # the pages' own links begin with /wiki/
+            page = category_page(self.server.sample, normalise_title(unquote(wiki_path[len("/wiki/") :])))
+            self._send(200 if page else 404, "text/html", page or "<!DOCTYPE html><p>No such page.</p>")
+        else:
+            self._send(404, "text/plain", "No such path.")
+
+    def _send(self, status: int, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
