@@ -317,12 +317,8 @@ def _check(table: pa.Table, spec: TableSpec, path: Path) -> None:
         groups = table.select(spec.key).group_by(list(spec.key)).aggregate([([], "count_all")])
         repeated = groups.filter(pc.greater(groups["count_all"], 1))
         if len(repeated):
-            first = ", ".join(
-                str(value) for value in repeated.select(spec.key).slice(0, 1).to_pylist()[0].values()
-            )
-            problems.append(
-                f"{len(repeated):,} keys ({', '.join(spec.key)}) stand more than once, first {first}"
-            )
+            first = ", ".join(str(value) for value in repeated.select(spec.key).slice(0, 1).to_pylist()[0].values())
+            problems.append(f"{len(repeated):,} keys ({', '.join(spec.key)}) stand more than once, first {first}")
     if problems:
         raise InputError(f'{path}: not a valid "{spec.name}" table:\n{listing(problems)}')
 
