@@ -37,7 +37,7 @@ SourceName = Literal["api", "html"]
 MOST_WORKERS = 3
 #: So many batches given up in a row mean that the server is down, not that they are bad.
 _GIVEN_UP_IN_A_ROW = 10
-_ROWS_AT_A_TIME = 20_000
+_ROWS_AT_A_TIME = 5_000
 
 
 @dataclass(frozen=True)
@@ -179,21 +179,23 @@ def _scrape(
         facts.add(kind, {key: source.restore(kind, fact) for key, fact in batch.items()}, at)
     run = _Run(source, client, facts, journal, [landmark.title for landmark in landmarks], progress)
     met = run.finish(config.workers, config.class_depth)
+    if source.class_kind is not None:
+        classes = [met[item]._asdict() for item in sorted(met)]
+        write_table(classes_path(out), CLASSES, pa.Table.from_pylist(classes, CLASSES.schema), provenance)
     statuses: Counter[str] = Counter()
     routes: Counter[str] = Counter()
-    batches = []
-    for start in range(0, len(landmarks), _ROWS_AT_A_TIME):
-        rows = []
-        for landmark in landmarks[start : start + _ROWS_AT_A_TIME]:
-            answer, at = run.answer(landmark.title)
-            statuses[answer.status] += 1
-            routes[answer.route or "none"] += 1
-            rows.append(_row(landmark, answer, at, config))
-        batches.append(pa.RecordBatch.from_pylist(rows, SCRAPED.schema))
-    if source.class_kind is not None:
-        rows = [met[item]._asdict() for item in sorted(met)]
-        write_table(classes_path(out), CLASSES, pa.Table.from_pylist(rows, CLASSES.schema), provenance)
-    write_table(out, SCRAPED, pa.Table.from_batches(batches, SCRAPED.schema), provenance)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(landmarks), _ROWS_AT_A_TIME):
+            rows = []
+            for landmark in landmarks[start : start + _ROWS_AT_A_TIME]:
+                answer, at = run.answer(landmark.title)
+                statuses[answer.status] += 1
+                routes[answer.route or "none"] += 1
+                rows.append(_row(landmark, answer, at, config))
+            yield pa.RecordBatch.from_pylist(rows, SCRAPED.schema)
+
+    write_table(out, SCRAPED, batches(), provenance)
     return ScrapeSummary(
         landmarks=len(landmarks),
         statuses=dict(statuses),
