@@ -217,7 +217,7 @@ def _row(landmark: Landmark, answer: Answer, at: int, config: ScrapeConfig) -> d
         **answer._asdict(),
         "instance_of": [value._asdict() for value in answer.instance_of],
         "source": config.source,
-        "fetched_at": at,
+        "fetched_at": 1000 * at,
     }
 
 
