@@ -38,9 +38,7 @@ WORLD = Sample(
         "Q570116": Item(label="tourist attraction"),
         "Q900000001": Item(label="<wall> & 'ditch'", subclass_of=("Q811979", "Q570116")),
         "Q4167836": Item(label="Wikimedia category"),
-        "Q910000001": Item(
-            category="Category:Tower", instance_of=("Q570116", "Q12518"), preferred=("Q12518",)
-        ),
+        "Q910000001": Item(category="Category:Tower", instance_of=("Q570116", "Q12518"), preferred=("Q12518",)),
         "Q910000002": Item(category="Category:Walls", instance_of=("Q4167836",), main_topic="Q910000003"),
         "Q910000003": Item(instance_of=("Q900000001", "Q570116")),
         "Q910000004": Item(category="Category:List of walls", instance_of=("Q4167836",)),
@@ -237,8 +235,7 @@ def test_an_unknown_path_is_not_found(ours: str) -> None:
 def test_connections_are_kept_and_answers_do_not_wait(ours: str) -> None:
     with requests.Session() as session:
         seconds = [
-            session.get(f"{ours}/commons/wiki/Category:Tower", timeout=10).elapsed.total_seconds()
-            for _ in range(20)
+            session.get(f"{ours}/commons/wiki/Category:Tower", timeout=10).elapsed.total_seconds() for _ in range(20)
         ]
         assert session.get(f"{ours}/commons/wiki/Category:Tower", timeout=10).raw.version == 11
     assert sorted(seconds)[10] < 0.035  # the delay of acknowledgements is 40 ms

@@ -1,0 +1,121 @@
+"""The Snakemake pipeline, run for real by Snakemake with the command ``hgld``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hgld.demo import server
+from hgld.demo.sample import read_sample
+from hgld.resources import sample_file
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("snakemake") is None,
+    reason="snakemake is not installed (pip install 'hgld[snakemake]')",
+)
+
+SNAKEFILE = Path(__file__).parents[2] / "pipelines" / "label" / "Snakefile"
+
+
+@pytest.fixture
+def base_url() -> Iterator[str]:
+    with server.serving(read_sample()) as url:
+        yield url
+
+
+class Pipeline:
+    """Snakemake in a folder of its own, on the bundled sample."""
+
+    def __init__(self, folder: Path, base_url: str) -> None:
+        self.folder = folder
+        self.out = folder / "out"
+        self.config = folder / "settings.json"
+        self.settings = {
+            "out": "out",
+            "categories": {split: str(sample_file(f"{split}_label_to_category.csv")) for split in ("train", "index")},
+            "options": {
+                "scrape": f"--commons-url {base_url}/commons --wikidata-url {base_url}/wikidata --rate 0"
+                " --max-retries 0",
+                "embed": "--encoder minilm",
+                "cluster": "-k 6 --subclusters 12",
+            },
+        }
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        self.config.write_text(json.dumps(self.settings), encoding="utf-8")
+        command = [sys.executable, "-m", "snakemake", *arguments]
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        return subprocess.run(
+            [*command, "--snakefile", str(SNAKEFILE), "--configfile", str(self.config)],
+            cwd=self.folder,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, base_url: str) -> Pipeline:
+    return Pipeline(tmp_path, base_url)
+
+
+def test_a_dry_run_names_every_command_once_and_scrape_for_both_splits(pipeline: Pipeline) -> None:
+    run = pipeline.run("-n")
+    assert run.returncode == 0, run.stderr
+    jobs = [line.removeprefix("rule ").rstrip(":") for line in run.stdout.splitlines() if "rule " in line[:5]]
+    assert sorted(jobs) == ["all", "clean", "cluster", "embed", "export", "scrape", "scrape"]
+    assert "wikimedia=1" in run.stdout
+    assert not pipeline.out.exists()
+
+
+def test_lint_asks_only_for_an_environment_per_rule(pipeline: Pipeline) -> None:
+    # hgld is one package in one environment: whoever runs the pipeline has it.
+    run = pipeline.run("--lint")
+    lints = {line.strip() for line in run.stderr.splitlines() + run.stdout.splitlines() if "    * " in line}
+    assert lints == {"* Specify a conda environment or container for each rule.:"}
+
+
+def test_the_journal_of_a_failed_scrape_survives_and_is_gone_on_with(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    real_wikidata, real_commons = server.wikidata_answer, server.commons_answer
+
+    def wikidata(sample, params):
+        asked.append(params.get("titles") or params["ids"])
+        return real_wikidata(sample, params)
+
+    def failing(sample, params):
+        raise server.ApiError("internal_api_error_DBQueryError", "out of order")
+
+    monkeypatch.setattr(server, "wikidata_answer", wikidata)
+    monkeypatch.setattr(server, "commons_answer", failing)
+    table = pipeline.out / "scraped_index.parquet"
+    first = pipeline.run("out/scraped_index.parquet")
+    assert first.returncode != 0
+    assert not table.exists(), "Snakemake keeps no table that may not be whole"
+    assert table.with_name("scraped_index.parquet.journal").exists()
+    by_title = [question for question in asked if "Category:" in question]
+    assert len(by_title) == 2
+
+    asked.clear()
+    monkeypatch.setattr(server, "commons_answer", real_commons)
+    second = pipeline.run("out/scraped_index.parquet")
+    assert second.returncode == 0, second.stderr
+    assert table.exists()
+    assert not any(question in asked for question in by_title), "what was answered is not asked again"
+    assert not table.with_name("scraped_index.parquet.journal").exists()
+
+    asked.clear()
+    third = pipeline.run("out/scraped_index.parquet")
+    assert "Nothing to be done" in third.stderr + third.stdout
+    assert not asked
