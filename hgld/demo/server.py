@@ -160,8 +160,10 @@ def _wikitext(page: Page) -> str:
     return "{{Wikidata Infobox}}\n"
 
 
-def category_page(sample: Sample, title: str) -> str | None:
-    """The HTML of a category page, a hard redirect followed for one hop; None where there is no page."""
+def category_page(sample: Sample, title: str) -> tuple[int, str]:
+    """The status and the HTML of a category page, a hard redirect followed for one hop."""
+    if _ILLEGAL.search(title):
+        return 400, _html("Bad title", "The requested page title contains invalid characters.")
     origin, page = "", sample.pages.get(title)
     if page and page.redirect:
         link = f'<a href="/w/index.php?title={title_path(title)}&amp;redirect=no">{escape(title)}</a>'
@@ -169,22 +171,22 @@ def category_page(sample: Sample, title: str) -> str | None:
         title = page.redirect
         page = sample.pages.get(title)
     if page is None:
-        return None
-    tools = ""
+        return 404, _html(title, "There is currently no text in this page.")
     if page.soft_redirect:
         link = f'<a href="/wiki/{title_path(page.soft_redirect)}">{escape(page.soft_redirect)}</a>'
         content = f'<div id="category-redirect">This category is located at <b>{link}</b>.</div>'
     elif page.item:
         content = _infobox(sample, page.item)
-        tools = f'<a href="https://www.wikidata.org/wiki/Special:EntityPage/{page.item}">Wikidata item</a>'
     else:
         content = ""
+    content = f'{origin}<div id="mw-content-text"><div class="mw-parser-output">{content}</div></div>'
+    return 200, _html(title, content)
+
+
+def _html(title: str, content: str) -> str:
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="UTF-8"><title>{escape(title)}</title>\n'
-        f'<link rel="canonical" href="https://commons.wikimedia.org/wiki/{title_path(title)}"></head>\n'
-        f'<body><h1 id="firstHeading">{escape(title)}</h1>\n{origin}\n'
-        f'<div id="mw-content-text"><div class="mw-parser-output">{content}</div></div>\n'
-        f'<ul><li id="t-wikibase">{tools}</li></ul></body>\n</html>\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="UTF-8"><title>{escape(title)}</title></head>\n'
+        f'<body><h1 id="firstHeading">{escape(title)}</h1>\n{content}\n</body>\n</html>\n'
     )
 
 
@@ -198,7 +200,8 @@ def _infobox(sample: Sample, item_id: str) -> str:
         label = escape(sample.items[value].label or value)
         values += f'<li><a href="https://www.wikidata.org/wiki/{value}">{label}</a></li>'
     row = f'<tr><th class="wikidatainfobox-lcell">Instance of</th><td><ul>{values}</ul></td></tr>'
-    edit = f'<tr><td colspan="2"><a href="https://www.wikidata.org/wiki/{item_id}">Edit this</a></td></tr>'
+    link = f'<a href="https://www.wikidata.org/wiki/{item_id}">Edit this on Wikidata</a>'
+    edit = f'<tr><td colspan="2"><span class="wikidatainfobox-edit">{link}</span></td></tr>'
     return f'<table class="infobox" id="wdinfobox"><tbody>{row if values else ""}{edit}</tbody></table>'
 
 
@@ -250,8 +253,9 @@ class _Handler(BaseHTTPRequestHandler):
                 document = {"error": {"code": error.code, "info": str(error)}}
             self._send(200, "application/json", json.dumps(document, ensure_ascii=False))
         elif wiki_path.startswith("/wiki/"):  # the pages' own links begin with /wiki/
-            page = category_page(self.server.sample, normalise_title(unquote(wiki_path[len("/wiki/") :])))
-            self._send(200 if page else 404, "text/html", page or "<!DOCTYPE html><p>No such page.</p>")
+            title = normalise_title(unquote(wiki_path.removeprefix("/wiki/")))
+            status, html = category_page(self.server.sample, title)
+            self._send(status, "text/html", html)
         else:
             self._send(404, "text/plain", "No such path.")
 
