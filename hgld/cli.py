@@ -7,15 +7,18 @@ imports stay inside the commands, so that ``--help`` answers at once.
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
 from hgld import __version__
-from hgld.errors import HgldError
+from hgld.errors import HgldError, SourceError
+from hgld.progress import Shown
 
 app = typer.Typer(
     name="hgld",
@@ -40,6 +43,11 @@ def friendly_errors() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+def tell(out: Path, summary: object | None) -> None:
+    """Print what a stage has done; stages return None when there was nothing to do."""
+    typer.echo(f"{out}: up to date" if summary is None else f"{summary}\n{out}")
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"hgld {__version__}")
@@ -62,3 +70,62 @@ def main(
     )
     for chatty in ("urllib3", "matplotlib", "PIL", "httpx", "httpcore", "filelock"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+@app.command()
+def scrape(
+    categories: Annotated[
+        Path, typer.Argument(metavar="INPUT.csv", help="GLDv2's *_label_to_category.csv: landmark_id, category URL.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="SCRAPED.parquet", help="The table to write.")],
+    split: Annotated[
+        Literal["train", "index"], typer.Option(help="Which of GLDv2's two landmark numberings the ids are from.")
+    ],
+    source: Annotated[
+        Literal["api", "html"],
+        typer.Option(help="The APIs, 50 landmarks a request, or the category pages, one a landmark."),
+    ] = "api",
+    contact: Annotated[
+        str | None,
+        typer.Option(envvar="HGLD_CONTACT", help="Your e-mail address or wiki user page, for the User-Agent."),
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Requests a minute over both hosts; 0: no limit (own servers).")] = 150,
+    workers: Annotated[int, typer.Option(help="Requests under way at once, 1 to 3.")] = 1,
+    max_retries: Annotated[int, typer.Option(help="Repetitions before a batch is given up.")] = 10,
+    class_depth: Annotated[int, typer.Option(help='Steps of "subclass of" to fetch above each class.')] = 10,
+    commons_url: Annotated[
+        str, typer.Option(envvar="HGLD_COMMONS_URL", help="Root of Commons, above wiki/ and w/api.php.")
+    ] = "https://commons.wikimedia.org",
+    wikidata_url: Annotated[
+        str, typer.Option(envvar="HGLD_WIKIDATA_URL", help="Root of Wikidata, above w/api.php.")
+    ] = "https://www.wikidata.org",
+    force: Annotated[bool, typer.Option("--force", help="Begin anew and replace what is there.")] = False,
+) -> None:
+    """Look up what each landmark is an instance of, on Wikidata and Commons.
+
+    An interrupted run goes on where it was when the same command is given again; rows that could not be had are
+    tried again in the same way. Beside SCRAPED.parquet the API source writes SCRAPED.classes.parquet, the classes
+    and their superclasses.
+
+    Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
+    """
+    from hgld.wikimedia.client import ClientConfig
+    from hgld.wikimedia.scraper import ScrapeConfig, scrape_file
+
+    with friendly_errors():
+        client = ClientConfig(
+            commons_url=commons_url.rstrip("/"),
+            wikidata_url=wikidata_url.rstrip("/"),
+            contact=contact,
+            rate_per_minute=rate,
+            max_retries=max_retries,
+        )
+        config = ScrapeConfig(split, source, workers, class_depth, client)
+        with Shown("scrape", "landmarks") as progress:
+            summary = scrape_file(categories, out, config, force=force, progress=progress)
+        tell(out, summary)
+        if summary is not None and summary.errors:
+            raise SourceError(
+                f"{summary.errors:,} rows or classes could not be had; to try just those again, run\n"
+                f"  {shlex.join(['hgld', *sys.argv[1:]])}"
+            )

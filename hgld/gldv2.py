@@ -88,13 +88,9 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
     with path.open("rb") as stream:
         start = stream.read(3)
     if not start:
-        raise InputError(
-            f"{path}: the file is empty; expected the header landmark_id,category and rows below it"
-        )
+        raise InputError(f"{path}: the file is empty; expected the header landmark_id,category and rows below it")
     if start == _BOM:
-        log.warning(
-            "%s: line 1 begins with a byte order mark, which GLDv2's files have not; it is skipped", path
-        )
+        log.warning("%s: line 1 begins with a byte order mark, which GLDv2's files have not; it is skipped", path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream, strict=True)

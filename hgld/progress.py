@@ -49,9 +49,7 @@ class Shown:
         self._total, self._done, self._before = total, done, done
         self._began = self._told = self._clock()
         if sys.stderr.isatty():
-            self._bar = tqdm(
-                desc=self._title, unit=f" {self._unit}", total=total, initial=done, smoothing=0.1
-            )
+            self._bar = tqdm(desc=self._title, unit=f" {self._unit}", total=total, initial=done, smoothing=0.1)
 
     def advance(self, units: int = 1, **details: int) -> None:
         """See :class:`Progress`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,7 +82,8 @@ SCRAPED = TableSpec(
             _required("instance_of", INSTANCE_OF),
             _required("status", pa.string()),
             _required("source", pa.string()),
-            _required("fetched_at", pa.timestamp("s", tz="UTC")),
+            # Parquet knows no coarser unit.
+            _required("fetched_at", pa.timestamp("ms", tz="UTC")),
         ]
     ),
     key=("split", "landmark_id"),
@@ -243,17 +244,31 @@ def replacing(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def write_table(path: Path, spec: TableSpec, table: pa.Table, provenance: Provenance) -> None:
+def write_table(
+    path: Path, spec: TableSpec, rows: pa.Table | Iterable[pa.RecordBatch], provenance: Provenance
+) -> None:
     """Write a table of the kind ``spec``, atomically.
 
+    Args:
+        path: the file to write or replace.
+        spec: the kind of table.
+        rows: the rows; batches, each a row group of the file, need not be in memory together.
+        provenance: what made them.
+
     Raises:
-        InputError: the columns, their types, a null or a repeated key do not fit ``spec``; nothing is
-            written.
+        InputError: the columns, their types, a null or a repeated key do not fit ``spec``; nothing is written.
     """
-    _check(table, spec, path)
-    metadata = {_TABLE_KEY: spec.tag, _PROVENANCE_KEY: provenance.to_json()}
+    schema = rows.schema if isinstance(rows, pa.Table) else spec.schema
+    schema = schema.with_metadata({_TABLE_KEY: spec.tag, _PROVENANCE_KEY: provenance.to_json()})
+    keys = []
     with replacing(path) as draft:
-        pq.write_table(table.replace_schema_metadata(metadata), draft, compression="zstd")
+        with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
+            for part in [rows] if isinstance(rows, pa.Table) else rows:
+                _check_columns(part, spec, path)
+                keys.append(part.select(list(spec.key)))
+                writer.write(part.replace_schema_metadata(schema.metadata))
+        if keys:
+            _check_key(_joined(keys), spec, path)
 
 
 def read_table(path: Path, spec: TableSpec) -> pa.Table:
@@ -267,7 +282,8 @@ def read_table(path: Path, spec: TableSpec) -> pa.Table:
         found = f'it is a table "{tag}"' if tag else "it says nothing of a table of hgld's"
         raise InputError(f'{path}: expected a table "{spec.tag}", but {found}')
     table = pq.read_table(path)
-    _check(table, spec, path)
+    _check_columns(table, spec, path)
+    _check_key(table, spec, path)
     return table
 
 
@@ -300,31 +316,36 @@ def _metadata(path: Path) -> dict[bytes, bytes]:
         raise InputError(f"{path}: not a Parquet file ({error})") from error
 
 
-def _check(table: pa.Table, spec: TableSpec, path: Path) -> None:
-    """Raise unless the columns, their types, their nulls and the key are those of ``spec``."""
+def _check_columns(rows: pa.Table | pa.RecordBatch, spec: TableSpec, path: Path) -> None:
+    """Raise unless the columns, their types and their nulls are those of ``spec``."""
     problems = []
-    if table.column_names != spec.schema.names:
-        problems.append(f"columns are {table.column_names}, expected {spec.schema.names}")
+    if rows.schema.names != spec.schema.names:
+        problems.append(f"columns are {rows.schema.names}, expected {spec.schema.names}")
     else:
         for wanted in spec.schema:
-            found = table.schema.field(wanted.name).type
-            nulls = table.column(wanted.name).null_count
+            found = rows.schema.field(wanted.name).type
+            nulls = rows.column(wanted.name).null_count
             if not _same_type(found, wanted.type):
                 problems.append(f'"{wanted.name}" is {found}, expected {wanted.type}')
             elif nulls and not wanted.nullable:
-                problems.append(f'"{wanted.name}" is null in {nulls:,} of {len(table):,} rows')
-    if not problems:
-        groups = table.select(spec.key).group_by(list(spec.key)).aggregate([([], "count_all")])
-        repeated = groups.filter(pc.greater(groups["count_all"], 1))
-        if len(repeated):
-            first = ", ".join(
-                str(value) for value in repeated.select(spec.key).slice(0, 1).to_pylist()[0].values()
-            )
-            problems.append(
-                f"{len(repeated):,} keys ({', '.join(spec.key)}) stand more than once, first {first}"
-            )
+                problems.append(f'"{wanted.name}" is null in {nulls:,} of {rows.num_rows:,} rows')
     if problems:
         raise InputError(f'{path}: not a valid "{spec.name}" table:\n{listing(problems)}')
+
+
+def _check_key(table: pa.Table, spec: TableSpec, path: Path) -> None:
+    """Raise if two rows have the same key."""
+    groups = table.select(list(spec.key)).group_by(list(spec.key)).aggregate([([], "count_all")])
+    repeated = groups.filter(pc.greater(groups["count_all"], 1))
+    if len(repeated):
+        first = ", ".join(f"{name} {repeated[name][0]}" for name in spec.key)
+        raise InputError(
+            f'{path}: not a valid "{spec.name}" table: {len(repeated):,} keys stand more than once, first {first}'
+        )
+
+
+def _joined(parts: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
+    return pa.concat_tables(p if isinstance(p, pa.Table) else pa.Table.from_batches([p]) for p in parts)
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:

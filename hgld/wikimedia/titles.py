@@ -14,6 +14,7 @@ PREFIX = "Category:"
 
 _HOSTS = re.compile(r"(www\.)?(commons(\.m)?|upload)\.wikimedia\.org", re.IGNORECASE)
 _SPACES = re.compile("[ _\u00a0\u1680\u180e\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+_UNSENDABLE = re.compile("[|\x00-\x1f\x7f]")
 _DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e]")
 
 
@@ -65,6 +66,15 @@ def normalise_title(raw: str) -> str:
     if colon and namespace.strip(" ").lower() == "category":
         return PREFIX + _upper_first(name.strip(" "))
     return _upper_first(text)
+
+
+def is_sendable(title: str) -> bool:
+    """Whether a title can stand in a list of titles; ``|`` and control characters cannot, nor name a page.
+
+    >>> is_sendable("Category:AC/DC"), is_sendable("Category:AC|DC")
+    (True, False)
+    """
+    return _UNSENDABLE.search(title) is None
 
 
 def title_path(title: str) -> str:
