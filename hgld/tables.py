@@ -82,7 +82,8 @@ SCRAPED = TableSpec(
             _required("instance_of", INSTANCE_OF),
             _required("status", pa.string()),
             _required("source", pa.string()),
-            _required("fetched_at", pa.timestamp("s", tz="UTC")),
+            # Parquet knows no coarser unit.
+            _required("fetched_at", pa.timestamp("ms", tz="UTC")),
         ]
     ),
     key=("split", "landmark_id"),
