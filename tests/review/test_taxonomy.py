@@ -13,9 +13,7 @@ from hgld.review.taxonomy import Group, read_taxonomy
 
 def test_shipped_taxonomy_has_the_released_groups_and_roots(shared: Path) -> None:
     with (shared / "released/index_label_to_hierarchical.csv").open(encoding="utf-8", newline="") as stream:
-        released = {
-            row["hierarchical_label"].strip(): row["natural_or_human_made"] for row in csv.DictReader(stream)
-        }
+        released = {row["hierarchical_label"].strip(): row["natural_or_human_made"] for row in csv.DictReader(stream)}
     assert {group.name: group.root for group in read_taxonomy(annotation_file("taxonomy.csv"))} == released
 
 
