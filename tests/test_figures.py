@@ -72,9 +72,7 @@ def test_the_same_map_is_the_same_bytes(tmp_path):
 def test_a_picture_of_few_and_of_many_clusters(tmp_path, n):
     draw_label_map(tmp_path / "map.png", label_map([f"label {row}" for row in range(n)], [*range(1, n + 1)]))
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
-    write_label_page(
-        tmp_path / "map.html", label_map([f"label {row}" for row in range(n)], [*range(1, n + 1)])
-    )
+    write_label_page(tmp_path / "map.html", label_map([f"label {row}" for row in range(n)], [*range(1, n + 1)]))
 
 
 _NUMBERS = st.floats(0, 100)
@@ -92,12 +90,7 @@ def test_names_never_overlap_nor_leave_the_frame(circles):
         assert low >= -1e-9
         assert max(right, high) <= 100 + 1e-9
         for other, box in boxes.items():
-            apart = (
-                right <= box[0] + 1e-9
-                or box[2] <= left + 1e-9
-                or high <= box[1] + 1e-9
-                or box[3] <= low + 1e-9
-            )
+            apart = right <= box[0] + 1e-9 or box[2] <= left + 1e-9 or high <= box[1] + 1e-9 or box[3] <= low + 1e-9
             assert n == other or apart
 
 
@@ -196,9 +189,7 @@ def test_hover_and_search_in_a_browser(browser, tmp_path):
 
     search = browser.find_element(By.TAG_NAME, "input")
     search.send_keys("INN")
-    away = [
-        circle.get_attribute("data-label") for circle in circles if "away" in circle.get_attribute("class")
-    ]
+    away = [circle.get_attribute("data-label") for circle in circles if "away" in circle.get_attribute("class")]
     assert away == labels[1:]
     assert browser.find_element(By.TAG_NAME, "output").text == "1 found"
     search.clear()

@@ -245,9 +245,7 @@ def most_specific(values: Sequence[Value], parents: Mapping[str, Sequence[str]])
         return values[upper].item in above[lower] and values[lower].item not in above[upper]
 
     return [
-        value
-        for row, value in enumerate(values)
-        if not any(is_above(row, other) for other in range(len(values)))
+        value for row, value in enumerate(values) if not any(is_above(row, other) for other in range(len(values)))
     ]
 
 
@@ -337,9 +335,7 @@ def _refuse_errors(table: pa.Table, paths: Sequence[Path], config: CleanConfig) 
     log.warning('%d landmarks with the status "error" are taken for unlabelled', errors)
 
 
-def _class_tables(
-    scraped: Sequence[Path], config: CleanConfig, classes: Sequence[Path] | None
-) -> Sequence[Path]:
+def _class_tables(scraped: Sequence[Path], config: CleanConfig, classes: Sequence[Path] | None) -> Sequence[Path]:
     """The tables of classes that the work needs: those given, or those beside the scraped tables."""
     if config.keep_multiple != "most-specific":
         if classes:
@@ -387,9 +383,7 @@ def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
                 kept=counts.total(),
                 removed=by_reason,
                 unique_labels=len(counts),
-                most_frequent=[
-                    (names[identity], count) for identity, count in counts.most_common(_MOST_FREQUENT)
-                ],
+                most_frequent=[(names[identity], count) for identity, count in counts.most_common(_MOST_FREQUENT)],
             )
         )
     return CleanSummary(summaries, len(names))

@@ -156,11 +156,7 @@ def cluster_file(
         raise InputError(f"{embeddings}: no such file; hgld embed writes it")
     picture, page = out.with_suffix(".png"), out.with_suffix(".html")
     provenance = tables.Provenance("cluster", vars(config), tables.digests(embeddings=embeddings))
-    if (
-        not force
-        and tables.is_up_to_date(out, provenance)
-        and all(path.is_file() for path in (picture, page))
-    ):
+    if not force and tables.is_up_to_date(out, provenance) and all(path.is_file() for path in (picture, page)):
         return None
 
     table = _read(embeddings)
@@ -301,9 +297,7 @@ def plane(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
         return np.asarray(method.fit_transform(vectors), np.float64)
 
 
-def _k_means(
-    vectors: NDArray[np.float64], k: int, seed: int
-) -> tuple[NDArray[np.int32], float, NDArray[np.float64]]:
+def _k_means(vectors: NDArray[np.float64], k: int, seed: int) -> tuple[NDArray[np.int32], float, NDArray[np.float64]]:
     """Clusters from 0 in no particular order, inertia, and distances to the own centroid."""
     from sklearn.cluster import KMeans
 
@@ -325,9 +319,7 @@ def _divide(vectors: NDArray[np.float64], parts: int | None, threshold: float | 
     return found
 
 
-def _shares(
-    spread: NDArray[np.float64], distinct: NDArray[np.int64], config: ClusterConfig
-) -> Sequence[int | None]:
+def _shares(spread: NDArray[np.float64], distinct: NDArray[np.int64], config: ClusterConfig) -> Sequence[int | None]:
     if config.n_subclusters is None:
         return [None] * len(spread)
     shares = share_out(config.n_subclusters, spread, distinct)

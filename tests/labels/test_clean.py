@@ -93,9 +93,7 @@ def test_ancestors_and_most_specific_agree_with_reachability_by_matrix(parents, 
         assert ancestors(item, parents) == {b for a, b in reach if a == item}
     kept = [value.item for value in most_specific([Value(item, item) for item in items], parents)]
     assert kept == [
-        item
-        for item in items
-        if not any((other, item) in reach and (item, other) not in reach for other in items)
+        item for item in items if not any((other, item) in reach and (item, other) not in reach for other in items)
     ]
     assert kept, "something is always most specific"
 
@@ -182,10 +180,7 @@ def test_most_specific_reads_the_classes_beside_the_scraped_table(write_scraped,
     out, config = tmp_path / "clean.parquet", CleanConfig(keep_multiple="most-specific")
     with pytest.raises(ConfigurationError, match=r"scraped\.train\.classes\.parquet.*--classes"):
         clean_file([scraped], out, config)
-    rows = [
-        {"item": item, "label": item, "language": None, "subclass_of": above}
-        for item, above in PARENTS.items()
-    ]
+    rows = [{"item": item, "label": item, "language": None, "subclass_of": above} for item, above in PARENTS.items()]
     classes = pa.Table.from_pylist(rows, schema=tables.CLASSES.schema)
     path = scraped.with_suffix(".classes.parquet")
     tables.write_table(path, tables.CLASSES, classes, PROVENANCE)
