@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -129,3 +129,167 @@ def scrape(
                 f"{summary.errors:,} rows or classes could not be had; to try just those again, run\n"
                 f"  {shlex.join(['hgld', *sys.argv[1:]])}"
             )
+
+
+@app.command()
+def clean(
+    scraped: Annotated[list[Path], typer.Argument(help="Scraped tables, e.g. one per split.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The clean table to write.")],
+    removed: Annotated[
+        Path | None, typer.Option(help="The table of what was removed.  [default: removed.parquet beside it]")
+    ] = None,
+    irrelevant: Annotated[
+        Path | None, typer.Option(help="CSV item,label,reason of labels that say nothing of a landmark.")
+    ] = None,
+    keep_multiple: Annotated[
+        str | None,
+        typer.Option(
+            metavar="first|most-specific",
+            help="Keep landmarks with several labels: the first one, or the one below the others (P279).",
+        ),
+    ] = None,
+    classes: Annotated[
+        list[Path] | None,
+        typer.Option(help="Tables of classes for most-specific.  [default: X.classes.parquet beside X.parquet]"),
+    ] = None,
+    allow_errors: Annotated[
+        bool, typer.Option("--allow-errors", help="Take landmarks that scrape may try again for unlabelled.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")] = False,
+) -> None:
+    """Keep one relevant label per landmark.
+
+    Example: hgld clean data/scraped.train.parquet data/scraped.index.parquet -o data/clean.parquet
+    """
+    from hgld.labels.clean import CleanConfig, KeepMultiple, clean_file
+
+    with friendly_errors():
+        summary = clean_file(
+            scraped,
+            out,
+            CleanConfig(keep_multiple=cast("KeepMultiple | None", keep_multiple), allow_errors=allow_errors),
+            removed=removed,
+            irrelevant=irrelevant,
+            classes=classes,
+            force=force,
+        )
+        typer.echo(f"{out}: up to date" if summary is None else summary)
+
+
+@app.command()
+def embed(
+    clean: Annotated[Path, typer.Argument(help="The clean table.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table of label embeddings to write.")],
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="open_clip:MODEL/TAG, open_clip:MODEL/PATH of a local checkpoint, or minilm (no download)."
+            "  [default: open_clip:ViT-L-14/laion2b_s32b_b82k]",
+        ),
+    ] = None,
+    template: Annotated[
+        list[str] | None,
+        typer.Option(help='Text with one {} for the label; several are averaged.  [default: "A picture of a {}"]'),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Texts at a time.")] = 256,
+    device: Annotated[
+        str | None, typer.Option(help="A torch device.  [default: cuda where there is one, else cpu]")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Do all the work anew.")] = False,
+) -> None:
+    """Turn each unique label into a vector of a text encoder.
+
+    Example: hgld embed data/clean.parquet -o data/label_embeddings.parquet --encoder minilm
+    """
+    from hgld.labels.embed import DEFAULT_TEMPLATE, EmbedConfig, embed_file
+    from hgld.labels.encoders import DEFAULT_ENCODER
+    from hgld.progress import Shown
+
+    with friendly_errors(), Shown("embed", "labels") as progress:
+        config = EmbedConfig(
+            encoder=encoder or DEFAULT_ENCODER,
+            templates=template or [DEFAULT_TEMPLATE],
+            batch_size=batch_size,
+            device=device,
+        )
+        summary = embed_file(clean, out, config, force=force, progress=progress)
+        typer.echo(f"{out}: up to date" if summary is None else summary)
+
+
+@app.command()
+def cluster(
+    embeddings: Annotated[Path, typer.Argument(help="The table of label embeddings.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write; a .png and a .html go beside it.")],
+    n_clusters: Annotated[int, typer.Option("-k", help="Clusters.")] = 12,
+    subclusters: Annotated[int | None, typer.Option(help="Sub-clusters in all.  [default: 78]")] = None,
+    distance_threshold: Annotated[
+        float | None,
+        typer.Option(help="Instead: no two sub-clusters of a cluster nearer than this cosine distance."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:LAST", help="Only print and plot (.sweep.png) how well every k in this range fits."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")] = False,
+) -> None:
+    """Group labels into clusters and sub-clusters, and draw them.
+
+    Example: hgld cluster data/label_embeddings.parquet -o data/clusters.parquet
+    """
+    from hgld.labels.clusters import ClusterConfig, cluster_file, parse_range, sweep_file
+    from hgld.progress import Shown
+
+    with friendly_errors(), Shown("sweep", "k") as progress:
+        if sweep is not None:
+            picture = out.with_suffix(".sweep.png")
+            typer.echo(sweep_file(embeddings, picture, parse_range(sweep), seed, progress=progress))
+            typer.echo(f"drawn in {picture}")
+            return
+        config = ClusterConfig(
+            n_clusters=n_clusters,
+            n_subclusters=subclusters,
+            distance_threshold=distance_threshold,
+            seed=seed,
+        )
+        summary = cluster_file(embeddings, out, config, force=force)
+        typer.echo(f"{out}: up to date" if summary is None else summary)
+
+
+@app.command()
+def export(
+    clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the sheets.")],
+    annotators: Annotated[str, typer.Option(help="Their names, with commas between; they name the files.")],
+    clean: Annotated[
+        Path | None, typer.Option(help="The table from hgld clean [default: clean.parquet beside CLUSTERS].")
+    ] = None,
+    classes: Annotated[
+        list[Path] | None,
+        typer.Option(help="Tables of classes from hgld scrape [default: *.classes.parquet beside CLUSTERS]."),
+    ] = None,
+    taxonomy: Annotated[Path | None, typer.Option(help="The groups [default: those of hgld].")] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Keep what was entered in earlier sheets.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write new sheets, lose what was entered.")] = False,
+) -> None:
+    """Write a review sheet for every annotator, as a workbook and as CSV.
+
+    Example: hgld export clusters.parquet -o review/ --annotators ada,ben
+    """
+    from hgld.review.export import ExportConfig, export_sheets
+
+    with friendly_errors():
+        names = tuple(name.strip() for name in annotators.split(",") if name.strip())
+        summary = export_sheets(
+            clusters,
+            out,
+            ExportConfig(names, merge=merge),
+            clean=clean,
+            classes=classes,
+            taxonomy=taxonomy,
+            force=force,
+        )
+        typer.echo(summary if summary is not None else f"{out}: up to date")

@@ -258,17 +258,21 @@ def write_table(
     Raises:
         InputError: the columns, their types, a null or a repeated key do not fit ``spec``; nothing is written.
     """
-    schema = rows.schema if isinstance(rows, pa.Table) else spec.schema
+    schema = spec.schema
+    if isinstance(rows, pa.Table):
+        _check_columns(rows, spec, path)
+        # Types are the table's (embeddings have a length there), nullability is the kind's.
+        schema = pa.schema([field.with_type(rows.schema.field(field.name).type) for field in schema])
     schema = schema.with_metadata({_TABLE_KEY: spec.tag, _PROVENANCE_KEY: provenance.to_json()})
-    keys = []
+    keys = [schema.empty_table().select(spec.key)]
     with replacing(path) as draft:
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-            for part in [rows] if isinstance(rows, pa.Table) else rows:
+            for part in [rows] if isinstance(rows, pa.Table) else map(_table_of, rows):
                 _check_columns(part, spec, path)
-                keys.append(part.select(list(spec.key)))
-                writer.write(part.replace_schema_metadata(schema.metadata))
-        if keys:
-            _check_key(_joined(keys), spec, path)
+                checked = pa.Table.from_arrays(part.columns, schema=schema)
+                keys.append(checked.select(spec.key))
+                writer.write_table(checked)
+        _check_key(pa.concat_tables(keys), spec, path)
 
 
 def read_table(path: Path, spec: TableSpec) -> pa.Table:
@@ -316,7 +320,11 @@ def _metadata(path: Path) -> dict[bytes, bytes]:
         raise InputError(f"{path}: not a Parquet file ({error})") from error
 
 
-def _check_columns(rows: pa.Table | pa.RecordBatch, spec: TableSpec, path: Path) -> None:
+def _table_of(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
     """Raise unless the columns, their types and their nulls are those of ``spec``."""
     problems = []
     if rows.schema.names != spec.schema.names:
@@ -335,17 +343,13 @@ def _check_columns(rows: pa.Table | pa.RecordBatch, spec: TableSpec, path: Path)
 
 def _check_key(table: pa.Table, spec: TableSpec, path: Path) -> None:
     """Raise if two rows have the same key."""
-    groups = table.select(list(spec.key)).group_by(list(spec.key)).aggregate([([], "count_all")])
+    groups = table.select(spec.key).group_by(list(spec.key)).aggregate([([], "count_all")])
     repeated = groups.filter(pc.greater(groups["count_all"], 1))
     if len(repeated):
         first = ", ".join(f"{name} {repeated[name][0]}" for name in spec.key)
         raise InputError(
             f'{path}: not a valid "{spec.name}" table: {len(repeated):,} keys stand more than once, first {first}'
         )
-
-
-def _joined(parts: Sequence[pa.Table | pa.RecordBatch]) -> pa.Table:
-    return pa.concat_tables(p if isinstance(p, pa.Table) else pa.Table.from_batches([p]) for p in parts)
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:

@@ -293,7 +293,7 @@ def _target(page: dict[str, Any]) -> str | None:
         for parameter in parameters.split("|"):
             key, named, value = parameter.partition("=")
             if not named or key.strip() == "1":
-                title = normalise_title(value if named else parameter)
+                title = normalise_title((value if named else parameter).strip())
                 title = title if title.startswith(PREFIX) else normalise_title(PREFIX + title)
                 return title if title != PREFIX and is_sendable(title) else None
     return None

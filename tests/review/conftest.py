@@ -1,0 +1,114 @@
+"""Small tables to make sheets of, and LibreOffice to open them with."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, write_table
+
+COMMONS = "https://commons.wikimedia.org/wiki/Category:"
+
+
+@dataclass
+class Label:
+    """A label of a made-up dataset; its landmarks are called after it."""
+
+    label_id: str
+    label: str
+    cluster: int = 0
+    subcluster: int = 0
+    train: int = 1
+    index: int = 0
+    group: str | None = None
+
+
+LABELS = (
+    Label("Q1", "lake", 0, 0, train=3, index=2, group="lake"),
+    Label("Q2", "glacial lake", 0, 1, train=1),
+    Label("Q3", "church building", 1, 2, train=2, index=2),
+    Label("Q4", "chapel", 1, 2, train=0, index=5),
+)
+
+
+def clusters_table(labels: Sequence[Label]) -> pa.Table:
+    rows = [
+        {
+            "label_id": label.label_id,
+            "label": label.label,
+            "landmarks_train": label.train,
+            "landmarks_index": label.index,
+            "cluster": label.cluster,
+            "cluster_name": f"cluster {label.cluster}",
+            "subcluster": label.subcluster,
+            "distance": 0.5,
+            "suggested_group": label.group,
+            "suggestion_score": None,
+        }
+        for label in labels
+    ]
+    return pa.Table.from_pylist(rows, CLUSTERS.schema)
+
+
+def clean_table(labels: Sequence[Label]) -> pa.Table:
+    rows = []
+    for number, label in enumerate(labels):
+        known = label.label_id.startswith("Q")
+        for split, count in (("index", label.index), ("train", label.train)):
+            rows += [
+                {
+                    "split": split,
+                    "landmark_id": 1000 * number + landmark,
+                    "category": f"{COMMONS}{label.label_id}_{split}_{landmark}",
+                    "supercategory": label.label,
+                    "class_item": label.label_id if known else None,
+                }
+                for landmark in reversed(range(count))
+            ]
+    return pa.Table.from_pylist(rows, CLEAN.schema)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Callable[..., Path]:
+    """Writes clusters.parquet, clean.parquet and classes for some labels; returns the first."""
+
+    def write(labels: Sequence[Label] = LABELS) -> Path:
+        made = Provenance("test")
+        write_table(tmp_path / "clusters.parquet", CLUSTERS, clusters_table(labels), made)
+        write_table(tmp_path / "clean.parquet", CLEAN, clean_table(labels), made)
+        classes = [
+            {"item": "Q2", "label": "glacial lake", "language": "en", "subclass_of": ["Q1", "Q99"]},
+            {"item": "Q1", "label": "lake", "language": "en", "subclass_of": []},
+        ]
+        table = pa.Table.from_pylist(classes, CLASSES.schema)
+        write_table(tmp_path / "scraped.classes.parquet", CLASSES, table, made)
+        return tmp_path / "clusters.parquet"
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def soffice(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Converts a file with LibreOffice: ``soffice(path, "csv", options)`` returns the new file."""
+    program = shutil.which("soffice")
+    if program is None:
+        pytest.skip("LibreOffice is not installed (Debian: libreoffice-calc-nogui)")
+    profile = tmp_path_factory.mktemp("profile").as_uri()
+
+    def convert(path: Path, kind: str, options: str = "") -> Path:
+        out = tmp_path_factory.mktemp("converted")
+        command = [program, f"-env:UserInstallation={profile}", "--headless"]
+        if path.suffix == ".csv":
+            command.append("--infilter=Text - txt - csv (StarCalc):44,34,76")  # comma, quote, UTF-8
+        command += ["--convert-to", f"{kind}:{options}" if options else kind, "--outdir", str(out), str(path)]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        (result,) = out.glob(f"*.{kind}")
+        return result
+
+    return convert

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgld.figures import LabelMap, draw_label_map, place_names, write_label_page
+
+#: Labels that break a page or a picture if they are taken for more than text.
+NASTY = ['<small> "inn"', "</script><script>document.title = 'broken'</script>", "$x^2$ & $", "灯台", "a' b"]
+
+
+def label_map(labels, clusters=None):
+    n = len(labels)
+    rng = np.random.default_rng(0)
+    clusters = np.asarray(clusters or [1 + row % 3 for row in range(n)], np.int32)
+    return LabelMap(
+        positions=rng.normal(size=(n, 2)),
+        labels=labels,
+        landmarks=np.arange(1000, 1000 - n, -1),
+        cluster=clusters,
+        subcluster=np.ones(n, np.int32),
+        names={int(number): f"name of {labels[0]}" for number in np.unique(clusters)},
+    )
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page: elements with their attributes, and the text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found: list[tuple[str, dict]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+    def all(self, tag):
+        return [attributes for found, attributes in self.found if found == tag]
+
+
+def test_the_page_holds_every_label_as_text_and_needs_nothing_else(tmp_path):
+    labels = [*NASTY, *(f"label {n}" for n in range(100))]
+    write_label_page(tmp_path / "map.html", label_map(labels))
+    text = (tmp_path / "map.html").read_text(encoding="utf-8")
+    page = Elements(text)
+    circles = page.all("circle")
+    assert [circle["data-label"] for circle in circles] == labels
+    assert [circle["data-landmarks"] for circle in circles[:2]] == ["1000", "999"]
+    assert len(page.all("script")) == 1
+    assert not page.all("link")
+    assert len(page.all("small")) == 3, "one for each cluster in the legend, none from a label"
+    assert not re.search(r"https?:|src=|url\(|@import", text.replace("&#x27;", "'"))
+    assert "$" not in re.sub(r"\$x\^2\$ &amp; \$", "", text), "a placeholder is left"
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_the_same_map_is_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        draw_label_map(tmp_path / f"{name}.png", label_map(NASTY))
+        write_label_page(tmp_path / f"{name}.html", label_map(NASTY))
+    for kind in ("png", "html"):
+        assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_a_picture_of_few_and_of_many_clusters(tmp_path, n):
+    draw_label_map(tmp_path / "map.png", label_map([f"label {row}" for row in range(n)], [*range(1, n + 1)]))
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    write_label_page(tmp_path / "map.html", label_map([f"label {row}" for row in range(n)], [*range(1, n + 1)]))
+
+
+_NUMBERS = st.floats(0, 100)
+
+
+@given(st.lists(st.tuples(_NUMBERS, _NUMBERS, st.floats(0.5, 20), st.floats(1, 60)), min_size=1, max_size=30))
+def test_names_never_overlap_nor_leave_the_frame(circles):
+    points = np.array([(x, y) for x, y, _, _ in circles])
+    radii = np.array([radius for *_, radius, _ in circles])
+    sizes = np.array([(width, 5.0) for *_, width in circles])
+    placed = place_names(points, radii, sizes, (0, 0, 100, 100))
+    boxes = {n: (*(at - sizes[n] / 2), *(at + sizes[n] / 2)) for n, at in placed.items()}
+    for n, (left, low, right, high) in boxes.items():
+        assert left >= -1e-9
+        assert low >= -1e-9
+        assert max(right, high) <= 100 + 1e-9
+        for other, box in boxes.items():
+            apart = right <= box[0] + 1e-9 or box[2] <= left + 1e-9 or high <= box[1] + 1e-9 or box[3] <= low + 1e-9
+            assert n == other or apart
+
+
+def test_a_name_goes_where_it_covers_least():
+    points = np.array([(50.0, 50.0), (62.0, 50.0)])
+    placed = place_names(points, np.array([3.0, 3.0]), np.array([(20.0, 5.0)]), (0, 0, 100, 100))
+    assert placed == {0: (35.0, 50.0)}, "to the left, for a circle is on the right"
+
+
+def test_colours_keep_their_distance_to_simulated_colour_blindness():
+    """Machado et al. 2009, severity 1; distances in OKLab."""
+    from hgld.figures import _DARK, _LIGHT
+
+    sights = {
+        "normal": np.eye(3),
+        "protanopia": [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ],
+        "deuteranopia": [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ],
+        "tritanopia": [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ],
+    }
+    to_lms = np.array(
+        [
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ]
+    )
+    to_lab = np.array(
+        [
+            [0.2104542553, 0.7936177850, -0.0040720468],
+            [1.9779984951, -2.4285922050, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.8086757660],
+        ]
+    )
+    for palette in (_LIGHT, _DARK):
+        values = np.array([[int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)] for colour in palette])
+        linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+        for sight, matrix in sights.items():
+            lab = np.cbrt(np.clip(linear @ np.array(matrix).T, 0, 1) @ to_lms.T) @ to_lab.T
+            distances = np.linalg.norm(lab[:, None] - lab[None], axis=-1)
+            nearest = distances[~np.eye(12, dtype=bool)].min()
+            assert nearest > (0.14 if sight == "normal" else 0.09), sight
+
+
+@pytest.fixture
+def browser():
+    """A headless Chromium that reaches nobody."""
+    from selenium import webdriver
+
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--window-size=1280,800",
+    ):
+        options.add_argument(argument)
+    opened = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield opened
+    opened.quit()
+
+
+def test_hover_and_search_in_a_browser(browser, tmp_path):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.by import By
+
+    labels = [*NASTY, "plain"]
+    path = tmp_path / "map.html"
+    write_label_page(path, label_map(labels))
+    browser.get(path.as_uri())
+    hover = browser.find_element(By.ID, "hover")
+    circles = browser.find_elements(By.TAG_NAME, "circle")
+    assert not hover.is_displayed()
+    for row in (0, 1):
+        ActionChains(browser).move_to_element(circles[row]).perform()
+        assert hover.text.splitlines()[:2] == [labels[row], f"{1000 - row:,} landmarks"]
+        assert hover.text.splitlines()[2] == f"cluster {row + 1} (name of {labels[0]}), sub-cluster 1"
+    assert browser.title == "6 labels in 3 clusters", "no label was run as a script"
+
+    search = browser.find_element(By.TAG_NAME, "input")
+    search.send_keys("INN")
+    away = [circle.get_attribute("data-label") for circle in circles if "away" in circle.get_attribute("class")]
+    assert away == labels[1:]
+    assert browser.find_element(By.TAG_NAME, "output").text == "1 found"
+    search.clear()
+    browser.find_elements(By.TAG_NAME, "button")[1].click()
+    shown = [n for n, circle in enumerate(circles) if "away" not in circle.get_attribute("class")]
+    assert shown == [1, 4]
+    errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert errors == []

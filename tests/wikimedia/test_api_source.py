@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from hgld.errors import SourceError
+from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, SITELINK, TARGET, ApiSource, best_values
+from hgld.wikimedia.client import Client, TooManyValuesError
+from hgld.wikimedia.source import Facts
+from tests.wikimedia.conftest import config_for
+
+
+def statement(value: str | None, rank: str = "normal") -> dict[str, Any]:
+    if value is None:
+        return {"rank": rank, "mainsnak": {"snaktype": "somevalue"}}
+    return {"rank": rank, "mainsnak": {"snaktype": "value", "datavalue": {"value": {"id": value}}}}
+
+
+@pytest.mark.parametrize(
+    ("statements", "values"),
+    [
+        ([], []),
+        ([statement("Q1"), statement("Q2")], ["Q1", "Q2"]),
+        ([statement("Q1"), statement("Q2", "preferred"), statement("Q3", "deprecated")], ["Q2"]),
+        ([statement("Q1", "deprecated")], []),
+        ([statement(None), statement("Q2")], ["Q2"]),
+        ([statement(None, "preferred"), statement("Q2")], []),
+    ],
+)
+def test_best_rank(statements: list[dict[str, Any]], values: list[str]) -> None:
+    assert best_values(statements) == values
+
+
+class CannedClient:
+    """Gives the documents in turn."""
+
+    def __init__(self, *documents: dict[str, Any]) -> None:
+        self.documents = list(documents)
+        self.asked: list[dict[str, str]] = []
+
+    def commons(self, parameters: dict[str, str]) -> dict[str, Any]:
+        self.asked.append(parameters)
+        return self.documents.pop(0)
+
+    wikidata = commons
+
+
+def source(*documents: dict[str, Any]) -> ApiSource:
+    return ApiSource(CannedClient(*documents))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "target"),
+    [
+        ("{{Category redirect|Comet Falls}}", "Category:Comet Falls"),
+        ("{{category redirect|1=comet_Falls}}", "Category:Comet Falls"),
+        ("{{Category_redirect|1=:Category:Comet Falls|reason=moved}}", "Category:Comet Falls"),
+        ("{{Cat-red|Comet Falls}}", "Category:Comet Falls"),
+        ("{{seecat|Comet Falls}}", "Category:Comet Falls"),
+        ("<!-- {{Category redirect|Old}} --> {{Category redirect|New}}", "Category:New"),
+        ("{{Wikidata Infobox|x}}\n{{Category redirect\n| 1 = A=B; 2 \n}}", "Category:A=B; 2"),
+        ("{{Category redirect|reason=none}}", None),
+        ("{{Category redirect|1=}}", None),
+        ("{{Category navigation|Comet Falls}}", None),
+        ("", None),
+    ],
+)
+def test_the_target_of_a_soft_redirect(wikitext: str, target: str | None) -> None:
+    page = {"title": "Category:Old", "revisions": [{"slots": {"main": {"content": wikitext}}}]}
+    assert source({"query": {"pages": [page]}}).ask(TARGET, ["Category:Old"]) == {"Category:Old": target}
+
+
+def test_an_answer_in_parts_is_put_together() -> None:
+    parts = (
+        {
+            "query": {"pages": [{"title": "A"}, {"title": "B", "pageprops": {"wikibase_item": "Q2"}}]},
+            "continue": {"c": "1"},
+        },
+        {"query": {"pages": [{"title": "A", "pageprops": {"wikibase_item": "Q1"}}, {"title": "B"}]}},
+    )
+    api = source(*parts)
+    facts = api.ask(PAGE, ["A", "B"])
+    assert {title: fact.item for title, fact in facts.items()} == {"A": "Q1", "B": "Q2"}
+
+
+def test_an_answer_that_lacks_something_is_no_answer() -> None:
+    with pytest.raises(SourceError, match='says nothing of "B"'):
+        source({"query": {"pages": [{"title": "A"}]}}).ask(PAGE, ["A", "B"])
+    with pytest.raises(SourceError, match="says nothing of Q2"):
+        source({"entities": {"Q1": {"missing": ""}}}).ask(ITEM, ["Q1", "Q2"])
+
+
+def test_a_redirect_to_another_wiki_is_not_followed() -> None:
+    document = {"query": {"redirects": [{"from": "A", "to": "en:A", "tointerwiki": "en"}]}}
+    assert source(document).ask(PAGE, ["A"])["A"].status == "redirect_unresolved"
+
+
+def test_a_list_that_is_too_long_is_halved_and_stays_halved() -> None:
+    limit, lengths = 15, []
+
+    class Limited(CannedClient):
+        def wikidata(self, parameters: dict[str, str]) -> dict[str, Any]:
+            ids = parameters["ids"].split("|")
+            lengths.append(len(ids))
+            if len(ids) > limit:
+                raise TooManyValuesError("toomanyvalues")
+            return {"entities": {key: {"missing": ""} for key in ids}}
+
+    api = ApiSource(Limited())  # type: ignore[arg-type]
+    ids = [f"Q{n}" for n in range(1, 51)]
+    assert list(api.ask(ITEM, ids)) == ids
+    assert lengths == [50, 25, 12, 13, 25, 12, 13]
+    assert api.batch_size() == 12
+
+
+@pytest.mark.parametrize("kind", [SITELINK, PAGE, TARGET, ITEM, CLASS])
+def test_facts_survive_the_journal(replica: Callable[..., Any], kind: str) -> None:
+    import json
+
+    keys: dict[str, Sequence[str]] = {
+        SITELINK: ["Category:Edge plain", "Category:Edge no item"],
+        PAGE: ["Category:Edge hard redirect", "Category:Edge missing", "Category:Edge soft redirect"],
+        TARGET: ["Category:Edge soft redirect"],
+        ITEM: ["Q950000001", "Q969999999", "Q961000001"],
+        CLASS: ["Q16970", "Q960000008", "Q960000009"],
+    }
+    with replica("edge_cases.json") as server:
+        client = Client(config_for(server).client)
+        api = ApiSource(client)
+        facts = api.ask(kind, keys[kind])
+    assert list(facts) == list(keys[kind])
+    again = {key: api.restore(kind, fact) for key, fact in json.loads(json.dumps(facts)).items()}
+    assert again == facts
+    assert [type(fact) for fact in again.values()] == [type(fact) for fact in facts.values()]
+
+
+def test_titles_that_cannot_be_sent_are_invalid_without_asking() -> None:
+    assert source().resolve("Category:A|B", Facts()).status == "invalid_title"

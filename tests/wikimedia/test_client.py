@@ -1,0 +1,268 @@
+"""The client against a server that does what a test tells it to."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+import pytest
+
+from hgld.errors import ConfigurationError, SourceError
+from hgld.wikimedia.client import Client, ClientConfig, RateLimiter, TooManyValuesError
+
+
+class Reply(NamedTuple):
+    status: int = 200
+    body: str = '{"ok": true}'
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def api_error(code: str, *headers: tuple[str, str]) -> Reply:
+    return Reply(body=json.dumps({"error": {"code": code, "info": "told"}}), headers=headers)
+
+
+class ScriptedServer:
+    """Answers with the replies in turn, the last one for ever; keeps what it was asked and when."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+        self.asked: list[tuple[str, dict[str, str], str]] = []
+        self.times: list[float] = []
+        scripted = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+                scripted.times.append(time.monotonic())
+                scripted.asked.append((self.path, dict(self.headers), body))
+                reply = scripted.replies.pop(0) if len(scripted.replies) > 1 else scripted.replies[0]
+                self.send_response(reply.status)
+                for name, value in reply.headers:
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(reply.body.encode())))
+                self.end_headers()
+                self.wfile.write(reply.body.encode())
+
+            do_GET = do_POST  # noqa: N815
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def client(self, **settings: object) -> Client:
+        root = f"http://127.0.0.1:{self.http.server_port}"
+        defaults: dict[str, object] = {"rate_per_minute": 0, "backoff_s": 0.001, "contact": "me@example.org"}
+        return Client(ClientConfig(f"{root}/commons", f"{root}/wikidata", **(defaults | settings)))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., ScriptedServer]]:
+    servers: list[ScriptedServer] = []
+
+    def start(*replies: Reply) -> ScriptedServer:
+        servers.append(ScriptedServer(*replies))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.http.shutdown()
+        server.http.server_close()
+
+
+def test_a_call_says_who_asks_and_how_it_wants_to_be_treated(serve: Callable[..., ScriptedServer]) -> None:
+    server = serve(Reply())
+    assert server.client().wikidata({"action": "x"}) == {"ok": True}
+    path, headers, body = server.asked[0]
+    assert path == "/wikidata/w/api.php"
+    assert headers["User-Agent"].startswith("hgld/0.1.0 (operator: me@example.org) ")
+    assert headers["Accept-Encoding"] == "gzip"
+    assert set(body.split("&")) == {"action=x", "format=json", "formatversion=2", "maxlag=5"}
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Reply(500),
+        Reply(502, "<html>bad gateway"),
+        Reply(429, headers=(("Retry-After", "0"),)),
+        Reply(body='{"ok": tr'),
+        Reply(body="<html>not json</html>"),
+        api_error("maxlag", ("Retry-After", "0")),
+        api_error("ratelimited"),
+        api_error("internal_api_error_DBQueryError"),
+    ],
+)
+def test_what_passes_is_tried_again(serve: Callable[..., ScriptedServer], failure: Reply) -> None:
+    server = serve(failure, failure, Reply())
+    client = server.client()
+    assert client.commons({}) == {"ok": True}
+    assert (client.requests, client.retries) == (3, 2)
+
+
+def test_patience_ends_after_the_last_repetition(serve: Callable[..., ScriptedServer]) -> None:
+    server = serve(Reply(503))
+    with pytest.raises(SourceError, match=r"given up after 4 attempts.*answered 503"):
+        server.client(max_retries=3).commons({})
+    assert len(server.asked) == 4
+
+
+def test_a_server_that_is_not_there_is_given_up_too() -> None:
+    client = Client(ClientConfig("http://127.0.0.1:9", "http://127.0.0.1:9", backoff_s=0, max_retries=2))
+    with pytest.raises(SourceError, match="given up after 3 attempts"):
+        client.commons({})
+
+
+def test_a_refusal_stops_the_run_at_once(serve: Callable[..., ScriptedServer]) -> None:
+    server = serve(Reply(403, "Please  respect our\n robot policy"))
+    with pytest.raises(ConfigurationError, match="403.*Please respect our robot policy"):
+        server.client().commons({})
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(("reply", "kind"), [(api_error("badvalue"), SourceError), (Reply(404), ConfigurationError)])
+def test_what_does_not_pass_is_not_tried_again(
+    serve: Callable[..., ScriptedServer], reply: Reply, kind: type[Exception]
+) -> None:
+    server = serve(reply)
+    with pytest.raises(kind):
+        server.client().commons({})
+    assert len(server.asked) == 1
+
+
+def test_a_list_that_is_too_long_has_its_own_error(serve: Callable[..., ScriptedServer]) -> None:
+    with pytest.raises(TooManyValuesError):
+        serve(api_error("toomanyvalues")).client().commons({})
+
+
+@pytest.mark.parametrize("as_date", [False, True])
+def test_retry_after_holds_for_every_thread(serve: Callable[..., ScriptedServer], as_date: bool) -> None:
+    # A date has whole seconds: two of them ahead are at least one.
+    value = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=2), usegmt=True) if as_date else "1"
+    server = serve(Reply(429, headers=(("Retry-After", value),)), Reply())
+    client = server.client()
+    first = threading.Thread(target=client.commons, args=({},))
+    first.start()
+    while not server.asked:
+        time.sleep(0.001)
+    time.sleep(0.1)  # the answer is read, the pause has begun
+    client.wikidata({})
+    first.join()
+    assert len(server.times) == 3
+    assert min(server.times[1:]) - server.times[0] > 0.9
+
+
+def test_closing_wakes_those_who_wait(serve: Callable[..., ScriptedServer]) -> None:
+    server = serve(Reply(503, headers=(("Retry-After", "3600"),)))
+    client = server.client()
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            client.commons({})
+        except SourceError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    while not server.asked:
+        time.sleep(0.001)
+    client.close()
+    thread.join(timeout=5)
+    assert "stopped" in str(raised[0])
+
+
+PAGE = "<!DOCTYPE html>\n<html><body>é</body></html>\n"
+
+
+def test_a_page_is_followed_to_its_own_spelling(serve: Callable[..., ScriptedServer]) -> None:
+    server = serve(Reply(301, "", (("Location", "/commons/wiki/Category:Where%3F"),)), Reply(body=PAGE))
+    page = server.client().page("Category:where?")
+    assert (page.status, page.html) == (200, PAGE)
+    assert [path for path, _, _ in server.asked] == [
+        "/commons/wiki/Category:where%3F",
+        "/commons/wiki/Category:Where%3F",
+    ]
+
+
+def test_half_a_page_is_asked_for_again_and_a_missing_one_is_an_answer(serve: Callable[..., ScriptedServer]) -> None:
+    server = serve(Reply(404, PAGE[:30]), Reply(404, PAGE))
+    assert server.client().page("Category:X").status == 404
+    assert len(server.asked) == 2
+
+
+def test_a_page_that_leads_elsewhere_or_round_and_round(serve: Callable[..., ScriptedServer]) -> None:
+    with pytest.raises(SourceError, match="sent on to http://example.org/"):
+        serve(Reply(302, "", (("Location", "http://example.org/"),))).client().page("Category:X")
+    with pytest.raises(SourceError, match="more than 5 times"):
+        serve(Reply(302, "", (("Location", "/commons/wiki/Category:X"),))).client().page("Category:X")
+
+
+class FakeTime:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds + 1e-9  # a real clock never stands still
+
+
+def test_the_rate_holds_over_any_minute() -> None:
+    fake = FakeTime()
+    limiter = RateLimiter(150, clock=fake.clock, sleep=fake.sleep)
+    sent = []
+    for n in range(600):
+        limiter.wait()
+        sent.append(fake.now)
+        fake.now += 30 if n == 300 else 0  # a long silence must not be saved up
+    for start in sent:
+        assert sum(start <= moment < start + 60 for moment in sent) <= 155
+    assert sent[-1] - sent[0] == pytest.approx(599 / 2.5 + 30 - 2 * 5 / 2.5, abs=2.5)
+
+
+def test_a_pause_holds_without_a_rate_and_the_longest_wins() -> None:
+    fake = FakeTime()
+    limiter = RateLimiter(0, clock=fake.clock, sleep=fake.sleep)
+    limiter.pause(7)
+    limiter.pause(3)
+    limiter.wait()
+    assert fake.now == pytest.approx(107)
+
+
+@pytest.mark.parametrize("contact", ["me@example.org", "User:Me", "https://meta.wikimedia.org/wiki/User:Me"])
+def test_wikimedia_is_asked_with_a_contact(contact: str) -> None:
+    assert contact in ClientConfig(contact=contact).user_agent
+
+
+def test_a_name_in_any_script_fits_into_a_header() -> None:
+    assert ClientConfig(contact="User:Żółw").user_agent.isascii()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "commons.wikimedia.org asks every client to name its operator.*--contact.*HGLD_CONTACT"),
+        ({"commons_url": "http://127.0.0.1:1/commons"}, "www.wikidata.org asks"),
+        ({"contact": "me"}, 'the contact is "me"; expected an e-mail address'),
+        ({"contact": "me@example.org\r\nX: y"}, "the contact is"),
+        ({"contact": "me@example.org", "rate_per_minute": 0}, "rate of 0 .*not allowed"),
+        ({"contact": "me@example.org", "rate_per_minute": 201}, "rate of 201"),
+        ({"contact": "me@example.org", "commons_url": "commons.wikimedia.org"}, "expected a URL"),
+        ({"contact": "me@example.org", "max_retries": -1}, "cannot be negative"),
+    ],
+)
+def test_settings_that_are_refused_before_any_request(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ClientConfig(**settings)  # type: ignore[arg-type]

@@ -1,0 +1,340 @@
+"""Whole scrapes against the replica: right answers, manners, faults, kills, two runs at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from hgld.errors import BusyError, ConfigurationError, InputError, SourceError
+from hgld.tables import CLASSES, SCRAPED, read_table
+from hgld.wikimedia.client import ClientConfig
+from hgld.wikimedia.journal import Journal
+from hgld.wikimedia.scraper import ScrapeConfig, classes_path, journal_path, scrape_file
+from tests.wikimedia.conftest import config_for, write_categories
+
+Replica = Callable[..., Any]
+ALL_KINDS = ("http500", "http502", "http503", "reset", "truncate", "garble", "stall")
+
+
+def answers(out: Path) -> pa.Table:
+    """All of a scraped table that does not depend on the time of day."""
+    return read_table(out, SCRAPED).drop_columns(["fetched_at"])
+
+
+def labels(out: Path) -> list[list[str]]:
+    return [[value["label"] for value in values] for values in read_table(out, SCRAPED)["instance_of"].to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def calm(replica: Replica, washington: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Washington scraped without any fault, by source."""
+    outs = {source: tmp_path_factory.mktemp("calm") / f"{source}.parquet" for source in ("api", "html")}
+    with replica("washington.json.gz") as server:
+        for source, out in outs.items():
+            scrape_file(washington, out, config_for(server, source))
+    return outs
+
+
+# -- right answers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_every_edge_case(replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path, source: str) -> None:
+    categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
+    out = tmp_path / "out.parquet"
+    with replica("edge_cases.json", force_continue=3) as server:
+        summary = scrape_file(categories, out, config_for(server, source))
+    assert summary is not None
+    assert summary.errors == 0
+    rows = read_table(out, SCRAPED).to_pylist()
+    assert len(rows) == len(edge_cases)
+    found, expected = {}, {}
+    for case, row in zip(edge_cases, rows, strict=True):
+        told = {"status": row["status"], "labels": [value["label"] for value in row["instance_of"]]}
+        if source == "api":
+            told |= {"page": row["resolved_title"], "item": row["item"]}
+            told["class_ids"] = [value["item"] for value in row["instance_of"]]
+        found[case["note"]], expected[case["note"]] = told, case[source]
+    assert found == expected
+
+
+def test_route_revision_and_language_tell_how_an_answer_came(
+    replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
+    with replica("edge_cases.json") as server:
+        scrape_file(categories, tmp_path / "out.parquet", config_for(server))
+    rows = dict(
+        zip((c["note"] for c in edge_cases), read_table(tmp_path / "out.parquet", SCRAPED).to_pylist(), strict=True)
+    )
+    routes = {note: rows[note]["route"] for note in rows}
+    assert routes["one value"] == "direct"
+    assert routes["two hard redirects: the API follows both, a page only one"] == "hard_redirect"
+    assert routes["soft redirect"] == "soft_redirect"
+    assert routes["hard redirect to a soft one"] == "hard_redirect+soft_redirect"
+    assert routes["soft redirect to a hard one"] == "soft_redirect+hard_redirect"
+    assert routes["category item with a main topic"] == "topic"
+    assert routes["no such page"] is None
+    languages = {note: [v["language"] for v in rows[note]["instance_of"]] for note in rows}
+    assert languages["one value"] == ["en"]
+    assert languages["class has a German label only"] == ["de"]
+    assert languages["class has a mul label only"] == ["mul"]
+    assert languages["class has no label"] == [None]
+    # The replica's revisions are derived from the item's number.
+    assert rows["category item with a main topic"]["revision"] == 2_000_000_000 + 950_000_036
+
+
+def test_both_sources_agree_on_every_washington_landmark(calm: dict[str, Path]) -> None:
+    assert len(labels(calm["api"])) == 844
+    assert labels(calm["api"]) == labels(calm["html"])
+    assert sum(map(len, labels(calm["api"]))) == 842
+    api, html = (read_table(calm[source], SCRAPED) for source in ("api", "html"))
+    for column in ("landmark_id", "title", "resolved_title", "item", "route", "status"):
+        assert api[column].to_pylist() == html[column].to_pylist(), column
+
+
+def test_the_classes_table_holds_every_class_and_its_ancestors(calm: dict[str, Path]) -> None:
+    rows = {row["item"]: row for row in read_table(classes_path(calm["api"]), CLASSES).to_pylist()}
+    met = {v["item"] for values in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in values}
+    assert met <= set(rows)
+    assert {parent for row in rows.values() for parent in row["subclass_of"]} <= set(rows)
+    assert rows["Q207694"]["label"] == "art museum"
+    assert "Q33506" in rows["Q207694"]["subclass_of"]  # museum
+    assert not classes_path(calm["html"]).exists()
+
+
+def test_class_depth_bounds_the_ancestors(
+    replica: Replica, washington: Path, tmp_path: Path, calm: dict[str, Path]
+) -> None:
+    with replica("washington.json.gz") as server:
+        scrape_file(washington, tmp_path / "out.parquet", config_for(server, class_depth=0))
+    met = {v["item"] for vs in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in vs}
+    classes = read_table(classes_path(tmp_path / "out.parquet"), CLASSES)
+    assert set(classes["item"].to_pylist()) == met
+
+
+def test_few_requests_and_each_class_once(replica: Replica, tmp_path: Path) -> None:
+    from wikimedia_replica.make_stress_world import main  # the ``replica`` fixture makes it importable
+
+    main(["--landmarks", "8000", "--csv", str(tmp_path / "in.csv"), "--classes", "200"])
+    with replica("stress:landmarks=8000,classes=200") as server:
+        summary = scrape_file(tmp_path / "in.csv", tmp_path / "out.parquet", config_for(server, workers=3))
+        stats = server.stats.snapshot()
+        world = server.world
+    assert summary is not None
+    assert summary.requests / summary.landmarks <= 0.03
+    assert stats["requests"] == summary.requests
+    assert stats["max_concurrent_requests"] <= 3
+    assert stats["asked"]["wikidata_ids"] == stats["asked_distinct"]["wikidata_ids"]
+    truth = [list(world.truth(number).labels) for number in range(8000)]
+    assert labels(tmp_path / "out.parquet") == truth
+
+
+# -- faults and manners ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_faults_change_nothing(
+    replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path, source: str, seed: int
+) -> None:
+    faults = {"error_rate": 0.1, "error_kinds": ALL_KINDS, "lag_rate": 0.1, "stall_seconds": 0.05}
+    manners = {"max_rps": 400, "rate_retry_after": 0.1, "retry_after": 0.1, "seed": seed}
+    with replica("washington.json.gz", **faults, **manners) as server:
+        out = tmp_path / "out.parquet"
+        summary = scrape_file(washington, out, config_for(server, source))
+        stats = server.stats.snapshot()
+    assert summary is not None
+    assert summary.retries > 0
+    assert stats["requests_before_retry_after"] == 0
+    assert stats["http_403_sent"] == 0
+    assert stats["max_concurrent_requests"] == 1
+    assert answers(out).equals(answers(calm[source]))
+    if source == "html":
+        assert len(stats["faults"]) == len(ALL_KINDS)
+
+
+def test_a_stall_longer_than_the_timeout_is_one_more_fault(
+    replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path
+) -> None:
+    with replica("washington.json.gz", error_rate=0.2, error_kinds=("stall",), stall_seconds=1) as server:
+        summary = scrape_file(washington, tmp_path / "out.parquet", config_for(server, timeout_s=0.3))
+    assert summary is not None
+    assert summary.retries > 0
+    assert answers(tmp_path / "out.parquet").equals(answers(calm["api"]))
+
+
+def test_given_up_batches_become_error_rows_and_only_they_are_asked_again(
+    replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    port: int
+    with replica("washington.json.gz", error_rate=0.3, error_kinds=("http500",), seed=3) as server:
+        port = server.port
+        config = config_for(server, max_retries=0)
+        summary = scrape_file(washington, out, config)
+    assert summary is not None
+    assert 0 < summary.statuses["error"] < 844
+    assert journal_path(out).exists()
+    rows = answers(out).to_pylist()
+    assert len(rows) == 844
+    for row, right in zip(rows, answers(calm["api"]).to_pylist(), strict=True):
+        assert row == right or (row["status"], row["instance_of"], row["item"]) == ("error", [], None)
+    with replica("washington.json.gz", port=port) as server:
+        again = scrape_file(washington, out, config)
+        asked = server.stats.snapshot()["asked"].get("wikidata_titles", 0)
+    assert again is not None
+    assert again.errors == 0
+    assert asked < 844
+    assert answers(out).equals(answers(calm["api"]))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.classes.parquet", "out.parquet"]
+
+
+def test_a_server_that_is_down_ends_the_run_and_keeps_what_was_answered(
+    replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz") as server:
+        config = config_for(server, "html", max_retries=0)
+        port = server.port
+    with pytest.raises(SourceError, match="10 batches in a row were given up.*run the same command again"):
+        scrape_file(washington, out, config)
+    assert not out.exists()
+    with replica("washington.json.gz", port=port):
+        scrape_file(washington, out, config)
+    assert answers(out).equals(answers(calm["html"]))
+
+
+def test_a_refused_user_agent_stops_the_run(
+    replica: Replica, washington: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with replica("washington.json.gz") as server:
+        config = config_for(server)
+        monkeypatch.setattr(ClientConfig, "user_agent", "python-requests/2.0")
+        with pytest.raises(ConfigurationError, match="403.*user-agent"):
+            scrape_file(washington, tmp_path / "out.parquet", config)
+        assert server.stats.snapshot()["requests"] == 1
+
+
+# -- interruptions -----------------------------------------------------------------------------------------------
+
+
+def command(washington: Path, out: Path, server: Any, *options: str) -> list[str]:
+    urls = ["--commons-url", f"{server.base_url}/commons", "--wikidata-url", f"{server.base_url}/wikidata"]
+    run = [sys.executable, "-c", "from hgld.cli import app; app()", "scrape", str(washington), "--split", "train"]
+    return [*run, "-o", str(out), "--rate", "0", *urls, *options]
+
+
+@pytest.mark.parametrize(
+    ("kill", "source"), [(signal.SIGKILL, "api"), (signal.SIGKILL, "html"), (signal.SIGINT, "html")]
+)
+def test_a_killed_run_goes_on_where_it_was(
+    replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path, kill: signal.Signals, source: str
+) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz", latency_ms=40 if source == "api" else 3) as server:
+        run = subprocess.Popen(command(washington, out, server, "--source", source), stderr=subprocess.PIPE)
+        journal, patience = journal_path(out), time.monotonic() + 30
+        batches = 6 if source == "api" else 200
+        while not journal.exists() or journal.read_bytes().count(b"\n") < batches:
+            assert run.poll() is None, run.communicate()
+            assert time.monotonic() < patience
+            time.sleep(0.005)
+        run.send_signal(kill)
+        _, told = run.communicate(timeout=30)
+        assert run.returncode == (-signal.SIGKILL if kill == signal.SIGKILL else 130)
+        if kill == signal.SIGINT:
+            assert b"run the same command again" in told
+        assert not out.exists()
+        answered = journal.read_bytes().count(b"\n") - 1
+        before = server.stats.snapshot()["requests"]
+        assert before - answered <= 1, "at most the batch under way may be lost"
+        subprocess.run(command(washington, out, server, "--source", source), check=True, capture_output=True)
+        total = server.stats.snapshot()["requests"]
+    assert total - before < (23 if source == "api" else 844)
+    assert total <= (23 if source == "api" else 844) + 1
+    assert answers(out).equals(answers(calm[source]))
+
+
+def test_an_interrupted_and_an_undisturbed_run_write_the_same_bytes(
+    replica: Replica, washington: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgld.wikimedia.scraper.time.time", lambda: 1_700_000_000)
+    left = 0
+
+    def append_five(self: Journal, kind: str, at: int, facts: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        append(self, kind, at, facts)
+
+    append = Journal.append
+    out = tmp_path / "parts.parquet"
+    with replica("washington.json.gz") as server:
+        scrape_file(washington, tmp_path / "whole.parquet", config_for(server))
+        monkeypatch.setattr(Journal, "append", append_five)
+        for _ in range(4):
+            left = 5
+            with pytest.raises(KeyboardInterrupt):
+                scrape_file(washington, out, config_for(server))
+        left = 1000
+        scrape_file(washington, out, config_for(server, workers=3))
+    assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+    assert classes_path(out).read_bytes() == classes_path(tmp_path / "whole.parquet").read_bytes()
+
+
+def test_a_second_run_on_the_same_output_stops_and_does_no_harm(
+    replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz", latency_ms=30) as server:
+        run = subprocess.Popen(command(washington, out, server), stdout=subprocess.DEVNULL)
+        while not journal_path(out).exists():
+            assert run.poll() is None
+            time.sleep(0.005)
+        with pytest.raises(BusyError, match="another run is writing"):
+            scrape_file(washington, out, config_for(server))
+        assert run.wait(timeout=30) == 0
+    assert answers(out).equals(answers(calm["api"]))
+    assert sorted(os.listdir(tmp_path)) == ["out.classes.parquet", "out.parquet"]  # noqa: PTH208
+
+
+def test_a_second_run_has_nothing_to_do_and_another_scrape_is_not_overwritten(
+    replica: Replica, washington: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz") as server:
+        config = config_for(server)
+        assert scrape_file(washington, out, config) is not None
+        server.stats.reset()
+        assert scrape_file(washington, out, config) is None
+        assert server.stats.snapshot()["requests"] == 0
+        with pytest.raises(ConfigurationError, match="holds another scrape"):
+            scrape_file(washington, out, config_for(server, "html"))
+        assert scrape_file(washington, out, config_for(server, "html"), force=True) is not None
+    assert read_table(out, SCRAPED)["source"].unique().to_pylist() == ["html"]
+
+
+def test_bad_input_is_told_before_any_request(replica: Replica, tmp_path: Path) -> None:
+    categories = write_categories(tmp_path / "in.csv", ["https://commons.wikimedia.org/wiki/Category:A", "nonsense"])
+    with replica("washington.json.gz") as server:
+        with pytest.raises(InputError, match='line 3: "nonsense" is not a URL of Wikimedia Commons'):
+            scrape_file(categories, tmp_path / "out.parquet", config_for(server))
+        assert server.stats.snapshot()["requests"] == 0
+
+
+@pytest.mark.parametrize("settings", [{"split": "test"}, {"source": "sparql"}, {"workers": 4}, {"class_depth": -1}])
+def test_settings_out_of_range(settings: dict[str, Any]) -> None:
+    here = ClientConfig("http://127.0.0.1:1", "http://127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match="expected"):
+        ScrapeConfig(**({"split": "train", "client": here} | settings))

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import unicodedata
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgld.wikimedia.titles import is_sendable, normalise_title, title_of_url, title_path
+
+COMMONS = "https://commons.wikimedia.org"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://commons.wikimedia.org/wiki/Category:Mount_Rainier",
+        "https://commons.wikimedia.org/wiki/Category:Mount_Rainier",
+        "https://commons.m.wikimedia.org/wiki/Category:Mount_Rainier",
+        "http://upload.wikimedia.org/wiki/Category:Mount_Rainier",
+        "HTTPS://Commons.Wikimedia.org/wiki/Category:Mount_Rainier",
+        "https://commons.wikimedia.org/wiki/Category:Mount%20Rainier",
+        "https://commons.wikimedia.org/wiki/Category:mount__Rainier_",
+        "https://commons.wikimedia.org/wiki/category:Mount_Rainier#Media",
+        "https://commons.wikimedia.org/wiki/Category:Mount_Rainier?uselang=de",
+        "https://commons.wikimedia.org/w/index.php?title=Category:Mount_Rainier&action=view",
+        " https://commons.wikimedia.org/wiki/Category:Mount_Rainier ",
+        "https://commons.wikimedia.org/wiki/Category%3AMount_Rainier",
+    ],
+)
+def test_one_category_has_many_urls(url: str) -> None:
+    assert title_of_url(url) == "Category:Mount Rainier"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "Category:Mount_Rainier",
+        "ftp://commons.wikimedia.org/wiki/Category:Mount_Rainier",
+        "https://en.wikipedia.org/wiki/Category:Mount_Rainier",
+        "https://commons.wikimedia.org.example.org/wiki/Category:Mount_Rainier",
+        "https://commons.wikimedia.org/wiki/File:Mount_Rainier.jpg",
+        "https://commons.wikimedia.org/wiki/Category:",
+        "https://commons.wikimedia.org/",
+        "https://commons.wikimedia.org/wiki/Category:%FF",
+        "https://[broken/wiki/Category:X",
+    ],
+)
+def test_what_is_not_a_category_url_says_what_was_expected(url: str) -> None:
+    with pytest.raises(ValueError, match="expected one such as https://"):
+        title_of_url(url)
+
+
+def test_letters_that_url_handling_likes_to_lose() -> None:
+    title = 'Category:100% "Edge"+Ledge & Sons? AC/DC; 1=2 #no'
+    assert title_of_url(f"{COMMONS}/wiki/{title_path(title)}") == title
+
+
+def test_composition_and_first_letter() -> None:
+    decomposed = unicodedata.normalize("NFD", "Category:édifice d'Edge")
+    assert normalise_title(decomposed) == "Category:Édifice d'Edge"
+    assert normalise_title("Category:ßtraße") == "Category:ßtraße"  # its capital is two letters
+    assert normalise_title("Category:\u200eLeft to\u00a0right\u200e") == "Category:Left to right"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+def test_normalising_twice_is_normalising_once_and_survives_a_url(text: str) -> None:
+    title = normalise_title(f"Category:{text}")
+    assert normalise_title(title) == title
+    path = title_path(title)
+    assert path.isascii()
+    assert urlsplit(f"{COMMONS}/wiki/{path}").path == f"/wiki/{path}"
+    if title != "Category:":
+        assert title_of_url(f"{COMMONS}/wiki/{path}") == title
+
+
+@pytest.mark.parametrize("bad", ["|", "\x1f", "\n", "\x00", "\x7f"])
+def test_titles_that_would_break_a_list_of_titles(bad: str) -> None:
+    assert not is_sendable(f"Category:A{bad}B")
