@@ -20,7 +20,7 @@ from hgld.resources import sample_file
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("snakemake") is None,
-    reason="snakemake is not installed (pip install 'hgld[snakemake]')",
+    reason="snakemake is not installed (pip install -e '.[snakemake]')",
 )
 
 SNAKEFILE = Path(__file__).parents[2] / "pipelines" / "label" / "Snakefile"
