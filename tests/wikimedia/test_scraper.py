@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -338,3 +339,21 @@ def test_settings_out_of_range(settings: dict[str, Any]) -> None:
     here = ClientConfig("http://127.0.0.1:1", "http://127.0.0.1:1")
     with pytest.raises(ConfigurationError, match="expected"):
         ScrapeConfig(**({"split": "train", "client": here} | settings))
+
+
+def test_the_command_ends_with_an_error_and_says_how_to_retry(
+    replica: Replica, washington: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz", error_rate=0.3, error_kinds=("http500",), seed=3) as server:
+        port = server.port
+        run = command(washington, out, server, "--max-retries", "0")
+        failed = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert "rows or classes could not be had; to try just those again, run\n  hgld scrape " in failed.stderr
+    advice = failed.stderr.strip().splitlines()[-1].strip()
+    assert shlex.split(advice)[1:] == run[3:]
+    with replica("washington.json.gz", port=port):
+        again = subprocess.run([*run[:3], *shlex.split(advice)[1:]], capture_output=True, text=True, check=False)
+    assert again.returncode == 0
+    assert set(read_table(out, SCRAPED)["status"].to_pylist()) == {"ok", "no_instance_of"}
