@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import typer
 
@@ -75,9 +75,9 @@ def main(
 @app.command()
 def scrape(
     categories: Annotated[
-        Path, typer.Argument(metavar="INPUT.csv", help="GLDv2's *_label_to_category.csv: landmark_id, category URL.")
+        Path, typer.Argument(metavar="INPUT", help="GLDv2's *_label_to_category.csv: landmark_id, category URL.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="SCRAPED.parquet", help="The table to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write.")],
     split: Annotated[
         Literal["train", "index"], typer.Option(help="Which of GLDv2's two landmark numberings the ids are from.")
     ],
@@ -104,8 +104,8 @@ def scrape(
     """Look up what each landmark is an instance of, on Wikidata and Commons.
 
     An interrupted run goes on where it was when the same command is given again; rows that could not be had are
-    tried again in the same way. Beside SCRAPED.parquet the API source writes SCRAPED.classes.parquet, the classes
-    and their superclasses.
+    tried again in the same way. Beside X.parquet the API source writes X.classes.parquet, the classes and their
+    superclasses.
 
     Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
     """
@@ -136,21 +136,23 @@ def clean(
     scraped: Annotated[list[Path], typer.Argument(help="Scraped tables, e.g. one per split.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The clean table to write.")],
     removed: Annotated[
-        Path | None, typer.Option(help="The table of what was removed.  [default: removed.parquet beside it]")
+        Path | None,
+        typer.Option(help="The table of what was removed.", show_default="removed.parquet beside the output"),
     ] = None,
     irrelevant: Annotated[
-        Path | None, typer.Option(help="CSV item,label,reason of labels that say nothing of a landmark.")
+        Path | None,
+        typer.Option(
+            help="CSV item,label,reason of labels that say nothing of a landmark.",
+            show_default="annotations/irrelevant_labels.csv",
+        ),
     ] = None,
     keep_multiple: Annotated[
-        str | None,
-        typer.Option(
-            metavar="first|most-specific",
-            help="Keep landmarks with several labels: the first one, or the one below the others (P279).",
-        ),
+        Literal["first", "most-specific"] | None,
+        typer.Option(help="Keep landmarks with several labels: the first one, or the one below the others (P279)."),
     ] = None,
     classes: Annotated[
         list[Path] | None,
-        typer.Option(help="Tables of classes for most-specific.  [default: X.classes.parquet beside X.parquet]"),
+        typer.Option(help="Tables of classes for most-specific.", show_default="X.classes.parquet beside X.parquet"),
     ] = None,
     allow_errors: Annotated[
         bool, typer.Option("--allow-errors", help="Take landmarks that scrape may try again for unlabelled.")
@@ -159,21 +161,21 @@ def clean(
 ) -> None:
     """Keep one relevant label per landmark.
 
-    Example: hgld clean data/scraped.train.parquet data/scraped.index.parquet -o data/clean.parquet
+    Example: hgld clean scraped_train.parquet scraped_index.parquet -o clean.parquet
     """
-    from hgld.labels.clean import CleanConfig, KeepMultiple, clean_file
+    from hgld.labels.clean import CleanConfig, clean_file
 
     with friendly_errors():
         summary = clean_file(
             scraped,
             out,
-            CleanConfig(keep_multiple=cast("KeepMultiple | None", keep_multiple), allow_errors=allow_errors),
+            CleanConfig(keep_multiple=keep_multiple, allow_errors=allow_errors),
             removed=removed,
             irrelevant=irrelevant,
             classes=classes,
             force=force,
         )
-        typer.echo(f"{out}: up to date" if summary is None else summary)
+        tell(out, summary)
 
 
 @app.command()
@@ -184,27 +186,26 @@ def embed(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="open_clip:MODEL/TAG, open_clip:MODEL/PATH of a local checkpoint, or minilm (no download)."
-            "  [default: open_clip:ViT-L-14/laion2b_s32b_b82k]",
+            help="open_clip:MODEL/TAG, open_clip:MODEL/PATH of a local checkpoint, or minilm (no download).",
+            show_default="open_clip:ViT-L-14/laion2b_s32b_b82k",
         ),
     ] = None,
     template: Annotated[
         list[str] | None,
-        typer.Option(help='Text with one {} for the label; several are averaged.  [default: "A picture of a {}"]'),
+        typer.Option(help="Text with one {} for the label; several are averaged.", show_default="A picture of a {}"),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.")] = 256,
     device: Annotated[
-        str | None, typer.Option(help="A torch device.  [default: cuda where there is one, else cpu]")
+        str | None, typer.Option(help="A torch device.", show_default="cuda where there is one, else cpu")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Do all the work anew.")] = False,
 ) -> None:
     """Turn each unique label into a vector of a text encoder.
 
-    Example: hgld embed data/clean.parquet -o data/label_embeddings.parquet --encoder minilm
+    Example: hgld embed clean.parquet -o label_embeddings.parquet --encoder minilm
     """
     from hgld.labels.embed import DEFAULT_TEMPLATE, EmbedConfig, embed_file
     from hgld.labels.encoders import DEFAULT_ENCODER
-    from hgld.progress import Shown
 
     with friendly_errors(), Shown("embed", "labels") as progress:
         config = EmbedConfig(
@@ -214,7 +215,7 @@ def embed(
             device=device,
         )
         summary = embed_file(clean, out, config, force=force, progress=progress)
-        typer.echo(f"{out}: up to date" if summary is None else summary)
+        tell(out, summary)
 
 
 @app.command()
@@ -222,7 +223,7 @@ def cluster(
     embeddings: Annotated[Path, typer.Argument(help="The table of label embeddings.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The table to write; a .png and a .html go beside it.")],
     n_clusters: Annotated[int, typer.Option("-k", help="Clusters.")] = 12,
-    subclusters: Annotated[int | None, typer.Option(help="Sub-clusters in all.  [default: 78]")] = None,
+    subclusters: Annotated[int | None, typer.Option(help="Sub-clusters in all.", show_default="78")] = None,
     distance_threshold: Annotated[
         float | None,
         typer.Option(help="Instead: no two sub-clusters of a cluster nearer than this cosine distance."),
@@ -238,10 +239,9 @@ def cluster(
 ) -> None:
     """Group labels into clusters and sub-clusters, and draw them.
 
-    Example: hgld cluster data/label_embeddings.parquet -o data/clusters.parquet
+    Example: hgld cluster label_embeddings.parquet -o clusters.parquet
     """
     from hgld.labels.clusters import ClusterConfig, cluster_file, parse_range, sweep_file
-    from hgld.progress import Shown
 
     with friendly_errors(), Shown("sweep", "k") as progress:
         if sweep is not None:
@@ -256,7 +256,7 @@ def cluster(
             seed=seed,
         )
         summary = cluster_file(embeddings, out, config, force=force)
-        typer.echo(f"{out}: up to date" if summary is None else summary)
+        tell(out, summary)
 
 
 @app.command()
@@ -265,13 +265,15 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the sheets.")],
     annotators: Annotated[str, typer.Option(help="Their names, with commas between; they name the files.")],
     clean: Annotated[
-        Path | None, typer.Option(help="The table from hgld clean [default: clean.parquet beside CLUSTERS].")
+        Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
     ] = None,
     classes: Annotated[
         list[Path] | None,
-        typer.Option(help="Tables of classes from hgld scrape [default: *.classes.parquet beside CLUSTERS]."),
+        typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
     ] = None,
-    taxonomy: Annotated[Path | None, typer.Option(help="The groups [default: those of hgld].")] = None,
+    taxonomy: Annotated[
+        Path | None, typer.Option(help="The groups to choose from.", show_default="annotations/taxonomy.csv")
+    ] = None,
     merge: Annotated[bool, typer.Option("--merge", help="Keep what was entered in earlier sheets.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write new sheets, lose what was entered.")] = False,
 ) -> None:
@@ -292,7 +294,7 @@ def export(
             taxonomy=taxonomy,
             force=force,
         )
-        typer.echo(summary if summary is not None else f"{out}: up to date")
+        tell(out, summary)
 
 
 @app.command()

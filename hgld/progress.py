@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -40,14 +39,13 @@ class Shown:
     def __init__(self, title: str, unit: str, *, interval_s: float = 10.0) -> None:
         self._title, self._unit, self._interval_s = title, unit, interval_s
         self._bar: tqdm[Any] | None = None
-        self._clock: Callable[[], float] = time.monotonic
         self._total = self._done = self._before = 0
-        self._began = self._told = self._clock()
+        self._began = self._told = time.monotonic()
 
     def start(self, total: int, done: int = 0) -> None:
         """See :class:`Progress`."""
         self._total, self._done, self._before = total, done, done
-        self._began = self._told = self._clock()
+        self._began = self._told = time.monotonic()
         if sys.stderr.isatty():
             self._bar = tqdm(desc=self._title, unit=f" {self._unit}", total=total, initial=done, smoothing=0.1)
 
@@ -57,8 +55,8 @@ class Shown:
         if self._bar is not None:
             self._bar.set_postfix(details, refresh=False)
             self._bar.update(units)
-        elif self._clock() - self._told >= self._interval_s:
-            self._told = self._clock()
+        elif time.monotonic() - self._told >= self._interval_s:
+            self._told = time.monotonic()
             self._log(details)
 
     def __enter__(self) -> Shown:
@@ -71,7 +69,7 @@ class Shown:
             self._bar.close()
 
     def _log(self, details: dict[str, int]) -> None:
-        seconds = self._clock() - self._began
+        seconds = time.monotonic() - self._began
         rate = (self._done - self._before) / seconds if seconds else 0.0
         left = f"{(self._total - self._done) / rate / 60:.0f} min left" if rate else "time left unknown"
         counters = "".join(f", {count:,} {name}" for name, count in details.items())

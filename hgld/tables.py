@@ -203,6 +203,11 @@ class Provenance:
         return (self.command, self.parameters, self.inputs) == (other.command, other.parameters, other.inputs)
 
 
+def classes_beside(scraped: Path) -> Path:
+    """Where a scrape's table ``classes`` is: ``scraped_train.classes.parquet`` beside ``scraped_train.parquet``."""
+    return scraped.with_suffix(".classes.parquet")
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
     digest = hashlib.sha256()
@@ -320,6 +325,13 @@ def _metadata(path: Path) -> dict[bytes, bytes]:
         raise InputError(f"{path}: not a Parquet file ({error})") from error
 
 
+def repeated_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
+    """The keys that stand in more than one row, in the order of the first, with their number as ``count_all``."""
+    keys = list(spec.key)
+    groups = table.select(keys).group_by(keys, use_threads=False).aggregate([([], "count_all")])
+    return groups.filter(pc.greater(groups["count_all"], 1))
+
+
 def _table_of(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
@@ -343,8 +355,7 @@ def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
 
 def _check_key(table: pa.Table, spec: TableSpec, path: Path) -> None:
     """Raise if two rows have the same key."""
-    groups = table.select(spec.key).group_by(list(spec.key)).aggregate([([], "count_all")])
-    repeated = groups.filter(pc.greater(groups["count_all"], 1))
+    repeated = repeated_keys(table, spec)
     if len(repeated):
         first = ", ".join(f"{name} {repeated[name][0]}" for name in spec.key)
         raise InputError(

@@ -18,9 +18,9 @@ from hgld.labels.embed import EmbedConfig, embed_file
 from hgld.labels.encoders import DEFAULT_ENCODER
 from hgld.resources import sample_file
 from hgld.review.export import ExportConfig, export_sheets
-from hgld.tables import CLUSTERS, read_table
+from hgld.tables import CLUSTERS, classes_beside, read_table
 from hgld.wikimedia.client import ClientConfig
-from hgld.wikimedia.scraper import ScrapeConfig, SourceName, classes_path, scrape_file
+from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
 
 ANNOTATORS = ("ada", "ben")
 #: Fewer than for the full dataset, which has forty times as many labels.
@@ -104,7 +104,7 @@ def run_demo(
         out / "review",
         ExportConfig(ANNOTATORS, merge=not force),
         clean=clean,
-        classes=[classes_path(table) for table in scraped.values() if source == "api"],
+        classes=[classes_beside(table) for table in scraped.values() if source == "api"],
         force=force,
     )
     _tell(tell, "export", sheets)

@@ -310,11 +310,9 @@ def _values_by_row(scraped: pa.Table) -> Iterator[list[Value]]:
 def _read_scraped(paths: Sequence[Path]) -> pa.Table:
     read = [tables.read_table(path, tables.SCRAPED) for path in paths]
     table = pa.concat_tables([part.replace_schema_metadata() for part in read])
-    key = list(tables.SCRAPED.key)
-    counts = table.group_by(key, use_threads=False).aggregate([([], "count_all")])
-    repeated = counts.filter(pc.greater(counts["count_all"], 1))
+    repeated = tables.repeated_keys(table, tables.SCRAPED)
     if len(repeated):
-        first = repeated.select(key).slice(0, 1).to_pylist()[0]
+        first = repeated.slice(0, 1).to_pylist()[0]
         raise InputError(
             f"{len(repeated):,} landmarks stand in more than one of {', '.join(map(str, paths))}, first "
             f"{first['split']} {first['landmark_id']}; give one table per split"
@@ -341,7 +339,7 @@ def _class_tables(scraped: Sequence[Path], config: CleanConfig, classes: Sequenc
         if classes:
             raise ConfigurationError("tables of classes serve --keep-multiple most-specific only")
         return ()
-    beside = [path.with_suffix(".classes.parquet") for path in scraped]
+    beside = [tables.classes_beside(path) for path in scraped]
     found = classes or [path for path in beside if path.is_file()]
     if not found:
         raise ConfigurationError(

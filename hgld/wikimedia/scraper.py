@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from hgld.errors import BusyError, ConfigurationError, SourceError
 from hgld.gldv2 import SPLITS, Landmark, read_categories
 from hgld.progress import Progress, Silent
-from hgld.tables import CLASSES, SCRAPED, Provenance, digests, is_up_to_date, write_table
+from hgld.tables import CLASSES, SCRAPED, Provenance, classes_beside, digests, is_up_to_date, write_table
 from hgld.wikimedia.api_source import ApiSource
 from hgld.wikimedia.client import Client, ClientConfig
 from hgld.wikimedia.html_source import HtmlSource
@@ -96,11 +96,6 @@ class ScrapeSummary:
         return "\n".join(lines)
 
 
-def classes_path(scraped: Path) -> Path:
-    """Where the table ``classes`` of a scrape is: ``scraped_train.classes.parquet`` for ``scraped_train.parquet``."""
-    return scraped.with_name(f"{scraped.stem}.classes.parquet")
-
-
 def journal_path(scraped: Path) -> Path:
     """Where the journal of an unfinished scrape is."""
     return scraped.with_name(f"{scraped.name}.journal")
@@ -118,7 +113,7 @@ def scrape_file(
 
     Args:
         categories: columns landmark_id and category.
-        out: the table ``scraped``; the table ``classes`` goes beside it (:func:`classes_path`, source api only).
+        out: the table ``scraped``; with the source api the table ``classes`` goes beside it (``classes_beside``).
         config: what to scrape, and how.
         force: begin anew, dropping a journal and replacing a table of another scrape.
         progress: told of every landmark that has its answer.
@@ -181,7 +176,7 @@ def _scrape(
     met = run.finish(config.workers, config.class_depth)
     if source.class_kind is not None:
         classes = [met[item]._asdict() for item in sorted(met)]
-        write_table(classes_path(out), CLASSES, pa.Table.from_pylist(classes, CLASSES.schema), provenance)
+        write_table(classes_beside(out), CLASSES, pa.Table.from_pylist(classes, CLASSES.schema), provenance)
     statuses: Counter[str] = Counter()
     routes: Counter[str] = Counter()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 from hgld.errors import BusyError, ConfigurationError, InputError, SourceError
-from hgld.tables import CLASSES, SCRAPED, read_table
+from hgld.tables import CLASSES, SCRAPED, classes_beside, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.journal import Journal
-from hgld.wikimedia.scraper import ScrapeConfig, classes_path, journal_path, scrape_file
+from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
 from tests.wikimedia.conftest import config_for, write_categories
 
 Replica = Callable[..., Any]
@@ -103,13 +104,13 @@ def test_both_sources_agree_on_every_washington_landmark(calm: dict[str, Path]) 
 
 
 def test_the_classes_table_holds_every_class_and_its_ancestors(calm: dict[str, Path]) -> None:
-    rows = {row["item"]: row for row in read_table(classes_path(calm["api"]), CLASSES).to_pylist()}
+    rows = {row["item"]: row for row in read_table(classes_beside(calm["api"]), CLASSES).to_pylist()}
     met = {v["item"] for values in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in values}
     assert met <= set(rows)
     assert {parent for row in rows.values() for parent in row["subclass_of"]} <= set(rows)
     assert rows["Q207694"]["label"] == "art museum"
     assert "Q33506" in rows["Q207694"]["subclass_of"]  # museum
-    assert not classes_path(calm["html"]).exists()
+    assert not classes_beside(calm["html"]).exists()
 
 
 def test_class_depth_bounds_the_ancestors(
@@ -118,7 +119,7 @@ def test_class_depth_bounds_the_ancestors(
     with replica("washington.json.gz") as server:
         scrape_file(washington, tmp_path / "out.parquet", config_for(server, class_depth=0))
     met = {v["item"] for vs in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in vs}
-    classes = read_table(classes_path(tmp_path / "out.parquet"), CLASSES)
+    classes = read_table(classes_beside(tmp_path / "out.parquet"), CLASSES)
     assert set(classes["item"].to_pylist()) == met
 
 
@@ -290,7 +291,7 @@ def test_an_interrupted_and_an_undisturbed_run_write_the_same_bytes(
         left = 1000
         scrape_file(washington, out, config_for(server, workers=3))
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-    assert classes_path(out).read_bytes() == classes_path(tmp_path / "whole.parquet").read_bytes()
+    assert classes_beside(out).read_bytes() == classes_beside(tmp_path / "whole.parquet").read_bytes()
 
 
 def test_a_second_run_on_the_same_output_stops_and_does_no_harm(
@@ -338,3 +339,21 @@ def test_settings_out_of_range(settings: dict[str, Any]) -> None:
     here = ClientConfig("http://127.0.0.1:1", "http://127.0.0.1:1")
     with pytest.raises(ConfigurationError, match="expected"):
         ScrapeConfig(**({"split": "train", "client": here} | settings))
+
+
+def test_the_command_ends_with_an_error_and_says_how_to_retry(
+    replica: Replica, washington: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz", error_rate=0.3, error_kinds=("http500",), seed=3) as server:
+        port = server.port
+        run = command(washington, out, server, "--max-retries", "0")
+        failed = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert "rows or classes could not be had; to try just those again, run\n  hgld scrape " in failed.stderr
+    advice = failed.stderr.strip().splitlines()[-1].strip()
+    assert shlex.split(advice)[1:] == run[3:]
+    with replica("washington.json.gz", port=port):
+        again = subprocess.run([*run[:3], *shlex.split(advice)[1:]], capture_output=True, text=True, check=False)
+    assert again.returncode == 0
+    assert set(read_table(out, SCRAPED)["status"].to_pylist()) == {"ok", "no_instance_of"}

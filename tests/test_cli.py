@@ -1,0 +1,60 @@
+"""The command line as a user meets it: help, exit codes, messages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hgld import __version__
+from hgld.cli import app
+
+COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def hgld(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    run = [sys.executable, "-c", "from hgld.cli import app; app()", *arguments]
+    return subprocess.run(run, capture_output=True, text=True, env=environment or None, check=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 0
+    assert f"Example: hgld {command}" in result.output
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom hgld.cli import app\n"
+        "try: app(['scrape', '--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'pyarrow', 'pandas', 'sklearn', 'matplotlib', 'openpyxl', 'requests'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_version() -> None:
+    assert hgld("--version").stdout == f"hgld {__version__}\n"
+
+
+def test_a_scrape_of_wikimedia_needs_a_contact(tmp_path: Path) -> None:
+    categories = tmp_path / "in.csv"
+    categories.write_text("landmark_id,category\n1,https://commons.wikimedia.org/wiki/Category:X\n")
+    result = hgld("scrape", str(categories), "--split", "train", "-o", str(tmp_path / "out.parquet"), PATH="")
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert "error: commons.wikimedia.org asks every client to name its operator" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
+    result = hgld("scrape", "in.csv", "--split", "test", "-o", str(tmp_path / "out.parquet"))
+    assert result.returncode == 2
+    assert "train" in result.stderr

@@ -1,0 +1,50 @@
+"""A wheel carries everything that a checkout has beside the package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from hgld import resources
+from hgld.errors import ConfigurationError
+
+CHECKOUT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", str(folder), str(CHECKOUT)]
+    built = subprocess.run([*build, "--no-build-isolation"], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = folder.glob("hgld-*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    return folder / "site"
+
+
+def test_a_wheel_holds_annotations_and_sample(unpacked: Path) -> None:
+    inside = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
+    for folder, where in (("annotations", "annotations"), ("data/sample", "sample")):
+        for path in (CHECKOUT / folder).iterdir():
+            assert f"hgld/_resources/{where}/{path.name}" in inside
+    assert "hgld/py.typed" in inside
+    assert not any(name.startswith(("tests/", "benchmarks/", "hgld/tests/")) for name in inside)
+
+
+def test_an_installed_wheel_finds_them(unpacked: Path) -> None:
+    script = (
+        "import hgld\nfrom hgld.resources import annotation_file, sample_file\n"
+        "print(annotation_file('taxonomy.csv'), sample_file('train_label_to_category.csv'))"
+    )
+    run = [sys.executable, "-c", script]
+    found = subprocess.run(run, cwd=unpacked, capture_output=True, text=True, check=True).stdout
+    assert found.count(str(unpacked)) == 2
+
+
+def test_a_file_that_is_not_there_is_told() -> None:
+    with pytest.raises(ConfigurationError, match=r"absent\.csv is part of hgld"):
+        resources.annotation_file("absent.csv")

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from hgld.progress import Shown
+
+
+def test_plain_lines_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), Shown("scrape", "landmarks", interval_s=0) as progress:
+        progress.start(200, done=100)
+        progress.advance(50, requests=1200, retries=3)
+        progress.advance(50, requests=1300, retries=3)
+    first, last = (record.getMessage() for record in caplog.records)
+    assert first.startswith("scrape: 150 of 200 landmarks, ")
+    assert "1,200 requests, 3 retries" in first
+    assert last.startswith("scrape: 200 of 200 landmarks, ")
+    assert last.endswith("0 min left")
+
+
+def test_lines_keep_their_distance(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), Shown("scrape", "landmarks", interval_s=60) as progress:
+        progress.start(1000)
+        for _ in range(1000):
+            progress.advance()
+    assert caplog.records == []
+
+
+def test_a_bar_on_a_terminal() -> None:
+    script = (
+        "from hgld.progress import Shown\n"
+        "with Shown('scrape', 'landmarks') as p:\n"
+        "    p.start(4, done=1)\n"
+        "    p.advance(3, requests=7, retries=2)\n"
+    )
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", 24, 120, 0, 0))
+    with os.fdopen(terminal, "rb", buffering=0) as seen:
+        subprocess.run([sys.executable, "-c", script], stderr=end, check=True)
+        os.set_blocking(terminal, False)
+        text = ""
+        while part := seen.read(10_000):
+            text += part.decode()
+        os.close(end)
+    assert "scrape: 100%" in text
+    assert "4/4" in text
+    assert "requests=7, retries=2" in text
