@@ -98,7 +98,7 @@ def draw_label_map(path: Path, label_map: LabelMap) -> None:
     figure, axes, legend = _label_map_frame()
     rows = label_map.largest_first()
     # Radii in points; a scatter wants the squares of diameters.
-    radii = label_map.radii(largest=_largest_radius(len(rows), 20.0))
+    radii = label_map.radii(largest=_largest_radius(len(rows), 15.0))
     axes.scatter(
         label_map.positions[rows, 0],
         label_map.positions[rows, 1],
@@ -143,7 +143,7 @@ def write_label_page(path: Path, label_map: LabelMap) -> None:
     """Write the labels as a page that needs nothing else: hover, search, light and dark."""
     rows = label_map.largest_first()
     points = _on_page(label_map.positions)
-    radii = label_map.radii(largest=_largest_radius(len(rows), 24.0))
+    radii = label_map.radii(largest=_largest_radius(len(rows), 18.0))
     circles = [
         f'<circle class="c{number}" cx="{points[row, 0]:.1f}" cy="{points[row, 1]:.1f}" r="{radii[row]:.1f}" '
         f'data-cluster="{number}" data-subcluster="{label_map.subcluster[row]}" '
@@ -290,8 +290,11 @@ def _write_legend(axes: Axes, label_map: LabelMap) -> None:
         axes.text(0.07, y - step * 0.24, counts, fontsize=0.8 * size, color=_FAINT, **text)
 
 
-def _shortened(text: str, most: int = 52) -> str:
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+def _shortened(name: str, most: int = 46) -> str:
+    """A cluster's name without the last of its labels where all are too long for a line."""
+    while len(name) > most and " / " in name:
+        name = name.rpartition(" / ")[0]
+    return name if len(name) <= most else name[: most - 1].rstrip() + "…"
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -89,10 +89,11 @@ class ScrapeSummary:
             f"{self.requests:,} requests{per_landmark}, {self.retries:,} of them repeated, "
             f"{self.seconds:.1f} s",
         ]
+        wide = max(map(len, (*self.statuses, *self.routes)))
         for title, counts in (("status", self.statuses), ("route", self.routes)):
-            lines.append(f"{title:<22}{'landmarks':>10}")
+            lines.append(f"{title:<{wide}}   landmarks")
             for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
-                lines.append(f"  {name:<20}{count:>10,} {count / self.landmarks:>7.2%}")
+                lines.append(f"  {name:<{wide}}{count:>10,} {count / self.landmarks:>8.2%}")
         return "\n".join(lines)
 
 
