@@ -59,7 +59,7 @@ def main(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log every request and decision.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details, such as every repeated request.")] = False,
 ) -> None:
     """Set up logging for every command."""
     logging.basicConfig(

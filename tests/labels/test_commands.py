@@ -61,7 +61,6 @@ def test_from_scraped_to_clusters(write_scraped, tmp_path):
     ("arguments", "message"),
     [
         (("clean", "none.parquet"), "none.parquet: no such file"),
-        (("clean", "none.parquet", "--keep-multiple", "last"), "expected first or most-specific"),
         (("embed", "none.parquet"), "none.parquet: no such file"),
         (("embed", "none.parquet", "--template", "x"), "exactly one {}"),
         (("cluster", "none.parquet"), "none.parquet: no such file"),

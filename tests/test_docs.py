@@ -1,0 +1,56 @@
+"""What the documents print can be run: commands parse, links lead somewhere, tables are those of the code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from hgld.cli import app
+from hgld.tables import TABLES
+
+CHECKOUT = Path(__file__).parent.parent
+DOCUMENTS = [
+    CHECKOUT / name for name in ("README.md", "annotations/README.md", "pipelines/README.md", "benchmarks/README.md")
+]
+
+
+def commands() -> list[str]:
+    found = set()
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        found |= set(re.findall(r"^(?:\$|    )\s*(hgld [a-z].*)", text, re.MULTILINE))
+        found |= {inline for inline in re.findall(r"`(hgld [a-z][^`]+)`", text) if " -" in inline}
+    return sorted(found)
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_printed_command_is_one(line: str) -> None:
+    name, *arguments = shlex.split(line)[1:]
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    if arguments != ["--help"]:
+        command.make_context(name, arguments)
+
+
+def test_every_command_is_in_the_readme() -> None:
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
+        assert f"hgld {name}" in text
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(CHECKOUT).as_posix())
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), target
+
+
+def test_the_readme_lists_the_columns_of_every_table() -> None:
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    for spec in TABLES.values():
+        (row,) = re.findall(rf"^\| {spec.name} \| (.+) \|$", text, re.MULTILINE)
+        columns = [re.sub(r" \(.*", "", column).strip() for column in re.sub(r"\([^)]*\)", "", row).split(",")]
+        assert columns == [field.name + "?" * field.nullable for field in spec.schema]
