@@ -59,7 +59,9 @@ def main(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log details, such as every repeated request.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log details, such as every repeated request.")
+    ] = False,
 ) -> None:
     """Set up logging for every command."""
     logging.basicConfig(

@@ -31,7 +31,7 @@ def test_a_wheel_holds_annotations_and_sample(unpacked: Path) -> None:
     for folder, where in (("annotations", "annotations"), ("data/sample", "sample")):
         for path in (CHECKOUT / folder).iterdir():
             assert f"hgld/_resources/{where}/{path.name}" in inside
-    assert "hgld/py.typed" in inside
+    assert {"hgld/py.typed", "hgld/templates/label_map.html"} <= inside
     assert not any(name.startswith(("tests/", "benchmarks/", "hgld/tests/")) for name in inside)
 
 

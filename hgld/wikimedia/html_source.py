@@ -2,7 +2,8 @@
 
 The Wikidata infobox (``table#wdinfobox``) shows the values in its row "Instance of". A page says less than the
 API: no ids of most classes, no languages, no revisions, no superclasses, and a label that ends in a parenthesis
-cannot be told from a value with a qualifier. It is the check on the other source.
+cannot be told from a value with a qualifier. Whether an infobox shows the category's own item or its main topic is
+not said either, so the route has no ``topic``. It is the check on the other source.
 """
 
 from __future__ import annotations

@@ -257,17 +257,21 @@ class _Run:
 
     def finish(self, workers: int, class_depth: int) -> dict[str, ClassFact]:
         """Ask for everything; returns the classes met and their ancestors, by item."""
-        self._progress.start(len(self._titles))
+        open_landmarks = [n for n, title in enumerate(self._titles) if self.answer(title)[0].status == "error"]
+        self._progress.start(len(self._titles), done=len(self._titles) - len(open_landmarks))
         executor = ThreadPoolExecutor(workers)
         try:
-            self._ask_all(executor, workers, iter(range(len(self._titles))))
+            self._ask_all(executor, workers, iter(open_landmarks))
             return self._ask_ancestors(executor, workers, class_depth)
         finally:
             self._client.close()
             executor.shutdown(wait=True, cancel_futures=True)
 
     def answer(self, title: str) -> tuple[Answer, int]:
-        """The answer for a title and the time of the latest fact in it (seconds since 1970)."""
+        """The answer for a title and the time of the latest fact in it (seconds since 1970).
+
+        The status is ``error`` as long as facts are missing.
+        """
         self._facts.latest = 0
         try:
             return self._source.resolve(title, self._facts), self._facts.latest or int(time.time())

@@ -21,7 +21,12 @@ class Value(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a source says of one landmark; the fields are columns of the table ``scraped``."""
+    """What a source says of one landmark; the fields are columns of the table ``scraped``.
+
+    ``status``: ``ok``; ``no_instance_of``, an item without values; ``no_item`` (api) or ``no_infobox`` (html);
+    ``item_missing``, the page names an item that was deleted; ``missing``, no such page; ``invalid_title``;
+    ``redirect_loop``; ``redirect_unresolved``, further than redirects are followed; ``error``, to be tried again.
+    """
 
     status: str
     resolved_title: str | None = None
