@@ -37,7 +37,7 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("", "empty"),
-        (HEADER, "no landmarks"),
+        (HEADER, "no rows below the header"),
         ("landmark_id,url\n1,x\n", r"line 1: no column category; found landmark_id,url"),
         (f"{HEADER}a,{URL}A\n", r'line 2: the landmark_id is "a"; expected a whole number'),
         (f"{HEADER}1_000,{URL}A\n", "line 2: the landmark_id"),

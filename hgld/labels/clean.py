@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.csv_files import read_csv
+from hgld.errors import ConfigurationError, InputError
 from hgld.labels.identity import ITEM_ID, label_id, normalise_label, unify
 from hgld.resources import annotation_file
 
@@ -24,7 +24,6 @@ KeepMultiple = Literal["first", "most-specific"]
 Reason = Literal["multiple", "irrelevant", "unlabelled"]
 
 _MOST_FREQUENT = 20
-_COLUMNS = ["item", "label", "reason"]
 
 
 class Value(NamedTuple):
@@ -267,25 +266,20 @@ def read_irrelevant(path: Path) -> Irrelevant:
     Raises:
         InputError: the columns are others, or rows have no label, no reason or an item that is not one.
     """
-    problems, items, labels = [], set(), set()
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 ({error}); save the file as UTF-8") from error
-    rows = csv.DictReader(lines)
-    if rows.fieldnames != _COLUMNS:
-        raise InputError(f"{path}: line 1: columns are {rows.fieldnames}, expected {_COLUMNS}")
-    for row in rows:
-        item, label, reason = (row[name] or "" for name in _COLUMNS)
+
+    def parse(_: int, row: Mapping[str, str]) -> Value:
+        item = row["item"].strip()
         if item and not ITEM_ID.fullmatch(item):
-            problems.append(f'line {rows.line_num}: the item is "{item}"; expected one such as Q4167836')
-        if not label.strip() or not reason.strip():
-            problems.append(f"line {rows.line_num}: expected a label and a reason")
-        items.add(item)
-        labels.add(normalise_label(label))
-    if problems:
-        raise InputError(f"{path}: {len(problems)} bad rows:\n{listing(problems)}")
-    return Irrelevant(frozenset(items - {""}), frozenset(labels))
+            raise ValueError(f'the item is "{item}"; expected one such as Q4167836')
+        if not row["label"].strip() or not row["reason"].strip():
+            raise ValueError("expected a label and a reason")
+        return Value(item or None, row["label"])
+
+    values = read_csv(path, ("item", "label", "reason"), parse)
+    return Irrelevant(
+        frozenset(value.item for value in values if value.item),
+        frozenset(normalise_label(value.label) for value in values),
+    )
 
 
 def _has_label(value: Value) -> bool:

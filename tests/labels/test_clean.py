@@ -211,10 +211,10 @@ def test_nothing_left_is_still_a_valid_table(write_scraped, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("label,reason\n", "line 1: columns"),
+        ("label,reason\n", "line 1: no column item"),
         ("item,label,reason\nX5,human,a person\n", 'line 2: the item is "X5"'),
         ("item,label,reason\nQ5,human,\n", "line 2: expected a label and a reason"),
-        ("item,label,reason\nQ5\n", "line 2: expected a label and a reason"),
+        ("item,label,reason\nQ5\n", "line 2: 1 values, expected 3"),
     ],
 )
 def test_a_bad_list_of_irrelevant_labels_is_refused(tmp_path, text, message):

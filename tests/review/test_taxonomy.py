@@ -45,16 +45,16 @@ def test_all_bad_rows_are_reported_by_line(tmp_path: Path) -> None:
     assert "line 5: the group is empty" in message
     assert 'line 6: the root of "dam" is "human"; expected natural or human-made' in message
     assert 'line 7: the group "river" has no guideline' in message
-    assert 'line 8: the root of "sea" is ""' in message
+    assert "line 8: 1 values, expected 3 (group,root,guideline)" in message
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "no such file"),
-        (b"", "no column group and no column root and no column guideline"),
+        (b"", "the file is empty; expected the header group,root,guideline"),
         (b"group,root\nlake,natural\n", "line 1: no column guideline; found group,root"),
-        (b"group,root,guideline\n", "no groups below the header"),
+        (b"group,root,guideline\n", "no rows below the header"),
         (b"group,root,guideline\nch\xe2teau,natural,x\n", "not UTF-8"),
         (b'group,root,guideline\n"lake,natural,x\n', "not a CSV file"),
     ],

@@ -1,0 +1,88 @@
+"""CSV files that people write or edit: read by column name, all bad rows reported together by their line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from hgld.errors import InputError, listing
+
+T = TypeVar("T")
+
+
+def read_csv(path: Path, columns: Sequence[str], parse: Callable[[int, Mapping[str, str]], T]) -> list[T]:
+    """Read a CSV file in UTF-8.
+
+    Further columns are ignored, blank lines and a byte order mark skipped.
+
+    Args:
+        path: the file.
+        columns: the columns that it must have, in any order.
+        parse: makes something of a row, given the number of its line and its values by column; a ValueError
+            that it raises is what is wrong with the row.
+
+    Returns:
+        What ``parse`` made, in the file's order; never empty.
+
+    Raises:
+        InputError: the file is missing, empty, not UTF-8, not CSV or without the columns, has no rows, or rows
+            are bad; nothing of a file with a bad row is used.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected a CSV file with the columns {','.join(columns)}")
+    parsed: list[T] = []
+    problems: list[str] = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = csv.reader(stream, strict=True)
+            header = _header(path, next(rows, None), columns)
+            for row in rows:
+                if not row:  # a blank line
+                    continue
+                try:
+                    parsed.append(parse(rows.line_num, _by_column(row, header)))
+                except ValueError as problem:
+                    problems.append(f"line {rows.line_num}: {problem}")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: {_undecodable(path)}; save the file as UTF-8") from error
+    except csv.Error as error:
+        raise InputError(f"{path}: not a CSV file that can be read: {error}") from error
+    if problems:
+        raise InputError(f"{path}: {len(problems):,} bad rows, nothing was done:\n{listing(problems)}")
+    if not parsed:
+        raise InputError(f"{path}: no rows below the header")
+    return parsed
+
+
+def _header(path: Path, found: list[str] | None, columns: Sequence[str]) -> list[str]:
+    expected = ",".join(columns)
+    if found is None:
+        raise InputError(f"{path}: the file is empty; expected the header {expected} and rows below it")
+    header = [name.strip() for name in found]
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise InputError(
+            f"{path}: line 1: no column {' and no column '.join(missing)}; found {','.join(found)}, "
+            f"expected {expected}"
+        )
+    return header
+
+
+def _by_column(row: Sequence[str], header: Sequence[str]) -> Mapping[str, str]:
+    if len(row) != len(header):
+        raise ValueError(
+            f"{len(row)} values, expected {len(header)} ({','.join(header)}); is a value with a comma not in quotes?"
+        )
+    return dict(zip(header, row, strict=True))
+
+
+def _undecodable(path: Path) -> str:
+    """Where the first byte is that is not UTF-8; the decoder only knows its place within a buffer."""
+    for line, raw in enumerate(path.read_bytes().split(b"\n"), 1):
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            return f"line {line}: not UTF-8 (byte 0x{raw[error.start]:02x})"
+    return "not UTF-8"
