@@ -42,6 +42,8 @@ _MAXLAG_S = 5
 _CONNECT_TIMEOUT_S = 10.0
 _LONGEST_BACKOFF_S = 120.0
 _MAX_PAGE_REDIRECTS = 5
+#: Pauses from here on are told, lest the run seem stuck.
+_LONG_PAUSE_S = 30.0
 
 _WIKIMEDIA_HOST = re.compile(r"(.+\.)?(wikimedia|wikidata|wikipedia)\.org", re.IGNORECASE)
 _CONTACT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+|https?://\S+/\S+|User:\S.*", re.IGNORECASE)
@@ -257,6 +259,8 @@ class Client:
             log.debug("attempt %d failed: %s", attempt + 1, failure)
             if asked_s is not None:
                 self._limiter.pause(asked_s)
+                if asked_s >= _LONG_PAUSE_S:
+                    log.info("the server asks for a pause of %.0f s: %s", asked_s, failure)
             if attempt < self.config.max_retries:
                 # At least half of the doubled wait: lag lasts minutes, while its Retry-After names seconds.
                 longest = min(self.config.backoff_s * 2**attempt, _LONGEST_BACKOFF_S)

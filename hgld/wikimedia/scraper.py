@@ -71,7 +71,7 @@ class ScrapeConfig:
 
 @dataclass(frozen=True)
 class ScrapeSummary:
-    """What came out. ``errors`` counts the batches of rows and classes that the same command would try again."""
+    """What came out; ``errors`` counts the rows and classes that the same command would try again."""
 
     landmarks: int
     statuses: dict[str, int]
