@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,3 +20,24 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip(f"no real data: {path} does not exist (set HGLD_SHARED)")
     return path
+
+
+@pytest.fixture(scope="session")
+def replica(shared: Path) -> Callable[..., Any]:
+    """``replica("washington.json.gz", error_rate=0.1)``: a server to be used in a ``with`` block."""
+    if sys.version_info < (3, 11):
+        pytest.skip("the replica needs Python 3.11: on an older one its resets leave connections open")
+    sys.path.insert(0, str(shared))
+    from wikimedia_replica import ReplicaServer
+
+    def start(world: str, **faults: Any) -> Any:
+        path = shared / "wikimedia_replica" / "worlds" / world
+        return ReplicaServer(world if world.startswith("stress:") else path, **faults)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def washington(shared: Path) -> Path:
+    """844 real landmarks in GLDv2's own layout."""
+    return shared / "wa_gldv2" / "train_label_to_category.csv"

@@ -1,6 +1,6 @@
 """Clusters of labels: k-means over all of them, then every cluster divided into sub-clusters.
 
-The result depends on the labels, their embeddings and the seed alone: rows are put in the order of label_id
+The result depends on the labels, their embeddings and the seed alone: rows are put in the order of their labels
 first, numbers are float64, and one thread does the work, since the order in which several add up their parts
 is left to chance.
 """
@@ -369,7 +369,9 @@ def _one_thread() -> Iterator[None]:
 
 
 def _read(embeddings: Path) -> pa.Table:
-    table = tables.read_table(embeddings, tables.LABEL_EMBEDDINGS).sort_by("label_id")
+    table = tables.read_table(embeddings, tables.LABEL_EMBEDDINGS)
+    # By the text first: pages of Commons show it, but not the id, and both sources are to give the same clusters.
+    table = table.sort_by([("label", "ascending"), ("label_id", "ascending")])
     if not len(table):
         raise InputError(f"{embeddings}: no labels in it")
     return table

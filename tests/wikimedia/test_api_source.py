@@ -9,7 +9,7 @@ from hgld.errors import SourceError
 from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, SITELINK, TARGET, ApiSource, best_values
 from hgld.wikimedia.client import Client, TooManyValuesError
 from hgld.wikimedia.source import Facts
-from tests.wikimedia.conftest import config_for
+from tests.scrapes import config_for
 
 
 def statement(value: str | None, rank: str = "normal") -> dict[str, Any]:

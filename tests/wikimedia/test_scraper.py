@@ -20,7 +20,7 @@ from hgld.tables import CLASSES, SCRAPED, classes_beside, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
-from tests.wikimedia.conftest import config_for, write_categories
+from tests.scrapes import config_for, write_categories
 
 Replica = Callable[..., Any]
 ALL_KINDS = ("http500", "http502", "http503", "reset", "truncate", "garble", "stall")
