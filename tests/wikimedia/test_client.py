@@ -152,9 +152,8 @@ def test_retry_after_holds_for_every_thread(serve: Callable[..., ScriptedServer]
     client = server.client()
     first = threading.Thread(target=client.commons, args=({},))
     first.start()
-    while not server.asked:
+    while client._limiter._paused_until <= time.monotonic():  # the answer is not read yet
         time.sleep(0.001)
-    time.sleep(0.1)  # the answer is read, the pause has begun
     client.wikidata({})
     first.join()
     assert len(server.times) == 3
