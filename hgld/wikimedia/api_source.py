@@ -58,7 +58,7 @@ class PageFact(NamedTuple):
     """
 
     status: str
-    title: str | None
+    title: str
     item: str | None
     redirected: bool
     soft_redirect: bool
@@ -113,39 +113,14 @@ class ApiSource:
     def resolve(self, title: str, facts: Facts) -> Answer:
         """See :class:`Source`.
 
-        One soft redirect is followed, with the hard ones before and after it; an item that is a Wikimedia
-        category gives way to its main topic, once, where it has a usable one.
+        An item that is a Wikimedia category gives way to its main topic, once, where it has a usable one.
         """
         if not is_sendable(title):
             return Answer("invalid_title")
-        hops: list[str] = []
-        page_title = title
-        item: ItemFact | None = facts.get(SITELINK, title)
-        if item is None:
-            page: PageFact = facts.get(PAGE, title)
-            if page.soft_redirect:
-                target = facts.get(TARGET, page.title or title)
-                if target is None:
-                    return Answer("redirect_unresolved")
-                if target in (title, page.title):
-                    return Answer("redirect_loop")
-                hops += ["hard_redirect"] * page.redirected + ["soft_redirect"]
-                page_title, item = target, facts.get(SITELINK, target)
-                if item is None:
-                    before, page = {title, page.title, target}, facts.get(PAGE, target)
-                    if page.soft_redirect:
-                        looped = page.title in before - {target} or facts.get(TARGET, page.title or target) in before
-                        return Answer("redirect_loop" if looped else "redirect_unresolved")
-            if item is None:
-                if page.status != "found":
-                    return Answer(page.status)
-                page_title = page.title or page_title
-                hops += ["hard_redirect"] * page.redirected
-                if page.item is None:
-                    return Answer("no_item", page_title)
-                item = facts.get(ITEM, page.item)
-                if item is None:
-                    return Answer("item_missing", page_title, page.item, _route(hops))
+        found = _find_item(title, facts)
+        if isinstance(found, Answer):
+            return found
+        page_title, item, hops = found
         if WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
             topic: ItemFact | None = facts.get(ITEM, item.main_topic)
             if topic is not None:
@@ -222,6 +197,42 @@ class ApiSource:
             go_on = document["continue"]
 
 
+def _find_item(title: str, facts: Facts) -> Answer | tuple[str, ItemFact, list[str]]:
+    """The page in the end, its item and the redirects on the way; or the answer, where there is no item.
+
+    One soft redirect is followed, with the hard ones before and after it.
+    """
+    hops: list[str] = []
+    item: ItemFact | None = facts.get(SITELINK, title)
+    if item is not None:
+        return title, item, hops
+    page: PageFact = facts.get(PAGE, title)
+    if page.soft_redirect:
+        seen = {title, page.title}
+        target: str | None = facts.get(TARGET, page.title)
+        if target is None:
+            return Answer("redirect_unresolved")
+        if target in seen:
+            return Answer("redirect_loop")
+        hops += ["hard_redirect"] * page.redirected + ["soft_redirect"]
+        item = facts.get(SITELINK, target)
+        if item is not None:
+            return target, item, hops
+        page = facts.get(PAGE, target)
+        if page.soft_redirect:
+            looped = page.title in seen or facts.get(TARGET, page.title) in {*seen, target, page.title}
+            return Answer("redirect_loop" if looped else "redirect_unresolved")
+    if page.status != "found":
+        return Answer(page.status)
+    hops += ["hard_redirect"] * page.redirected
+    if page.item is None:
+        return Answer("no_item", page.title)
+    item = facts.get(ITEM, page.item)
+    if item is None:
+        return Answer("item_missing", page.title, page.item, _route(hops))
+    return page.title, item, hops
+
+
 class _Query(NamedTuple):
     """The parts of an answer of ``action=query``; pages by their title."""
 
@@ -267,18 +278,18 @@ def _page(asked: str, query: _Query) -> PageFact:
     seen: set[str] = set()
     while title in query.redirects:
         if title in seen:
-            return PageFact("redirect_loop", None, None, True, False)
+            return PageFact("redirect_loop", title, None, True, False)
         seen.add(title)
         title = query.redirects[title]
     page = query.pages.get(title)
     if page is None and seen:  # out of Commons, to another wiki
-        return PageFact("redirect_unresolved", None, None, True, False)
+        return PageFact("redirect_unresolved", title, None, True, False)
     if page is None:
         raise SourceError(f'the answer of Commons says nothing of "{asked}"')
     if "invalid" in page:
-        return PageFact("invalid_title", None, None, False, False)
+        return PageFact("invalid_title", title, None, False, False)
     if "missing" in page:
-        return PageFact("missing", None, None, bool(seen), False)
+        return PageFact("missing", title, None, bool(seen), False)
     item = page.get("pageprops", {}).get("wikibase_item")
     return PageFact("found", title, item, bool(seen), "templates" in page)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hgld.errors import SourceError
-from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, SITELINK, TARGET, ApiSource, best_values
+from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, SITELINK, TARGET, ApiSource, PageFact, best_values
 from hgld.wikimedia.client import Client, TooManyValuesError
 from hgld.wikimedia.source import Facts
 from tests.scrapes import config_for
@@ -138,3 +138,31 @@ def test_facts_survive_the_journal(replica: Callable[..., Any], kind: str) -> No
 
 def test_titles_that_cannot_be_sent_are_invalid_without_asking() -> None:
     assert source().resolve("Category:A|B", Facts()).status == "invalid_title"
+
+
+def page(title: str, *, soft: bool = False, redirected: bool = False, status: str = "found") -> PageFact:
+    return PageFact(status, title, None, redirected, soft)
+
+
+@pytest.mark.parametrize(
+    ("pages", "targets", "status"),
+    [
+        ({"A": page("A", soft=True)}, {"A": "A"}, "redirect_loop"),
+        ({"A": page("B", soft=True, redirected=True)}, {"B": "A"}, "redirect_loop"),
+        ({"A": page("A", soft=True)}, {"A": None}, "redirect_unresolved"),
+        ({"A": page("A", soft=True), "B": page("B", soft=True)}, {"A": "B", "B": "A"}, "redirect_loop"),
+        ({"A": page("A", soft=True), "B": page("A", soft=True, redirected=True)}, {"A": "B"}, "redirect_loop"),
+        ({"A": page("A", soft=True), "B": page("C", soft=True)}, {"A": "B", "C": "C"}, "redirect_loop"),
+        ({"A": page("A", soft=True), "B": page("B", soft=True)}, {"A": "B", "B": "C"}, "redirect_unresolved"),
+        ({"A": page("A", soft=True), "B": page("B", soft=True)}, {"A": "B", "B": None}, "redirect_unresolved"),
+        ({"A": page("A", soft=True), "B": page("B", status="missing")}, {"A": "B"}, "missing"),
+        ({"A": page("A", soft=True), "B": page("B")}, {"A": "B"}, "no_item"),
+    ],
+)
+def test_redirects_end_somewhere(pages: dict[str, PageFact], targets: dict[str, str | None], status: str) -> None:
+    facts = Facts()
+    facts.add(SITELINK, dict.fromkeys("ABC"), 1)
+    facts.add(PAGE, pages, 2)
+    facts.add(TARGET, targets, 3)
+    assert source().resolve("A", facts).status == status
+    assert facts.latest in (2, 3)
