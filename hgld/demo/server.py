@@ -206,9 +206,8 @@ def _infobox(sample: Sample, item_id: str) -> str:
 
 
 def _values(params: Mapping[str, str], name: str) -> list[str]:
-    """A parameter of several values, separated by ``|`` or, where it begins with one, by U+001F."""
-    raw = params.get(name, "")
-    values = raw[1:].split("\x1f") if raw.startswith("\x1f") else raw.split("|")
+    """A parameter of several values, separated by ``|``."""
+    values = params.get(name, "").split("|")
     if len(values) > _MOST_VALUES:
         info = f'Too many values supplied for parameter "{name}". The limit is {_MOST_VALUES}.'
         raise ApiError("toomanyvalues", info)

@@ -83,7 +83,7 @@ CALLS = {
     "loop": (COMMONS, QUERY | {"titles": "Category:Loop A"}),
     "normalised": (COMMONS, QUERY | {"titles": "category:tower|Category:No_item|Category:No item"}),
     "missing": (COMMONS, QUERY | {"titles": "Category:Nowhere|Category:Lost"}),
-    "invalid": (COMMONS, QUERY | {"titles": "\x1fCategory:A|B\x1fCategory:A [b]\x1fCategory:Tower"}),
+    "invalid": (COMMONS, QUERY | {"titles": "Category:A [b]|Category:Tower"}),
     "51 pages": (COMMONS, QUERY | {"titles": "|".join(f"Category:{n}" for n in range(51))}),
     "templates": (COMMONS, QUERY | {"tltemplates": "", "titles": "Category:Tower|Category:塔"}),
     "text": (COMMONS, TEXT | {"titles": "Category:塔|Category:Tower|Category:Old tower"}),
