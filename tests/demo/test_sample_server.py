@@ -66,7 +66,6 @@ QUERY = {
 TEXT = {"action": "query", "prop": "revisions", "rvprop": "content", "rvslots": "main"}
 CALLS = {
     "titles": (WIKIDATA, BY_TITLE | {"titles": "Category:Tower|Category:Nowhere|Category:Walls|Tower"}),
-    "titles after U+001F": (WIKIDATA, BY_TITLE | {"titles": "\x1fCategory:Tower\x1fCategory:Where is it?"}),
     "titles must be exact": (WIKIDATA, BY_TITLE | {"titles": "Category:tower"}),
     "ids": (WIKIDATA, BY_ID | {"ids": "Q910000001|Q910000002|Q910000003|Q12518|Q900000001|Q999999999"}),
     "only claims": (WIKIDATA, BY_ID | {"ids": "Q910000001", "props": "claims"}),
