@@ -26,6 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # lines of a paragraph are joined
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -194,7 +195,10 @@ def embed(
     ] = None,
     template: Annotated[
         list[str] | None,
-        typer.Option(help="Text with one {} for the label; several are averaged.", show_default="A picture of a {}"),
+        typer.Option(
+            help="Text with one {} for the label; of several, given one by one, the vectors are averaged.",
+            show_default="A picture of a {}",
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.")] = 256,
     device: Annotated[
