@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from sys import intern
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -31,7 +32,8 @@ _QUALIFIER = re.compile(r"\s*\((?:[^()]|\([^()]*\))*\)$")
 class HtmlPage(NamedTuple):
     """What a page shows.
 
-    ``status``: found, missing, invalid_title, or redirect_unresolved for a hard redirect that was not followed.
+    ``status``: found, missing, invalid_title, or redirect_unresolved for a hard redirect that was not followed
+    and a soft one that names no page.
     ``values``: None without an infobox; else the item (where shown) and the label of each value.
     """
 
@@ -63,9 +65,9 @@ class HtmlSource:
     def restore(self, kind: str, fact: Any) -> Any:
         """See :class:`Source`."""
         page = HtmlPage(*fact)
-        return (
-            page if page.values is None else page._replace(values=tuple((item, label) for item, label in page.values))
-        )
+        if page.values is None:
+            return page
+        return page._replace(values=tuple((item, intern(label)) for item, label in page.values))
 
     def resolve(self, title: str, facts: Facts) -> Answer:
         """See :class:`Source`; one soft redirect is followed, and the one hard redirect that the server follows."""
@@ -107,7 +109,8 @@ def parse_page(html: str) -> HtmlPage:
         return HtmlPage("redirect_unresolved", title)
     box = soup.find(id="category-redirect")
     if isinstance(box, Tag):
-        return HtmlPage("found", title, redirected, _soft_target(box))
+        target = _soft_target(box)
+        return HtmlPage("found" if target else "redirect_unresolved", title, redirected, target)
     infobox = soup.find("table", id="wdinfobox")
     if not isinstance(infobox, Tag):
         return HtmlPage("found", title, redirected)
@@ -140,7 +143,8 @@ def _values(infobox: Tag) -> tuple[tuple[str | None, str], ...]:
 
 def _value(entry: Tag) -> tuple[str | None, str]:
     """The item of a value, where the page shows it, and its label without qualifiers."""
-    label = _QUALIFIER.sub("", " ".join(entry.get_text().split()))
+    # Many landmarks share few labels: each is kept in memory once.
+    label = intern(_QUALIFIER.sub("", " ".join(entry.get_text().split())))
     if _ITEM.fullmatch(label):  # a class without a label is shown by its id
         return label, label
     link = entry.find("a", href=_ITEM_URL)

@@ -53,6 +53,7 @@ def test_a_row_in_another_language_is_not_taken_for_something_else() -> None:
 def test_pages_without_an_infobox_and_redirects() -> None:
     assert parse_page(page("")).values is None
     soft = parse_page(page('<div id="category-redirect"><a href="/wiki/Category:Caf%C3%A9_Edge">x</a></div>'))
-    assert soft.soft_target == "Category:Café Edge"
+    assert (soft.status, soft.soft_target) == ("found", "Category:Café Edge")
+    assert parse_page(page('<div id="category-redirect">nowhere</div>')).status == "redirect_unresolved"
     assert parse_page(page('<div class="redirectMsg"></div>')).status == "redirect_unresolved"
     assert parse_page(page("", '<span class="mw-redirectedfrom">(from)</span>')).redirected
