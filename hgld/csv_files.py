@@ -12,7 +12,7 @@ from hgld.errors import InputError, listing
 T = TypeVar("T")
 
 
-def read_csv(path: Path, columns: Sequence[str], parse: Callable[[int, Mapping[str, str]], T]) -> list[T]:
+def read_rows(path: Path, columns: Sequence[str], parse: Callable[[int, Mapping[str, str]], T]) -> list[T]:
     """Read a CSV file in UTF-8.
 
     Further columns are ignored, blank lines and a byte order mark skipped.

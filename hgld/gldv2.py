@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.csv_files import read_csv
+from hgld.csv_files import read_rows
 from hgld.wikimedia.titles import title_of_url
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def read_categories(path: Path) -> list[Landmark]:
             )
         return landmark
 
-    rows = read_csv(path, ("landmark_id", "category"), parse)
+    rows = read_rows(path, ("landmark_id", "category"), parse)
     with path.open("rb") as stream:
         if stream.read(len(_BOM)) == _BOM:
             log.warning("%s: line 1 begins with a byte order mark, which GLDv2's files have not; skipped", path)

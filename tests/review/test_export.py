@@ -19,6 +19,7 @@ from hgld.review.export import ExportConfig, ExportSummary, export_sheets
 from hgld.review.sheets import COLUMNS, Entry, entries_of, label_rows
 from hgld.review.workbook import SET_ASIDE, read_workbook
 from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
+from tests.sheet_files import fill_csv
 
 from .conftest import LABELS
 
@@ -35,16 +36,6 @@ def fill_workbook(path: Path, label_id: str, **cells: str | None) -> None:
     for name, value in cells.items():
         sheet.cell(row, COLUMNS.index(name) + 1).value = value
     book.save(path)
-
-
-def fill_csv(path: Path, label_id: str, **cells: str) -> None:
-    text = path.read_text(encoding="utf-8-sig")
-    (line,) = (line for line in text.splitlines() if line.startswith(f'"{label_id}"'))
-    values = line.split('","')
-    for name, value in cells.items():
-        place = COLUMNS.index(name)
-        values[place] = value + ('"' if place == len(COLUMNS) - 1 else "")
-    path.write_text(text.replace(line, '","'.join(values)), encoding="utf-8-sig")
 
 
 def entries(path: Path) -> dict[str, tuple[str, str, str]]:
