@@ -42,19 +42,43 @@ INSTANCE_OF = pa.list_(
         nullable=False,
     )
 )
-_ITEMS = pa.list_(pa.field("element", pa.string(), nullable=False))
+_TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+#: The groups that a label may belong to, best first: the group, the probability that an annotator chooses it
+#: (calibrated, 0 to 1) and in words what speaks for it.
+SUGGESTIONS = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [
+                pa.field("group", pa.string(), nullable=False),
+                pa.field("score", pa.float32(), nullable=False),
+                pa.field("reason", pa.string(), nullable=False),
+            ]
+        ),
+        nullable=False,
+    )
+)
 #: A fixed-size list of any length: the length is the encoder's business.
 _EMBEDDING = pa.list_(pa.field("element", pa.float32(), nullable=False), 0)
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A kind of table: its name, the version of its layout, its columns and the columns that are its key."""
+    """A kind of table.
+
+    Args:
+        name: what it is called.
+        version: of its layout.
+        schema: the columns that it always has.
+        key: the columns that no two rows agree in.
+        optional: columns that may follow, in this order.
+    """
 
     name: str
     version: int
     schema: pa.Schema
     key: tuple[str, ...]
+    optional: pa.Schema = field(default_factory=lambda: pa.schema([]))
 
     @property
     def tag(self) -> str:
@@ -97,7 +121,7 @@ CLASSES = TableSpec(
             _required("item", pa.string()),
             _required("label", pa.string()),
             pa.field("language", pa.string()),
-            _required("subclass_of", _ITEMS),
+            _required("subclass_of", _TEXTS),
         ]
     ),
     key=("item",),
@@ -150,7 +174,7 @@ LABEL_EMBEDDINGS = TableSpec(
 
 CLUSTERS = TableSpec(
     "clusters",
-    1,
+    2,
     pa.schema(
         [
             _required("label_id", pa.string()),
@@ -163,13 +187,39 @@ CLUSTERS = TableSpec(
             _required("distance", pa.float32()),
             pa.field("suggested_group", pa.string()),
             pa.field("suggestion_score", pa.float32()),
+            # The two columns before are the first of these, for readers of flat tables.
+            _required("suggestions", SUGGESTIONS),
         ]
     ),
     key=("label_id",),
 )
 
+HIERARCHY = TableSpec(
+    "hierarchy",
+    1,
+    pa.schema(
+        [
+            _required("split", pa.string()),
+            _required("landmark_id", pa.int64()),
+            _required("category", pa.string()),
+            _required("supercategory", pa.string()),
+            _required("hierarchical_label", pa.string()),
+            _required("natural_or_human_made", pa.string()),
+        ]
+    ),
+    key=("split", "landmark_id"),
+    optional=pa.schema(
+        [
+            # Levels between hierarchical_label and natural_or_human_made, finest first; as many in every row.
+            _required("extra_levels", _TEXTS),
+            # All super-categories of the landmark, of which hierarchical_label is the first.
+            _required("hierarchical_labels", _TEXTS),
+        ]
+    ),
+)
+
 TABLES: Mapping[str, TableSpec] = {
-    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS)
+    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY)
 }
 
 
@@ -257,7 +307,8 @@ def write_table(
     Args:
         path: the file to write or replace.
         spec: the kind of table.
-        rows: the rows; batches, each a row group of the file, need not be in memory together.
+        rows: the rows; batches, each a row group of the file, need not be in memory together, but have no
+            optional columns.
         provenance: what made them.
 
     Raises:
@@ -267,7 +318,9 @@ def write_table(
     if isinstance(rows, pa.Table):
         _check_columns(rows, spec, path)
         # Types are the table's (embeddings have a length there), nullability is the kind's.
-        schema = pa.schema([field.with_type(rows.schema.field(field.name).type) for field in schema])
+        schema = pa.schema(
+            [field.with_type(rows.schema.field(field.name).type) for field in _layout(rows.schema.names, spec)]
+        )
     schema = schema.with_metadata({_TABLE_KEY: spec.tag, _PROVENANCE_KEY: provenance.to_json()})
     keys = [schema.empty_table().select(spec.key)]
     with replacing(path) as draft:
@@ -336,13 +389,19 @@ def _table_of(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
+def _layout(names: Sequence[str], spec: TableSpec) -> pa.Schema:
+    """The columns that a table of this kind must have, given which optional ones it has."""
+    return pa.schema([*spec.schema, *(column for column in spec.optional if column.name in names)])
+
+
 def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
     """Raise unless the columns, their types and their nulls are those of ``spec``."""
     problems = []
-    if rows.schema.names != spec.schema.names:
-        problems.append(f"columns are {rows.schema.names}, expected {spec.schema.names}")
+    layout = _layout(rows.schema.names, spec)
+    if rows.schema.names != layout.names:
+        problems.append(f"columns are {rows.schema.names}, expected {layout.names}")
     else:
-        for wanted in spec.schema:
+        for wanted in layout:
             found = rows.schema.field(wanted.name).type
             nulls = rows.column(wanted.name).null_count
             if not _same_type(found, wanted.type):

@@ -178,7 +178,7 @@ def test_layouts_change_only_with_their_version() -> None:
             "landmarks_index: int64 !",
             "embedding: fixed_size_list<element: float not null>[0] !",
         ],
-        "clusters/1": [
+        "clusters/2": [
             "label_id: string !",
             "label: string !",
             "landmarks_train: int64 !",
@@ -189,5 +189,15 @@ def test_layouts_change_only_with_their_version() -> None:
             "distance: float !",
             "suggested_group: string",
             "suggestion_score: float",
+            "suggestions: list<element: struct<group: string not null, score: float not null, reason: string not "
+            "null> not null> !",
+        ],
+        "hierarchy/1": [
+            "split: string !",
+            "landmark_id: int64 !",
+            "category: string !",
+            "supercategory: string !",
+            "hierarchical_label: string !",
+            "natural_or_human_made: string !",
         ],
     }

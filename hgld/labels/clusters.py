@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.figures import LabelMap, SweepPoint, draw_label_map, draw_sweep, write_label_page
+from hgld.figures.label_map import LabelMap, SweepPoint, draw_label_map, draw_sweep, write_label_page
 from hgld.labels.embed import matrix_of
 from hgld.progress import Progress, Silent
 
@@ -396,6 +396,7 @@ def _table_of(table: pa.Table, landmarks: NDArray[np.int64], clusters: Clusters)
         "distance": pa.array(clusters.distance, pa.float32()),
         "suggested_group": pa.nulls(n, pa.string()),
         "suggestion_score": pa.nulls(n, pa.float32()),
+        "suggestions": pa.array([[]] * n, tables.SUGGESTIONS),
     }
     order = np.lexsort((np.arange(n), -landmarks, clusters.subcluster, clusters.cluster))
     return pa.table(columns).take(pa.array(order))

@@ -28,7 +28,6 @@ COLUMNS = (
     *("suggested group", "group", "decision", "comment"),
 )
 ENTRY_COLUMNS = ("group", "decision", "comment")
-DECISIONS = ("group", "drop", "unsure")
 
 #: Excel's limit for the text of a cell, in UTF-16 units.
 MAX_UNITS = 32_767

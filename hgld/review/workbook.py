@@ -29,9 +29,9 @@ from openpyxl.worksheet.properties import PageSetupProperties
 from openpyxl.worksheet.worksheet import Worksheet
 
 from hgld.errors import InputError
+from hgld.review.decisions import DECISIONS
 from hgld.review.sheets import (
     COLUMNS,
-    DECISIONS,
     ENTRY_COLUMNS,
     Entries,
     Entry,

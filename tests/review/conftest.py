@@ -50,6 +50,7 @@ def clusters_table(labels: Sequence[Label]) -> pa.Table:
             "distance": 0.5,
             "suggested_group": label.group,
             "suggestion_score": None,
+            "suggestions": [],
         }
         for label in labels
     ]

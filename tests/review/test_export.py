@@ -323,6 +323,7 @@ def test_washington(shared: Path, tmp_path: Path, soffice: Callable[..., Path]) 
             "distance": 0.0,
             "suggested_group": None,
             "suggestion_score": None,
+            "suggestions": [],
         }
         for number, row in enumerate(labels)
     ]

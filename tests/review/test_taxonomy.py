@@ -8,7 +8,7 @@ import pytest
 
 from hgld.errors import InputError
 from hgld.resources import annotation_file
-from hgld.review.taxonomy import Group, read_taxonomy
+from hgld.review.taxonomy import Group, read_taxonomy, write_taxonomy
 
 
 def test_shipped_taxonomy_has_the_released_groups_and_roots(shared: Path) -> None:
@@ -27,25 +27,33 @@ def test_shipped_taxonomy_is_whole_and_in_order() -> None:
 
 def test_further_columns_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "taxonomy.csv"
-    path.write_text("\ufeffitem,group,root,guideline\nQ1,lake ,natural,Standing water.\n", encoding="utf-8")
+    path.write_text("\ufeffnumber,group,root,guideline\n1,lake ,natural,Standing water.\n", encoding="utf-8")
     assert read_taxonomy(path) == [Group("lake", "natural", "Standing water.")]
+
+
+def test_classes_are_linked_and_everything_comes_back(tmp_path: Path) -> None:
+    groups = [Group("lake", "natural", "Standing water.", ("Q23397", "Q131681")), Group("dam", "human-made", "x")]
+    write_taxonomy(tmp_path / "taxonomy.csv", groups)
+    assert read_taxonomy(tmp_path / "taxonomy.csv") == groups
 
 
 def test_all_bad_rows_are_reported_by_line(tmp_path: Path) -> None:
     path = tmp_path / "taxonomy.csv"
     path.write_text(
-        'group,root,guideline\nlake,natural,"Standing\nwater."\nLake,natural,x\n,natural,x\n'
-        "dam,human,x\nriver,natural, \nsea\n"
+        'group,root,items,guideline\nlake,natural,Q1,"Standing\nwater."\nLake,natural,,x\n,natural,,x\n'
+        "dam,human,,x\nriver,natural,, \nsea\npond,natural,Q2 Q1,x\nbay,natural,Q0,x\n"
     )
     with pytest.raises(InputError) as error:
         read_taxonomy(path)
     message = str(error.value)
-    assert "5 bad rows" in message
+    assert "7 bad rows" in message
     assert 'line 4: the group "Lake" stands in line 3 already' in message
     assert "line 5: the group is empty" in message
     assert 'line 6: the root of "dam" is "human"; expected natural or human-made' in message
     assert 'line 7: the group "river" has no guideline' in message
-    assert "line 8: 1 values, expected 3 (group,root,guideline)" in message
+    assert "line 8: 1 values, expected 4 (group,root,items,guideline)" in message
+    assert "line 9: the item Q1 stands in line 3 already" in message
+    assert 'line 10: "Q0" is no item' in message
 
 
 @pytest.mark.parametrize(

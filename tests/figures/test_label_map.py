@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.figures import LabelMap, draw_label_map, place_names, write_label_page
+from hgld.figures.label_map import LabelMap, draw_label_map, place_names, write_label_page
 
 #: Labels that break a page or a picture if they are taken for more than text.
 NASTY = ['<small> "inn"', "</script><script>document.title = 'broken'</script>", "$x^2$ & $", "灯台", "a' b"]
@@ -102,7 +102,7 @@ def test_a_name_goes_where_it_covers_least():
 
 def test_colours_keep_their_distance_to_simulated_colour_blindness():
     """Machado et al. 2009, severity 1; distances in OKLab."""
-    from hgld.figures import _DARK, _LIGHT
+    from hgld.figures.style import DARK, LIGHT
 
     sights = {
         "normal": np.eye(3),
@@ -136,7 +136,7 @@ def test_colours_keep_their_distance_to_simulated_colour_blindness():
             [0.0259040371, 0.7827717662, -0.8086757660],
         ]
     )
-    for palette in (_LIGHT, _DARK):
+    for palette in (LIGHT, DARK):
         values = np.array([[int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)] for colour in palette])
         linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
         for sight, matrix in sights.items():

@@ -1,8 +1,7 @@
-"""Every picture: labels on a plane, as an image and as a page, and curves over the number of clusters."""
+"""Labels on a plane, as an image and as a page; curves over the number of clusters."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, any_script, save
 from hgld.tables import replacing
 
 if TYPE_CHECKING:
@@ -21,22 +21,8 @@ if TYPE_CHECKING:
 
 _Box = tuple[float, float, float, float]  # left, low, right, high
 
-_PAGE = Path(__file__).parent / "templates" / "label_map.html"
+_PAGE = Path(__file__).parents[1] / "templates" / "label_map.html"
 
-#: Twelve colours on white and twelve on near-black, found by search: the smallest OKLab distance between two
-#: of them is above 0.14 to normal sight and 0.09 to simulated protanopia, deuteranopia and tritanopia; the
-#: usual lists of twelve come to a third of that. Neighbours in the list are far apart; after it, it repeats.
-_LIGHT = (
-    *("#3e3bff", "#7dd024", "#ff3876", "#541e12", "#359cad", "#dfadcc"),
-    *("#3d0982", "#275e13", "#9e712a", "#ad7afd", "#aa1f69", "#7e0bba"),
-)
-_DARK = (
-    *("#30bdfe", "#4dff94", "#d77602", "#814e53", "#a4b58b", "#ecd2fd"),
-    *("#385a9d", "#1d917a", "#fdb512", "#ac77c3", "#c30807", "#8e1dff"),
-)
-_INK, _FAINT = "#1b1f24", "#6a737d"
-
-_DPI = 150
 _MOST_NAMES = 60
 #: The page's drawing, in its own units.
 _WIDTH, _HEIGHT, _MARGIN, _FONT = 1000.0, 760.0, 24.0, 13.0
@@ -103,19 +89,17 @@ def draw_label_map(path: Path, label_map: LabelMap) -> None:
         label_map.positions[rows, 0],
         label_map.positions[rows, 1],
         s=(2 * radii[rows]) ** 2,
-        c=[_LIGHT[(label_map.cluster[row] - 1) % len(_LIGHT)] for row in rows],
+        c=[LIGHT[(label_map.cluster[row] - 1) % len(LIGHT)] for row in rows],
         alpha=0.8,
         linewidths=0.6,
         edgecolors="white",
     )
     axes.margins(0.04)
     axes.autoscale_view()  # now, for the names are placed in pixels
-    with warnings.catch_warnings():
-        # A label in a script that the font has not: boxes in the image, right on the page.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    with any_script():
         _write_names(axes, label_map, rows, radii)
         _write_legend(legend, label_map)
-        _save(figure, path)
+        save(figure, path)
 
 
 def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
@@ -127,8 +111,8 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
     upper, lower = figure.subplots(2, 1, sharex=True)
     ks = [point.n_clusters for point in points]
     for axes, values, what, colour in (
-        (upper, [point.inertia for point in points], "inertia (lower is tighter)", _LIGHT[0]),
-        (lower, [point.silhouette for point in points], "silhouette, cosine (higher is better)", _LIGHT[2]),
+        (upper, [point.inertia for point in points], "inertia (lower is tighter)", LIGHT[0]),
+        (lower, [point.silhouette for point in points], "silhouette, cosine (higher is better)", LIGHT[2]),
     ):
         axes.plot(ks, values, marker="o", markersize=4, color=colour)
         axes.set_ylabel(what)
@@ -136,7 +120,7 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     lower.set_xlabel("clusters (K)")
     lower.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _save(figure, path)
+    save(figure, path)
 
 
 def write_label_page(path: Path, label_map: LabelMap) -> None:
@@ -168,8 +152,8 @@ def write_label_page(path: Path, label_map: LabelMap) -> None:
         title=f"{len(rows):,} labels in {len(label_map.names)} clusters",
         width=f"{_WIDTH:g}",
         height=f"{_HEIGHT:g}",
-        light=_colour_rules(label_map.names, _LIGHT),
-        dark=_colour_rules(label_map.names, _DARK),
+        light=_colour_rules(label_map.names, LIGHT),
+        dark=_colour_rules(label_map.names, DARK),
         circles="\n".join(circles),
         texts="\n".join(texts),
         legend="\n".join(legend),
@@ -238,7 +222,7 @@ def _largest_radius(n: int, largest: float) -> float:
 def _label_map_frame() -> tuple[Figure, Axes, Axes]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(13, 8), dpi=_DPI)
+    figure = Figure(figsize=(13, 8), dpi=DPI)
     axes = figure.add_axes((0.01, 0.01, 0.70, 0.98))
     legend = figure.add_axes((0.72, 0.01, 0.27, 0.98))
     for part in (axes, legend):
@@ -253,14 +237,14 @@ def _write_names(axes: Axes, label_map: LabelMap, rows: Sequence[int], radii: ND
         "fontsize": 8.5,
         "ha": "center",
         "va": "center",
-        "color": _INK,
+        "color": INK,
         "parse_math": False,
     }
     drawn = [axes.text(0, 0, label_map.labels[row], **style) for row in rows[:_MOST_NAMES]]
     extents = [text.get_window_extent() for text in drawn]
     sizes = np.array([(extent.width, extent.height) for extent in extents])
     points = axes.transData.transform(label_map.positions[rows])
-    pixels_per_point = _DPI / 72
+    pixels_per_point = DPI / 72
     box = axes.get_window_extent()
     places = place_names(points, radii[rows] * pixels_per_point, sizes, (box.x0, box.y0, box.x1, box.y1))
     for n, text in enumerate(drawn):
@@ -278,16 +262,16 @@ def _write_legend(axes: Axes, label_map: LabelMap) -> None:
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)
     title = f"{len(label_map.labels):,} labels in {len(entries)} clusters"
-    axes.text(0, 1 - step / 2, title, fontsize=12, fontweight="bold", va="center", color=_INK)
+    axes.text(0, 1 - step / 2, title, fontsize=12, fontweight="bold", va="center", color=INK)
     size = min(9.0, 120 * step)
     for place, (number, name, labels, landmarks) in enumerate(entries, 1):
         y = 1 - step * (place + 0.5)
-        colour = _LIGHT[(number - 1) % len(_LIGHT)]
+        colour = LIGHT[(number - 1) % len(LIGHT)]
         axes.scatter([0.025], [y], s=90, color=colour, edgecolors="white", clip_on=False)
         text: dict[str, Any] = {"va": "center", "parse_math": False}
-        axes.text(0.07, y + step * 0.16, f"{number}  {_shortened(name)}", fontsize=size, color=_INK, **text)
+        axes.text(0.07, y + step * 0.16, f"{number}  {_shortened(name)}", fontsize=size, color=INK, **text)
         counts = f"{labels:,} labels, {landmarks:,} landmarks"
-        axes.text(0.07, y - step * 0.24, counts, fontsize=0.8 * size, color=_FAINT, **text)
+        axes.text(0.07, y - step * 0.24, counts, fontsize=0.8 * size, color=FAINT, **text)
 
 
 def _shortened(name: str, most: int = 46) -> str:
@@ -295,11 +279,6 @@ def _shortened(name: str, most: int = 46) -> str:
     while len(name) > most and " / " in name:
         name = name.rpartition(" / ")[0]
     return name if len(name) <= most else name[: most - 1].rstrip() + "…"
-
-
-def _save(figure: Figure, path: Path) -> None:
-    with replacing(path) as draft:
-        figure.savefig(draft, dpi=_DPI, facecolor="white")
 
 
 def _on_page(positions: NDArray[np.float64]) -> NDArray[np.float64]:
