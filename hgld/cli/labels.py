@@ -1,78 +1,17 @@
-"""The ``hgld`` command: one thin command per stage over one function of the library.
-
-Results go to stdout, logs and progress to stderr; the exit code is 0 only when the work was done. Heavy
-imports stay inside the commands, so that ``--help`` answers at once.
-"""
+"""From category URLs to clusters of labels: scrape, clean, embed, cluster; and the demonstration."""
 
 from __future__ import annotations
 
-import logging
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from hgld import __version__
-from hgld.errors import HgldError, SourceError
+from hgld.cli.app import app, friendly_errors, tell
+from hgld.errors import SourceError
 from hgld.progress import Shown
-
-app = typer.Typer(
-    name="hgld",
-    help="Hierarchical labels for Google Landmarks v2: scrape, clean, embed, cluster, export.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",  # lines of a paragraph are joined
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-@contextmanager
-def friendly_errors() -> Iterator[None]:
-    """Turn what went wrong into one message on stderr and exit code 1; Ctrl-C into 130."""
-    try:
-        yield
-    except HgldError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted; run the same command again to go on", err=True)
-        raise typer.Exit(130) from None
-
-
-def tell(out: Path, summary: object | None) -> None:
-    """Print what a stage has done; stages return None when there was nothing to do."""
-    typer.echo(f"{out}: up to date" if summary is None else f"{summary}\n{out}")
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"hgld {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log details, such as every repeated request.")
-    ] = False,
-) -> None:
-    """Set up logging for every command."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-        level=logging.DEBUG if verbose else logging.INFO,
-    )
-    for chatty in ("urllib3", "matplotlib", "PIL", "httpx", "httpcore", "filelock"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 @app.command()
@@ -262,44 +201,6 @@ def cluster(
             seed=seed,
         )
         summary = cluster_file(embeddings, out, config, force=force)
-        tell(out, summary)
-
-
-@app.command()
-def export(
-    clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the sheets.")],
-    annotators: Annotated[str, typer.Option(help="Their names, with commas between; they name the files.")],
-    clean: Annotated[
-        Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
-    ] = None,
-    classes: Annotated[
-        list[Path] | None,
-        typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
-    ] = None,
-    taxonomy: Annotated[
-        Path | None, typer.Option(help="The groups to choose from.", show_default="annotations/taxonomy.csv")
-    ] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Keep what was entered in earlier sheets.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write new sheets, lose what was entered.")] = False,
-) -> None:
-    """Write a review sheet for every annotator, as a workbook and as CSV.
-
-    Example: hgld export clusters.parquet -o review/ --annotators ada,ben
-    """
-    from hgld.review.export import ExportConfig, export_sheets
-
-    with friendly_errors():
-        names = tuple(name.strip() for name in annotators.split(",") if name.strip())
-        summary = export_sheets(
-            clusters,
-            out,
-            ExportConfig(names, merge=merge),
-            clean=clean,
-            classes=classes,
-            taxonomy=taxonomy,
-            force=force,
-        )
         tell(out, summary)
 
 

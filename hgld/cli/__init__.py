@@ -1,0 +1,10 @@
+"""The ``hgld`` command: one thin command per stage over one function of the library.
+
+Results go to stdout, logs and progress to stderr; the exit code is 0 only when the work was done. Heavy
+imports stay inside the commands, so that ``--help`` answers at once.
+"""
+
+from hgld.cli import labels, review  # each registers its commands with the application
+from hgld.cli.app import app
+
+__all__ = ["app", "labels", "review"]

@@ -1,0 +1,69 @@
+"""The application that commands register with, and what they all do: say what was done, and what went wrong."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hgld import __version__
+from hgld.errors import HgldError
+
+app = typer.Typer(
+    name="hgld",
+    help="Hierarchical labels for Google Landmarks v2: scrape, clean, embed, cluster, review, build, release.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # lines of a paragraph are joined
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@contextmanager
+def friendly_errors() -> Iterator[None]:
+    """Turn what went wrong into one message on stderr and exit code 1; Ctrl-C into 130."""
+    try:
+        yield
+    except HgldError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted; run the same command again to go on", err=True)
+        raise typer.Exit(130) from None
+
+
+def tell(out: Path, summary: object | None) -> None:
+    """Print what a stage has done; stages return None when there was nothing to do."""
+    typer.echo(f"{out}: up to date" if summary is None else f"{summary}\n{out}")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hgld {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log details, such as every repeated request.")
+    ] = False,
+) -> None:
+    """Set up logging for every command."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+        level=logging.DEBUG if verbose else logging.INFO,
+    )
+    for chatty in ("urllib3", "matplotlib", "PIL", "httpx", "httpcore", "filelock"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
