@@ -5,6 +5,6 @@ imports stay inside the commands, so that ``--help`` answers at once.
 """
 
 from hgld.cli import labels, review  # each registers its commands with the application
-from hgld.cli.app import app
+from hgld.cli.base import app
 
 __all__ = ["app", "labels", "review"]

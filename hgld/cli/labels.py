@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.app import app, friendly_errors, tell
+from hgld.cli.base import app, friendly_errors, tell
 from hgld.errors import SourceError
 from hgld.progress import Shown
 

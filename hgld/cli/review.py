@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.app import app, friendly_errors, tell
+from hgld.cli.base import app, friendly_errors, tell
 
 
 @app.command()
