@@ -6,6 +6,7 @@
     ├── InputError          a file or a row is wrong: mend it, run again
     ├── ConfigurationError  an option, a setting or an installation is wrong: change it, run again
     ├── BusyError           another run holds the output: wait for it
+    ├── ConflictError       what was to be changed is no longer what it was: look again, then decide
     └── SourceError         a server did not answer as it should: run again later
 
 The command line prints the message and exits with 1; a message says what was found, where, and what to do.
@@ -30,6 +31,10 @@ class ConfigurationError(HgldError):
 
 class BusyError(HgldError):
     """Another run is working on the same output."""
+
+
+class ConflictError(HgldError):
+    """What was to be changed has been changed by someone else, or something rests on it."""
 
 
 class SourceError(HgldError):

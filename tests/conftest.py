@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 _CHECKOUT = Path(__file__).parent.parent
 
@@ -41,3 +45,27 @@ def replica(shared: Path) -> Callable[..., Any]:
 def washington(shared: Path) -> Path:
     """844 real landmarks in GLDv2's own layout."""
     return shared / "wa_gldv2" / "train_label_to_category.csv"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Chrome]:
+    """A headless Chromium that reaches nobody but this machine."""
+    from selenium import webdriver
+
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--window-size=1280,800",
+    ):
+        options.add_argument(argument)
+    opened = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield opened
+    opened.quit()

@@ -121,7 +121,7 @@ def export_sheets(
     """
     if config.merge and force:
         raise ConfigurationError("--merge keeps what was entered and --force does not; give one of them")
-    clean = _clean_beside(clusters) if clean is None else clean
+    clean = clean_beside(clusters) if clean is None else clean
     if classes is None:
         classes = sorted(clusters.parent.glob("*.classes.parquet"))
         if not classes:
@@ -176,7 +176,12 @@ def export_sheets(
     )
 
 
-def _clean_beside(clusters: Path) -> Path:
+def clean_beside(clusters: Path) -> Path:
+    """The ``clean`` table beside a ``clusters`` table.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
     path = clusters.with_name("clean.parquet")
     if not path.is_file():
         raise ConfigurationError(f"{path}: no such file; name the table the labels come from with --clean")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -144,30 +143,6 @@ def test_colours_keep_their_distance_to_simulated_colour_blindness():
             distances = np.linalg.norm(lab[:, None] - lab[None], axis=-1)
             nearest = distances[~np.eye(12, dtype=bool)].min()
             assert nearest > (0.14 if sight == "normal" else 0.09), sight
-
-
-@pytest.fixture
-def browser():
-    """A headless Chromium that reaches nobody."""
-    from selenium import webdriver
-
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--window-size=1280,800",
-    ):
-        options.add_argument(argument)
-    opened = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    yield opened
-    opened.quit()
 
 
 def test_hover_and_search_in_a_browser(browser, tmp_path):

@@ -1,0 +1,181 @@
+"""Serving the review page: on labels to decide, or on opinions to settle."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.resources import annotation_file
+from hgld.review.app import review_app
+from hgld.review.decisions import Decision, read_decisions
+from hgld.review.desk import Desk
+from hgld.review.export import clean_beside
+from hgld.review.labels import ReviewLabel, disagreements, review_labels
+from hgld.review.store import open_store
+from hgld.review.taxonomy import Group, read_taxonomy
+from hgld.tables import CLASSES, CLEAN, CLUSTERS, read_table
+
+#: Open connections get this long when the server is stopped.
+_GRACE_S = 2
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Where the page is served.
+
+    Args:
+        host: the name or address to listen at.
+        port: the port; 0 takes a free one.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
+def serve_review(
+    clusters: Path,
+    store: Path,
+    annotator: str,
+    config: ServerConfig,
+    *,
+    started: Callable[[str], None],
+    clean: Path | None = None,
+    classes: Sequence[Path] | None = None,
+    taxonomy: Path | None = None,
+    decisions: Path | None = None,
+) -> None:
+    """Serve the page for one annotator until the process is told to stop (SIGINT, SIGTERM).
+
+    Args:
+        clusters: the ``clusters`` table.
+        store: where the annotator's events are kept; made if it is not there.
+        annotator: who decides.
+        config: where to serve.
+        started: is called with the page's address, token included, as soon as it answers.
+        clean: the ``clean`` table, for the examples; ``clean.parquet`` beside ``clusters`` by default.
+        classes: ``classes`` tables, for the parents; ``*.classes.parquet`` beside ``clusters`` by default.
+        taxonomy: the groups; those that come with hgld by default.
+        decisions: decisions to start from, for labels that the store says nothing of.
+
+    Raises:
+        BusyError: the store is open in another process.
+        ConfigurationError: the store is another annotator's, or the port cannot be had.
+        InputError: an input cannot be read.
+    """
+    labels, groups = read_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
+    begun = read_decisions(decisions, {group.name for group in groups}) if decisions else []
+    serve(labels, groups, store, annotator, config, started=started, begun=begun)
+
+
+def serve_adjudication(
+    labels: Iterable[ReviewLabel],
+    groups: Sequence[Group],
+    opinions: Mapping[str, Iterable[Decision]],
+    store: Path,
+    annotator: str,
+    config: ServerConfig,
+    *,
+    started: Callable[[str], None],
+) -> None:
+    """Serve the page with the labels on which annotators differ, their opinions side by side, until told to stop.
+
+    What was settled is in the store: :func:`hgld.review.outcome.settled`.
+
+    Args:
+        labels: all labels; those without disagreement are left out (:func:`hgld.review.labels.disagreements`).
+        groups: the taxonomy.
+        opinions: what was decided, by annotator, in the order in which they are shown.
+        store: where the events are kept.
+        annotator: who settles.
+        config: where to serve.
+        started: is called with the page's address, token included, as soon as it answers.
+
+    Raises:
+        BusyError: the store is open in another process.
+        ConfigurationError: the store is another annotator's, or the port cannot be had.
+        InputError: there is no disagreement, or the store cannot be read.
+    """
+    differing = disagreements(labels, opinions)
+    if not differing:
+        raise InputError(f"{' and '.join(opinions)} agree on every label; there is nothing to settle")
+    serve(differing, groups, store, annotator, config, started=started)
+
+
+def read_inputs(
+    clusters: Path, *, clean: Path | None = None, classes: Sequence[Path] | None = None, taxonomy: Path | None = None
+) -> tuple[list[ReviewLabel], list[Group]]:
+    """The labels and groups of the page; see :func:`serve_review` for the files.
+
+    Raises:
+        ConfigurationError: there is no ``clean.parquet`` beside ``clusters``, and none is named.
+        InputError: a file cannot be read, or there is no label.
+    """
+    clean = clean_beside(clusters) if clean is None else clean
+    classes = sorted(clusters.parent.glob("*.classes.parquet")) if classes is None else classes
+    labels = review_labels(
+        read_table(clusters, CLUSTERS), read_table(clean, CLEAN), [read_table(path, CLASSES) for path in classes]
+    )
+    if not labels:
+        raise InputError(f"{clusters}: no labels to review")
+    return labels, read_taxonomy(annotation_file("taxonomy.csv") if taxonomy is None else taxonomy)
+
+
+def serve(
+    labels: Iterable[ReviewLabel],
+    groups: Sequence[Group],
+    store: Path,
+    annotator: str,
+    config: ServerConfig,
+    *,
+    started: Callable[[str], None],
+    begun: Iterable[Decision] = (),
+) -> None:
+    """Serve a page of labels until told to stop; see :func:`serve_review`."""
+    token = secrets.token_urlsafe(24)
+    with _listening(config) as listener, open_store(store, annotator) as opened:
+        desk = Desk(labels, groups, opened)
+        desk.start_from(begun)
+        app = review_app(desk, token, names=[config.host])
+        settings = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+        server = _Server(settings, lambda: started(_address(config.host, listener, token)))
+        server.run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._tell()
+
+
+def _listening(config: ServerConfig) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((config.host, config.port), family=family)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot serve at {config.host}, port {config.port} ({error}); choose another --port, or 0 for a free one"
+        ) from error
+
+
+def _address(host: str, listener: socket.socket, token: str) -> str:
+    port = listener.getsockname()[1]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"

@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import random
+import sqlite3
+import tempfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.errors import BusyError, ConfigurationError, ConflictError, InputError
+from hgld.review.decisions import Decision, read_decisions
+from hgld.review.desk import Choice, RefusedError, StaleError
+from hgld.review.events import Change
+from hgld.review.labels import disagreements
+from hgld.review.outcome import settled, write_outcome
+from hgld.review.store import Signed, open_store, read_store
+from hgld.review.taxonomy import read_taxonomy, write_taxonomy
+from hgld.review.views import seconds_per_label
+from hgld.tables import CLUSTERS, read_table
+from tests.review.desks import GROUPS, LABELS, decide, desk_at, label
+
+KEYS = [label.row.label_id for label in LABELS]
+
+
+def table(desk):
+    """What a desk says, in plain values."""
+    return (
+        {key: desk.decision(key).value for key in desk.labels},
+        {number: [label.row.label_id for label in members] for number, members in desk.clusters().items()},
+        {number: desk.cluster_name(number) for number in desk.clusters()},
+        {key: group.name for key, group in desk.groups().items()},
+    )
+
+
+class Oracle:
+    """Undo and redo over whole copies of the table of decisions."""
+
+    def __init__(self):
+        self.past, self.future, self.now = [], [], {}
+
+    def decide(self, keys, decision, group):
+        after = dict(self.now)
+        for key in keys:
+            after[key] = None if decision == "clear" else (decision, group)
+        after = {key: value for key, value in after.items() if value}
+        if after != self.now:
+            self.past.append(self.now)
+            self.now, self.future = after, []
+
+    def back(self, come_from, go_to):
+        if come_from:
+            go_to.append(self.now)
+            self.now = come_from.pop()
+
+
+CHOICES = st.one_of(
+    st.tuples(st.just("group"), st.sampled_from([group.name for group in GROUPS])),
+    st.tuples(st.sampled_from(["drop", "unsure", "clear"]), st.none()),
+)
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("decide"), st.sets(st.sampled_from(KEYS), min_size=1), CHOICES),
+        st.tuples(st.sampled_from(["undo", "redo", "reopen"])),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ACTIONS)
+def test_decisions_undo_redo_and_reopening_are_those_of_whole_copies(actions):
+    with tempfile.TemporaryDirectory() as folder:
+        path, oracle = Path(folder) / "a.sqlite", Oracle()
+        while actions:
+            with desk_at(path) as desk:
+                while actions:
+                    name, *arguments = actions.pop(0)
+                    if name == "reopen":
+                        break
+                    if name == "decide":
+                        keys, (what, group) = arguments
+                        decide(desk, Choice(what, group), *sorted(keys))
+                        oracle.decide(keys, what, group)
+                    elif name == "undo" and desk.fold.to_undo is not None:
+                        desk.take_back(desk.fold.to_undo)
+                        oracle.back(oracle.past, oracle.future)
+                    elif name == "redo" and desk.fold.to_redo is not None:
+                        desk.take_back(desk.fold.to_redo)
+                        oracle.back(oracle.future, oracle.past)
+                    found = {row.label_id: (row.decision, row.group) for row in desk.decisions()}
+                    assert found == oracle.now
+                    assert (desk.fold.to_undo is None) == (not oracle.past)
+                    assert (desk.fold.to_redo is None) == (not oracle.future)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9))
+def test_any_step_that_stands_can_be_taken_back_and_made_again(seed):
+    """Whatever else was done: only the cells of the step change, to what they were before it, and back again."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder, desk_at(Path(folder) / "a.sqlite") as desk:
+        for number in range(12):
+            act_at_random(desk, chance, number)
+        step = chance.choice([step for step in desk.fold.steps if desk.fold.stands(step)])
+        before = table(desk)
+        try:
+            back = desk.take_back(step)
+        except ConflictError:
+            assert table(desk) == before, "refused, and nothing was changed"
+            return
+        assert not desk.fold.stands(step)
+        for event in desk.fold.steps[step]:
+            assert desk.fold.cell(event.kind, event.key).value == event.old
+        with pytest.raises(ConflictError):
+            desk.take_back(step)
+        desk.take_back(back)
+        assert table(desk) == before
+
+
+def act_at_random(desk, chance, number):
+    keys = chance.sample(KEYS, chance.randint(1, 3))
+    seen = {key: desk.version(key) for key in keys}
+    clusters, groups = list(desk.clusters()), list(desk.groups())
+    acts = [
+        lambda: desk.decide(seen, Choice("group", chance.choice(groups))),
+        lambda: desk.decide(seen, Choice("comment", comment=f"comment {number}")),
+        lambda: desk.move(seen, None, f"new {number}"),
+        lambda: desk.move(seen, chance.choice(clusters)),
+        lambda: desk.merge(*chance.sample(clusters, 2)) if len(clusters) > 1 else None,
+        lambda: desk.propose_group(f"group {number}", "natural", "A proposal."),
+        lambda: desk.rename_group(key := chance.choice(groups), f"name {number}", desk.fold.cell("group", key).version),
+        lambda: desk.take_back(chance.choice([step for step in desk.fold.steps if desk.fold.stands(step)] or [0])),
+    ]
+    try:
+        chance.choice(acts)()
+    except ConflictError:
+        pass
+    with_again = read_store(desk.store.path)[1]
+    assert {kind: with_again.cells(kind) for kind in ("decision", "cluster", "name", "group")} == {
+        kind: desk.fold.cells(kind) for kind in ("decision", "cluster", "name", "group")
+    }, "what is on disk is what is shown"
+
+
+def test_a_step_that_was_built_on_cannot_be_taken_back(tmp_path):
+    with desk_at(tmp_path / "a.sqlite") as desk:
+        proposed = desk.propose_group("quay", "human-made", "Where boats land.")
+        (key,) = set(desk.groups()) - {group.name for group in GROUPS}
+        first = decide(desk, Choice("group", key), "Q1", "Q2")
+        decide(desk, Choice("drop"), "Q2")
+        for step, reason in ((first, "changed by a later step"), (proposed, "decided for a group"), (99, "no such step")):
+            with pytest.raises(ConflictError, match=reason):
+                desk.take_back(step)
+        with pytest.raises(RefusedError, match='there is a group "lake" already'):
+            desk.rename_group(key, "lake", desk.fold.cell("group", key).version)
+        assert {row.label_id: row.group for row in desk.decisions()} == {"Q1": "quay", "Q2": None}
+        desk.rename_group(key, "pier", desk.fold.cell("group", key).version)
+        assert {row.label_id: row.group for row in desk.decisions()} == {"Q1": "pier", "Q2": None}
+
+
+def test_a_write_on_what_has_changed_is_refused_whole(tmp_path):
+    with desk_at(tmp_path / "a.sqlite") as desk:
+        seen = {key: desk.version(key) for key in ("Q1", "Q2")}
+        decide(desk, Choice("drop"), "Q2")
+        with pytest.raises(StaleError) as caught:
+            desk.decide(seen, Choice("group", "lake"))
+        assert caught.value.label_ids == ["Q2"]
+        assert [row.label_id for row in desk.decisions()] == ["Q2"]
+        desk.move({"Q1": 0}, 2)
+        with pytest.raises(StaleError):
+            desk.move({"Q1": 0}, 2)
+        desk.rename_cluster(1, "first", 0)
+        with pytest.raises(ConflictError, match="first"):
+            desk.rename_cluster(1, "second", 0)
+
+
+def test_a_comment_alone_decides_nothing_and_stays_with_a_decision(tmp_path):
+    with desk_at(tmp_path / "a.sqlite") as desk:
+        decide(desk, Choice("comment", comment="look again"), "Q1")
+        assert desk.decisions() == []
+        decide(desk, Choice("take"), "Q1")
+        (row,) = desk.decisions()
+        assert (row.decision, row.group, row.comment, row.annotator) == ("group", "lake", "look again", "ada")
+        with pytest.raises(RefusedError, match="no suggestion"):
+            decide(desk, Choice("take"), "Q3")
+
+
+def test_labels_and_groups_that_are_gone_keep_their_decisions(tmp_path):
+    with desk_at(tmp_path / "a.sqlite") as desk:
+        decide(desk, Choice("group", "museum"), "Q1", "Q4")
+    with desk_at(tmp_path / "a.sqlite", [label(1), label(9)], GROUPS[:2]) as desk:
+        assert {row.label_id: row.group for row in desk.decisions()} == {"Q1": "museum", "Q4": "museum"}
+        decide(desk, Choice("take"), "Q9")
+        desk.propose_group("quay", "human-made", "Where boats land.")
+
+
+def test_one_process_and_one_annotator_at_a_time(tmp_path):
+    with open_store(tmp_path / "a.sqlite", "ada"):
+        with pytest.raises(BusyError, match="open in another"), open_store(tmp_path / "a.sqlite", "ada"):
+            pass
+        assert read_store(tmp_path / "a.sqlite")[0] == "ada", "reading goes on"
+    with pytest.raises(ConfigurationError, match='"ada" decided, not "ben"'), open_store(tmp_path / "a.sqlite", "ben"):
+        pass
+
+
+def test_events_are_only_added(tmp_path):
+    with open_store(tmp_path / "a.sqlite", "ada") as store:
+        store.append([Change("name", "1", "first")])
+    connection = sqlite3.connect(tmp_path / "a.sqlite")
+    for statement in ("DELETE FROM event", "UPDATE event SET new = 'null'"):
+        with pytest.raises(sqlite3.IntegrityError, match="only added"):
+            connection.execute(statement)
+    connection.close()
+
+
+def test_files_that_are_no_stores(tmp_path):
+    (tmp_path / "text.sqlite").write_text("not a database, but long enough to be looked at" * 30)
+    connection = sqlite3.connect(tmp_path / "other.sqlite")
+    connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    for name, problem in (("text", "can be read"), ("other", "another SQLite file"), ("absent", "no such file")):
+        with pytest.raises(InputError, match=problem):
+            read_store(tmp_path / f"{name}.sqlite")
+    with pytest.raises(InputError, match="another SQLite file"), open_store(tmp_path / "other.sqlite", "ada"):
+        pass
+
+
+def test_starting_from_decisions_keeps_who_and_when_and_what_was_done_here(tmp_path):
+    long_ago = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    given_rows = [Decision(key, f"label {key[1:]}", "group", "museum", "seed", long_ago, "") for key in ("Q1", "Q2")]
+    with desk_at(tmp_path / "a.sqlite") as desk:
+        decide(desk, Choice("drop"), "Q2")
+        desk.start_from(given_rows)
+        assert desk.start_from(given_rows) is None
+        rows = {row.label_id: row for row in desk.decisions()}
+        assert rows["Q1"] == given_rows[0]
+        assert (rows["Q2"].decision, rows["Q2"].annotator) == ("drop", "ada")
+
+
+def test_the_files_of_what_was_decided(tmp_path, tables):
+    clusters = tables()
+    write_taxonomy(tmp_path / "taxonomy.csv", GROUPS)
+    with desk_at(tmp_path / "a.sqlite", [label(n) for n in (1, 2)]) as desk:
+        desk.rename_group("lake", "still water", 0)
+        desk.propose_group("quay", "human-made", "Where boats land.")
+        decide(desk, Choice("take"), "Q1")
+        desk.move({"Q2": 0}, None, "glaciers")
+    out = tmp_path / "out" / "a.csv"
+    written = write_outcome(
+        tmp_path / "a.sqlite",
+        out,
+        taxonomy=tmp_path / "taxonomy.csv",
+        clusters=clusters,
+        clusters_out=tmp_path / "out" / "clusters.parquet",
+    )
+    assert written.taxonomy == tmp_path / "out" / "a.taxonomy.csv"
+    groups = read_taxonomy(written.taxonomy)
+    assert [group.name for group in groups] == ["church", "still water", "museum", "quay"]
+    assert groups[1].items == ("Q23397",)
+    (row,) = read_decisions(out, {group.name for group in groups})
+    assert (row.label_id, row.group, row.annotator) == ("Q1", "still water", "ada")
+    assert settled(tmp_path / "a.sqlite", GROUPS)[0].group == "still water"
+    moved = {row["label_id"]: row for row in read_table(tmp_path / "out" / "clusters.parquet", CLUSTERS).to_pylist()}
+    assert (moved["Q2"]["cluster"], moved["Q2"]["cluster_name"]) == (2, "glaciers")
+    assert moved["Q1"]["cluster"] == 0
+
+
+def test_disagreements_are_settled_by_taking_an_opinion(tmp_path):
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def say(key, decision, group, comment=""):
+        return Decision(key, f"label {key[1:]}", decision, group, "x", now, comment)
+
+    ada = [say("Q1", "group", "lake"), say("Q2", "unsure", "lake"), say("Q3", "drop", None)]
+    ben = [say("Q1", "group", "lake"), say("Q2", "unsure", "church"), say("Q3", "group", "museum", "it shows things")]
+    differing = disagreements(LABELS, {"ada": ada, "ben": [*ben, say("Q5", "drop", None)]})
+    assert [label.row.label_id for label in differing] == ["Q3", "Q5"]
+    assert [(opinion.annotator, opinion.decision) for opinion in differing[1].opinions][0] == ("ada", None)
+    with desk_at(tmp_path / "final.sqlite", differing) as desk:
+        decide(desk, Choice("take", offer=2), "Q3")
+        (row,) = desk.decisions()
+        assert (row.group, row.comment, row.annotator) == ("museum", "it shows things", "ada")
+
+
+def test_the_pace_ignores_pauses_and_leaps(tmp_path):
+    began = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    with desk_at(tmp_path / "a.sqlite", [label(n) for n in range(1, 40)]) as desk:
+        seconds = 0
+        for n in range(1, 21):
+            seconds += 8 * 3600 if n == 10 else 5
+            value = {"label": "", "decision": "drop", "group": None, "comment": ""}
+            change = Change("decision", f"Q{n}", value)
+            desk.store.append([Signed(change, "ada", began + timedelta(seconds=seconds))])
+        assert seconds_per_label(list(desk.fold.steps.values())) == 5
+        assert seconds_per_label(list(desk.fold.steps.values())[:3]) is None
