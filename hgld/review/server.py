@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,7 +153,19 @@ def serve(
             timeout_graceful_shutdown=_GRACE_S,
         )
         server = _Server(settings, lambda: started(_address(config.host, listener, token)))
-        server.run(sockets=[listener])
+        with _stopped_by_signals():
+            server.run(sockets=[listener])
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Let the server stop well: uvicorn repeats the signal that stopped it, which would end the process at once."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Server(uvicorn.Server):

@@ -101,7 +101,9 @@ def test_forms_without_script(client, desk):
     """Decide, decide many, choose a cluster, search groups, undo: plain pages and redirects."""
     page = client.get("/?cluster=1").text
     assert 'name="focus" value="0:Q1"' in page
-    answer = client.post("/decide", data={"choose": "group:lake", "focus": "0:Q1", "at_cluster": "1", "at_label": "Q1"})
+    answer = client.post(
+        "/decide", data={"choose": "group:lake", "focus": "0:Q1", "at_cluster": "1", "at_label": "Q1"}
+    )
     assert answer.history[0].status_code == 303
     assert 'name="focus" value="0:Q2"' in answer.text, "the next label is next"
     client.post("/decide", data={"choose": "drop", "focus": "0:Q2", "label": ["0:Q2", "0:Q3"], "at_cluster": "1"})
