@@ -63,7 +63,7 @@ def main() -> None:
     """Measure and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--presses", type=int, default=60)
-    options = parser.parse_args()
+    presses = parser.parse_args().presses
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(make_tables(Path(folder))) as address,

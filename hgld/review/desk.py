@@ -19,6 +19,8 @@ from hgld.review.outcome import cluster_name, cluster_of, decisions_of, groups_o
 from hgld.review.store import Signed, Store
 from hgld.review.taxonomy import ROOTS, Group
 
+#: Suggestions that are offered: so many, and those after the first only if they are that likely.
+_MOST_SUGGESTIONS, _LEAST_SCORE = 3, 0.02
 #: What comes of taking an offer that a label has not.
 NO_OFFER = object()
 
@@ -127,18 +129,19 @@ class Desk:
         return cluster_name(self.fold, cluster, self._names)
 
     def offers(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Offer]:
-        """What the label can take over: opinions, then suggestions; without groups that there are not."""
-        opinions = [
-            Offer(given.decision, given.group, opinion.annotator, given.comment)
-            for opinion in label.opinions
-            if (given := opinion.decision) is not None and (given.group is None or given.group in groups)
-        ]
-        suggestions = [
+        """What the label can take over: the opinions to settle, else suggestions; only groups that there are."""
+        if label.opinions:
+            return [
+                Offer(given.decision, given.group, opinion.annotator, given.comment)
+                for opinion in label.opinions
+                if (given := opinion.decision) is not None and (given.group is None or given.group in groups)
+            ]
+        return [
             Offer("group", suggestion.group, "", suggestion.reason, suggestion.score)
-            for suggestion in label.suggestions
+            for rank, suggestion in enumerate(label.suggestions[:_MOST_SUGGESTIONS])
             if suggestion.group in groups
+            and (rank == 0 or suggestion.score is None or suggestion.score >= _LEAST_SCORE)
         ]
-        return opinions + suggestions
 
     def decisions(self) -> list[Decision]:
         """The decision table."""

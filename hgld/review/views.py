@@ -17,8 +17,6 @@ from hgld.review.taxonomy import Group
 
 #: Steps that the pace is taken from, and how many there must be to speak of one.
 _PACE_STEPS, _FEWEST_STEPS = 40, 5
-#: Suggestions that are shown of a label: so many, and those after the first only if they are that likely.
-_MOST_OFFERS, _LEAST_SCORE = 3, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +109,20 @@ class StepView:
 def row_view(desk: Desk, label: ReviewLabel, groups: Mapping[str, Group]) -> RowView:
     """The row of a label."""
     row = label.row
-    offers = desk.offers(label, groups)
-    shown: list[Verdict] = []
-    for number, offer in enumerate(offers[: max(_MOST_OFFERS, len(label.opinions))], 1):
-        if offer.score is not None and offer.score < _LEAST_SCORE and number > 1:
-            continue
-        name = groups[offer.group].name if offer.group else ""
-        shown.append(Verdict(offer.decision, name, offer.by, offer.reason, _percent(offer.score), number))
+    shown = [
+        Verdict(
+            offer.decision,
+            groups[offer.group].name if offer.group else "",
+            offer.by,
+            offer.reason,
+            _percent(offer.score),
+            number,
+        )
+        for number, offer in enumerate(desk.offers(label, groups), 1)
+    ]
     if label.opinions:
         # Side by side in the same order in every row, also where somebody has none.
-        by = {verdict.by: verdict for verdict in shown if verdict.by}
+        by = {verdict.by: verdict for verdict in shown}
         shown = [by.get(opinion.annotator, Verdict(None, by=opinion.annotator)) for opinion in label.opinions]
     value = desk.decision(row.label_id).value
     return RowView(

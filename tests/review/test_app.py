@@ -3,12 +3,15 @@ from __future__ import annotations
 import csv
 import io
 import re
+from datetime import datetime, timezone
 
 import pytest
 from starlette.testclient import TestClient
 
 from hgld.review.app import review_app
+from hgld.review.decisions import Decision
 from hgld.review.desk import Choice
+from hgld.review.labels import disagreements
 from hgld.review.page import FILES
 from tests.review.desks import LABELS, decide, desk_at, label
 
@@ -243,3 +246,23 @@ def test_every_text_can_be_read(client):
         for text, ground in [*on, ("on-accent", "accent"), ("ground", "ink")]:
             low, high = sorted((colours[text], colours[ground]))
             assert (high + 0.05) / (low + 0.05) >= 4.5, (theme, text, ground)
+
+
+def test_opinions_stand_side_by_side_and_one_is_taken(tmp_path):
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    opinions = {
+        "ben": [Decision("Q1", "label 1", "drop", None, "ben", now, "shows nothing")],
+        "cleo": [Decision("Q1", "label 1", "group", "museum", "cleo", now)],
+    }
+    with desk_at(tmp_path / "final.sqlite", disagreements(LABELS, opinions)) as desk:
+        client = TestClient(review_app(desk, "secret"), base_url=HOME)
+        page = client.get("/?token=secret").text
+        (row,) = re.findall(r'<li class="row".*?</li>', page, re.DOTALL)
+        assert re.findall(r'class="by">(\w+)</small>.*?verdict (\w+)', row, re.DOTALL) == [
+            ("ben", "drop"),
+            ("cleo", "group"),
+        ]
+        assert "lake" not in row, "suggestions keep out of it"
+        client.post("/decide", data={"choose": "take:1", "focus": "0:Q1"})
+        (settled,) = desk.decisions()
+        assert (settled.decision, settled.comment, settled.annotator) == ("drop", "shows nothing", "ada")

@@ -23,14 +23,18 @@ const tickOf = row => $(".tick input", row);
 const ticked = () => [...list.querySelectorAll(".row .tick input:checked")].map(tick => tick.closest(".row"));
 const isLeft = row => !row.dataset.decision && !row.classList.contains("saving");
 
-function setCurrent(row, { focus = true, ask = true } = {}) {
+function setCurrent(row, { focus = true, ask = true, scroll = true } = {}) {
   $(".row.current", list)?.classList.remove("current");
   if (!row) return;
   const moved = row.dataset.label !== current;
   current = row.dataset.label;
   row.classList.add("current");
   if (focus) $(".name", row).focus({ preventScroll: true });
-  row.scrollIntoView({ block: "nearest" });
+  if (scroll) {
+    row.scrollIntoView({ block: "nearest" });
+    // Again when rows that were never drawn have got their height.
+    requestAnimationFrame(() => row.scrollIntoView({ block: "nearest" }));
+  }
   $("#card [name=focus]").value = tickOf(row).value;
   if (moved || !comment.matches(":focus")) comment.value = commentWas.value = row.dataset.comment;
   if (moved && ask) refresh();
@@ -76,8 +80,9 @@ function goToNextLeft() {
   const here = links.findIndex(link => link.dataset.cluster === cluster) + 1;
   const link = [...links.slice(here), ...links.slice(0, here)].find(other => other.dataset.left !== "0");
   if (!link) return say("Every label is decided.");
-  if (link.dataset.cluster !== cluster) say(`Cluster ${cluster} is decided; this is cluster ${link.dataset.cluster}.`);
+  const done = cluster;
   go(link.dataset.cluster);
+  if (cluster !== done) say(`Cluster ${done} is decided; this is cluster ${cluster}.`);
 }
 
 // What goes to the server and what comes back.
@@ -111,6 +116,7 @@ async function refresh() {
 
 async function go(number) {
   cluster = number;
+  message.hidden = true;
   tick(ticked(), false);
   const answer = await ask(`/changes?${placeAt("", -1)}`);
   if (!answer?.ok) return;
@@ -137,7 +143,7 @@ function apply(update) {
     if (id === "groups") filter();
     if (id === "list") cluster = String(update.cluster);
   }
-  setCurrent(rowOf(current) ?? rowOf(update.label), { focus: inList });
+  setCurrent(rowOf(current) ?? rowOf(update.label), { focus: inList, scroll: false });
   showSelected();
 }
 
@@ -175,6 +181,7 @@ function send(action, data) {
       const changed = Object.keys(update.rows);
       if (action === "/undo" || action === "/redo") setCurrent(rowOf(changed[0] ?? current));
       else if (leaves && !rows().some(isLeft)) goToNextLeft();
+      else if ("list" in update.parts) setCurrent(rowOf(current));
       for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
       tabs.postMessage(last);
     } else {
