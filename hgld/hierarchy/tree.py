@@ -1,17 +1,10 @@
-"""The product: landmarks, the groups and roots above them, and how near two landmarks are to each other.
-
-A hierarchy has L levels. The papers number them by l = 1, ..., L, from the coarsest (the root, natural or
-human-made) to the finest (the landmark itself); l = 0 stands for "nothing shared". A label matrix has one
-*column* per level, the finest first. So level l is column L - l, and :func:`column_of` is the only place that
-says so.
-"""
+"""Landmarks, and the groups and roots above them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,109 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, listing
-from hgld.gldv2 import SPLITS
-from hgld.release.official import FILES, read_official, split_of
+from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy.checks import GROUP, ROOT, check_columns, check_keys, check_tree, encode, flatten, group_lists
+from hgld.hierarchy.labels import Labels, column_of, lowest_common_level, relevance
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Labels = npt.NDArray[np.int64]
 #: A level by its number (1: coarsest) or by its name.
 Level = int | str
 
-#: What :func:`load_hierarchy` calls the released labels.
-RELEASED = "h-gldv2"
-
-_FINEST, _GROUP, _ROOT = "landmark", "hierarchical_label", "natural_or_human_made"
-_REQUIRED = ("split", "landmark_id", _GROUP, _ROOT)
-_COLUMNS = (*tables.HIERARCHY.schema.names, *tables.HIERARCHY.optional.names)
-
-
-def column_of(level: int, n_levels: int) -> int:
-    """The column of a label matrix that holds level ``level`` (1: coarsest, ``n_levels``: finest).
-
-    >>> [column_of(level, 3) for level in (3, 2, 1)]
-    [0, 1, 2]
-
-    Raises:
-        ConfigurationError: there is no such level.
-    """
-    if not 1 <= level <= n_levels:
-        raise ConfigurationError(f"there is no level {level}; expected 1 (coarsest) to {n_levels} (finest)")
-    return n_levels - level
-
-
-def lowest_common_level(query_labels: Labels, gallery_labels: Labels) -> Labels:
-    """The finest level that each query shares with each gallery item: the level of their lowest common ancestor.
-
-    Args:
-        query_labels: int64, shape (n_query, L), finest first.
-        gallery_labels: int64, shape (n_gallery, L), finest first.
-
-    Returns:
-        int64, shape (n_query, n_gallery): l of 1 to L, or 0 where nothing is shared. Takes that much memory,
-        so give queries in chunks where the gallery is large.
-
-    Raises:
-        ValueError: the shapes do not fit, or the labels are not nested: two items that share a label have
-            different ones at a coarser level.
-
-    >>> lake, pond, church = [0, 0, 0], [1, 0, 0], [2, 1, 1]
-    >>> lowest_common_level(np.array([lake]), np.array([lake, pond, church]))
-    array([[3, 2, 0]])
-    """
-    queries, gallery = np.asarray(query_labels), np.asarray(gallery_labels)
-    if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1] or not queries.shape[1]:
-        raise ValueError(
-            f"labels have the shapes {queries.shape} and {gallery.shape}; expected (n_query, L) and (n_gallery, L)"
-        )
-    levels = np.zeros((len(queries), len(gallery)), np.int64)
-    shared = np.ones(levels.shape, bool)
-    for column in reversed(range(queries.shape[1])):
-        equal = queries[:, column, None] == gallery[None, :, column]
-        if (equal & ~shared).any():
-            row, item = np.argwhere(equal & ~shared)[0]
-            raise ValueError(
-                f"the labels are not nested: {queries[row].tolist()} and {gallery[item].tolist()} agree in column "
-                f"{column}, but not in the coarser column {column + 1}"
-            )
-        shared = equal
-        levels += shared
-    return levels
-
-
-def relevance(query_labels: Labels, gallery_labels: Labels, alpha: float = 1.0) -> npt.NDArray[np.float64]:
-    """How relevant each gallery item is to each query (paper, Eq. 20): rel(k) = (l/L)^alpha / |Omega^(l)|.
-
-    Omega^(l) are the gallery items whose lowest common level with the query is exactly l, so the relevances of
-    a level that occurs add up to (l/L)^alpha. They are counted in the gallery given: a query that is to be left
-    out of its own retrieval set must not be in it. Queries are independent of each other and may come in chunks.
-
-    Args:
-        query_labels: int64, shape (n_query, L), finest first.
-        gallery_labels: int64, shape (n_gallery, L), finest first; the whole retrieval set.
-        alpha: how fast relevance falls towards coarse levels: 1 in H-AP, more favours fine levels.
-
-    Returns:
-        float64, shape (n_query, n_gallery); 0 where nothing is shared.
-
-    Raises:
-        ValueError: see :func:`lowest_common_level`, or ``alpha`` is negative.
-
-    >>> labels = np.array([[0, 0, 0], [0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]])
-    >>> relevance(labels[:1], labels).round(3)
-    array([[0.5  , 0.5  , 0.667, 0.333, 0.   ]])
-    """
-    if not alpha >= 0:
-        raise ValueError(f"alpha is {alpha}; expected 0 or more")
-    levels = lowest_common_level(query_labels, gallery_labels)
-    n_levels = np.asarray(query_labels).shape[1]
-    weights = np.zeros((len(levels), n_levels + 1))
-    for level in range(1, n_levels + 1):
-        count = (levels == level).sum(axis=1)
-        weights[:, level] = (level / n_levels) ** alpha / np.maximum(count, 1)
-    return np.take_along_axis(weights, levels, axis=1)
+_FINEST = "landmark"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -174,7 +75,7 @@ class Hierarchy:
                 two names above it (such as a group with two roots), rows have different numbers of extra
                 levels, or the first of the hierarchical_labels is not the hierarchical_label.
         """
-        _check_columns(table)
+        check_columns(table)
 
         def place(row: int) -> str:
             return f"{where(row) if where else f'row {row}'} ({table['split'][row]} {table['landmark_id'][row]})"
@@ -183,13 +84,13 @@ class Hierarchy:
         rows = order.to_numpy()
         splits = table["split"].take(order).to_numpy().astype(np.str_)
         numbers = table["landmark_id"].cast(pa.int64()).take(order).to_numpy()
-        _check_keys(splits, numbers, rows, place)
+        check_keys(splits, numbers, rows, place)
 
-        extra, n_extra = _flat(table, "extra_levels", place)
-        level_names = (_FINEST, _GROUP, *(f"extra_level_{n}" for n in range(1, n_extra + 1)), _ROOT)
-        texts = [table[_GROUP], *(extra[n::n_extra] for n in range(n_extra)), table[_ROOT]]
-        coded = [_codes(column, name, place) for name, column in zip(level_names[1:], texts, strict=True)]
-        _check_tree(level_names, coded, place)
+        extra, n_extra = flatten(table, "extra_levels", place)
+        level_names = (_FINEST, GROUP, *(f"extra_level_{n}" for n in range(1, n_extra + 1)), ROOT)
+        texts = [table[GROUP], *(extra[n::n_extra] for n in range(n_extra)), table[ROOT]]
+        coded = [encode(column, name, place) for name, column in zip(level_names[1:], texts, strict=True)]
+        check_tree(level_names, coded, place)
         return cls(
             splits=splits,
             landmark_ids=numbers,
@@ -198,7 +99,7 @@ class Hierarchy:
             nodes=tuple(names for _, names in coded),
             categories=_objects(table, "category", order),
             supercategories=_objects(table, "supercategory", order),
-            hierarchical_labels=_group_lists(table, rows, place),
+            hierarchical_labels=group_lists(table, rows, place),
         )
 
     @classmethod
@@ -338,7 +239,7 @@ class Hierarchy:
             ConfigurationError: there is no such group, root or split, or nothing is left.
         """
         keep = np.ones(len(self), bool)
-        for wanted, level in ((groups, _GROUP), (roots, _ROOT)):
+        for wanted, level in ((groups, GROUP), (roots, ROOT)):
             if wanted is not None:
                 codes = [self._code(name, level) for name in _several(wanted)]
                 keep &= np.isin(self.labels[:, self.column(level)], codes)
@@ -346,8 +247,8 @@ class Hierarchy:
             if unknown := set(_several(splits)).difference(self.splits.tolist()):
                 raise ConfigurationError(f"there is no split {', '.join(sorted(unknown))} in the hierarchy")
             keep &= np.isin(self.splits, list(_several(splits)))
-        group = self.labels[:, self.column(_GROUP)]
-        keep &= np.bincount(group[keep], minlength=len(self.names(_GROUP)))[group] >= min_landmarks
+        group = self.labels[:, self.column(GROUP)]
+        keep &= np.bincount(group[keep], minlength=len(self.names(GROUP)))[group] >= min_landmarks
         if not keep.any():
             raise ConfigurationError("no landmark is left; filter by less")
         return Hierarchy.from_arrow(self.to_arrow().filter(pa.array(keep)))
@@ -366,12 +267,12 @@ class Hierarchy:
             ConfigurationError: super-categories are not known, there is no such group, it has no such
                 super-category, one is named twice, or a new name is that of another group.
         """
-        in_group = self.labels[:, self.column(_GROUP)] == self._code(group, _GROUP)
+        in_group = self.labels[:, self.column(GROUP)] == self._code(group, GROUP)
         if self.supercategories is None:
             raise ConfigurationError("this hierarchy does not know super-categories, so its groups cannot be split")
         new_name: dict[str, str] = {}
         for name, supercategories in parts.items():
-            if name != group and name in self.names(_GROUP):
+            if name != group and name in self.names(GROUP):
                 raise ConfigurationError(f'there is a group "{name}" already')
             for supercategory in _several(supercategories):
                 if supercategory in new_name:
@@ -382,7 +283,7 @@ class Hierarchy:
         names = [
             new_name.get(supercategory, group) if inside else old
             for supercategory, inside, old in zip(
-                self.supercategories, in_group, self._texts(self.column(_GROUP)), strict=True
+                self.supercategories, in_group, self._texts(self.column(GROUP)), strict=True
             )
         ]
         return self._with_groups(names, lambda further: further)
@@ -395,17 +296,17 @@ class Hierarchy:
                 that of another group.
         """
         old = list(_several(groups))
-        above = {group: self.ancestors(group, _GROUP) for group in old}
+        above = {group: self.ancestors(group, GROUP) for group in old}
         if len(set(above.values())) > 1:
             found = "; ".join(f'"{group}" is below {" / ".join(names)}' for group, names in above.items())
             raise ConfigurationError(f"the groups have different names above them: {found}")
-        if name not in old and name in self.names(_GROUP):
+        if name not in old and name in self.names(GROUP):
             raise ConfigurationError(f'there is a group "{name}" already; merge it too')
 
         def renamed(group: str) -> str:
             return name if group in above else group
 
-        return self._with_groups(list(map(renamed, self._texts(self.column(_GROUP)))), renamed)
+        return self._with_groups(list(map(renamed, self._texts(self.column(GROUP)))), renamed)
 
     # Giving it away
 
@@ -416,8 +317,8 @@ class Hierarchy:
             columns["category"] = pa.array(self.categories, pa.string())
         if self.supercategories is not None:
             columns["supercategory"] = pa.array(self.supercategories, pa.string())
-        columns[_GROUP] = pa.array(self._texts(1))
-        columns[_ROOT] = pa.array(self._texts(self.n_levels - 1))
+        columns[GROUP] = pa.array(self._texts(1))
+        columns[ROOT] = pa.array(self._texts(self.n_levels - 1))
         kind = tables.HIERARCHY.optional.field("extra_levels").type
         if extra := [self._texts(column) for column in range(2, self.n_levels - 1)]:
             columns["extra_levels"] = pa.array(zip(*extra, strict=True), kind)
@@ -509,7 +410,7 @@ class Hierarchy:
     def _with_groups(self, names: list[str], further: Callable[[str], str]) -> Hierarchy:
         """The same with another group per landmark, and the further groups renamed."""
         table = self.to_arrow()
-        table = table.set_column(table.column_names.index(_GROUP), _GROUP, pa.array(names))
+        table = table.set_column(table.column_names.index(GROUP), GROUP, pa.array(names))
         if self.hierarchical_labels is not None:
             lists = [
                 list(dict.fromkeys([name, *map(further, others[1:])]))
@@ -519,145 +420,6 @@ class Hierarchy:
                 table.column_names.index("hierarchical_labels"), "hierarchical_labels", pa.array(lists)
             )
         return Hierarchy.from_arrow(table)
-
-
-def load_hierarchy(path_or_name: str | Path, *, split: str | None = None) -> Hierarchy:
-    """Load a hierarchy.
-
-    Args:
-        path_or_name: a Parquet file from ``hgld build``; a CSV file like the released ones, of which the
-            columns category and supercategory may be missing; a folder with ``hierarchy.parquet`` or with one
-            or both of the released files.
-        split: what split a CSV file is of, where its name does not begin with ``train_`` or ``index_``.
-
-    Raises:
-        InputError: there is no such file, or it does not hold a hierarchy (see :meth:`Hierarchy.from_arrow`).
-        ConfigurationError: the split is not known.
-    """
-    path = Path(path_or_name)
-    if path.is_dir():
-        built = path / "hierarchy.parquet"
-        official = [path / name for name in FILES.values() if (path / name).is_file()]
-        if built.is_file():
-            return load_hierarchy(built)
-        if not official:
-            raise InputError(f"{path}: no hierarchy.parquet and no {' and no '.join(FILES.values())} in this folder")
-        return _load_official(official, split)
-    if path.suffix == ".csv":
-        return _load_official([path], split)
-    table = tables.read_table(path, tables.HIERARCHY)
-    try:
-        return Hierarchy.from_arrow(table)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
-def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
-    parts, lines, sources = [], [], []
-    for path in paths:
-        of = split_of(path) or split
-        if of not in SPLITS:
-            raise ConfigurationError(
-                f"{path}: the name does not tell the split and split is {of}; expected {' or '.join(SPLITS)}"
-            )
-        table, found = read_official(path, of)
-        parts.append(table)
-        lines += found
-        sources += [path.name] * len(found)
-    # A column that one file lacks is left out: a text that is there for some landmarks is of no use.
-    common = [name for name in parts[0].column_names if all(name in part.column_names for part in parts)]
-    try:
-        return Hierarchy.from_arrow(
-            pa.concat_tables([part.select(common) for part in parts]),
-            where=lambda row: f"{sources[row]} line {lines[row]}",
-        )
-    except InputError as error:
-        raise InputError(f"{', '.join(map(str, paths))}: {error}") from error
-
-
-def _check_columns(table: pa.Table) -> None:
-    names = table.column_names
-    problems = [f"no column {name}" for name in _REQUIRED if name not in names]
-    problems += [f"unknown column {name}" for name in names if name not in _COLUMNS]
-    problems += [
-        f"{name} is missing in {table[name].null_count:,} of {len(table):,} rows"
-        for name in names
-        if table[name].null_count
-    ]
-    if problems or not len(table):
-        raise InputError(f"not a hierarchy:\n{listing(problems or ['no rows'])}")
-
-
-def _check_keys(
-    splits: npt.NDArray[np.str_], numbers: Labels, rows: npt.NDArray[np.int64], place: Callable[[int], str]
-) -> None:
-    repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (numbers[1:] == numbers[:-1]))
-    if len(repeated):
-        problems = [f"{place(rows[at])} stands again in {place(rows[at + 1])}" for at in repeated]
-        raise InputError(f"{len(repeated):,} landmarks stand twice:\n{listing(problems)}")
-
-
-def _codes(
-    column: pa.Array | pa.ChunkedArray, name: str, place: Callable[[int], str]
-) -> tuple[Labels, tuple[str, ...]]:
-    """The column as indices into its sorted, stripped names."""
-    texts = pc.utf8_trim_whitespace(column)
-    empty = pc.indices_nonzero(pc.equal(texts, "")).to_pylist()
-    if empty:
-        raise InputError(f"{name} is empty in {len(empty):,} rows:\n{listing([place(row) for row in empty])}")
-    names = pc.unique(texts).sort()
-    codes = pc.index_in(texts, value_set=names).to_numpy().astype(np.int64)
-    return codes, tuple(names.to_pylist())
-
-
-def _check_tree(
-    level_names: Sequence[str], coded: Sequence[tuple[Labels, tuple[str, ...]]], place: Callable[[int], str]
-) -> None:
-    """Raise unless every name has one name above it."""
-    problems = []
-    pairs = zip(coded[:-1], coded[1:], level_names[1:], level_names[2:], strict=False)
-    for (codes, names), (above, above_names), name, above_name in pairs:
-        both = codes * len(above_names) + above
-        found, first = np.unique(both, return_index=True)
-        for code in np.flatnonzero(np.bincount(found // len(above_names)) > 1):
-            seen = found // len(above_names) == code
-            parents = ", ".join(f'"{above_names[above[row]]}" in {place(row)}' for row in first[seen])
-            problems.append(f'{name} "{names[code]}" has several {above_name}: {parents}')
-    if problems:
-        raise InputError(f"every name must have one name above it:\n{listing(problems)}")
-
-
-def _flat(table: pa.Table, name: str, place: Callable[[int], str]) -> tuple[pa.Array | pa.ChunkedArray, int]:
-    """The values of a list column end to end, and how many each row has; none where there is no such column."""
-    if name not in table.column_names:
-        return pa.array([], pa.string()), 0
-    lengths = pc.list_value_length(table[name]).to_numpy()
-    if len(odd := np.flatnonzero(lengths != lengths[0])):
-        raise InputError(
-            f"{name} has {lengths[0]} values in {place(0)}, but {lengths[odd[0]]} in {place(odd[0])}; in all, "
-            f"{len(odd):,} rows are not like the first"
-        )
-    return pc.list_flatten(table[name]).combine_chunks(), int(lengths[0])
-
-
-def _group_lists(
-    table: pa.Table, rows: npt.NDArray[np.int64], place: Callable[[int], str]
-) -> npt.NDArray[np.object_] | None:
-    if "hierarchical_labels" not in table.column_names:
-        return None
-    lists = np.empty(len(rows), object)
-    lists[:] = [tuple(name.strip() for name in names) for names in table["hierarchical_labels"].to_pylist()]
-    groups = pc.utf8_trim_whitespace(table[_GROUP]).to_pylist()
-    problems = [
-        f'{place(row)}: {names} for "{group}"'
-        for row, (names, group) in enumerate(zip(lists, groups, strict=True))
-        if names[:1] != (group,) or len(set(names)) < len(names)
-    ]
-    if problems:
-        raise InputError(
-            "hierarchical_labels must begin with the hierarchical_label and hold no name twice:\n" + listing(problems)
-        )
-    return lists[rows]
 
 
 def _objects(table: pa.Table, name: str, order: pa.Array) -> npt.NDArray[np.object_] | None:
