@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.figures.groups import GroupBar, draw_groups
-from hgld.figures.tree import Node, draw_tree
+from hgld.figures.groups import draw_groups
+from hgld.figures.tree import draw_tree, nodes_of
 from hgld.gldv2 import SPLITS
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.release.text import aligned
@@ -136,8 +136,7 @@ def stats_file(
         counted[split] = count_images(path)
     found = stats(loaded, counted)
     if picture is not None:
-        bars = [GroupBar(group.group, group.root, group.landmarks, group.images) for group in found.groups]
-        draw_groups(picture, bars)
+        draw_groups(picture, found.groups)
     if tree is not None:
         draw_hierarchy(tree, loaded)
     return found
@@ -224,9 +223,11 @@ def count_images(path: Path) -> dict[int, int]:
         raise InputError(f"{path}: no column landmark_id; expected e.g. GLDv2's train.csv or train_clean.csv")
     numbers = table["landmark_id"]
     if not pa.types.is_integer(numbers.type) or numbers.null_count:
-        raise InputError(f"{path}: landmark_id is {numbers.type}, {numbers.null_count:,} empty; expected whole numbers")
+        raise InputError(
+            f"{path}: landmark_id is {numbers.type}, {numbers.null_count:,} empty; expected whole numbers"
+        )
     if "images" in table.column_names:
-        per_row = pc.list_value_length(pc.split_pattern(pc.utf8_trim_whitespace(table["images"].cast(pa.string())), " "))
+        per_row = pc.list_value_length(pc.split_pattern(pc.utf8_trim_whitespace(table["images"]), " "))
         table = pa.table({"landmark_id": numbers, "n": per_row})
     else:
         table = pa.table({"landmark_id": numbers, "n": np.ones(len(numbers), np.int64)})
@@ -236,21 +237,52 @@ def count_images(path: Path) -> dict[int, int]:
 
 def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
     """Draw roots, groups and, where they are known, the labels in each group, as areas by landmarks."""
-    roots, groups = (_texts(hierarchy, level) for level in (_ROOT, _GROUP))
-    labels = hierarchy.supercategories if hierarchy.supercategories is not None else [None] * len(hierarchy)
-    tree: dict[str, dict[str, dict[str | None, int]]] = {}
-    for root, group, label in zip(roots, groups, labels, strict=True):
-        leaves = tree.setdefault(root, {}).setdefault(group, {})
-        leaves[label] = leaves.get(label, 0) + 1
-    nodes = [
-        Node(
-            root,
-            sum(sum(leaves.values()) for leaves in below.values()),
-            tuple(
-                Node(group, sum(leaves.values()), tuple(Node(name, n) for name, n in leaves.items() if name))
-                for group, leaves in below.items()
-            ),
+    table = hierarchy.to_arrow()
+    levels = [name for name in (_ROOT, _GROUP, "supercategory") if name in table.column_names]
+    counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
+    draw_tree(path, nodes_of(zip(*(column.to_pylist() for column in counts.columns), strict=True)))
+
+
+def _split_and_path(given: str, hierarchy: Hierarchy) -> tuple[str, Path]:
+    """The split of a file of images and its path, from ``split=path`` or the path alone."""
+    there = [split for split in SPLITS if split in hierarchy.splits]
+    split, equals, path = given.partition("=")
+    if not (equals and split in SPLITS):
+        path = given
+        named = [split for split in SPLITS if Path(given).name.startswith(split)]
+        split = (named or there)[0]
+        if not named and len(there) > 1:
+            raise ConfigurationError(f"{given}: of which split are these images? Say --images {there[0]}={given}")
+    if split not in there:
+        raise ConfigurationError(
+            f"{path}: images of the split {split}, but the hierarchy has landmarks of {' and '.join(there)} only; if "
+            f"they are of these, say --images {there[0]}={path}"
         )
-        for root, below in sorted(tree.items(), reverse=True)
-    ]
-    draw_tree(path, nodes)
+    return split, Path(path)
+
+
+def _by_split_and_root(
+    hierarchy: Hierarchy, weights: NDArray[np.int64], splits: Iterable[str]
+) -> dict[str, dict[str, int]]:
+    """The sum of the landmarks' weights by split and root, of the splits that occur."""
+    names, of_root = hierarchy.names(_ROOT), hierarchy.labels[:, hierarchy.column(_ROOT)]
+    return {
+        split: {name: int(weights[within & (of_root == root)].sum()) for root, name in enumerate(names)}
+        for split in splits
+        if (within := hierarchy.splits == split).any()
+    }
+
+
+def _read_columns(path: Path, wanted: Sequence[str]) -> pa.Table:
+    """Those of the wanted columns that a CSV or Parquet file has; the others of 5 million rows are not read."""
+    try:
+        if path.suffix == ".parquet":
+            return pq.read_table(path, columns=[name for name in wanted if name in pq.read_schema(path).names])
+        with pa_csv.open_csv(path) as stream:
+            present = [name for name in wanted if name in stream.schema.names]
+        types = {"images": pa.string()}
+        return pa_csv.read_csv(
+            path, convert_options=pa_csv.ConvertOptions(include_columns=present, column_types=types)
+        )
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path}: not a table of images that can be read: {error}") from error
