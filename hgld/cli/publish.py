@@ -45,7 +45,7 @@ def stats(
         list[str] | None,
         typer.Option(
             metavar="[SPLIT=]FILE",
-            help="Which landmark each image is of: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv.",
+            help="The landmark of each image: GLDv2's train.csv, train_clean.csv, index_image_to_landmark.csv.",
         ),
     ] = None,
     out: Annotated[
@@ -74,9 +74,7 @@ def release(
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")],
     name: Annotated[str | None, typer.Option(help="What the dataset is called.", show_default="H-GLDv2")] = None,
     version: Annotated[str | None, typer.Option(help="Of the dataset.", show_default="1.0.0")] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Where it is published.", show_default="the page of GLDv2")
-    ] = None,
+    url: Annotated[str | None, typer.Option(help="Where it is published.", show_default="the page of GLDv2")] = None,
     date: Annotated[
         str | None,
         typer.Option(metavar="YYYY-MM-DD", help="Published on.", show_default="the day of the last decision"),
@@ -111,7 +109,5 @@ def release(
             creators=tuple(creator or ()),
             **{key: value for key, value in given.items() if value is not None},
         )
-        summary = release_folder(
-            hierarchy, out, config, decisions=decisions, taxonomy=taxonomy, force=force
-        )
+        summary = release_folder(hierarchy, out, config, decisions=decisions, taxonomy=taxonomy, force=force)
         tell(out, summary)

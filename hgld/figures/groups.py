@@ -29,11 +29,12 @@ def draw_groups(path: Path, groups: Sequence[GroupCount]) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 8.6), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1), hspace=0.04)
+    upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1), hspace=0.04, squeeze=False)[:, 0]
     axes = upper.subplots()
     _draw_ranks(axes, groups)
     _draw_lorenz(axes.inset_axes((0.62, 0.40, 0.30, 0.56)), groups)
-    for part, root in zip(lower.subplots(1, 2), ROOT_COLOURS, strict=True):
+    roots = _roots(groups)
+    for part, root in zip(lower.subplots(1, len(roots), squeeze=False)[0], roots, strict=True):
         _draw_largest(part, [group for group in groups if group.root == root], root)
     save(figure, path)
 
@@ -42,9 +43,11 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupCount]) -> None:
     """Every group's part of the landmarks as a bar, and of the images as a point."""
     shares = _shares([group.landmarks for group in groups])
     places = np.arange(len(groups))
-    for root, colour in ROOT_COLOURS.items():
+    for root in _roots(groups):
         mine = np.array([group.root == root for group in groups])
-        axes.bar(places[mine], shares[mine], width=0.78, color=colour, label=f"landmarks, {root}")
+        axes.bar(
+            places[mine], shares[mine], width=0.78, color=ROOT_COLOURS.get(root, FAINT), label=f"landmarks, {root}"
+        )
     if (images := _images(groups)) is not None:
         axes.plot(places, _shares(images), "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
     axes.set_xticks(places, [group.group for group in groups], rotation=90, fontsize=8, parse_math=False)
@@ -86,8 +89,8 @@ def _draw_lorenz(axes: Axes, groups: Sequence[GroupCount]) -> None:
 def _draw_largest(axes: Axes, groups: Sequence[GroupCount], root: str) -> None:
     shown = groups[:_MOST]
     total = sum(group.landmarks for group in groups)
-    places = np.arange(len(shown))
-    axes.barh(places, [group.landmarks for group in shown], color=ROOT_COLOURS[root])
+    places = range(len(shown))
+    axes.barh(places, [group.landmarks for group in shown], color=ROOT_COLOURS.get(root, FAINT))
     for place, group in zip(places, shown, strict=True):
         text = f" {group.landmarks:,}"
         if group.images is not None:
@@ -99,6 +102,11 @@ def _draw_largest(axes: Axes, groups: Sequence[GroupCount], root: str) -> None:
     axes.set_xlabel("landmarks")
     axes.set_title(f"{root}: {total:,} landmarks, {len(groups)} groups", fontsize=10.5)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _roots(groups: Sequence[GroupCount]) -> list[str]:
+    """Natural before human-made."""
+    return sorted({group.root for group in groups}, reverse=True)
 
 
 def _shares(counts: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgld.figures.style import INK, ROOT_COLOURS, save
+from hgld.figures.style import FAINT, INK, ROOT_COLOURS, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +114,7 @@ def _draw_root(axes: Axes, root: Node, box: _Box) -> None:
 
     groups = squarify([group.landmarks for group in root.parts], box)
     for n, (group, (left, top, width, height)) in enumerate(zip(root.parts, groups, strict=True)):
-        colour = _shade(ROOT_COLOURS[root.name], n)
+        colour = _shade(ROOT_COLOURS.get(root.name, FAINT), n)
         axes.add_patch(Rectangle((left, top), width, height, facecolor=colour, edgecolor="white", linewidth=1.4))
         labelled = any(part.name != group.name for part in group.parts)
         heading = min(0.24, 0.4 * height)

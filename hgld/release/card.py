@@ -85,9 +85,6 @@ def _values(facts: Facts) -> dict[str, str]:
         "size_category": next(name for least, name in _SIZES if n >= least),
         "data_files": "\n".join(f"  - split: {split}\n    path: data/{split}.parquet" for split in facts.splits),
         "features": "\n".join(f"  - name: {column.name}\n    {_feature(column.type)}" for column in columns),
-        "split_infos": "\n".join(
-            f"  - name: {split}\n    num_examples: {sum(counted.landmarks[split].values())}" for split in facts.splits
-        ),
         "first_split": facts.splits[0],
         "split_list": " and ".join(facts.splits),
         "counts": _counts(counted),

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from hgld.figures.flows import draw_flows
 from hgld.gldv2 import SPLITS
 from hgld.hierarchy import Hierarchy, load_hierarchy
+from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.release.text import aligned
 from hgld.tables import replacing
 
-_GROUP, _ROOT = "hierarchical_label", "natural_or_human_made"
 _MOST_FLOWS = 20
 
 
@@ -52,7 +52,7 @@ class Flow:
         source: the group before.
         target: the group after.
         landmarks: how many.
-        renamed: they are all of both groups, as far as the landmarks are in both hierarchies.
+        renamed: they are all of both groups, one of which is gone and the other new.
     """
 
     source: str
@@ -165,7 +165,7 @@ def compare(
         if len(in_before)
     }
     moved, other_root = (
-        _texts(before, level, in_before) != _texts(after, level, in_after) for level in (_GROUP, _ROOT)
+        _texts(before, level, in_before) != _texts(after, level, in_after) for level in (GROUP, ROOT)
     )
     common = before.splits[in_before]
     splits = []
@@ -181,7 +181,7 @@ def compare(
         after=after_name,
         splits=tuple(splits),
         common=len(in_before),
-        flows=_flows(_texts(before, _GROUP, in_before), _texts(after, _GROUP, in_after)),
+        flows=_flows(before, after, in_before, in_after),
         agreement=found,
     )
 
@@ -224,7 +224,7 @@ def agreement(before: NDArray[np.int64], after: NDArray[np.int64]) -> Agreement:
 def write_changes(path: Path, before: Hierarchy, after: Hierarchy) -> None:
     """Write a CSV file with a row for every landmark added, lost or moved: split, landmark_id, change, groups."""
     in_before, in_after = _rows_in_both(before, after)
-    groups = _texts(before, _GROUP, in_before), _texts(after, _GROUP, in_after)
+    groups = _texts(before, GROUP, in_before), _texts(after, GROUP, in_after)
     rows = [
         (str(before.splits[row]), int(before.landmark_ids[row]), "moved", one, other)
         for row, one, other in zip(in_before, *groups, strict=True)
@@ -232,7 +232,7 @@ def write_changes(path: Path, before: Hierarchy, after: Hierarchy) -> None:
     ]
     for hierarchy, both, change in ((before, in_before, "lost"), (after, in_after, "added")):
         only = np.setdiff1d(np.arange(len(hierarchy)), both)
-        for row, group in zip(only, _texts(hierarchy, _GROUP, only), strict=True):
+        for row, group in zip(only, _texts(hierarchy, GROUP, only), strict=True):
             place = ("", group) if change == "added" else (group, "")
             rows.append((str(hierarchy.splits[row]), int(hierarchy.landmark_ids[row]), change, *place))
     with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
@@ -243,8 +243,8 @@ def write_changes(path: Path, before: Hierarchy, after: Hierarchy) -> None:
 
 def _rows_in_both(before: Hierarchy, after: Hierarchy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The rows of the landmarks that both have, pairwise."""
-    keys = (hierarchy.landmark_ids * len(SPLITS) + (hierarchy.splits == SPLITS[1]) for hierarchy in (before, after))
-    _, in_before, in_after = np.intersect1d(*keys, assume_unique=True, return_indices=True)
+    keys = [hierarchy.landmark_ids * len(SPLITS) + (hierarchy.splits == SPLITS[1]) for hierarchy in (before, after)]
+    _, in_before, in_after = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
     return in_before, in_after
 
 
@@ -257,11 +257,16 @@ def _texts(hierarchy: Hierarchy, level: str, rows: NDArray[np.int64]) -> NDArray
     return np.array(hierarchy.names(level), object)[_codes(hierarchy, level)[rows]]
 
 
-def _flows(before: NDArray[np.object_], after: NDArray[np.object_]) -> tuple[Flow, ...]:
-    sizes_before, sizes_after = Counter(before), Counter(after)
-    flows = [
-        Flow(source, target, count, renamed=sizes_before[source] == sizes_after[target] == count)
-        for (source, target), count in Counter(zip(before, after, strict=True)).items()
-        if source != target
-    ]
+def _flows(
+    before: Hierarchy, after: Hierarchy, in_before: NDArray[np.int64], in_after: NDArray[np.int64]
+) -> tuple[Flow, ...]:
+    sources, targets = _texts(before, GROUP, in_before), _texts(after, GROUP, in_after)
+    from_source, into_target = Counter(sources), Counter(targets)
+    gone = set(before.names(GROUP)) - set(after.names(GROUP))
+    new = set(after.names(GROUP)) - set(before.names(GROUP))
+    flows = []
+    for (source, target), count in Counter(zip(sources, targets, strict=True)).items():
+        if source != target:
+            renamed = source in gone and target in new and from_source[source] == into_target[target] == count
+            flows.append(Flow(source, target, count, renamed))
     return tuple(sorted(flows, key=lambda flow: (-flow.landmarks, flow.source, flow.target)))

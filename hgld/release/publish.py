@@ -73,7 +73,7 @@ class ReleaseSummary:
     def __str__(self) -> str:
         """What ``hgld release`` prints."""
         splits = ", ".join(f"{split} {count:,}" for split, count in self.landmarks.items())
-        checked = "valid Croissant" if self.validated else "Croissant not checked (pip install mlcroissant)"
+        checked = "valid Croissant" if self.validated else "Croissant not checked (pip install 'hgld[croissant]')"
         return f"{splits} landmarks in {self.groups:,} groups; {self.files} files, {checked}"
 
 

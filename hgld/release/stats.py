@@ -19,9 +19,8 @@ from hgld.figures.groups import draw_groups
 from hgld.figures.tree import draw_tree, nodes_of
 from hgld.gldv2 import SPLITS
 from hgld.hierarchy import Hierarchy, load_hierarchy
+from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.release.text import aligned
-
-_GROUP, _ROOT = "hierarchical_label", "natural_or_human_made"
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,13 @@ class HierarchyStats:
         lines = aligned(["", "split", *roots, "all"], counts)
         if self.images_elsewhere:
             lines.append(f"{self.images_elsewhere:,} images are of landmarks that are not in the hierarchy")
-        columns = ["over groups", "largest", "its share", "to the median", "Gini", "effective groups"]
-        lines += ["", *aligned(columns, [[what, *asdict(found).values()] for what, found in self.imbalance.items()])]
+        columns = ["over groups", "largest", "its share", "times the median", "Gini", "effective groups"]
+        rows = [
+            [what, found.largest, f"{found.largest_share:.2%}", f"{found.ratio_to_median:.1f}", f"{found.gini:.3f}"]
+            + [f"{found.effective_groups:.1f}"]
+            for what, found in self.imbalance.items()
+        ]
+        lines += ["", *aligned(columns, rows)]
         for root in roots:
             lines += ["", *self._table(root)]
         return "\n".join(lines)
@@ -156,11 +160,11 @@ def stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]] | None =
         rows = np.flatnonzero(hierarchy.splits == split)
         per_landmark[rows] = [counts.get(number, 0) for number in hierarchy.landmark_ids[rows].tolist()]
         elsewhere += sum(counts.values()) - int(per_landmark[rows].sum())
-    names, of_group = hierarchy.names(_GROUP), hierarchy.labels[:, hierarchy.column(_GROUP)]
+    names, of_group = hierarchy.names(GROUP), hierarchy.labels[:, hierarchy.column(GROUP)]
     landmarks = np.bincount(of_group, minlength=len(names))
     shown = np.bincount(of_group, weights=per_landmark, minlength=len(names)).astype(np.int64)
     groups = [
-        GroupCount(name, hierarchy.ancestors(name, _GROUP)[-1], int(count), int(n_images) if images else None)
+        GroupCount(name, hierarchy.ancestors(name, GROUP)[-1], int(count), int(n_images) if images else None)
         for name, count, n_images in zip(names, landmarks, shown, strict=True)
     ]
     spread = {"landmarks": imbalance(names, landmarks)}
@@ -238,7 +242,7 @@ def count_images(path: Path) -> dict[int, int]:
 def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
     """Draw roots, groups and, where they are known, the labels in each group, as areas by landmarks."""
     table = hierarchy.to_arrow()
-    levels = [name for name in (_ROOT, _GROUP, "supercategory") if name in table.column_names]
+    levels = [name for name in (ROOT, GROUP, "supercategory") if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
     draw_tree(path, nodes_of(zip(*(column.to_pylist() for column in counts.columns), strict=True)))
 
@@ -265,7 +269,7 @@ def _by_split_and_root(
     hierarchy: Hierarchy, weights: NDArray[np.int64], splits: Iterable[str]
 ) -> dict[str, dict[str, int]]:
     """The sum of the landmarks' weights by split and root, of the splits that occur."""
-    names, of_root = hierarchy.names(_ROOT), hierarchy.labels[:, hierarchy.column(_ROOT)]
+    names, of_root = hierarchy.names(ROOT), hierarchy.labels[:, hierarchy.column(ROOT)]
     return {
         split: {name: int(weights[within & (of_root == root)].sum()) for root, name in enumerate(names)}
         for split in splits
