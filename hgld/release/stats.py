@@ -50,6 +50,11 @@ class Imbalance:
     gini: float
     effective_groups: float
 
+    def texts(self) -> tuple[str, ...]:
+        """The values as they are printed."""
+        ratio, groups = f"{self.ratio_to_median:.1f}", f"{self.effective_groups:.1f}"
+        return (self.largest, f"{self.largest_share:.2%}", ratio, f"{self.gini:.3f}", groups)
+
 
 @dataclass(frozen=True)
 class HierarchyStats:
@@ -87,11 +92,7 @@ class HierarchyStats:
         if self.images_elsewhere:
             lines.append(f"{self.images_elsewhere:,} images are of landmarks that are not in the hierarchy")
         columns = ["over groups", "largest", "its share", "times the median", "Gini", "effective groups"]
-        rows = [
-            [what, found.largest, f"{found.largest_share:.2%}", f"{found.ratio_to_median:.1f}", f"{found.gini:.3f}"]
-            + [f"{found.effective_groups:.1f}"]
-            for what, found in self.imbalance.items()
-        ]
+        rows = [[what, *found.texts()] for what, found in self.imbalance.items()]
         lines += ["", *aligned(columns, rows)]
         for root in roots:
             lines += ["", *self._table(root)]
@@ -104,9 +105,9 @@ class HierarchyStats:
         of_images = sum(sum(by_root.values()) for by_root in self.images.values())
         rows = []
         for group in groups:
-            row = [group.group, group.landmarks, f"{group.landmarks / of_landmarks:6.2%}"]
+            row = [group.group, group.landmarks, f"{group.landmarks / of_landmarks:.2%}"]
             if group.images is not None:
-                row += [group.images, f"{group.images / max(of_images, 1):6.2%}"]
+                row += [group.images, f"{group.images / max(of_images, 1):.2%}"]
             rows.append(row)
         return aligned(columns, rows)
 
