@@ -266,7 +266,12 @@ def scraped_beside(path: Path) -> list[Path]:
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
-    digest = hashlib.sha256()
+    return digest_of(path, "sha256")
+
+
+def digest_of(path: Path, algorithm: str) -> str:
+    """The digest of a file, in hex, by an algorithm of hashlib's such as ``md5``."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as stream:
         while block := stream.read(2**20):
             digest.update(block)

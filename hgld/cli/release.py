@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -75,3 +75,51 @@ def build(
             force=force,
         )
         tell(out, summary)
+
+
+@app.command()
+def why(
+    landmark_id: Annotated[int, typer.Argument(help="The landmark.")],
+    split: Annotated[
+        Literal["train", "index"] | None, typer.Option(help="The split that the id is of.", show_default="both")
+    ] = None,
+    hierarchy: Annotated[Path, typer.Option(help="The hierarchy; other tables are looked for beside it.")] = Path(
+        "hierarchy.parquet"
+    ),
+    scraped: Annotated[
+        list[Path] | None, typer.Option(help="Tables from hgld scrape.", show_default="scraped*.parquet")
+    ] = None,
+    clean: Annotated[
+        Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet")
+    ] = None,
+    removed: Annotated[
+        Path | None, typer.Option(help="What hgld clean removed.", show_default="removed.parquet")
+    ] = None,
+    clusters: Annotated[
+        Path | None, typer.Option(help="The table from hgld cluster.", show_default="clusters.parquet")
+    ] = None,
+    decisions: Annotated[
+        Path | None,
+        typer.Option(help="The decisions on labels.", show_default="annotations/decisions/final.csv"),
+    ] = None,
+    taxonomy: Annotated[
+        Path | None, typer.Option(help="The groups and their roots.", show_default="annotations/taxonomy.csv")
+    ] = None,
+) -> None:
+    """Tell how a landmark came to its group, or at which stage it was left out and why.
+
+    Example: hgld why 161 --hierarchy hierarchy.parquet
+    """
+    from hgld.release.trace import find_sources, trace_landmark
+
+    with friendly_errors():
+        sources = find_sources(
+            hierarchy,
+            scraped=scraped,
+            clean=clean,
+            removed=removed,
+            clusters=clusters,
+            decisions=decisions,
+            taxonomy=taxonomy,
+        )
+        typer.echo("\n\n".join(map(str, trace_landmark(sources, landmark_id, split))))
