@@ -256,6 +256,7 @@ def test_networkx_knows_the_same_tree() -> None:
     ("change", "problem"),
     [
         (lambda rows: rows.drop(columns="natural_or_human_made"), "no column natural_or_human_made"),
+        (lambda rows: rows.assign(landmark_id="five"), "not a hierarchy: .*five"),
         (lambda rows: rows.assign(n_images=1), "unknown column n_images"),
         (lambda rows: rows.iloc[:0], "no rows|no column|missing"),
         (
@@ -290,6 +291,12 @@ def test_what_is_no_tree_is_refused(change: Callable[[pd.DataFrame], pd.DataFram
 def test_arrow_and_pandas_keep_everything(tree: Hierarchy) -> None:
     assert Hierarchy.from_arrow(tree.to_arrow()) == tree
     assert Hierarchy.from_pandas(tree.to_pandas().sample(frac=1, random_state=0)) == tree
+
+
+def test_ids_as_texts_and_categorical_columns_do_no_harm() -> None:
+    rows = frame(*SOME, ("train", 10, "lake"))
+    texts = rows.assign(landmark_id=rows.landmark_id.astype(str), split=rows.split.astype("category"))
+    assert Hierarchy.from_pandas(texts) == Hierarchy.from_pandas(rows)
 
 
 @pytest.mark.parametrize("extra", [False, True])

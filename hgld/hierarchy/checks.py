@@ -15,14 +15,18 @@ from hgld.hierarchy.labels import Labels
 
 GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
 _REQUIRED = ("split", "landmark_id", GROUP, ROOT)
-_COLUMNS = (*tables.HIERARCHY.schema.names, *tables.HIERARCHY.optional.names)
+_TYPES = {field.name: field.type for field in (*tables.HIERARCHY.schema, *tables.HIERARCHY.optional)}
 
 
-def check_columns(table: pa.Table) -> None:
-    """Raise unless there are rows, and all columns that there must be and none that is unknown, without gaps."""
+def checked(table: pa.Table) -> pa.Table:
+    """The table with the types that it must have.
+
+    Raises:
+        InputError: there are no rows, a column is missing or unknown, has gaps, or holds something else.
+    """
     names = table.column_names
     problems = [f"no column {name}" for name in _REQUIRED if name not in names]
-    problems += [f"unknown column {name}" for name in names if name not in _COLUMNS]
+    problems += [f"unknown column {name}" for name in names if name not in _TYPES]
     problems += [
         f"{name} is missing in {table[name].null_count:,} of {len(table):,} rows"
         for name in names
@@ -30,6 +34,10 @@ def check_columns(table: pa.Table) -> None:
     ]
     if problems or not len(table):
         raise InputError(f"not a hierarchy:\n{listing(problems or ['no rows'])}")
+    try:
+        return table.cast(pa.schema([(name, _TYPES[name]) for name in names]))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"not a hierarchy: {error}") from error
 
 
 def check_keys(

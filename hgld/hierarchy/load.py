@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.gldv2 import SPLITS
+from hgld.gldv2.categories import SPLITS
+from hgld.hierarchy.released import NAME, released_files
 from hgld.hierarchy.tree import Hierarchy
 from hgld.release.official import FILES, read_official, split_of
 
@@ -20,13 +21,17 @@ def load_hierarchy(path_or_name: str | Path, *, split: str | None = None) -> Hie
     Args:
         path_or_name: a Parquet file from ``hgld build``; a CSV file like the released ones, of which the
             columns category and supercategory may be missing; a folder with ``hierarchy.parquet`` or with one
-            or both of the released files.
+            or both of the released files; or ``"h-gldv2"``, the released files themselves, which are downloaded
+            once (:mod:`hgld.hierarchy.released` says what of them could be verified).
         split: what split a CSV file is of, where its name does not begin with ``train_`` or ``index_``.
 
     Raises:
         InputError: there is no such file, or it does not hold a hierarchy (see :meth:`Hierarchy.from_arrow`).
         ConfigurationError: the split is not known.
+        SourceError: the released files cannot be had.
     """
+    if path_or_name == NAME:
+        return _load_official(released_files(), None)
     path = Path(path_or_name)
     if path.is_dir():
         built = path / "hierarchy.parquet"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.checks import GROUP, ROOT, check_columns, check_keys, check_tree, encode, flatten, group_lists
+from hgld.hierarchy.checks import GROUP, ROOT, check_keys, check_tree, checked, encode, flatten, group_lists
 from hgld.hierarchy.labels import Labels, column_of, lowest_common_level, relevance
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Hierarchy:
                 two names above it (such as a group with two roots), rows have different numbers of extra
                 levels, or the first of the hierarchical_labels is not the hierarchical_label.
         """
-        check_columns(table)
+        table = checked(table)
 
         def place(row: int) -> str:
             return f"{where(row) if where else f'row {row}'} ({table['split'][row]} {table['landmark_id'][row]})"
@@ -83,7 +83,7 @@ class Hierarchy:
         order = pc.sort_indices(table, sort_keys=[("split", "ascending"), ("landmark_id", "ascending")])
         rows = order.to_numpy()
         splits = table["split"].take(order).to_numpy().astype(np.str_)
-        numbers = table["landmark_id"].cast(pa.int64()).take(order).to_numpy()
+        numbers = table["landmark_id"].take(order).to_numpy()
         check_keys(splits, numbers, rows, place)
 
         extra, n_extra = flatten(table, "extra_levels", place)
@@ -234,6 +234,8 @@ class Hierarchy:
         min_landmarks: int = 1,
     ) -> Hierarchy:
         """The landmarks of these groups, roots and splits, in groups that then have ``min_landmarks`` or more.
+
+        Further groups (``hierarchical_labels``) do not count.
 
         Raises:
             ConfigurationError: there is no such group, root or split, or nothing is left.

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.csv_files import read_rows
-from hgld.gldv2 import SPLITS
+from hgld.gldv2.categories import SPLITS
 from hgld.tables import replacing
 
 COLUMNS = ("landmark_id", "category", "supercategory", "hierarchical_label", "natural_or_human_made")
@@ -47,7 +47,7 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
 
     Raises:
         InputError: see :func:`hgld.csv_files.read_rows`; a row is bad whose landmark_id is no number or which
-            lacks a value.
+            has no group or root.
     """
     columns: list[str] = []
 
@@ -55,8 +55,9 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
         if not columns:
             columns.extend(name for name in COLUMNS if name in row)
         texts = [row[name].strip() for name in columns]
-        if not all(texts):
-            raise ValueError(f"the {columns[texts.index('')]} is empty")
+        for name in _REQUIRED:
+            if not row[name].strip():
+                raise ValueError(f"the {name} is empty")
         if not (texts[0].isascii() and texts[0].isdecimal()):
             raise ValueError(f'the landmark_id is "{texts[0]}"; expected a whole number such as 6347')
         return [line, *texts]
