@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgld.figures.style import FAINT, INK, ROOT_COLOURS, save
+from hgld.figures.style import FAINT, INK, ROOT_COLOURS, any_script, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,12 +58,13 @@ def draw_tree(path: Path, roots: Sequence[Node]) -> None:
     left = _GAP
     wide = _WIDTH - _GAP * (len(roots) + 1)
     total = sum(root.landmarks for root in roots)
-    for root in roots:
-        width = wide * root.landmarks / total
-        heading = f"{root.name}  {root.landmarks:,} landmarks, {len(root.parts)} groups"
-        _write(axes, heading, (left, 0, width, _HEADING), 12.0, 7.0, color=INK, fontweight="bold")
-        _draw_root(axes, root, (left, _HEADING, width, _HEIGHT - _HEADING - _GAP))
-        left += width + _GAP
+    with any_script():  # texts are measured before they are drawn
+        for root in roots:
+            width = wide * root.landmarks / total
+            heading = f"{root.name}  {root.landmarks:,} landmarks, {len(root.parts)} groups"
+            _write(axes, heading, (left, 0, width, _HEADING), 12.0, 7.0, color=INK, fontweight="bold")
+            _draw_root(axes, root, (left, _HEADING, width, _HEIGHT - _HEADING - _GAP))
+            left += width + _GAP
     save(figure, path)
 
 

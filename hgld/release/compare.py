@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.figures.flows import draw_flows
-from hgld.gldv2 import SPLITS
+from hgld.gldv2.categories import SPLITS
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.release.text import aligned

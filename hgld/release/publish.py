@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, listing
-from hgld.gldv2 import SPLITS
+from hgld.gldv2.categories import SPLITS
 from hgld.release import croissant
 from hgld.release.card import Facts, citation, write_texts
 from hgld.release.official import FILES, write_official

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import draw_groups
 from hgld.figures.tree import draw_tree, nodes_of
-from hgld.gldv2 import SPLITS
+from hgld.gldv2.categories import SPLITS
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.release.text import aligned

@@ -31,7 +31,11 @@ BEFORE = hierarchy(
     ("train", 1, "lake"), ("train", 2, "lake"), ("train", 3, "chapel"), ("train", 4, "chapel"), ("index", 1, "church")
 )
 AFTER = hierarchy(
-    ("train", 1, "lake"), ("train", 2, "church"), ("train", 3, "mosque"), ("train", 4, "mosque"), ("index", 2, "church")
+    ("train", 1, "lake"),
+    ("train", 2, "church"),
+    ("train", 3, "mosque"),
+    ("train", 4, "mosque"),
+    ("index", 2, "church"),
 )
 
 
@@ -143,7 +147,7 @@ def slow_ami(pairs: list[tuple[int, int]]) -> float:
 
 def test_the_command_prints_draws_and_writes(tmp_path: Path) -> None:
     for name, content in (("a", BEFORE), ("b", AFTER)):
-        rows = content.filter(split="train").to_pandas().drop(columns="split")
+        rows = content.filter(splits=["train"]).to_pandas().drop(columns="split")
         rows.to_csv(tmp_path / f"train_{name}.csv", index=False)
     files = [str(tmp_path / f"train_{name}.csv") for name in "ab"]
     picture, changes = tmp_path / "flows.png", tmp_path / "changes.csv"
