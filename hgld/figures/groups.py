@@ -99,6 +99,7 @@ def _draw_largest(axes: Axes, groups: Sequence[GroupCount], root: str) -> None:
     axes.set_yticks(places, [group.group for group in shown], parse_math=False)
     axes.set_ylim(_MOST - 0.4, -0.6)
     axes.margins(x=0.45)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("landmarks")
     axes.set_title(f"{root}: {total:,} landmarks, {len(groups)} groups", fontsize=10.5)
     axes.spines[["top", "right"]].set_visible(False)

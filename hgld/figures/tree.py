@@ -49,9 +49,11 @@ def nodes_of(paths: Iterable[tuple[Any, ...]]) -> tuple[Node, ...]:
 
 def draw_tree(path: Path, roots: Sequence[Node]) -> None:
     """Draw roots side by side, as wide as they have landmarks; what has room for its name shows it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(_WIDTH, _HEIGHT))
+    FigureCanvasAgg(figure)  # keeps one renderer for all texts that are measured
     # In inches, y down.
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, _WIDTH), ylim=(_HEIGHT, 0))
     axes.set_axis_off()
@@ -116,7 +118,7 @@ def _draw_root(axes: Axes, root: Node, box: _Box) -> None:
     groups = squarify([group.landmarks for group in root.parts], box)
     for n, (group, (left, top, width, height)) in enumerate(zip(root.parts, groups, strict=True)):
         colour = _shade(ROOT_COLOURS.get(root.name, FAINT), n)
-        axes.add_patch(Rectangle((left, top), width, height, facecolor=colour, edgecolor="white", linewidth=1.4))
+        axes.add_artist(Rectangle((left, top), width, height, facecolor=colour, edgecolor="white", linewidth=1.4))
         labelled = any(part.name != group.name for part in group.parts)
         heading = min(0.24, 0.4 * height)
         if labelled and _write_group(axes, group, (left, top, width, heading)):
@@ -136,11 +138,8 @@ def _draw_labels(axes: Axes, group: Node, box: _Box) -> None:
 
     for label, part in zip(group.parts, squarify([label.landmarks for label in group.parts], box), strict=True):
         left, top, width, height = part
-        axes.add_patch(
-            Rectangle((left, top), width, height, facecolor="white", alpha=0.16, edgecolor="none", linewidth=0)
-        )
-        axes.add_patch(
-            Rectangle((left, top), width, height, fill=False, edgecolor="white", alpha=0.55, linewidth=0.5)
+        axes.add_artist(
+            Rectangle((left, top), width, height, facecolor=("white", 0.16), edgecolor=("white", 0.55), linewidth=0.5)
         )
         _write(axes, label.name, part, _LABEL_FONT + 1.5, _LABEL_FONT - 1.5, color="white")
 
@@ -149,7 +148,8 @@ def _write(axes: Axes, text: str, box: _Box, largest: float, smallest: float, **
     """Write a text into the middle of a box, on one line or a line a word; False if it has no room."""
     left, top, width, height = box
     best: tuple[float, Text | None] = (smallest, None)
-    if 72 * min(height, width) < smallest:  # before anything is measured
+    # Letters are a third as wide as high at least: most labels of a large tree need not be measured.
+    if 72 * height < smallest or 72 * width < smallest * max(map(len, text.split())) / 3:
         return False
     for form in (text, "\n".join(text.split())):
         drawn = axes.text(
