@@ -20,9 +20,10 @@ def load_hierarchy(path_or_name: str | Path, *, split: str | None = None) -> Hie
 
     Args:
         path_or_name: a Parquet file from ``hgld build``; a CSV file like the released ones, of which the
-            columns category and supercategory may be missing; a folder with ``hierarchy.parquet`` or with one
-            or both of the released files; or ``"h-gldv2"``, the released files themselves, which are downloaded
-            once (:mod:`hgld.hierarchy.released` says what of them could be verified).
+            columns category and supercategory may be missing; a folder with ``hierarchy.parquet``, one from
+            ``hgld release``, or one with one or both of the released files; or ``"h-gldv2"``, the released files
+            themselves, which are downloaded once (:mod:`hgld.hierarchy.released` says what of them could be
+            verified).
         split: what split a CSV file is of, where its name does not begin with ``train_`` or ``index_``.
 
     Raises:
@@ -34,20 +35,26 @@ def load_hierarchy(path_or_name: str | Path, *, split: str | None = None) -> Hie
         return _load_official(released_files(), None)
     path = Path(path_or_name)
     if path.is_dir():
-        built = path / "hierarchy.parquet"
+        built = [path / "hierarchy.parquet"]
+        if not built[0].is_file():
+            built = [path / "data" / f"{name}.parquet" for name in SPLITS]
+        if there := [part for part in built if part.is_file()]:
+            return _load_built(there)
         official = [path / name for name in FILES.values() if (path / name).is_file()]
-        if built.is_file():
-            return load_hierarchy(built)
         if not official:
             raise InputError(f"{path}: no hierarchy.parquet and no {' and no '.join(FILES.values())} in this folder")
         return _load_official(official, split)
     if path.suffix == ".csv":
         return _load_official([path], split)
-    table = tables.read_table(path, tables.HIERARCHY)
+    return _load_built([path])
+
+
+def _load_built(paths: Sequence[Path]) -> Hierarchy:
+    table = pa.concat_tables([tables.read_table(path, tables.HIERARCHY).replace_schema_metadata() for path in paths])
     try:
         return Hierarchy.from_arrow(table)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        raise InputError(f"{', '.join(map(str, paths))}: {error}") from error
 
 
 def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
