@@ -46,14 +46,20 @@ class Imbalance:
 
     largest: str
     largest_share: float
-    ratio_to_median: float
+    ratio_to_median: float | None
     gini: float
     effective_groups: float
 
     def texts(self) -> tuple[str, ...]:
         """The values as they are printed."""
-        ratio, groups = f"{self.ratio_to_median:.1f}", f"{self.effective_groups:.1f}"
-        return (self.largest, f"{self.largest_share:.2%}", ratio, f"{self.gini:.3f}", groups)
+        ratio = "–" if self.ratio_to_median is None else f"{self.ratio_to_median:.1f}"
+        return (
+            self.largest,
+            f"{self.largest_share:.2%}",
+            ratio,
+            f"{self.gini:.3f}",
+            f"{self.effective_groups:.1f}",
+        )
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,7 @@ def imbalance(names: Sequence[str], counts: NDArray[np.int64]) -> Imbalance:
     """How unevenly things are spread over groups.
 
     - ``largest`` and ``largest_share``: the group with the most, and its part of all;
-    - ``ratio_to_median``: how many times what the median group has it has (inf where that is nothing);
+    - ``ratio_to_median``: how many times what the median group has it has; None where that is nothing;
     - ``gini``: half the mean absolute difference of two groups, divided by their mean: 0 where all have the same,
       towards 1 where one has all;
     - ``effective_groups``: exp of the entropy in nats: as many groups of one size would be as hard to guess.
@@ -204,7 +210,7 @@ def imbalance(names: Sequence[str], counts: NDArray[np.int64]) -> Imbalance:
     return Imbalance(
         largest=names[int(np.argmax(counts))],
         largest_share=float(shares[-1]),
-        ratio_to_median=float(shares[-1] / median) if median else float("inf"),
+        ratio_to_median=float(shares[-1] / median) if median else None,
         gini=float(np.sum((2 * np.arange(1, n + 1) - n - 1) * shares) / n),
         effective_groups=float(np.exp(-np.sum(positive * np.log(positive)))),
     )
