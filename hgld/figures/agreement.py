@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _AGREED, _DIFFERED = ROOT_COLOURS["natural"], LIGHT[2]
-_CELL, _CHARACTER = 0.34, 0.075  # inches
+_CELL, _CHARACTER, _NOTE = 0.34, 0.068, 0.85  # inches
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,18 @@ def draw_confusion(path: Path, confusion: Confusion) -> None:
     from matplotlib.figure import Figure
 
     n = len(confusion.names)
-    around = 0.9 + _CHARACTER * max(map(len, confusion.names), default=0)  # names left and above, their title
-    width, height = max(n * _CELL + around + 0.2, 5.6), n * _CELL + around + 0.8
+    around = 0.6 + _CHARACTER * max(map(len, confusion.names), default=0)  # names and a title
+    width, height = max(n * _CELL + around + 0.2, 5.0), n * _CELL + around + _NOTE
     figure = Figure(figsize=(width, height))
     note = (
         f"Counted are {confusion.unit}. Green: both agree. Red: they do not.\n"
         f"Left out: {confusion.elsewhere:,} in groups that were never mixed up."
+        if n
+        else f"{confusion.first} and {confusion.second} agree on all {confusion.elsewhere:,} {confusion.unit}."
     )
     figure.text(0.2 / width, 0.2 / height, note, fontsize=8, color=FAINT, va="bottom", linespacing=1.5)
     if n:
-        axes = figure.add_axes((around / width, 0.8 / height, n * _CELL / width, n * _CELL / height))
+        axes = figure.add_axes((around / width, _NOTE / height, n * _CELL / width, n * _CELL / height))
         _fill(axes, confusion)
     with any_script():
         save(figure, path)
@@ -73,8 +75,7 @@ def _fill(axes: Axes, confusion: Confusion) -> None:
     colours = np.where(diagonal[..., None], to_rgb(_AGREED), to_rgb(_DIFFERED))
     axes.imshow(1 - shade[..., None] * (1 - colours), interpolation="nearest")
     for row, column in zip(*np.nonzero(counts), strict=True):
-        ink = "white" if shade[row, column] > 0.6 else INK
-        axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", fontsize=7, color=ink)
+        axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", fontsize=7, color=INK)
     axes.set_xticks(range(n), confusion.names, rotation=90, fontsize=9)
     axes.set_yticks(range(n), confusion.names, fontsize=9)
     axes.set_xticks(np.arange(n + 1) - 0.5, minor=True)
@@ -83,6 +84,6 @@ def _fill(axes: Axes, confusion: Confusion) -> None:
     axes.tick_params(which="both", length=0)
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    axes.set_xlabel(confusion.second, fontsize=10, fontweight="bold", labelpad=8)
-    axes.set_ylabel(confusion.first, fontsize=10, fontweight="bold", labelpad=8)
+    axes.set_xlabel(f"chosen by {confusion.second}", fontsize=10, fontweight="bold", labelpad=8)
+    axes.set_ylabel(f"chosen by {confusion.first}", fontsize=10, fontweight="bold", labelpad=8)
     axes.spines[:].set_color(FAINT)

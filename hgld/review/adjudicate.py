@@ -96,11 +96,12 @@ class AdjudicateSummary:
     withdrawn: int
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.agreed:,} labels agreed, {self.settled:,} settled, {len(self.still_open):,} open",
-            f"  of the decisions that were there: {self.kept:,} kept on labels that neither annotator decided, "
-            f"{self.changed:,} changed, {self.withdrawn:,} withdrawn",
-        ]
+        lines = [f"{self.agreed:,} labels agreed, {self.settled:,} settled, {len(self.still_open):,} open"]
+        if self.kept or self.changed or self.withdrawn:
+            lines.append(
+                f"  of the decisions that were there: {self.kept:,} kept on labels that neither annotator decided, "
+                f"{self.changed:,} changed, {self.withdrawn:,} withdrawn"
+            )
         if self.still_open:
             lines += ["open:", listing(self.still_open, most=len(self.still_open))]
         return "\n".join(lines)

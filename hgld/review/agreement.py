@@ -240,7 +240,7 @@ def agreement_files(
             text = json.dumps({**found.to_json(), "provenance": vars(made)}, ensure_ascii=False, indent=2)
             draft.write_text(f"{text}\n", encoding="utf-8")
     if figure is not None:
-        draw_confusion(figure, _confusion(opinions[0], opinions[1], [*groups, DROP, UNSURE], landmarks))
+        draw_confusion(figure, confusion(opinions[0], opinions[1], [*groups, DROP, UNSURE], landmarks))
     return found
 
 
@@ -298,6 +298,28 @@ def measure_agreement(
     )
 
 
+def confusion(
+    first: Opinions, second: Opinions, order: Sequence[str], landmarks: Mapping[str, int] | None
+) -> Confusion:
+    """Which categories were taken for which.
+
+    Args:
+        first: the decisions of one annotator.
+        second: those of the other.
+        order: all categories, in the order to show them in.
+        landmarks: how many landmarks have a label, by label_id; None to count labels.
+    """
+    pairs: Counter[tuple[str, str]] = Counter()
+    for label_id in first.decisions.keys() & second.decisions.keys():
+        two = category(first.decisions[label_id]), category(second.decisions[label_id])
+        pairs[two] += 1 if landmarks is None else landmarks[label_id]
+    mixed = {name for two in pairs for name in two if two[0] != two[1]}
+    names = [name for name in order if name in mixed]
+    counts = np.array([[pairs[row, column] for column in names] for row in names])
+    agreed = sum(count for (one, other), count in pairs.items() if one == other and one not in mixed)
+    return Confusion(first.name, second.name, names, counts, agreed, "labels" if landmarks is None else "landmarks")
+
+
 def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, config: AgreementConfig) -> Measures:
     """Measures for ``weights`` whose first row is for the value and whose others are for the interval."""
     pairs = []
@@ -350,21 +372,6 @@ def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mappin
         {name: category(row) for name, row in rows.items()},
         {name: row.comment for name, row in rows.items() if row.comment},
     )
-
-
-def _confusion(
-    first: Opinions, second: Opinions, order: Sequence[str], landmarks: Mapping[str, int] | None
-) -> Confusion:
-    """Which categories were taken for which; only those that were, in the given order."""
-    pairs: Counter[tuple[str, str]] = Counter()
-    for label_id in first.decisions.keys() & second.decisions.keys():
-        two = category(first.decisions[label_id]), category(second.decisions[label_id])
-        pairs[two] += 1 if landmarks is None else landmarks[label_id]
-    mixed = {name for two in pairs for name in two if two[0] != two[1]}
-    names = [name for name in order if name in mixed]
-    counts = np.array([[pairs[row, column] for column in names] for row in names])
-    agreed = sum(count for (one, other), count in pairs.items() if one == other and one not in mixed)
-    return Confusion(first.name, second.name, names, counts, agreed, "labels" if landmarks is None else "landmarks")
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

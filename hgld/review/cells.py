@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,15 +54,23 @@ def _xlsx_sheets(path: Path) -> dict[str, SheetCells]:
         book = load_workbook(path)
     return {
         sheet.title: SheetCells(
-            rows=_without_blanks(enumerate((map(_text, row) for row in sheet.iter_rows(values_only=True)), 1)),
+            rows={
+                number: texts
+                for number, row in enumerate(sheet.iter_rows(values_only=True), 1)
+                if (texts := _up_to_last(row))
+            },
             merged=list(sheet.merged_cells.ranges),
         )
         for sheet in book.worksheets
     }
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+def _up_to_last(row: Sequence[Any]) -> list[str]:
+    """The texts of a row without the blank ones at its end."""
+    texts = ["" if value is None else str(value) for value in row]
+    while texts and not texts[-1]:
+        texts.pop()
+    return texts
 
 
 def _ods_sheets(path: Path) -> dict[str, SheetCells]:
@@ -77,20 +85,23 @@ def _ods_cells(table: etree._Element) -> SheetCells:
     merged = []
     number = 1
     for row in table.iter(f"{_TABLE}table-row"):
-        texts: list[str] = []
+        texts: dict[int, str] = {}
+        column = 1
         for cell in row.iterchildren(f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell"):
-            wide, high = _count(cell, "number-columns-spanned"), _count(cell, "number-rows-spanned")
-            if wide > 1 or high > 1:
-                left = len(texts) + 1
-                right, low = left + wide - 1, number + high - 1
-                merged.append(CellRange(min_col=left, min_row=number, max_col=right, max_row=low))
-            text = "\n".join(_ods_text(paragraph) for paragraph in cell.iterchildren(f"{_TEXT}p"))
-            texts += [text] * _count(cell, "number-columns-repeated")
-        repeated = _count(row, "number-rows-repeated")
-        if any(texts):
-            rows |= dict.fromkeys(range(number, number + repeated), texts)
-        number += repeated
-    return SheetCells(_without_blanks(rows.items()), merged)
+            right = column + _count(cell, "number-columns-spanned") - 1
+            low = number + _count(cell, "number-rows-spanned") - 1
+            if (column, number) != (right, low):
+                merged.append(CellRange(min_col=column, min_row=number, max_col=right, max_row=low))
+            after = column + _count(cell, "number-columns-repeated")
+            if text := "\n".join(_ods_text(paragraph) for paragraph in cell.iterchildren(f"{_TEXT}p")):
+                texts |= dict.fromkeys(range(column, after), text)
+            column = after
+        after_row = number + _count(row, "number-rows-repeated")
+        if texts:
+            up_to_last = [texts.get(column, "") for column in range(1, max(texts) + 1)]
+            rows |= dict.fromkeys(range(number, after_row), up_to_last)
+        number = after_row
+    return SheetCells(rows, merged)
 
 
 def _count(element: etree._Element, attribute: str) -> int:
@@ -101,15 +112,3 @@ def _ods_text(node: etree._Element) -> str:
     """The text of a paragraph, in which tabs, line ends and runs of spaces are elements."""
     mark = _MARKS.get(node.tag, "") * int(node.get(f"{_TEXT}c", "1"))
     return mark + (node.text or "") + "".join(_ods_text(child) + (child.tail or "") for child in node)
-
-
-def _without_blanks(rows: Iterable[tuple[int, Iterable[str]]]) -> dict[int, list[str]]:
-    """The rows without their blank cells at the end, and without blank rows."""
-    found = {}
-    for number, row in rows:
-        texts = list(row)
-        while texts and not texts[-1]:
-            texts.pop()
-        if texts:
-            found[number] = texts
-    return found

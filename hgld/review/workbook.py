@@ -190,7 +190,7 @@ def read_workbook(path: Path) -> SavedWorkbook:
     missing = [name for name in COLUMNS if not lines or name not in lines[0].columns]
     if missing:
         raise InputError(f'{path}: not a review sheet: "{LABELS}" has no column {", ".join(missing)}')
-    about = {key: value for key, value, *_ in sheets[_ABOUT].rows.values()} if _ABOUT in sheets else {}
+    about = {row[0]: row[1] for row in sheets[_ABOUT].rows.values() if len(row) > 1} if _ABOUT in sheets else {}
     provenance = about.get("provenance")
     return SavedWorkbook(
         lines=lines,
