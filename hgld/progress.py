@@ -13,6 +13,19 @@ from tqdm import tqdm
 log = logging.getLogger(__name__)
 
 
+def byte_size(n_bytes: float) -> str:
+    """A number of bytes for people.
+
+    >>> byte_size(22_640_640), byte_size(512)
+    ('22.6 MB', '512 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.{0 if unit == 'B' else 1}f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"
+
+
 class Progress(Protocol):
     """What a stage tells of its progress."""
 
@@ -20,7 +33,7 @@ class Progress(Protocol):
         """The work has ``total`` units, of which ``done`` were there before."""
 
     def advance(self, units: int = 1, **details: int) -> None:
-        """``units`` more are done; ``details`` are counters to show beside them, by name."""
+        """``units`` more are done (fewer, if negative); ``details`` are counters to show beside them, by name."""
 
 
 class Silent:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.gldv2 import read_categories
+from hgld.gldv2.categories import read_categories
 from hgld.review.csv_sheet import read_csv
 from hgld.review.export import ExportConfig, ExportSummary, export_sheets
 from hgld.review.sheets import COLUMNS, Entry, entries_of, label_rows
