@@ -7,14 +7,15 @@ what neither settles stays open and is listed.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, listing
+from hgld.labels.identity import ITEM_ID, normalise_label
 from hgld.resources import annotation_file
-from hgld.review.decisions import Decision, read_decisions, write_decisions
+from hgld.review.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 from hgld.review.opinions import UNSURE, Opinions, category, check_known, landmarks_by_label, read_opinions
 from hgld.review.taxonomy import read_taxonomy
 from hgld.tables import CLUSTERS, read_table
@@ -249,25 +250,46 @@ def write_outcome(
     Returns:
         None when ``before`` says the same and nothing is open.
     """
-    theirs = first.decisions.keys() | second.decisions.keys()
-    kept = [row for row in before if row.label_id not in theirs]
-    final = {row.label_id: row for row in (*kept, *outcome.decisions)}
-    withdrawn = [f'{row.label_id} ("{row.label}")' for row in before if row.label_id not in final]
+    kept, replaced = _apart(before, [*first.decisions.values(), *second.decisions.values()])
+    index = DecisionIndex(outcome.decisions)
+    now = [(row, index.find(row.label_id, row.label)) for row in replaced]
+    withdrawn = [f'{row.label_id} ("{row.label}")' for row, after in now if after is None]
     if withdrawn:
         log.warning("%s: these labels were decided and are now open:\n%s", out, listing(withdrawn))
+    final = {row.label_id: row for row in (*kept, *outcome.decisions)}
     if final != {row.label_id: row for row in before}:
         write_decisions(out, final.values())
     elif not outcome.still_open:
         return None
     still_open = sorted(outcome.still_open, key=lambda one: (-(landmarks or {}).get(one.label_id, 0), one.label))
+    n_labels = len(first.decisions.keys() | second.decisions.keys())
     return AdjudicateSummary(
         agreed=outcome.agreed,
-        settled=len(theirs) - outcome.agreed - len(still_open),
+        settled=n_labels - outcome.agreed - len(still_open),
         still_open=tuple(_shown(label, first.name, second.name) for label in still_open),
         kept=len(kept),
-        changed=sum(row.label_id in final and category(final[row.label_id]) != category(row) for row in before),
+        changed=sum(after is not None and category(after) != category(row) for row, after in now),
         withdrawn=len(withdrawn),
     )
+
+
+def _apart(rows: Sequence[Decision], theirs: Iterable[Decision]) -> tuple[list[Decision], list[Decision]]:
+    """The rows on labels other than ``theirs``, and those on the same.
+
+    Labels are the same by their id, and by their text if one of the ids is made from it: a row that stayed would
+    else be found for a label that is open now (:class:`DecisionIndex`).
+    """
+    ids_by_text: defaultdict[str, set[str]] = defaultdict(set)
+    for row in theirs:
+        ids_by_text[normalise_label(row.label)].add(row.label_id)
+    ids = set().union(*ids_by_text.values())
+    apart: list[Decision] = []
+    same: list[Decision] = []
+    for row in rows:
+        with_text = [row.label_id, *ids_by_text.get(normalise_label(row.label), ())]
+        by_text = len(with_text) > 1 and not all(map(ITEM_ID.fullmatch, with_text))
+        (same if row.label_id in ids or by_text else apart).append(row)
+    return apart, same
 
 
 def _landmarks_agreed_on(first: Opinions, second: Opinions, landmarks: Mapping[str, int]) -> Counter[str]:

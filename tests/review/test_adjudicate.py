@@ -19,7 +19,7 @@ from hgld.review.adjudicate import (
     disagreements,
     final_decisions,
 )
-from hgld.review.decisions import Decision, read_decisions, write_decisions
+from hgld.review.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 from hgld.review.opinions import Opinions, category
 
 from .conftest import NOON, Label, decide
@@ -166,6 +166,30 @@ def test_decisions_on_other_labels_are_kept(
 
     adjudicate_files(ada, ben, out, AGREE_ONLY, force=True)
     assert "Q50" not in {row.label_id for row in read_decisions(out, GROUPS)}
+
+
+def test_a_label_is_the_same_by_its_text_where_an_id_is_made_from_it(tmp_path: Path) -> None:
+    """Pages show no items: a decision found by its text must not stand in for an open label."""
+    choice = {"ada": "lake", "ben": "river"}
+    for name, group in choice.items():
+        rows = [
+            Decision("Q1", "tarn", "group", group, name, NOON),
+            Decision("Q2", "oxbow", "group", "river", name, NOON),
+        ]
+        write_decisions(tmp_path / f"{name}.csv", rows)
+    out = tmp_path / "final.csv"
+    earlier = [
+        Decision("label-1", "Tarn", "group", "lake", "seed", NOON),
+        Decision("label-2", "oxbow", "group", "lake", "seed", NOON),
+        Decision("Q3", "oxbow", "group", "lake", "seed", NOON),  # another class of that name
+    ]
+    write_decisions(out, earlier)
+    summary = adjudicate_files(tmp_path / "ada.csv", tmp_path / "ben.csv", out, AGREE_ONLY)
+    assert summary is not None
+    assert (summary.kept, summary.changed, summary.withdrawn) == (1, 1, 1)
+    final = read_decisions(out, GROUPS)
+    assert {row.label_id for row in final} == {"Q2", "Q3"}
+    assert DecisionIndex(final).find("Q1", "tarn") is None
 
 
 def test_nothing_to_do(tmp_path: Path) -> None:
