@@ -15,8 +15,8 @@ from hgld.figures.flows import draw_flows
 from hgld.gldv2.categories import SPLITS
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
-from hgld.release.text import aligned
 from hgld.tables import replacing
+from hgld.text import aligned
 
 _MOST_FLOWS = 20
 

@@ -20,7 +20,7 @@ from hgld.figures.tree import draw_tree, nodes_of
 from hgld.gldv2.categories import SPLITS
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
-from hgld.release.text import aligned
+from hgld.text import aligned
 
 
 @dataclass(frozen=True)

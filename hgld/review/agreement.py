@@ -30,6 +30,7 @@ from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippe
 from hgld.review.opinions import DROP, UNSURE, Opinions, category, check_known, landmarks_by_label, read_opinions
 from hgld.review.taxonomy import read_taxonomy
 from hgld.tables import CLUSTERS, Provenance, digests, read_table, replacing
+from hgld.text import aligned
 
 _MOST_SHOWN = 30
 
@@ -168,22 +169,23 @@ class Agreement:
 
     def _measures(self) -> list[str]:
         columns = [self.by_label] + ([self.by_landmark] if self.by_landmark else [])
-        rows = [("", "by label", "by landmark")[: len(columns) + 1]]
+        header = ("", "by label", "by landmark")[: len(columns) + 1]
+        rows = []
         for pairs in zip(*(measures.pairs for measures in columns), strict=True):
             names = f"{pairs[0].first}, {pairs[0].second}"
             rows.append((f"raw agreement ({names})", *(pair.raw.shown("both") for pair in pairs)))
             rows.append((f"Cohen's kappa ({names})", *(pair.kappa.shown("both") for pair in pairs)))
         rows.append(("Krippendorff's alpha", *(measures.alpha.shown("all") for measures in columns)))
         samples = f"{self.config.confidence:.0%} intervals from {self.config.n_resamples:,} resamples of the labels"
-        return [*_aligned(rows), f"({samples})"]
+        return [*aligned(header, rows), f"({samples})"]
 
     def _groups(self) -> list[str]:
-        rows = [("group", "both", "one only", "agreement", "by landmark")]
+        header = ["group", "both", "one only", "agreement"] + ["by landmark"] * bool(self.by_landmark)
+        rows = []
         for group in self.groups:
-            by_landmark = group.specific_by_landmark
-            shares = f"{group.specific:.3f}", "" if by_landmark is None else f"{by_landmark:.3f}"
-            rows.append((group.category, f"{group.both:,}", f"{group.one:,}", *shares))
-        return _aligned([row if self.by_landmark else row[:-1] for row in rows])
+            shares = [group.specific, group.specific_by_landmark]
+            rows.append([group.category, group.both, group.one, *(f"{one:.3f}" for one in shares if one is not None)])
+        return aligned(header, rows)
 
     def _disagreements(self) -> list[str]:
         if not self.disagreements:
@@ -372,11 +374,6 @@ def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mappin
         {name: category(row) for name, row in rows.items()},
         {name: row.comment for name, row in rows.items() if row.comment},
     )
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _without_nan(value: Any) -> Any:
