@@ -7,11 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from openpyxl import load_workbook
 from typer.testing import CliRunner
 
 from hgld.cli import app
+from hgld.labels.suggestion_quality import evaluate_file
+from hgld.resources import annotation_file
 from hgld.tables import CLEAN, CLUSTERS, REMOVED, read_table
 
 
@@ -87,3 +90,21 @@ def test_a_second_run_has_nothing_to_do(folders: dict[str, Path], source: str) -
     assert "up to date" in hgld("cluster", out / "embeddings.parquet", "-o", out / "clusters.parquet")
     export = ("export", out / "clusters.parquet", "-o", out / "review", "--annotators", "a,b")
     assert "up to date" in hgld(*export)
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_suggestions_name_the_group_of_most_landmarks_before_any_decision(
+    folders: dict[str, Path], tmp_path: Path, source: str
+) -> None:
+    evaluation = evaluate_file(
+        folders[source] / "clusters.parquet",
+        annotation_file("decisions/final.csv"),
+        tmp_path / "reliability.png",
+        embeddings=folders[source] / "embeddings.parquet",
+    )
+    for run in evaluation.runs:
+        assert run.shares()["landmarks"][0] >= 0.95
+        assert run.judged.calibration_error() < 0.1
+    # Labels that no group fits have low scores.
+    judged = evaluation.runs[0].judged
+    assert judged.score[judged.dropped].max() < 0.6 < np.median(judged.score[judged.right])

@@ -273,22 +273,21 @@ def _subclass(labels: Labels, known: _Known, classes: Sequence[pa.Table]) -> Fin
     """
     class_rows = {row["item"]: row for table in reversed(classes) for row in table.to_pylist()}
     parents = {item: row["subclass_of"] for item, row in class_rows.items()}
+    label_of = {item: row["label"] for item, row in class_rows.items()}
     decisions = DecisionIndex(known.decided)
-    decision_on = {item: decisions.find(item, row["label"]) for item, row in class_rows.items()}
     number_of = {row: number for number, row in enumerate(known.decided)}
-    group_at = _by_text(class_rows, known.terms) | _linked(known.groups)
+    group_at = _only_claims(label_of, known.terms) | _linked(known.groups)
+
+    def decision_on(item: str, row: int) -> Decision | None:
+        decision = decisions.find(item, label_of.get(item, item))
+        return None if decision is None or number_of[decision] in known.own[row] else decision
 
     values = np.zeros((len(labels.ids), len(known.groups)))
     found_at: dict[tuple[int, int], str] = {}
-
-    def decision_above(row: int, item: str) -> Decision | None:
-        decision = decision_on.get(item)
-        return None if decision is None or number_of[decision] in known.own[row] else decision
-
     for row, label_id in enumerate(labels.ids):
 
         def belongs(item: str, row: int = row) -> int | None:
-            decision = decision_above(row, item)
+            decision = decision_on(item, row)
             return group_at.get(item) if decision is None else int(known.group_of[number_of[decision]])
 
         steps, found = nearest_above(label_id, parents, belongs)
@@ -298,21 +297,19 @@ def _subclass(labels: Labels, known: _Known, classes: Sequence[pa.Table]) -> Fin
 
     def words(row: int, group: int) -> str:
         item = found_at[row, group]
-        decision = decision_above(row, item)
-        if decision is not None:
-            return f"subclass of {_decided(decision)}"
-        return f"subclass of {class_rows[item]['label'] if item in class_rows else item}"
+        decision = decision_on(item, row)
+        return f"subclass of {_decided(decision) if decision else label_of.get(item, item)}"
 
     return Finding(values, words)
 
 
-def _by_text(class_rows: Mapping[str, Mapping[str, str]], terms: Sequence[Term]) -> dict[str, int]:
+def _only_claims(label_of: Mapping[str, str], terms: Sequence[Term]) -> dict[str, int]:
     """The group of every class whose label is a term of that group and of no other."""
     groups: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
     for term in terms:
         groups[words_of(term.text)].add(term.group)
-    found = {item: groups.get(words_of(row["label"]), set()) for item, row in class_rows.items()}
-    return {item: next(iter(claimed)) for item, claimed in found.items() if len(claimed) == 1}
+    claims = {item: groups.get(words_of(label), set()) for item, label in label_of.items()}
+    return {item: next(iter(claimed)) for item, claimed in claims.items() if len(claimed) == 1}
 
 
 def nearest_above(
