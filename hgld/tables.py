@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -232,21 +232,26 @@ class Provenance:
         parameters: the settings that can change the result, JSON values only.
         inputs: SHA-256 (hex) of every input file, by the part it plays.
         version: hgld's version.
+        before: what made the table that this stage has only added to.
     """
 
     command: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     version: str = __version__
+    before: Provenance | None = None
 
     def to_json(self) -> str:
         """Stable text: the same provenance is the same bytes."""
-        return json.dumps(vars(self), sort_keys=True, ensure_ascii=False)
+        said = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(said, sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Provenance:
         """The inverse of :meth:`to_json`."""
-        return cls(**json.loads(text))
+        said = json.loads(text)
+        before = said.pop("before", None)
+        return cls(**said, before=cls(**before) if before else None)
 
     def same_work(self, other: Provenance) -> bool:
         """Whether both name the same command, parameters and inputs; hgld's version may differ."""
@@ -373,11 +378,15 @@ def read_provenance(path: Path) -> Provenance:
 
 
 def is_up_to_date(path: Path, provenance: Provenance) -> bool:
-    """Whether ``path`` holds a table that the same command made from the same inputs and parameters."""
+    """Whether ``path`` holds a table that the same command made from the same inputs and parameters.
+
+    Another stage may have added to the table since.
+    """
     try:
-        return read_provenance(path).same_work(provenance)
+        made = read_provenance(path)
     except InputError:
         return False
+    return made.same_work(provenance) or (made.before is not None and made.before.same_work(provenance))
 
 
 def _metadata(path: Path) -> dict[bytes, bytes]:

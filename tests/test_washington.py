@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from openpyxl import load_workbook
 from typer.testing import CliRunner
 
 from hgld import load_hierarchy
 from hgld.cli import app
+from hgld.labels.suggestion_quality import evaluate_file
+from hgld.resources import annotation_file
 from hgld.tables import CLEAN, CLUSTERS, REMOVED, read_table
 
 
@@ -120,3 +123,21 @@ def test_every_landmark_can_be_traced(folders: dict[str, Path], source: str) -> 
     assert "not in it: removed by hgld clean as unlabelled" in hgld(
         "why", 15063, "--hierarchy", folders[source] / "hierarchy.parquet"
     )
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_suggestions_name_the_group_of_most_landmarks_before_any_decision(
+    folders: dict[str, Path], tmp_path: Path, source: str
+) -> None:
+    evaluation = evaluate_file(
+        folders[source] / "clusters.parquet",
+        annotation_file("decisions/final.csv"),
+        tmp_path / "reliability.png",
+        embeddings=folders[source] / "embeddings.parquet",
+    )
+    for run in evaluation.runs:
+        assert run.shares()["landmarks"][0] >= 0.95
+        assert run.judged.calibration_error() < 0.1
+    # Labels that no group fits have low scores.
+    judged = evaluation.runs[0].judged
+    assert judged.score[judged.dropped].max() < 0.6 < np.median(judged.score[judged.right])

@@ -1,4 +1,4 @@
-"""From category URLs to clusters of labels: scrape, clean, embed, cluster; and the demonstration."""
+"""From category URLs to labels ready for review: scrape, clean, embed, cluster, suggest; and the demonstration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from hgld.cli.base import app, friendly_errors, tell
-from hgld.errors import SourceError
+from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import Shown
 
 
@@ -227,3 +227,72 @@ def demo(
 
     with friendly_errors():
         typer.echo(run_demo(out, source=source, force=force, tell=typer.echo))
+
+
+@app.command()
+def suggest(
+    clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write; may be CLUSTERS itself.")],
+    embeddings: Annotated[
+        Path | None,
+        typer.Option(help="The label embeddings.", show_default="label_embeddings.parquet beside CLUSTERS"),
+    ] = None,
+    classes: Annotated[
+        list[Path] | None,
+        typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
+    ] = None,
+    taxonomy: Annotated[
+        Path | None, typer.Option(help="The groups to choose from.", show_default="annotations/taxonomy.csv")
+    ] = None,
+    decisions: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="CSV of decisions on this or other labels.")
+    ] = None,
+    evaluate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Only print and plot (.reliability.png beside the output) how well suggestions agree with these "
+            "decisions.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")] = False,
+) -> None:
+    """Suggest groups for every label, with a score and the reason.
+
+    From the names and guidelines of the groups, the classes above a label (P279), and decisions on other labels.
+    Suggestions are shown to annotators; nothing takes them for decisions.
+
+    Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
+    """
+    from hgld.labels.suggest import suggest_file
+    from hgld.labels.suggestion_quality import evaluate_file
+
+    with friendly_errors(), Shown("suggest", "texts") as progress:
+        if evaluate is not None:
+            if decisions:
+                raise ConfigurationError("--evaluate takes its own decisions for evidence; leave --decisions out")
+            picture = out.with_suffix(".reliability.png")
+            typer.echo(
+                evaluate_file(
+                    clusters,
+                    evaluate,
+                    picture,
+                    embeddings=embeddings,
+                    classes=classes,
+                    taxonomy=taxonomy,
+                    progress=progress,
+                )
+            )
+            typer.echo(f"drawn in {picture}")
+            return
+        summary = suggest_file(
+            clusters,
+            out,
+            embeddings=embeddings,
+            classes=classes,
+            taxonomy=taxonomy,
+            decisions=decisions or (),
+            force=force,
+            progress=progress,
+        )
+        tell(out, summary)
