@@ -113,6 +113,7 @@ class Downloader:
         *,
         md5: str | None = None,
         sha256: str | None = None,
+        anew: bool = False,
         progress: Progress | None = None,
     ) -> int:
         """Bring the file at ``url`` to ``path``, whole and verified.
@@ -125,6 +126,7 @@ class Downloader:
             path: where it goes; folders are made.
             md5: its MD5, in hex.
             sha256: its SHA-256, in hex.
+            anew: replace what is there in any case.
             progress: told of bytes; a negative number of them when the file has to be begun anew.
 
         Returns:
@@ -139,28 +141,27 @@ class Downloader:
         expected = {name: digest.lower() for name, digest in (("md5", md5), ("sha256", sha256)) if digest is not None}
         with _disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            return self._download(url, path, expected, progress or Silent())
+            with only_run(path, wait=True):
+                if not anew and path.is_file() and not _wrong_checksum(path, expected):
+                    return 0
+                return self._download(_Part(path, url, progress or Silent()), expected)
 
     def close(self) -> None:
         """End every download under way; each raises :class:`SourceError` and can be taken up again."""
         self._http.close()
 
-    def _download(self, url: str, path: Path, expected: Mapping[str, str], progress: Progress) -> int:
-        with only_run(path, wait=True):
-            if path.is_file() and not _wrong_checksum(path, expected):
-                return 0
-            part = _Part(path, url, progress)
-            for _ in range(2):
-                while not part.complete:
-                    self._ask(url, partial(self._fetch_more, part), part)
-                wrong = _wrong_checksum(part.file, expected)
-                if not wrong:
-                    part.become_whole()
-                    return part.transferred
-                part.begin_anew()
+    def _download(self, part: _Part, expected: Mapping[str, str]) -> int:
+        for _ in range(2):
+            while not part.complete:
+                self._ask(part.url, partial(self._fetch_more, part), part)
+            wrong = _wrong_checksum(part.file, expected)
+            if not wrong:
+                part.become_whole()
+                return part.transferred
+            part.begin_anew()
         raise ChecksumError(
-            f"{url}: {wrong}; it was downloaded twice. The file or its checksum is wrong at the server, or something "
-            "in between changes it: try again later, or from another place"
+            f"{part.url}: {wrong}; it was downloaded twice. The file or its checksum is wrong at the server, or "
+            "something in between changes it: try again later, or from another place"
         )
 
     def _ask(self, url: str, attempt: Callable[[requests.Session], T], part: _Part | None = None) -> T:
