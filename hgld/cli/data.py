@@ -67,3 +67,23 @@ def fetch(
                 f"{len(summary.failed):,} files could not be had:\n{listing(summary.failed)}\n"
                 f"to try just those again, run\n  {shlex.join(['hgld', *sys.argv[1:]])}"
             )
+
+
+@app.command()
+def index_images(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder with tar files, at any depth.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write.")],
+    workers: Annotated[int, typer.Option(help="Tar files read at once.")] = 4,
+    force: Annotated[bool, typer.Option("--force", help="Read every tar file again.")] = False,
+) -> None:
+    """Note where in the tar files each photograph is, so that none need be extracted.
+
+    Only tar files that are new or changed since the table was written are read. hgld.gldv2.images.ImageReader reads
+    photographs by their ids.
+
+    Example: hgld index-images data/gldv2 -o images.parquet
+    """
+    from hgld.gldv2.image_index import index_images as index
+
+    with friendly_errors(), Shown("index", "tar files") as progress:
+        tell(out, index(folder, out, workers=workers, force=force, progress=progress))

@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.gldv2.download import AbsentError, DownloadConfig, Downloader, part_of
+from hgld.gldv2.download import AbsentError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST, N_SHARDS, DatasetFile, metadata_files, read_md5, shard_files
+from hgld.gldv2.part import part_of
 from hgld.http import GivenUpError
 from hgld.locks import only_run
 from hgld.progress import Progress, Silent, byte_size

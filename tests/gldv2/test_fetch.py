@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2 import fetch as module
-from hgld.gldv2.download import DownloadConfig, part_of
+from hgld.gldv2.download import DownloadConfig
 from hgld.gldv2.fetch import FetchConfig, FetchSummary, fetch_gldv2
+from hgld.gldv2.part import part_of
 from hgld.locks import only_run
 from tests.gldv2.file_server import Fault, FileServer
 
