@@ -137,7 +137,7 @@ def test_a_size_that_is_not_told(server: FileServer, tmp_path: Path) -> None:
             {"Content-Length": "7", "ETag": 'W/"x"', "Last-Modified": "Mon"},
             7,
             "Mon",
-        ),  # weak: maybe not the same bytes
+        ),  # weak: of like bytes
         ({"Content-Length": "7", "ETag": '"x"', "Content-Encoding": "gzip"}, None, None),
         ({}, None, None),
     ],
