@@ -273,6 +273,12 @@ def classes_beside(scraped: Path) -> Path:
     return scraped.with_suffix(".classes.parquet")
 
 
+def scraped_beside(path: Path) -> list[Path]:
+    """The scraped tables in the folder of ``path`` under their usual names, such as ``scraped_train.parquet``."""
+    found = sorted(path.parent.glob("scraped*.parquet"))
+    return [scraped for scraped in found if scraped.suffixes[-2:] != [".classes", ".parquet"]]
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
     return digest_of(path, "sha256")
