@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -227,11 +226,17 @@ class _Run:
 
     def _locate(self, file: DatasetFile) -> tuple[str, int | None]:
         """The URL of a file and its size."""
-        urls = [f"{self._config.base_url.rstrip('/')}/{place}" for place in file.places]
-        for url in urls[:-1]:
-            with suppress(AbsentError):
+        absent = []
+        for place in file.places:
+            url = self._url(place)
+            try:
                 return url, self._downloader.size(url)
-        return urls[-1], self._downloader.size(urls[-1])
+            except AbsentError as error:
+                absent.append(error)
+        raise absent[0]
+
+    def _url(self, place: str) -> str:
+        return f"{self._config.base_url.rstrip('/')}/{place}"
 
     def _check_space(self, tasks: Sequence[_Task]) -> None:
         needed, free = sum(task.needs for task in tasks), shutil.disk_usage(self._out).free
@@ -261,7 +266,7 @@ class _Run:
         if file.md5_path is None:
             return None
         path = self._out / file.md5_path
-        self._downloader.download(f"{self._config.base_url.rstrip('/')}/{file.md5_path}", path, anew=True)
+        self._downloader.download(self._url(file.md5_path), path, anew=True)
         return read_md5(path)
 
 

@@ -79,11 +79,8 @@ def test_a_mirror_laid_out_as_a_folder_is_a_host_too(serve: Serve, shared: Path,
     summary = fetch_gldv2(tmp_path / "out", config(server, images=False, shards=None, metadata=True))
     assert counts(summary) == (3, 0, 0, 2)
     assert same(tmp_path / "out", shared, CSVS)
-    assert [text.split()[0].rpartition("/")[2] for text in summary.failed] == [
-        "train_attribution.csv",
-        "train_label_to_hierarchical.csv",
-    ]
-    assert all("answered 404" in text for text in summary.failed)
+    for name, told in zip(("attribution", "label_to_hierarchical"), summary.failed, strict=True):
+        assert f"{server.url}/metadata/train_{name}.csv answered 404" in told
 
 
 def test_a_killed_run_goes_on_where_it_was(host: FileServer, shared: Path, tmp_path: Path) -> None:
