@@ -218,8 +218,23 @@ HIERARCHY = TableSpec(
     ),
 )
 
+IMAGES = TableSpec(
+    "images",
+    1,
+    pa.schema(
+        [
+            _required("id", pa.string()),
+            # The tar file, relative to the folder that was indexed, and where in it the photograph's bytes are.
+            _required("shard", pa.string()),
+            _required("offset", pa.int64()),
+            _required("size", pa.int64()),
+        ]
+    ),
+    key=("id",),
+)
+
 TABLES: Mapping[str, TableSpec] = {
-    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY)
+    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY, IMAGES)
 }
 
 

@@ -9,11 +9,9 @@ that sends the file anew.
 from __future__ import annotations
 
 import errno
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +19,7 @@ from typing import TypeVar
 import requests
 
 from hgld.errors import ConfigurationError, SourceError
+from hgld.gldv2.part import Origin, Part
 from hgld.http import (
     BROKEN_CONNECTION,
     CONNECT_TIMEOUT_S,
@@ -38,8 +37,6 @@ T = TypeVar("T")
 
 #: What is read at once, and lost at most when a connection breaks.
 _CHUNK = 2**16
-#: So many new bytes are progress.
-_GROWTH = 2**20
 #: What a server answers for a file that it has not; S3 says 403 for it.
 _ABSENT = (403, 404, 410)
 
@@ -113,6 +110,7 @@ class Downloader:
         *,
         md5: str | None = None,
         sha256: str | None = None,
+        anew: bool = False,
         progress: Progress | None = None,
     ) -> int:
         """Bring the file at ``url`` to ``path``, whole and verified.
@@ -125,6 +123,7 @@ class Downloader:
             path: where it goes; folders are made.
             md5: its MD5, in hex.
             sha256: its SHA-256, in hex.
+            anew: replace what is there in any case.
             progress: told of bytes; a negative number of them when the file has to be begun anew.
 
         Returns:
@@ -139,31 +138,30 @@ class Downloader:
         expected = {name: digest.lower() for name, digest in (("md5", md5), ("sha256", sha256)) if digest is not None}
         with _disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            return self._download(url, path, expected, progress or Silent())
+            with only_run(path, wait=True):
+                if not anew and path.is_file() and not _wrong_checksum(path, expected):
+                    return 0
+                return self._download(Part(path, url, progress or Silent()), expected)
 
     def close(self) -> None:
         """End every download under way; each raises :class:`SourceError` and can be taken up again."""
         self._http.close()
 
-    def _download(self, url: str, path: Path, expected: Mapping[str, str], progress: Progress) -> int:
-        with only_run(path, wait=True):
-            if path.is_file() and not _wrong_checksum(path, expected):
-                return 0
-            part = _Part(path, url, progress)
-            for _ in range(2):
-                while not part.complete:
-                    self._ask(url, partial(self._fetch_more, part), part)
-                wrong = _wrong_checksum(part.file, expected)
-                if not wrong:
-                    part.become_whole()
-                    return part.transferred
-                part.begin_anew()
+    def _download(self, part: Part, expected: Mapping[str, str]) -> int:
+        for _ in range(2):
+            while not part.complete:
+                self._ask(part.url, partial(self._fetch_more, part), part)
+            wrong = _wrong_checksum(part.file, expected)
+            if not wrong:
+                part.become_whole()
+                return part.transferred
+            part.begin_anew()
         raise ChecksumError(
-            f"{url}: {wrong}; it was downloaded twice. The file or its checksum is wrong at the server, or something "
-            "in between changes it: try again later, or from another place"
+            f"{part.url}: {wrong}; it was downloaded twice. The file or its checksum is wrong at the server, or "
+            "something in between changes it: try again later, or from another place"
         )
 
-    def _ask(self, url: str, attempt: Callable[[requests.Session], T], part: _Part | None = None) -> T:
+    def _ask(self, url: str, attempt: Callable[[requests.Session], T], part: Part | None = None) -> T:
         try:
             return self._http.repeat(attempt)
         except GivenUpError as error:
@@ -183,13 +181,13 @@ class Downloader:
         with session.head(url, timeout=self._timeout, allow_redirects=True) as response:
             if response.status_code != 200:
                 raise _refusal(response)
-            return _Origin.of(url, response).size
+            return Origin.of(url, response).size
 
-    def _fetch_more(self, part: _Part, session: requests.Session) -> None:
+    def _fetch_more(self, part: Part, session: requests.Session) -> None:
         """One request for what ``part`` lacks; returns when it is complete or has grown well."""
         with session.get(part.url, headers=part.condition(), stream=True, timeout=self._timeout) as response:
             if response.status_code == 200:
-                part.begin(_Origin.of(part.url, response))
+                part.begin(Origin.of(part.url, response))
             elif response.status_code in (206, 416):
                 if not part.is_continued_by(response):
                     part.begin_anew()
@@ -206,132 +204,6 @@ class Downloader:
                     raise
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """What a part is a part of; ``size`` and ``validator`` are None where the server does not tell them."""
-
-    url: str
-    size: int | None
-    validator: str | None
-
-    @classmethod
-    def of(cls, url: str, response: requests.Response) -> _Origin:
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            # Not asked for: what these headers say is not true of the file.
-            return cls(url, None, None)
-        length = response.headers.get("Content-Length")
-        return cls(url, int(length) if length else None, _validator(response))
-
-
-class _Part:
-    """The bytes that have come of a file, and the note of what they are of.
-
-    Args:
-        path: where the file goes when it is whole.
-        url: where it is from; bytes from elsewhere are dropped.
-        progress: told of every byte that comes or is dropped.
-    """
-
-    def __init__(self, path: Path, url: str, progress: Progress) -> None:
-        self.url, self.progress = url, progress
-        self.file, self._note, self._path = part_of(path), path.with_name(f"{path.name}.part.json"), path
-        self.transferred = 0
-        self._started = self._ended = False
-        self._origin = self._read_note()
-        if self._origin is None:
-            self._remove()
-        self._most = self.have
-
-    @property
-    def have(self) -> int:
-        """How many bytes there are."""
-        return self.file.stat().st_size if self.file.exists() else 0
-
-    @property
-    def complete(self) -> bool:
-        if self._origin is None:
-            return False
-        return self._ended if self._origin.size is None else self.have == self._origin.size
-
-    def condition(self) -> dict[str, str]:
-        """The headers that ask for the rest only, if it is still the rest of the same file."""
-        if not self.have:
-            return {}
-        if self._origin is None or self._origin.validator is None:
-            self.begin_anew()
-            return {}
-        return {"Range": f"bytes={self.have}-", "If-Range": self._origin.validator}
-
-    def is_continued_by(self, response: requests.Response) -> bool:
-        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-        if self._origin is None or found is None or int(found[1]) != self.have:
-            return False
-        same_size = found[2] == "*" or self._origin.size in (None, int(found[2]))
-        return same_size and _validator(response) in (None, self._origin.validator)
-
-    def begin(self, origin: _Origin) -> None:
-        """Drop what there is: a whole file follows."""
-        self.begin_anew()
-        self._origin = origin
-        self._note.write_text(json.dumps(asdict(origin)), encoding="utf-8")
-        self.file.touch()
-
-    def begin_anew(self) -> None:
-        if self._started:
-            self.progress.advance(-self.have)
-        self._remove()
-        self._origin, self._ended = None, False
-
-    def write(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Append the chunks, and pass each on when it is in the file."""
-        if not self._started:
-            assert self._origin is not None
-            self._started = True
-            self.progress.start(self._origin.size or 0, self.have)
-        with self.file.open("ab") as stream:
-            for chunk in chunks:
-                stream.write(chunk)
-                self.transferred += len(chunk)
-                yield chunk
-        self._ended = True
-
-    def check_end(self) -> None:
-        """Raise PassingError unless the file is complete."""
-        if not self.complete:
-            assert self._origin is not None
-            told = f"{self.url} ended after {self.have:,} of {self._origin.size:,} bytes"
-            if self.have > (self._origin.size or 0):
-                self.begin_anew()
-            raise PassingError(told)
-
-    def has_grown(self) -> bool:
-        """Whether many more bytes are there than ever when this was asked: patience may begin anew."""
-        if self.have < self._most + _GROWTH:
-            return False
-        self._most = self.have
-        return True
-
-    def become_whole(self) -> None:
-        self.file.replace(self._path)
-        self._note.unlink()
-
-    def _read_note(self) -> _Origin | None:
-        try:
-            origin = _Origin(**json.loads(self._note.read_text(encoding="utf-8")))
-        except (FileNotFoundError, ValueError, TypeError):  # none, or cut short by a kill
-            return None
-        return origin if self.file.exists() and origin.url == self.url and origin.validator else None
-
-    def _remove(self) -> None:
-        self.file.unlink(missing_ok=True)
-        self._note.unlink(missing_ok=True)
-
-
-def part_of(path: Path) -> Path:
-    """Where the bytes of ``path`` are while it comes."""
-    return path.with_name(f"{path.name}.part")
-
-
 def _refusal(response: requests.Response) -> Exception:
     """What an answer means that is not the file."""
     raise_if_passing(response)
@@ -339,12 +211,6 @@ def _refusal(response: requests.Response) -> Exception:
     if response.status_code in _ABSENT:
         return AbsentError(f"{told}: the server has no such file, or not for everyone; is the address right?")
     return SourceError(f"{told}; expected a file")
-
-
-def _validator(response: requests.Response) -> str | None:
-    """What If-Range takes: a strong ETag, else the date."""
-    etag = response.headers.get("ETag", "")
-    return etag if etag.startswith('"') else response.headers.get("Last-Modified")
 
 
 def _wrong_checksum(path: Path, expected: Mapping[str, str]) -> str | None:

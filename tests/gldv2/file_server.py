@@ -27,12 +27,16 @@ class Fault:
 
 @dataclass
 class FileServer:
-    """Serves ``roots``, the first that has the file; ``faults`` by path, one for each GET."""
+    """Serves ``roots``, the first that has the file; ``faults`` by path, one for each GET.
+
+    What it can do is switched off by ``ranges``, ``etags`` and ``lengths``; ``pause_s`` is waited between chunks.
+    """
 
     roots: list[Path]
     faults: defaultdict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
     ranges: bool = True
     etags: bool = True
+    lengths: bool = True
     pause_s: float = 0.0
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     sent: Counter[str] = field(default_factory=Counter)
@@ -92,7 +96,10 @@ class FileServer:
         if self.etags:
             handler.send_header("ETag", etag)
         handler.send_header("Last-Modified", date)
-        handler.send_header("Content-Length", str(len(body)))
+        if self.lengths:
+            handler.send_header("Content-Length", str(len(body)))
+        else:
+            handler.send_header("Connection", "close")
         handler.end_headers()
         if get:
             self._send(handler, path, body, fault)

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.gldv2 import download as module
-from hgld.gldv2.download import AbsentError, ChecksumError, DownloadConfig, Downloader, download, part_of
+from hgld.gldv2.download import AbsentError, ChecksumError, DownloadConfig, Downloader, download
+from hgld.gldv2.part import Origin, part_of
 from hgld.http import GivenUpError
 from tests.gldv2.file_server import Fault, FileServer
 
@@ -118,6 +120,34 @@ def test_without_an_etag_the_date_says_whether_it_is_the_same_file(server: FileS
     assert server.gets("a.tar")[1]["If-Range"].endswith("GMT")
 
 
+def test_a_size_that_is_not_told(server: FileServer, tmp_path: Path) -> None:
+    server.lengths, progress = False, Counted()
+    server.faults["a.tar"] = [Fault(reset_after=1_500_000)]
+    assert Downloader(QUICK).size(f"{server.url}/a.tar") is None
+    fetch(server, tmp_path / "a.tar", md5=MD5, progress=progress)
+    assert (tmp_path / "a.tar").read_bytes() == CONTENT
+    assert (progress.started, progress.done) == ([(0, 0)], len(CONTENT))
+
+
+@pytest.mark.parametrize(
+    ("headers", "size", "validator"),
+    [
+        ({"Content-Length": "7", "ETag": '"x"', "Last-Modified": "Mon"}, 7, '"x"'),
+        (
+            {"Content-Length": "7", "ETag": 'W/"x"', "Last-Modified": "Mon"},
+            7,
+            "Mon",
+        ),  # weak: of like bytes
+        ({"Content-Length": "7", "ETag": '"x"', "Content-Encoding": "gzip"}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_what_an_answer_says_of_a_file(headers: dict[str, str], size: int | None, validator: str | None) -> None:
+    response = requests.Response()
+    response.headers.update(headers)
+    assert Origin.of("http://x/", response) == Origin("http://x/", size, validator)
+
+
 def test_a_server_without_ranges_sends_the_file_anew(server: FileServer, tmp_path: Path) -> None:
     path, progress = tmp_path / "a.tar", Counted()
     server.ranges = False
@@ -206,7 +236,7 @@ def test_a_full_disk(server: FileServer, tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module._Part, "write", full)
+    monkeypatch.setattr(module.Part, "write", full)
     with pytest.raises(ConfigurationError, match=r"a\.tar cannot be written: the disk is full; mend that or choose"):
         fetch(server, tmp_path / "a.tar")
 
