@@ -14,7 +14,7 @@ from hgld.errors import SourceError, listing
 from hgld.progress import Shown
 
 
-@app.command()
+@app.command(rich_help_panel="Photographs")
 def fetch(
     dataset: Annotated[Literal["gldv2"], typer.Argument(help="Google Landmarks Dataset v2.")],
     split: Annotated[Literal["train", "index", "test"], typer.Option(help="Which part of the dataset.")],
@@ -69,7 +69,7 @@ def fetch(
             )
 
 
-@app.command()
+@app.command(rich_help_panel="Photographs")
 def index_images(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder with tar files, at any depth.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The table to write.")],

@@ -14,7 +14,7 @@ from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import Shown
 
 
-@app.command()
+@app.command(rich_help_panel="Labels")
 def scrape(
     categories: Annotated[
         Path, typer.Argument(metavar="INPUT", help="GLDv2's *_label_to_category.csv: landmark_id, category URL.")
@@ -73,7 +73,7 @@ def scrape(
             )
 
 
-@app.command()
+@app.command(rich_help_panel="Labels")
 def clean(
     scraped: Annotated[list[Path], typer.Argument(help="Scraped tables, e.g. one per split.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The clean table to write.")],
@@ -120,7 +120,7 @@ def clean(
         tell(out, summary)
 
 
-@app.command()
+@app.command(rich_help_panel="Labels")
 def embed(
     clean: Annotated[Path, typer.Argument(help="The clean table.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The table of label embeddings to write.")],
@@ -163,7 +163,7 @@ def embed(
         tell(out, summary)
 
 
-@app.command()
+@app.command(rich_help_panel="Labels")
 def cluster(
     embeddings: Annotated[Path, typer.Argument(help="The table of label embeddings.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The table to write; a .png and a .html go beside it.")],
@@ -204,32 +204,7 @@ def cluster(
         tell(out, summary)
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the outputs go.")] = Path(
-        "data/demo"
-    ),
-    source: Annotated[
-        Literal["api", "html"], typer.Option(help="Scrape through the APIs or the category pages.")
-    ] = "api",
-    force: Annotated[
-        bool, typer.Option("--force", help="Do every stage anew; what was entered in the sheets is lost.")
-    ] = False,
-) -> None:
-    """Run the whole label pipeline, scrape to export, on 325 famous landmarks that come with hgld.
-
-    A small local server answers in Wikimedia's place, so this needs no network: labels are embedded with minilm where
-    the extra "offline" is installed, else with the default encoder of hgld embed.
-
-    Example: hgld demo -o data/demo
-    """
-    from hgld.demo.run import run_demo
-
-    with friendly_errors():
-        typer.echo(run_demo(out, source=source, force=force, tell=typer.echo))
-
-
-@app.command()
+@app.command(rich_help_panel="Labels")
 def suggest(
     clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The table to write; may be CLUSTERS itself.")],
@@ -296,3 +271,28 @@ def suggest(
             progress=progress,
         )
         tell(out, summary)
+
+
+@app.command(rich_help_panel="Labels")
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the outputs go.")] = Path(
+        "data/demo"
+    ),
+    source: Annotated[
+        Literal["api", "html"], typer.Option(help="Scrape through the APIs or the category pages.")
+    ] = "api",
+    force: Annotated[
+        bool, typer.Option("--force", help="Do every stage anew; what was entered in the sheets is lost.")
+    ] = False,
+) -> None:
+    """Run the whole pipeline, scrape to build, on 325 famous landmarks that come with hgld.
+
+    A small local server answers in Wikimedia's place, so this needs no network: labels are embedded with minilm where
+    the extra "offline" is installed, else with the default encoder of hgld embed.
+
+    Example: hgld demo -o data/demo
+    """
+    from hgld.demo.run import run_demo
+
+    with friendly_errors():
+        typer.echo(run_demo(out, source=source, force=force, tell=typer.echo))

@@ -10,7 +10,7 @@ import typer
 from hgld.cli.base import app, friendly_errors, tell
 
 
-@app.command()
+@app.command(rich_help_panel="Hierarchy")
 def compare(
     before: Annotated[
         str, typer.Argument(metavar="A", help="A hierarchy: Parquet, an official CSV file, or a folder with these.")
@@ -38,7 +38,7 @@ def compare(
         typer.echo(comparison.to_json() if json else comparison)
 
 
-@app.command()
+@app.command(rich_help_panel="Hierarchy")
 def stats(
     hierarchy: Annotated[str, typer.Argument(help="Parquet, an official CSV file, or a folder with these.")],
     images: Annotated[
@@ -68,7 +68,7 @@ def stats(
         typer.echo(found.to_json() if json else found)
 
 
-@app.command()
+@app.command(rich_help_panel="Hierarchy")
 def release(
     hierarchy: Annotated[Path, typer.Argument(help="The hierarchy, from hgld build.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")],

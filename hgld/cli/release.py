@@ -10,7 +10,7 @@ import typer
 from hgld.cli.base import app, friendly_errors, tell
 
 
-@app.command()
+@app.command(rich_help_panel="Hierarchy")
 def build(
     clean: Annotated[Path, typer.Argument(help="The table from hgld clean.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The hierarchy to write.")],
@@ -77,7 +77,7 @@ def build(
         tell(out, summary)
 
 
-@app.command()
+@app.command(rich_help_panel="Hierarchy")
 def why(
     landmark_id: Annotated[int, typer.Argument(help="The landmark.")],
     split: Annotated[

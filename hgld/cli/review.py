@@ -12,7 +12,7 @@ from hgld.cli.base import app, friendly_errors, tell
 _TAXONOMY = typer.Option(help="The groups.", show_default="annotations/taxonomy.csv")
 
 
-@app.command()
+@app.command(rich_help_panel="Review")
 def export(
     clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the sheets.")],
@@ -50,7 +50,7 @@ def export(
         tell(out, summary)
 
 
-@app.command()
+@app.command(rich_help_panel="Review")
 def import_sheet(
     sheet: Annotated[Path, typer.Argument(help="A sheet that was filled in: .xlsx, .ods or .csv.")],
     annotator: Annotated[str, typer.Option(help="Whose sheet it is.")],
@@ -91,7 +91,7 @@ def import_sheet(
         tell(out, run(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force))
 
 
-@app.command()
+@app.command(rich_help_panel="Review")
 def agreement(
     decisions: Annotated[list[Path], typer.Argument(help="Files of decisions, one of each annotator.")],
     clusters: Annotated[
@@ -126,7 +126,7 @@ def agreement(
         typer.echo("\n".join(map(str, [found, *(path for path in (out, figure) if path is not None)])))
 
 
-@app.command()
+@app.command(rich_help_panel="Review")
 def adjudicate(
     first: Annotated[Path, typer.Argument(help="The decisions of one annotator.")],
     second: Annotated[Path, typer.Argument(help="Those of the other.")],

@@ -12,14 +12,13 @@ from pathlib import Path
 
 from hgld.errors import SourceError
 from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader
+from hgld.gldv2.files import HOST
 from hgld.progress import Progress
 from hgld.release.official import FILES
 from hgld.tables import replacing, sha256_of
 
 #: What :func:`hgld.load_hierarchy` calls them.
 NAME = "h-gldv2"
-#: Where GLDv2's files are, unless the environment variable HGLD_GLDV2_URL says otherwise.
-HOST = "https://s3.amazonaws.com/google-landmark"
 
 
 def released_files(folder: Path | None = None, *, progress: Progress | None = None) -> list[Path]:
