@@ -218,8 +218,23 @@ HIERARCHY = TableSpec(
     ),
 )
 
+IMAGES = TableSpec(
+    "images",
+    1,
+    pa.schema(
+        [
+            _required("id", pa.string()),
+            # The tar file, relative to the folder that was indexed, and where in it the photograph's bytes are.
+            _required("shard", pa.string()),
+            _required("offset", pa.int64()),
+            _required("size", pa.int64()),
+        ]
+    ),
+    key=("id",),
+)
+
 TABLES: Mapping[str, TableSpec] = {
-    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY)
+    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY, IMAGES)
 }
 
 
@@ -263,9 +278,20 @@ def classes_beside(scraped: Path) -> Path:
     return scraped.with_suffix(".classes.parquet")
 
 
+def scraped_beside(path: Path) -> list[Path]:
+    """The scraped tables in the folder of ``path`` under their usual names, such as ``scraped_train.parquet``."""
+    found = sorted(path.parent.glob("scraped*.parquet"))
+    return [scraped for scraped in found if scraped.suffixes[-2:] != [".classes", ".parquet"]]
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
-    digest = hashlib.sha256()
+    return digest_of(path, "sha256")
+
+
+def digest_of(path: Path, algorithm: str) -> str:
+    """The digest of a file, in hex, by an algorithm of hashlib's such as ``md5``."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as stream:
         while block := stream.read(2**20):
             digest.update(block)

@@ -210,4 +210,5 @@ def test_layouts_change_only_with_their_version() -> None:
             "hierarchical_label: string !",
             "natural_or_human_made: string !",
         ],
+        "images/1": ["id: string !", "shard: string !", "offset: int64 !", "size: int64 !"],
     }

@@ -4,7 +4,7 @@ Results go to stdout, logs and progress to stderr; the exit code is 0 only when 
 imports stay inside the commands, so that ``--help`` answers at once.
 """
 
-from hgld.cli import labels, review  # each registers its commands with the application
+from hgld.cli import data, labels, publish, release, review  # each registers its commands with the application
 from hgld.cli.base import app
 
-__all__ = ["app", "labels", "review"]
+__all__ = ["app", "data", "labels", "publish", "release", "review"]

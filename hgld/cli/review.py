@@ -1,4 +1,4 @@
-"""From clusters to decisions: export."""
+"""From clusters to decisions: export, import, agreement, adjudication."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from hgld.cli.base import app, friendly_errors, tell
+
+_TAXONOMY = typer.Option(help="The groups.", show_default="annotations/taxonomy.csv")
 
 
 @app.command()
@@ -42,6 +44,122 @@ def export(
             ExportConfig(names, merge=merge),
             clean=clean,
             classes=classes,
+            taxonomy=taxonomy,
+            force=force,
+        )
+        tell(out, summary)
+
+
+@app.command()
+def import_sheet(
+    sheet: Annotated[Path, typer.Argument(help="A sheet that was filled in: .xlsx, .ods or .csv.")],
+    annotator: Annotated[str, typer.Option(help="Whose sheet it is.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The file of decisions to write.",
+            show_default="decisions/ANNOTATOR.csv beside the folder of SHEET",
+        ),
+    ] = None,
+    clusters: Annotated[
+        Path | None,
+        typer.Option(
+            help="The clusters the sheet was made from.",
+            show_default="clusters.parquet beside the folder of SHEET",
+        ),
+    ] = None,
+    taxonomy: Annotated[Path | None, _TAXONOMY] = None,
+    valid_rows_only: Annotated[
+        bool, typer.Option("--valid-rows-only", help="Take the good rows of a sheet that has bad ones.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not look at what the output holds.")] = False,
+) -> None:
+    """Check what an annotator entered in a sheet, and write it as decisions.
+
+    All problems are told together, with the addresses of their cells, and then nothing is taken.
+
+    Example: hgld import-sheet review/ada.xlsx --annotator ada -o decisions/ada.csv
+    """
+    from hgld.review.import_sheet import ImportConfig, default_output
+    from hgld.review.import_sheet import import_sheet as run
+
+    with friendly_errors():
+        config = ImportConfig(annotator, valid_rows_only=valid_rows_only)
+        out = default_output(sheet, annotator) if out is None else out
+        tell(out, run(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force))
+
+
+@app.command()
+def agreement(
+    decisions: Annotated[list[Path], typer.Argument(help="Files of decisions, one of each annotator.")],
+    clusters: Annotated[
+        Path | None, typer.Option(help="The clusters, to count landmarks as well as labels.", show_default="none")
+    ] = None,
+    taxonomy: Annotated[Path | None, _TAXONOMY] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A JSON file to write everything to.", show_default="none")
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="A picture to draw of the groups that two annotators mixed up.", show_default="none"),
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Bootstrap samples for the intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+) -> None:
+    """Measure how far annotators agree, and list where they do not.
+
+    Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
+    """
+    from hgld.review.agreement import AgreementConfig, agreement_files
+
+    with friendly_errors():
+        found = agreement_files(
+            decisions,
+            AgreementConfig(n_resamples=resamples, seed=seed),
+            clusters=clusters,
+            taxonomy=taxonomy,
+            out=out,
+            figure=figure,
+        )
+        typer.echo("\n".join(map(str, [found, *(path for path in (out, figure) if path is not None)])))
+
+
+@app.command()
+def adjudicate(
+    first: Annotated[Path, typer.Argument(help="The decisions of one annotator.")],
+    second: Annotated[Path, typer.Argument(help="Those of the other.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file of final decisions to write.")],
+    rule: Annotated[
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="How to settle where they differ: agree-only (not at all), prefer:NAME, or most-landmarks.",
+        ),
+    ],
+    clusters: Annotated[
+        Path | None,
+        typer.Option(help="The clusters, to count landmarks; most-landmarks needs them.", show_default="none"),
+    ] = None,
+    taxonomy: Annotated[Path | None, _TAXONOMY] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Lose what the output says of labels that neither decided.")
+    ] = False,
+) -> None:
+    """Make one decision per label out of those of two annotators.
+
+    Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
+    """
+    from hgld.review.adjudicate import AdjudicateConfig, adjudicate_files
+
+    with friendly_errors():
+        summary = adjudicate_files(
+            first,
+            second,
+            out,
+            AdjudicateConfig(rule),
+            clusters=clusters,
             taxonomy=taxonomy,
             force=force,
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 from hgld.demo.sample import read_sample
 from hgld.demo.server import serving
-from hgld.gldv2 import SPLITS
+from hgld.gldv2.categories import SPLITS
 from hgld.labels.clean import clean_file
 from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file

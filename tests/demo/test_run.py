@@ -13,7 +13,7 @@ from hgld import cli
 from hgld.demo.run import ANNOTATORS, DemoSummary, run_demo
 from hgld.demo.sample import Sample, read_sample
 from hgld.demo.server import serving
-from hgld.gldv2 import SPLITS
+from hgld.gldv2.categories import SPLITS
 from hgld.resources import sample_file
 from hgld.tables import CLEAN, CLUSTERS, REMOVED, SCRAPED, read_table
 from hgld.wikimedia.client import ClientConfig
