@@ -226,12 +226,17 @@ def test_of_two_files_of_decisions_the_last_counts(
     assert read(clusters)["snow shed"]["suggested_group"] == "gate"
 
 
-def test_a_label_without_embedding_is_named(run: Callable[..., object], clusters: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_named(run: Callable[..., object], clusters: Path, tmp_path: Path) -> None:
     path = tmp_path / "label_embeddings.parquet"
+    with pytest.raises(InputError, match=r"none\.csv: no such file"):
+        run(decisions=[tmp_path / "none.csv"])
     made = tables.read_provenance(path)
     table = tables.read_table(path, tables.LABEL_EMBEDDINGS)
     tables.write_table(path, tables.LABEL_EMBEDDINGS, table.slice(1), made)
     with pytest.raises(InputError, match=r'no embedding of 1 labels .*\n  Q1 \("stone viaduct"\)'):
+        run()
+    tables.write_table(path, tables.LABEL_EMBEDDINGS, table, tables.Provenance("test"))
+    with pytest.raises(InputError, match="does not say which encoder"):
         run()
     path.unlink()
     with pytest.raises(InputError, match=r"label_embeddings\.parquet: no such file.*--embeddings"):
