@@ -10,13 +10,6 @@ from typing import NamedTuple
 from hgld.labels.identity import normalise_label
 from hgld.review.taxonomy import Group
 
-# What follows says something about a thing, not what it is; "its building" is of the thing named before.
-_QUALIFIER = re.compile(
-    r"(?:^|\s+)(?:that|what|where|whose|its|other than|of (?:any|every|a)"
-    r"|for|without|in|to|as|from|by|known|too)\b.*",
-    re.IGNORECASE,
-)
-_SMALL_WORDS = re.compile(r"^(?:(?:also|not|the|an?|whole)\b\s*)+", re.IGNORECASE)
 _PLACE = re.compile(r"\s+(?:in|for|on|at|near|with|from|by)\s+.*|\s*[(,].*")
 #: "Group of lakes" names lakes.
 _COLLECTIONS = frozenset(("chain", "cluster", "collection", "complex", "group", "network", "pair", "part", "series"))
@@ -33,7 +26,7 @@ class Term(NamedTuple):
 def taxonomy_terms(groups: Sequence[Group]) -> list[Term]:
     """The names of the groups, then what their guidelines list; each text once in a group.
 
-    The name of one group is no term of another, though its guideline may list it: of roads there are tunnels.
+    The name of one group is no term of another, though its guideline may list it.
     """
     terms: dict[tuple[tuple[str, ...], int], Term] = {}
     names: dict[tuple[str, ...], int] = {}
@@ -50,30 +43,15 @@ def taxonomy_terms(groups: Sequence[Group]) -> list[Term]:
 
 
 def guideline_terms(guideline: str) -> list[str]:
-    """The typical members that a guideline lists in its first sentence; the others say what does not belong.
+    """The typical members that a guideline lists in its first sentence, after the colon if there is one.
 
-    What stands before a colon is taken if it is a list, too; else it describes the group. Single words before
-    "and" share the noun behind it.
+    The other sentences say what does not belong.
 
-    >>> guideline_terms("Any build: toll bridge, arch, rail and foot bridge, viaduct. One for water is an aqueduct.")
-    ['toll bridge', 'arch bridge', 'rail bridge', 'foot bridge', 'viaduct']
+    >>> guideline_terms("Watercraft, also ashore: ship, ferry, tug. A port is a harbor.")
+    ['ship', 'ferry', 'tug']
     """
-    found: list[str] = []
-    sentence = guideline.partition(". ")[0].rstrip(".")
-    before, colon, after = sentence.partition(":")
-    for clause in re.split(r"[:;()]|\bwith\b", after if colon and "," not in before else sentence):
-        single: list[str] = []
-        for item in clause.split(","):
-            parts = [_SMALL_WORDS.sub("", part.strip()) for part in re.split(r"\b(?:and|or)\b", item)]
-            parts = [text for part in parts if (text := _QUALIFIER.sub("", part))]
-            single += [part for part in parts if " " not in part]
-            if parts and " " in parts[-1]:
-                shared = parts[-1].rpartition(" ")[2] if len(parts) > 1 and " of " not in parts[-1] else ""
-                found += [f"{word} {shared}".strip() for word in single]
-                single = []
-            found += [part for part in parts if " " in part]
-        found += single
-    return list(dict.fromkeys(found))
+    before, colon, after = guideline.partition(". ")[0].rstrip(".").partition(":")
+    return [term for text in (after if colon else before).split(",") if (term := text.strip())]
 
 
 @lru_cache(maxsize=100_000)
