@@ -68,7 +68,7 @@ def test_decisions_on_other_labels_change_suggestions() -> None:
     after = suggest(known(labels), [decision("Q2", "rain shed", "gate")])[0]
     assert after[0].group == "gate"
     assert after[0].reason == "named like “rain shed” (decided gate)"
-    assert after[0].score > max((found.score for found in before), default=0) + 0.2
+    assert after[0].score > 2 * max((found.score for found in before), default=0)
 
 
 def test_without_evidence_nothing_is_likely() -> None:
