@@ -13,6 +13,19 @@ from tqdm import tqdm
 log = logging.getLogger(__name__)
 
 
+def byte_size(n_bytes: float) -> str:
+    """A number of bytes for people.
+
+    >>> byte_size(22_640_640), byte_size(512)
+    ('22.6 MB', '512 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.{0 if unit == 'B' else 1}f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"
+
+
 class Progress(Protocol):
     """What a stage tells of its progress."""
 
@@ -20,7 +33,7 @@ class Progress(Protocol):
         """The work has ``total`` units, of which ``done`` were there before."""
 
     def advance(self, units: int = 1, **details: int) -> None:
-        """``units`` more are done; ``details`` are counters to show beside them, by name."""
+        """``units`` more are done (fewer, if negative); ``details`` are counters to show beside them, by name."""
 
 
 class Silent:
@@ -34,7 +47,10 @@ class Silent:
 
 
 class Shown:
-    """A tqdm bar where stderr is a terminal, else a log line every ``interval_s`` seconds; ends with its block."""
+    """A tqdm bar where stderr is a terminal, else a log line every ``interval_s`` seconds; ends with its block.
+
+    The unit ``B`` is bytes, which are shown as kB, MB and so on.
+    """
 
     def __init__(self, title: str, unit: str, *, interval_s: float = 10.0) -> None:
         self._title, self._unit, self._interval_s = title, unit, interval_s
@@ -47,7 +63,8 @@ class Shown:
         self._total, self._done, self._before = total, done, done
         self._began = self._told = time.monotonic()
         if sys.stderr.isatty():
-            self._bar = tqdm(desc=self._title, unit=f" {self._unit}", total=total, initial=done, smoothing=0.1)
+            unit, scaled = ("B", True) if self._unit == "B" else (f" {self._unit}", False)
+            self._bar = tqdm(desc=self._title, unit=unit, unit_scale=scaled, total=total, initial=done, smoothing=0.1)
 
     def advance(self, units: int = 1, **details: int) -> None:
         """See :class:`Progress`."""
@@ -73,7 +90,8 @@ class Shown:
         rate = (self._done - self._before) / seconds if seconds else 0.0
         left = f"{(self._total - self._done) / rate / 60:.0f} min left" if rate else "time left unknown"
         counters = "".join(f", {count:,} {name}" for name, count in details.items())
-        log.info(
-            "%s: %d of %d %s, %.1f/s%s, %s",
-            *(self._title, self._done, self._total, self._unit, rate, counters, left),
-        )
+        if self._unit == "B":
+            far = f"{byte_size(self._done)} of {byte_size(self._total)}, {byte_size(rate)}/s"
+        else:
+            far = f"{self._done} of {self._total} {self._unit}, {rate:.1f}/s"
+        log.info("%s: %s%s, %s", self._title, far, counters, left)

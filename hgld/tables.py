@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -218,8 +218,23 @@ HIERARCHY = TableSpec(
     ),
 )
 
+IMAGES = TableSpec(
+    "images",
+    1,
+    pa.schema(
+        [
+            _required("id", pa.string()),
+            # The tar file, relative to the folder that was indexed, and where in it the photograph's bytes are.
+            _required("shard", pa.string()),
+            _required("offset", pa.int64()),
+            _required("size", pa.int64()),
+        ]
+    ),
+    key=("id",),
+)
+
 TABLES: Mapping[str, TableSpec] = {
-    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY)
+    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY, IMAGES)
 }
 
 
@@ -232,21 +247,26 @@ class Provenance:
         parameters: the settings that can change the result, JSON values only.
         inputs: SHA-256 (hex) of every input file, by the part it plays.
         version: hgld's version.
+        before: what made the table that this stage has only added to.
     """
 
     command: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     version: str = __version__
+    before: Provenance | None = None
 
     def to_json(self) -> str:
         """Stable text: the same provenance is the same bytes."""
-        return json.dumps(vars(self), sort_keys=True, ensure_ascii=False)
+        said = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(said, sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Provenance:
         """The inverse of :meth:`to_json`."""
-        return cls(**json.loads(text))
+        said = json.loads(text)
+        before = said.pop("before", None)
+        return cls(**said, before=cls(**before) if before else None)
 
     def same_work(self, other: Provenance) -> bool:
         """Whether both name the same command, parameters and inputs; hgld's version may differ."""
@@ -258,9 +278,20 @@ def classes_beside(scraped: Path) -> Path:
     return scraped.with_suffix(".classes.parquet")
 
 
+def scraped_beside(path: Path) -> list[Path]:
+    """The scraped tables in the folder of ``path`` under their usual names, such as ``scraped_train.parquet``."""
+    found = sorted(path.parent.glob("scraped*.parquet"))
+    return [scraped for scraped in found if scraped.suffixes[-2:] != [".classes", ".parquet"]]
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
-    digest = hashlib.sha256()
+    return digest_of(path, "sha256")
+
+
+def digest_of(path: Path, algorithm: str) -> str:
+    """The digest of a file, in hex, by an algorithm of hashlib's such as ``md5``."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as stream:
         while block := stream.read(2**20):
             digest.update(block)
@@ -362,11 +393,15 @@ def read_provenance(path: Path) -> Provenance:
 
 
 def is_up_to_date(path: Path, provenance: Provenance) -> bool:
-    """Whether ``path`` holds a table that the same command made from the same inputs and parameters."""
+    """Whether ``path`` holds a table that the same command made from the same inputs and parameters.
+
+    Another stage may have added to the table since.
+    """
     try:
-        return read_provenance(path).same_work(provenance)
+        made = read_provenance(path)
     except InputError:
         return False
+    return made.same_work(provenance) or (made.before is not None and made.before.same_work(provenance))
 
 
 def _metadata(path: Path) -> dict[bytes, bytes]:

@@ -1,9 +1,11 @@
-"""Review sheets as CSV, read and filled in as an annotator would, without the code under test."""
+"""Review sheets, read and filled in as an annotator would, without the code under test."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
+
+from openpyxl import load_workbook
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -21,3 +23,14 @@ def fill_csv(path: Path, label_id: str, **cells: str) -> None:
         writer = csv.DictWriter(stream, list(row), quoting=csv.QUOTE_ALL)
         writer.writeheader()
         writer.writerows(rows)
+
+
+def fill_workbook(path: Path, label_id: str, **cells: str | None) -> None:
+    """Enter something for a label in a workbook."""
+    book = load_workbook(path)
+    sheet = book["Labels"]
+    columns = {cell.value: cell.column for cell in sheet[1]}
+    (row,) = (row for row in range(2, sheet.max_row + 1) if sheet.cell(row, columns["label_id"]).value == label_id)
+    for name, value in cells.items():
+        sheet.cell(row, columns[name]).value = value
+    book.save(path)

@@ -29,8 +29,10 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wheel_holds_annotations_and_sample(unpacked: Path) -> None:
     inside = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
     for folder, where in (("annotations", "annotations"), ("data/sample", "sample")):
-        for path in (CHECKOUT / folder).iterdir():
-            assert f"hgld/_resources/{where}/{path.name}" in inside
+        files = [path for path in (CHECKOUT / folder).rglob("*") if path.is_file()]
+        assert {
+            f"hgld/_resources/{where}/{path.relative_to(CHECKOUT / folder).as_posix()}" for path in files
+        } <= inside
     assert {"hgld/py.typed", "hgld/templates/label_map.html"} <= inside
     assert not any(name.startswith(("tests/", "benchmarks/", "hgld/tests/")) for name in inside)
 

@@ -119,6 +119,16 @@ def test_up_to_date_means_same_command_parameters_and_inputs(tmp_path: Path) -> 
     assert not is_up_to_date(path, Provenance("clean", {"k": 1}, digests(scraped=[source])))
 
 
+def test_a_stage_that_only_adds_to_a_table_leaves_it_up_to_date_for_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "clean.parquet"
+    added = Provenance("suggest", before=MADE)
+    write_table(path, CLEAN, clean_table(), added)
+    assert read_provenance(path) == added
+    assert is_up_to_date(path, added)
+    assert is_up_to_date(path, MADE)
+    assert not is_up_to_date(path, Provenance("clean", {"keep_multiple": "first"}, MADE.inputs))
+
+
 def test_a_block_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     def fail() -> Iterator[pa.RecordBatch]:
         yield clean_table().to_batches()[0]
@@ -200,4 +210,5 @@ def test_layouts_change_only_with_their_version() -> None:
             "hierarchical_label: string !",
             "natural_or_human_made: string !",
         ],
+        "images/1": ["id: string !", "shard: string !", "offset: int64 !", "size: int64 !"],
     }

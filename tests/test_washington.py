@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from openpyxl import load_workbook
 from typer.testing import CliRunner
 
+from hgld import load_hierarchy
 from hgld.cli import app
+from hgld.labels.suggestion_quality import evaluate_file
+from hgld.resources import annotation_file
 from hgld.tables import CLEAN, CLUSTERS, REMOVED, read_table
 
 
@@ -39,6 +43,7 @@ def folders(
             hgld("embed", clean, "-o", embeddings, "--encoder", "minilm")
             hgld("cluster", embeddings, "-o", out / "clusters.parquet")
             hgld("export", out / "clusters.parquet", "-o", out / "review", "--annotators", "a,b")
+            hgld("build", clean, "-o", out / "hierarchy.parquet", "--csv", out / "official")
     return found
 
 
@@ -87,3 +92,52 @@ def test_a_second_run_has_nothing_to_do(folders: dict[str, Path], source: str) -
     assert "up to date" in hgld("cluster", out / "embeddings.parquet", "-o", out / "clusters.parquet")
     export = ("export", out / "clusters.parquet", "-o", out / "review", "--annotators", "a,b")
     assert "up to date" in hgld(*export)
+    assert "up to date" in hgld("build", out / "clean.parquet", "-o", out / "hierarchy.parquet")
+
+
+def test_both_sources_lead_to_the_same_hierarchy(folders: dict[str, Path]) -> None:
+    api, html = (load_hierarchy(folders[source] / "hierarchy.parquet") for source in ("api", "html"))
+    assert api == html
+    dropped = 841 - len(api)
+    assert 0 < dropped < 100
+    assert set(api.names(1)) == {"natural", "human-made"}
+    assert api.ancestors("train/161", "landmark") == ("parks", "natural")
+    assert load_hierarchy(folders["html"] / "official") == html
+
+
+def test_extra_levels_and_several_groups_of_the_same_landmarks(folders: dict[str, Path]) -> None:
+    out = folders["api"]
+    hgld("build", out / "clean.parquet", "-o", out / "more.parquet", "--extra-levels", "p279:2", "--multi")
+    more, plain = load_hierarchy(out / "more.parquet"), load_hierarchy(out / "hierarchy.parquet")
+    assert more.n_levels == 5
+    assert more.counts("hierarchical_label") == plain.counts("hierarchical_label")
+    assert more.ancestors("volcano", "hierarchical_label")[0] == more.ancestors("mountain", "hierarchical_label")[0]
+    assert len(more.names(1)) < len(more.names(2)) < len(more.names(3)) < len(more.names(4))
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_every_landmark_can_be_traced(folders: dict[str, Path], source: str) -> None:
+    told = hgld("why", 161, "--hierarchy", folders[source] / "hierarchy.parquet")
+    assert "Category:Lime Kiln Point State Park" in told
+    assert "label      Washington state park" in told
+    assert "not in it: removed by hgld clean as unlabelled" in hgld(
+        "why", 15063, "--hierarchy", folders[source] / "hierarchy.parquet"
+    )
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_suggestions_name_the_group_of_most_landmarks_before_any_decision(
+    folders: dict[str, Path], tmp_path: Path, source: str
+) -> None:
+    evaluation = evaluate_file(
+        folders[source] / "clusters.parquet",
+        annotation_file("decisions/final.csv"),
+        tmp_path / "reliability.png",
+        embeddings=folders[source] / "embeddings.parquet",
+    )
+    for run in evaluation.runs:
+        assert run.shares()["landmarks"][0] >= 0.95
+        assert run.judged.calibration_error() < 0.1
+    # Labels that no group fits have low scores.
+    judged = evaluation.runs[0].judged
+    assert judged.score[judged.dropped].max() < 0.6 < np.median(judged.score[judged.right])

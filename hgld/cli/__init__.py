@@ -4,7 +4,9 @@ Results go to stdout, logs and progress to stderr; the exit code is 0 only when 
 imports stay inside the commands, so that ``--help`` answers at once.
 """
 
-from hgld.cli import labels, review  # each registers its commands with the application
+# Each registers its commands with the application; in the order of the help, which is that of the work.
+# isort: off
+from hgld.cli import labels, page, review, release, publish, data
 from hgld.cli.base import app
 
-__all__ = ["app", "labels", "review"]
+__all__ = ["app", "data", "labels", "page", "publish", "release", "review"]

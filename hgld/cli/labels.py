@@ -1,4 +1,4 @@
-"""From category URLs to clusters of labels: scrape, clean, embed, cluster; and the demonstration."""
+"""From category URLs to labels ready for review: scrape, clean, embed, cluster, suggest; and the demonstration."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 import typer
 
 from hgld.cli.base import app, friendly_errors, tell
-from hgld.errors import SourceError
+from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import Shown
 
 
-@app.command()
+@app.command(rich_help_panel="Labels")
 def scrape(
     categories: Annotated[
         Path, typer.Argument(metavar="INPUT", help="GLDv2's *_label_to_category.csv: landmark_id, category URL.")
@@ -73,7 +73,7 @@ def scrape(
             )
 
 
-@app.command()
+@app.command(rich_help_panel="Labels")
 def clean(
     scraped: Annotated[list[Path], typer.Argument(help="Scraped tables, e.g. one per split.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The clean table to write.")],
@@ -120,7 +120,7 @@ def clean(
         tell(out, summary)
 
 
-@app.command()
+@app.command(rich_help_panel="Labels")
 def embed(
     clean: Annotated[Path, typer.Argument(help="The clean table.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The table of label embeddings to write.")],
@@ -163,7 +163,7 @@ def embed(
         tell(out, summary)
 
 
-@app.command()
+@app.command(rich_help_panel="Labels")
 def cluster(
     embeddings: Annotated[Path, typer.Argument(help="The table of label embeddings.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The table to write; a .png and a .html go beside it.")],
@@ -204,7 +204,76 @@ def cluster(
         tell(out, summary)
 
 
-@app.command()
+@app.command(rich_help_panel="Labels")
+def suggest(
+    clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write; may be CLUSTERS itself.")],
+    embeddings: Annotated[
+        Path | None,
+        typer.Option(help="The label embeddings.", show_default="label_embeddings.parquet beside CLUSTERS"),
+    ] = None,
+    classes: Annotated[
+        list[Path] | None,
+        typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
+    ] = None,
+    taxonomy: Annotated[
+        Path | None, typer.Option(help="The groups to choose from.", show_default="annotations/taxonomy.csv")
+    ] = None,
+    decisions: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="CSV of decisions on this or other labels.")
+    ] = None,
+    evaluate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Only print and plot (.reliability.png beside the output) how well suggestions agree with these "
+            "decisions.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")] = False,
+) -> None:
+    """Suggest groups for every label, with a score and the reason.
+
+    From the names and guidelines of the groups, the classes above a label (P279), and decisions on other labels.
+    Suggestions are shown to annotators; nothing takes them for decisions.
+
+    Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
+    """
+    from hgld.labels.suggest import suggest_file
+    from hgld.labels.suggestion_quality import evaluate_file
+
+    with friendly_errors(), Shown("suggest", "texts") as progress:
+        if evaluate is not None:
+            if decisions:
+                raise ConfigurationError("--evaluate takes its own decisions for evidence; leave --decisions out")
+            picture = out.with_suffix(".reliability.png")
+            typer.echo(
+                evaluate_file(
+                    clusters,
+                    evaluate,
+                    picture,
+                    embeddings=embeddings,
+                    classes=classes,
+                    taxonomy=taxonomy,
+                    progress=progress,
+                )
+            )
+            typer.echo(f"drawn in {picture}")
+            return
+        summary = suggest_file(
+            clusters,
+            out,
+            embeddings=embeddings,
+            classes=classes,
+            taxonomy=taxonomy,
+            decisions=decisions or (),
+            force=force,
+            progress=progress,
+        )
+        tell(out, summary)
+
+
+@app.command(rich_help_panel="Labels")
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the outputs go.")] = Path(
         "data/demo"
@@ -216,7 +285,7 @@ def demo(
         bool, typer.Option("--force", help="Do every stage anew; what was entered in the sheets is lost.")
     ] = False,
 ) -> None:
-    """Run the whole label pipeline, scrape to export, on 325 famous landmarks that come with hgld.
+    """Run the whole pipeline, scrape to build, on 325 famous landmarks that come with hgld.
 
     A small local server answers in Wikimedia's place, so this needs no network: labels are embedded with minilm where
     the extra "offline" is installed, else with the default encoder of hgld embed.

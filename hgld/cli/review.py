@@ -1,8 +1,7 @@
-"""From clusters to decisions: export, review, decisions."""
+"""From clusters to decisions: export, import, agreement, adjudication."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,10 @@ import typer
 
 from hgld.cli.base import app, friendly_errors, tell
 
+_TAXONOMY = typer.Option(help="The groups.", show_default="annotations/taxonomy.csv")
 
-@app.command()
+
+@app.command(rich_help_panel="Review")
 def export(
     clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the sheets.")],
@@ -49,87 +50,117 @@ def export(
         tell(out, summary)
 
 
-@app.command()
-def review(
-    clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster or hgld suggest.")],
-    annotator: Annotated[str, typer.Option(help="Who decides; names the store.")],
-    store: Annotated[
+@app.command(rich_help_panel="Review")
+def import_sheet(
+    sheet: Annotated[Path, typer.Argument(help="A sheet that was filled in: .xlsx, .ods or .csv.")],
+    annotator: Annotated[str, typer.Option(help="Whose sheet it is.")],
+    out: Annotated[
         Path | None,
-        typer.Option(help="Where decisions are kept.", show_default="review/ANNOTATOR.sqlite beside CLUSTERS"),
+        typer.Option(
+            "--out",
+            "-o",
+            help="The file of decisions to write.",
+            show_default="decisions/ANNOTATOR.csv beside the folder of SHEET",
+        ),
     ] = None,
-    clean: Annotated[
-        Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
+    clusters: Annotated[
+        Path | None,
+        typer.Option(
+            help="The clusters the sheet was made from.",
+            show_default="clusters.parquet beside the folder of SHEET",
+        ),
     ] = None,
-    classes: Annotated[
-        list[Path] | None,
-        typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
-    ] = None,
-    taxonomy: Annotated[
-        Path | None, typer.Option(help="The groups to choose from.", show_default="annotations/taxonomy.csv")
-    ] = None,
-    decisions: Annotated[
-        Path | None, typer.Option(help="Start from these decisions, where none were made here.")
-    ] = None,
-    host: Annotated[
-        str, typer.Option(help="Where to listen; other than this machine only if you must.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65535)] = 0,
-    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    taxonomy: Annotated[Path | None, _TAXONOMY] = None,
+    valid_rows_only: Annotated[
+        bool, typer.Option("--valid-rows-only", help="Take the good rows of a sheet that has bad ones.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not look at what the output holds.")] = False,
 ) -> None:
-    """Decide on labels on a local page.
+    """Check what an annotator entered in a sheet, and write it as decisions.
 
-    Every decision is on disk when the page shows it; stop with Ctrl-C, go on with the same command. What was decided
-    becomes a CSV file with hgld decisions.
+    All problems are told together, with the addresses of their cells, and then nothing is taken.
 
-    Example: hgld review clusters.parquet --annotator ada
+    Example: hgld import-sheet review/ada.xlsx --annotator ada -o decisions/ada.csv
     """
-    import webbrowser
-
-    from hgld.review.export import ExportConfig
-    from hgld.review.server import ServerConfig, serve_review
-
-    def started(address: str) -> None:
-        typer.echo(f"{address}\nstop with Ctrl-C")
-        sys.stdout.flush()
-        if open_browser:
-            webbrowser.open(address)
+    from hgld.review.import_sheet import ImportConfig, default_output
+    from hgld.review.import_sheet import import_sheet as run
 
     with friendly_errors():
-        ExportConfig((annotator,))  # the same names as for sheets
-        path = store or clusters.parent / "review" / f"{annotator}.sqlite"
-        serve_review(
-            clusters,
-            path,
-            annotator,
-            ServerConfig(host, port),
-            started=started,
-            clean=clean,
-            classes=classes,
+        config = ImportConfig(annotator, valid_rows_only=valid_rows_only)
+        out = default_output(sheet, annotator) if out is None else out
+        tell(out, run(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force))
+
+
+@app.command(rich_help_panel="Review")
+def agreement(
+    decisions: Annotated[list[Path], typer.Argument(help="Files of decisions, one of each annotator.")],
+    clusters: Annotated[
+        Path | None, typer.Option(help="The clusters, to count landmarks as well as labels.", show_default="none")
+    ] = None,
+    taxonomy: Annotated[Path | None, _TAXONOMY] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A JSON file to write everything to.", show_default="none")
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="A picture to draw of the groups that two annotators mixed up.", show_default="none"),
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Bootstrap samples for the intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+) -> None:
+    """Measure how far annotators agree, and list where they do not.
+
+    Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
+    """
+    from hgld.review.agreement import AgreementConfig, agreement_files
+
+    with friendly_errors():
+        found = agreement_files(
+            decisions,
+            AgreementConfig(n_resamples=resamples, seed=seed),
+            clusters=clusters,
             taxonomy=taxonomy,
-            decisions=decisions,
+            out=out,
+            figure=figure,
         )
-        typer.echo(f"{path}: everything is saved")
+        typer.echo("\n".join(map(str, [found, *(path for path in (out, figure) if path is not None)])))
 
 
-@app.command()
-def decisions(
-    store: Annotated[Path, typer.Argument(help="What hgld review keeps, e.g. review/ada.sqlite.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The CSV file to write.")],
-    taxonomy: Annotated[
-        Path | None, typer.Option(help="The groups that the page offered.", show_default="annotations/taxonomy.csv")
+@app.command(rich_help_panel="Review")
+def adjudicate(
+    first: Annotated[Path, typer.Argument(help="The decisions of one annotator.")],
+    second: Annotated[Path, typer.Argument(help="Those of the other.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file of final decisions to write.")],
+    rule: Annotated[
+        str,
+        typer.Option(
+            metavar="RULE",
+            help="How to settle where they differ: agree-only (not at all), prefer:NAME, or most-landmarks.",
+        ),
+    ],
+    clusters: Annotated[
+        Path | None,
+        typer.Option(help="The clusters, to count landmarks; most-landmarks needs them.", show_default="none"),
     ] = None,
-    clusters: Annotated[Path | None, typer.Option(help="The table that the page showed.")] = None,
-    clusters_out: Annotated[
-        Path | None, typer.Option(help="Where to write it with the clusters as they are on the page.")
-    ] = None,
+    taxonomy: Annotated[Path | None, _TAXONOMY] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Lose what the output says of labels that neither decided.")
+    ] = False,
 ) -> None:
-    """Write what was decided on the review page as CSV.
+    """Make one decision per label out of those of two annotators.
 
-    Groups that were proposed or renamed go, with the rest of the taxonomy, into OUT.taxonomy.csv.
-
-    Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
+    Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
     """
-    from hgld.review.outcome import write_outcome
+    from hgld.review.adjudicate import AdjudicateConfig, adjudicate_files
 
     with friendly_errors():
-        tell(out, write_outcome(store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out))
+        summary = adjudicate_files(
+            first,
+            second,
+            out,
+            AdjudicateConfig(rule),
+            clusters=clusters,
+            taxonomy=taxonomy,
+            force=force,
+        )
+        tell(out, summary)

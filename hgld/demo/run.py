@@ -1,68 +1,63 @@
-"""``hgld demo``: every stage from scrape to export on the bundled sample, the real ones."""
+"""``hgld demo``: every stage from scrape to build on the bundled sample, the real ones."""
 
 from __future__ import annotations
 
 import importlib.util
+import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hgld.demo.sample import read_sample
 from hgld.demo.server import serving
-from hgld.gldv2 import SPLITS
+from hgld.gldv2.categories import SPLITS
+from hgld.hierarchy import load_hierarchy
 from hgld.labels.clean import clean_file
 from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
 from hgld.labels.encoders import DEFAULT_ENCODER
+from hgld.labels.suggest import suggest_file
+from hgld.release.build import build_file
+from hgld.release.stats import draw_hierarchy
 from hgld.resources import sample_file
 from hgld.review.export import ExportConfig, export_sheets
-from hgld.tables import CLUSTERS, classes_beside, read_table
+from hgld.tables import classes_beside
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
 
 ANNOTATORS = ("ada", "ben")
 #: Fewer than for the full dataset, which has forty times as many labels.
 _SUBCLUSTERS = 40
-_EXAMPLES = 5
-
-
-@dataclass(frozen=True)
-class ClusterRow:
-    """A cluster: its name, how many labels and landmarks it holds, and its most frequent labels."""
-
-    name: str
-    labels: int
-    landmarks: int
-    examples: Sequence[str]
 
 
 @dataclass(frozen=True)
 class DemoSummary:
-    """Where the outputs are, what the clusters are, and how long it took."""
+    """Where the outputs are, the landmarks by group and root, and how long it took."""
 
     out: Path
-    clusters: Sequence[ClusterRow]
+    groups: Mapping[str, Mapping[str, int]]
     seconds: float
 
     def __str__(self) -> str:
-        width = max(len(row.name) for row in self.clusters)
-        table = [f"{'cluster':<{width}}  labels  landmarks  most frequent labels"]
-        table += [
-            f"{row.name:<{width}}  {row.labels:>6}  {row.landmarks:>9}  {', '.join(row.examples)}"
-            for row in self.clusters
-        ]
+        lines = []
+        for root, groups in self.groups.items():
+            lines.append(f"{root}: {sum(groups.values()):,} landmarks in {len(groups)} groups")
+            # A group and its number stay together: lines are not broken at these spaces.
+            named = ", ".join(f"{group} {count:,}".replace(" ", "\xa0") for group, count in groups.items())
+            wrapped = textwrap.wrap(named, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+            lines += [line.replace("\xa0", " ") for line in wrapped]
         outputs = {
             "scraped_train.parquet, scraped_index.parquet": "what the landmarks are instances of",
             "clean.parquet, removed.parquet": "one label per landmark; those without, and why",
             "label_embeddings.parquet": "a vector per label",
-            "clusters.parquet, clusters.png, clusters.html": "the clusters; a picture; the same to explore",
+            "clusters.parquet, clusters.png, clusters.html": "with suggestions; a picture; the same to explore",
             f"review/{ANNOTATORS[0]}.xlsx, review/{ANNOTATORS[1]}.xlsx": "the sheets to fill in, also as CSV",
+            "hierarchy.parquet, hierarchy.png": "landmarks, groups and roots, as decided; a picture",
         }
         wide = max(map(len, outputs))
         places = [f"  {name:<{wide}}  {meaning}" for name, meaning in outputs.items()]
-        return "\n".join([*table, "", f"In {self.out} ({self.seconds:.0f} s):", *places])
+        return "\n".join([*lines, "", f"In {self.out} ({self.seconds:.0f} s):", *places])
 
 
 def run_demo(
@@ -72,10 +67,11 @@ def run_demo(
     force: bool = False,
     tell: Callable[[str], None] = lambda text: None,
 ) -> DemoSummary:
-    """Scrape, clean, embed, cluster and export the bundled sample.
+    """Scrape, clean, embed, cluster, suggest and export the bundled sample, and build its hierarchy.
 
     The sample is served at a new port every time, so it is always scraped anew; the later stages do what
-    that leaves to do. What was entered in review sheets is kept.
+    that leaves to do. What was entered in review sheets is kept. The hierarchy follows the decisions that come
+    with hgld, not the sheets.
 
     Args:
         out: the folder for all outputs.
@@ -99,31 +95,24 @@ def run_demo(
     _tell(tell, "embed", embed_file(clean, embeddings, encoder, force=force))
     division = ClusterConfig(n_subclusters=_SUBCLUSTERS)
     _tell(tell, "cluster", cluster_file(embeddings, clusters, division, force=force))
+    class_tables = [classes_beside(table) for table in scraped.values() if source == "api"]
+    _tell(tell, "suggest", suggest_file(clusters, clusters, classes=class_tables, force=force))
     sheets = export_sheets(
         clusters,
         out / "review",
         ExportConfig(ANNOTATORS, merge=not force),
         clean=clean,
-        classes=[classes_beside(table) for table in scraped.values() if source == "api"],
+        classes=class_tables,
         force=force,
     )
     _tell(tell, "export", sheets)
-    return DemoSummary(out, _cluster_rows(clusters), time.monotonic() - began)
+    built = out / "hierarchy.parquet"
+    _tell(tell, "build", build_file(clean, built, force=force))
+    hierarchy = load_hierarchy(built)
+    draw_hierarchy(built.with_suffix(".png"), hierarchy)
+    groups = {root: hierarchy.filter(roots=[root]).counts("hierarchical_label") for root in hierarchy.names(1)}
+    return DemoSummary(out, groups, time.monotonic() - began)
 
 
 def _tell(tell: Callable[[str], None], stage: str, summary: object | None) -> None:
     tell(f"== {stage}\n{'up to date' if summary is None else summary}\n")
-
-
-def _cluster_rows(clusters: Path) -> list[ClusterRow]:
-    """One row per cluster, in their order."""
-    members: dict[int, list[dict[str, Any]]] = {}
-    for row in read_table(clusters, CLUSTERS).to_pylist():
-        members.setdefault(row["cluster"], []).append(row)
-    found = []
-    for _, rows in sorted(members.items()):
-        landmarks = {row["label"]: row["landmarks_train"] + row["landmarks_index"] for row in rows}
-        frequent = sorted(landmarks, key=lambda label: (-landmarks[label], label))
-        name = rows[0]["cluster_name"]
-        found.append(ClusterRow(name, len(rows), sum(landmarks.values()), frequent[:_EXAMPLES]))
-    return found

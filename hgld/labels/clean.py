@@ -152,10 +152,10 @@ def clean_file(
     if not force and all(tables.is_up_to_date(path, provenance) for path in (out, removed)):
         return None
 
-    table = _read_scraped(scraped)
+    table = read_scraped(scraped)
     _refuse_errors(table, scraped, config)
     kept, dropped, summary = clean_table(
-        table, read_irrelevant(irrelevant), config.keep_multiple, _read_parents(class_tables)
+        table, read_irrelevant(irrelevant), config.keep_multiple, read_parents(class_tables)
     )
     tables.write_table(removed, tables.REMOVED, dropped, provenance)
     tables.write_table(out, tables.CLEAN, kept, provenance)
@@ -177,7 +177,7 @@ def clean_table(
     items: list[str | None] = []
     reasons: list[str] = []
     kept_rows, removed_rows = [], []
-    for row, values in enumerate(_values_by_row(scraped)):
+    for row, values in enumerate(values_by_row(scraped)):
         outcome = choose(values, irrelevant, keep_multiple, parents or {})
         if isinstance(outcome, Value):
             kept_rows.append(row)
@@ -207,29 +207,34 @@ def choose(
 ) -> Value | Reason:
     """The one value that says what a landmark is, or why there is none.
 
-    Irrelevant values and values without a label (the label is the bare item id) are taken away first. Two
-    values with the same item or the same normalised label count as one, the first.
-
     Args:
-        values: in the source's order.
+        values: in the source's order; :func:`relevant_values` says which of them count.
         irrelevant: what says nothing of a landmark.
         keep_multiple: see :class:`CleanConfig`.
         parents: P279 by class item, for ``most-specific``.
     """
-    relevant: list[Value] = []
-    met_irrelevant = False
-    for value in values:
-        if value in irrelevant:
-            met_irrelevant = True
-        elif _has_label(value) and not any(_same(value, earlier) for earlier in relevant):
-            relevant.append(value)
+    relevant = relevant_values(values, irrelevant)
     if not relevant:
-        return "irrelevant" if met_irrelevant else "unlabelled"
+        return "irrelevant" if any(value in irrelevant for value in values) else "unlabelled"
     if keep_multiple == "first":
         return relevant[0]
     if keep_multiple == "most-specific" and len(relevant) > 1:
         relevant = most_specific(relevant, parents or {})
     return relevant[0] if len(relevant) == 1 else "multiple"
+
+
+def relevant_values(values: Sequence[Value], irrelevant: Irrelevant) -> list[Value]:
+    """The values that say what a landmark is, in their order.
+
+    Irrelevant values and values without a label (the label is the bare item id) are taken away. Two values with
+    the same item or the same normalised label count as one, the first.
+    """
+    relevant: list[Value] = []
+    for value in values:
+        known = value in irrelevant or any(_same(value, earlier) for earlier in relevant)
+        if not known and _has_label(value):
+            relevant.append(value)
+    return relevant
 
 
 def most_specific(values: Sequence[Value], parents: Mapping[str, Sequence[str]]) -> list[Value]:
@@ -292,7 +297,8 @@ def _same(one: Value, other: Value) -> bool:
     )
 
 
-def _values_by_row(scraped: pa.Table) -> Iterator[list[Value]]:
+def values_by_row(scraped: pa.Table) -> Iterator[list[Value]]:
+    """The "instance of" values of each row of a scraped table; none where scraping failed."""
     # Batch by batch: the lists of 300,000 landmarks are large as Python objects.
     for batch in scraped.select(["instance_of", "status"]).to_batches(max_chunksize=10_000):
         columns = (batch.column(name).to_pylist() for name in ("instance_of", "status"))
@@ -301,7 +307,8 @@ def _values_by_row(scraped: pa.Table) -> Iterator[list[Value]]:
             yield [] if status == "error" else [Value(value["item"], value["label"]) for value in values]
 
 
-def _read_scraped(paths: Sequence[Path]) -> pa.Table:
+def read_scraped(paths: Sequence[Path]) -> pa.Table:
+    """Read scraped tables as one; a landmark that stands in two of them is an InputError."""
     read = [tables.read_table(path, tables.SCRAPED) for path in paths]
     table = pa.concat_tables([part.replace_schema_metadata() for part in read])
     repeated = tables.repeated_keys(table, tables.SCRAPED)
@@ -344,7 +351,8 @@ def _class_tables(scraped: Sequence[Path], config: CleanConfig, classes: Sequenc
     return found
 
 
-def _read_parents(paths: Sequence[Path]) -> dict[str, list[str]]:
+def read_parents(paths: Sequence[Path]) -> dict[str, list[str]]:
+    """P279 by class item, from tables of classes."""
     parents: dict[str, list[str]] = {}
     for path in paths:
         table = tables.read_table(path, tables.CLASSES)

@@ -7,12 +7,14 @@ under version control.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from hgld.csv_files import read_rows
+from hgld.errors import ConfigurationError
 from hgld.labels.identity import normalise_label
 from hgld.review.csv_sheet import guard, unguard
 from hgld.tables import replacing
@@ -20,6 +22,8 @@ from hgld.tables import replacing
 #: The choices: into a group; out of the dataset; undecided, perhaps with a group as a guess.
 DECISIONS = ("group", "drop", "unsure")
 COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "comment")
+
+_ANNOTATOR = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,18 @@ class Decision:
     annotator: str
     decided_at: datetime
     comment: str = ""
+
+
+def check_annotator(name: str) -> None:
+    """Refuse names of annotators that cannot name a file everywhere.
+
+    Raises:
+        ConfigurationError: the name is none of that kind.
+    """
+    if not _ANNOTATOR.fullmatch(name):
+        raise ConfigurationError(
+            f'the annotator "{name}" cannot name a file; use 1 to 64 letters a-z, digits, "-" and "_"'
+        )
 
 
 def decision_problem(decision: str, group: str | None, groups: Collection[str]) -> str | None:

@@ -15,7 +15,7 @@ from hgld.errors import ConflictError
 from hgld.review.decisions import Decision, DecisionIndex
 from hgld.review.events import Cell, Change
 from hgld.review.labels import ReviewLabel
-from hgld.review.outcome import cluster_name, cluster_of, decisions_of, groups_of
+from hgld.review.reviewed import cluster_name, cluster_of, decisions_of, groups_of
 from hgld.review.store import Signed, Store
 from hgld.review.taxonomy import ROOTS, Group
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,13 @@ from pathlib import Path
 from hgld.errors import BusyError, ConfigurationError, InputError, listing
 from hgld.resources import annotation_file
 from hgld.review.csv_sheet import read_csv, write_csv
+from hgld.review.decisions import check_annotator
 from hgld.review.sheets import Entries, combine, digest_of, entries_of, label_rows
 from hgld.review.taxonomy import Group, read_taxonomy
 from hgld.review.workbook import SET_ASIDE, read_workbook, write_workbook
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, digests, read_table
 
 log = logging.getLogger(__name__)
-
-_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -40,10 +38,7 @@ class ExportConfig:
         if not self.annotators:
             raise ConfigurationError("no annotators; name them, e.g. --annotators ada,ben")
         for name in self.annotators:
-            if not _NAME.fullmatch(name):
-                raise ConfigurationError(
-                    f'the annotator "{name}" cannot name a file; use 1 to 64 letters a-z, digits, "-" and "_"'
-                )
+            check_annotator(name)
         # Some file systems do not tell "Ada" from "ada".
         if len({name.casefold() for name in self.annotators}) < len(self.annotators):
             raise ConfigurationError(f"two annotators have the same name: {', '.join(self.annotators)}")

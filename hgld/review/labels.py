@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from hgld.review.decisions import Decision, DecisionIndex
+from hgld.review.decisions import Decision
+from hgld.review.opinions import Opinions
 from hgld.review.sheets import LabelRow, label_rows
 
 
@@ -55,26 +56,15 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
     return [ReviewLabel(row, suggestions[row.label_id]) for row in label_rows(clusters, clean, classes)]
 
 
-def disagreements(labels: Iterable[ReviewLabel], decisions: Mapping[str, Iterable[Decision]]) -> list[ReviewLabel]:
-    """The labels on which annotators differ, each with all opinions; a guess is no difference.
-
-    Args:
-        labels: where to look.
-        decisions: by annotator. A label that somebody has not decided counts when somebody else has.
-    """
-    indexes = {annotator: DecisionIndex(rows) for annotator, rows in decisions.items()}
-    found = []
-    for label in labels:
-        opinions = tuple(
-            Opinion(annotator, index.find(label.row.label_id, label.row.label))
-            for annotator, index in indexes.items()
+def with_opinions(
+    labels: Iterable[ReviewLabel], opinions: Sequence[Opinions], label_ids: Collection[str]
+) -> list[ReviewLabel]:
+    """The labels that are among ``label_ids``, each with what the annotators decided, in their order."""
+    return [
+        replace(
+            label,
+            opinions=tuple(Opinion(one.name, one.decisions.get(label.row.label_id)) for one in opinions),
         )
-        if len({_verdict(opinion.decision) for opinion in opinions}) > 1:
-            found.append(replace(label, opinions=opinions))
-    return found
-
-
-def _verdict(decision: Decision | None) -> tuple[str, str | None] | None:
-    if decision is None:
-        return None
-    return decision.decision, decision.group if decision.decision == "group" else None
+        for label in labels
+        if label.row.label_id in label_ids
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,13 @@ import uvicorn
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.resources import annotation_file
+from hgld.review.adjudicate import disagreements
 from hgld.review.app import review_app
 from hgld.review.decisions import Decision, read_decisions
 from hgld.review.desk import Desk
 from hgld.review.export import clean_beside
-from hgld.review.labels import ReviewLabel, disagreements, review_labels
+from hgld.review.labels import ReviewLabel, review_labels, with_opinions
+from hgld.review.opinions import Opinions
 from hgld.review.store import open_store
 from hgld.review.taxonomy import Group, read_taxonomy
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, read_table
@@ -78,7 +80,7 @@ def serve_review(
 def serve_adjudication(
     labels: Iterable[ReviewLabel],
     groups: Sequence[Group],
-    opinions: Mapping[str, Iterable[Decision]],
+    opinions: tuple[Opinions, Opinions],
     store: Path,
     annotator: str,
     config: ServerConfig,
@@ -87,12 +89,12 @@ def serve_adjudication(
 ) -> None:
     """Serve the page with the labels on which annotators differ, their opinions side by side, until told to stop.
 
-    What was settled is in the store: :func:`hgld.review.outcome.settled`.
+    What was settled is in the store: :func:`hgld.review.reviewed.settled`.
 
     Args:
-        labels: all labels; those without disagreement are left out (:func:`hgld.review.labels.disagreements`).
+        labels: all labels; those that are settled are left out (:func:`hgld.review.adjudicate.disagreements`).
         groups: the taxonomy.
-        opinions: what was decided, by annotator, in the order in which they are shown.
+        opinions: what two annotators decided, in the order in which they are shown.
         store: where the events are kept.
         annotator: who settles.
         config: where to serve.
@@ -103,9 +105,10 @@ def serve_adjudication(
         ConfigurationError: the store is another annotator's, or the port cannot be had.
         InputError: there is no disagreement, or the store cannot be read.
     """
-    differing = disagreements(labels, opinions)
+    first, second = opinions
+    differing = with_opinions(labels, opinions, {row.label_id for row in disagreements(first, second)})
     if not differing:
-        raise InputError(f"{' and '.join(opinions)} agree on every label; there is nothing to settle")
+        raise InputError(f"{first.name} and {second.name} agree on every label; there is nothing to settle")
     serve(differing, groups, store, annotator, config, started=started)
 
 

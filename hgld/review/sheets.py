@@ -12,7 +12,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -81,11 +81,44 @@ Entries = Mapping[str, Entry]
 
 
 @dataclass(frozen=True, slots=True)
+class LineProblem:
+    """What is wrong with the row of this number, and where."""
+
+    number: int
+    address: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
 class SheetLine:
-    """A row as it was read back: its number in the file, counted from 1, and the text of each column."""
+    """A row as it was read back.
+
+    Args:
+        number: of the row in the file, counted from 1.
+        values: the text of each column.
+        columns: where the columns stand in a workbook, e.g. ``Labels!K``; empty for CSV, which has no cells.
+        merged: the ranges of merged cells that reach into the row, e.g. ``Labels!K17:K19``.
+    """
 
     number: int
     values: Mapping[str, str]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    merged: tuple[str, ...] = ()
+
+    def address(self, column: str) -> str:
+        """Where a value stands.
+
+        >>> SheetLine(17, {}, {"group": "Labels!K"}).address("group"), SheetLine(17, {}).address("group")
+        ('Labels!K17', 'row 17, group')
+        """
+        return f"{self.columns[column]}{self.number}" if self.columns else f"row {self.number}, {column}"
+
+    def problem(self, column: str, text: str) -> LineProblem:
+        """Something that is wrong with the value of a column."""
+        return LineProblem(self.number, self.address(column), text)
 
 
 def label_rows(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Table] = ()) -> list[LabelRow]:
@@ -170,11 +203,25 @@ def entries_of(path: Path, lines: Iterable[SheetLine]) -> dict[str, Entry]:
     """What was entered in the file ``path``, by label_id; labels without any entry are left out.
 
     Raises:
-        InputError: a row with entries has no label_id, two rows with entries have the same one, or an entry
-            does not fit into a cell.
+        InputError: :func:`entered_lines` finds a problem.
     """
-    found: dict[str, Entry] = {}
-    first: dict[str, int] = {}
+    found, problems = entered_lines(lines)
+    if problems:
+        shown = listing([str(problem) for problem in problems])
+        raise InputError(f"{path}: {len(problems):,} problems keep it from being read; mend them:\n{shown}")
+    return {key: entry for key, (_, entry) in found.items()}
+
+
+def entered_lines(
+    lines: Iterable[SheetLine],
+) -> tuple[dict[str, tuple[SheetLine, Entry]], list[LineProblem]]:
+    """The rows in which something was entered, with it, by label_id; and what keeps rows from being taken.
+
+    A row is bad that has no label_id, or an entry that does not fit into a cell. Of rows with the same label_id
+    none is among those found.
+    """
+    found: dict[str, tuple[SheetLine, Entry]] = {}
+    first: dict[str, SheetLine] = {}
     problems = []
     for line in lines:
         entry = Entry(
@@ -184,23 +231,20 @@ def entries_of(path: Path, lines: Iterable[SheetLine]) -> dict[str, Entry]:
         )
         if not entry:
             continue
+        for column in ENTRY_COLUMNS:
+            if fit_for_cell(getattr(entry, column)) != getattr(entry, column):
+                text = f"control characters or more than {MAX_UNITS:,} characters, which no workbook can hold"
+                problems.append(line.problem(column, text))
         if not entry.label_id:
-            problems.append(f"row {line.number}: something was entered, but there is no label_id")
-        elif entry.label_id in found:
-            problems.append(
-                f'row {line.number}: {entry.label_id} ("{entry.label}") has entries in row '
-                f"{first[entry.label_id]} already"
-            )
-        elif any(fit_for_cell(getattr(entry, column)) != getattr(entry, column) for column in ENTRY_COLUMNS):
-            problems.append(
-                f"row {line.number}: an entry has control characters or is longer than {MAX_UNITS:,} "
-                "characters, which no workbook can hold"
-            )
+            problems.append(line.problem("label_id", "something was entered, but there is no label_id"))
+        elif entry.label_id in first:
+            text = f'{entry.label_id} ("{entry.label}") has entries in row {first[entry.label_id].number} already'
+            problems.append(line.problem("label_id", text))
+            found.pop(entry.label_id, None)
         else:
-            found[entry.label_id], first[entry.label_id] = entry, line.number
-    if problems:
-        raise InputError(f"{path}: {len(problems):,} rows cannot be read; mend them:\n{listing(problems)}")
-    return found
+            first[entry.label_id] = line
+            found[entry.label_id] = line, entry
+    return found, problems
 
 
 def entered(text: str) -> str:

@@ -7,28 +7,26 @@ spreadsheet program keeps its sheets, but not its document properties.
 
 from __future__ import annotations
 
-import warnings
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, repeat
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-from openpyxl import Workbook, load_workbook
+from openpyxl import Workbook
 from openpyxl.cell.cell import Cell
 from openpyxl.formatting.rule import DataBar, FormatObject, Rule
 from openpyxl.styles import Alignment, Border, Font, NamedStyle, PatternFill, Protection, Side
 from openpyxl.styles.differential import DifferentialStyle
 from openpyxl.utils import get_column_letter
-from openpyxl.utils.exceptions import InvalidFileException
 from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.hyperlink import Hyperlink
 from openpyxl.worksheet.properties import PageSetupProperties
 from openpyxl.worksheet.worksheet import Worksheet
 
 from hgld.errors import InputError
+from hgld.review.cells import SheetCells, read_cells
 from hgld.review.decisions import DECISIONS
 from hgld.review.sheets import (
     COLUMNS,
@@ -180,45 +178,42 @@ def write_workbook(
 
 
 def read_workbook(path: Path) -> SavedWorkbook:
-    """Read a workbook back, as hgld wrote it or as a spreadsheet program saved it.
+    """Read a workbook back, as hgld wrote it or as a spreadsheet program saved it: .xlsx or .ods.
 
     Raises:
         InputError: the file is no workbook, or has no sheet with the columns of a review sheet.
     """
-    try:
-        with warnings.catch_warnings():
-            # openpyxl warns of extensions by other programs, which it leaves out.
-            warnings.simplefilter("ignore", UserWarning)
-            book = load_workbook(path)
-    except (InvalidFileException, zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
-        raise InputError(f"{path}: not a workbook that can be read ({error})") from error
-    if LABELS not in book.sheetnames:
+    sheets = read_cells(path)
+    if LABELS not in sheets:
         raise InputError(f'{path}: not a review sheet: it has no sheet "{LABELS}"')
-    lines = list(_lines(book[LABELS]))
-    missing = [name for name in COLUMNS if not lines or name not in lines[0].values]
+    lines = _lines(LABELS, sheets[LABELS])
+    missing = [name for name in COLUMNS if not lines or name not in lines[0].columns]
     if missing:
         raise InputError(f'{path}: not a review sheet: "{LABELS}" has no column {", ".join(missing)}')
-    about = {}
-    if _ABOUT in book.sheetnames:
-        about = {_text(key): _text(value) for key, value in book[_ABOUT].iter_rows(max_col=2, values_only=True)}
+    about = {row[0]: row[1] for row in sheets[_ABOUT].rows.values() if len(row) > 1} if _ABOUT in sheets else {}
     provenance = about.get("provenance")
     return SavedWorkbook(
         lines=lines,
-        set_aside=entries_of(path, _lines(book[SET_ASIDE])) if SET_ASIDE in book.sheetnames else {},
+        set_aside=entries_of(path, _lines(SET_ASIDE, sheets[SET_ASIDE])) if SET_ASIDE in sheets else {},
         provenance=Provenance.from_json(provenance) if provenance else None,
         exported=about.get("exported entries"),
     )
 
 
-def _lines(sheet: Worksheet) -> Iterator[SheetLine]:
-    rows = sheet.iter_rows(values_only=True)
-    names = [_text(name) for name in next(rows, ())]
-    for number, row in enumerate(rows, 2):
-        yield SheetLine(number, dict(zip(names, map(_text, row), strict=False)))
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+def _lines(sheet: str, cells: SheetCells) -> list[SheetLine]:
+    names = cells.rows.get(1, [])
+    columns = {name: f"{sheet}!{get_column_letter(number)}" for number, name in enumerate(names, 1)}
+    in_table = [one for one in cells.merged if one.min_col <= len(names)]
+    return [
+        SheetLine(
+            number,
+            dict(zip(names, chain(texts, repeat("")), strict=False)),
+            columns,
+            tuple(f"{sheet}!{one.coord}" for one in in_table if one.min_row <= number <= one.max_row),
+        )
+        for number, texts in cells.rows.items()
+        if number > 1
+    ]
 
 
 def _cell(sheet: Worksheet, row: int, column: int) -> Cell:

@@ -13,16 +13,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
-from filelock import FileLock, Timeout
 
-from hgld.errors import BusyError, ConfigurationError, SourceError
-from hgld.gldv2 import SPLITS, Landmark, read_categories
+from hgld.errors import ConfigurationError, SourceError
+from hgld.gldv2.categories import SPLITS, Landmark, read_categories
+from hgld.locks import only_run
 from hgld.progress import Progress, Silent
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_beside, digests, is_up_to_date, write_table
 from hgld.wikimedia.api_source import ApiSource
@@ -140,7 +139,7 @@ def scrape_file(
     }
     provenance = Provenance("scrape", scrape, digests(categories=categories))
     out.parent.mkdir(parents=True, exist_ok=True)
-    with _only_run(out):
+    with only_run(out):
         journal = journal_path(out)
         if force:
             journal.unlink(missing_ok=True)
@@ -215,22 +214,6 @@ def _row(landmark: Landmark, answer: Answer, at: int, config: ScrapeConfig) -> d
         "source": config.source,
         "fetched_at": 1000 * at,
     }
-
-
-@contextmanager
-def _only_run(out: Path) -> Iterator[None]:
-    """Hold ``out`` for this process; the operating system lets go of it when the process dies."""
-    path = out.with_name(f".{out.name}.lock")
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise BusyError(f"another run is writing {out}; wait for it to end, or choose another output") from None
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        lock.release()
 
 
 class _Run:

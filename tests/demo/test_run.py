@@ -13,9 +13,9 @@ from hgld import cli
 from hgld.demo.run import ANNOTATORS, DemoSummary, run_demo
 from hgld.demo.sample import Sample, read_sample
 from hgld.demo.server import serving
-from hgld.gldv2 import SPLITS
+from hgld.gldv2.categories import SPLITS
 from hgld.resources import sample_file
-from hgld.tables import CLEAN, CLUSTERS, REMOVED, SCRAPED, read_table
+from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, REMOVED, SCRAPED, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
 from tests.sheet_files import csv_rows, fill_csv
@@ -72,35 +72,38 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DemoSummary, l
 
 
 @needs_minilm
-def test_every_landmark_is_kept_or_removed_and_every_label_is_in_a_cluster(
+def test_every_landmark_is_kept_or_removed_and_every_label_is_in_a_cluster_and_the_hierarchy_is_what_is_told(
     demo: tuple[Path, DemoSummary, list[str]],
 ) -> None:
     out, summary, _ = demo
     clean = read_table(out / "clean.parquet", CLEAN)
     removed = read_table(out / "removed.parquet", REMOVED)
     clusters = read_table(out / "clusters.parquet", CLUSTERS)
+    hierarchy = read_table(out / "hierarchy.parquet", HIERARCHY)
     assert len(clean) + len(removed) == 325
     assert set(removed["reason"].to_pylist()) == {"multiple", "irrelevant", "unlabelled"}
     assert set(clean["supercategory"].to_pylist()) == set(clusters["label"].to_pylist())
-    assert sum(row.landmarks for row in summary.clusters) == len(clean)
-    assert sum(row.labels for row in summary.clusters) == len(clusters)
-    for row in summary.clusters:
-        assert len(row.examples) == min(row.labels, 5)
+    assert clusters["suggested_group"].null_count < len(clusters) / 10
+    built = {root: Counter(groups) for root, groups in summary.groups.items()}
+    assert sum(groups.total() for groups in built.values()) == len(hierarchy)
+    for row in hierarchy.to_pylist():
+        built[row["natural_or_human_made"]][row["hierarchical_label"]] -= 1
+    assert not any(groups.total() for groups in built.values())
 
 
 @needs_minilm
-def test_it_tells_each_stage_and_ends_with_the_clusters_and_the_outputs(
+def test_it_tells_each_stage_and_ends_with_the_groups_and_the_outputs(
     demo: tuple[Path, DemoSummary, list[str]],
 ) -> None:
     out, summary, told = demo
     stages = [text.splitlines()[0].removeprefix("== ") for text in told]
-    assert stages == ["scrape train", "scrape index", "clean", "embed", "cluster", "export"]
+    assert stages == ["scrape train", "scrape index", "clean", "embed", "cluster", "suggest", "export", "build"]
     text = str(summary)
-    assert all(row.name in text for row in summary.clusters)
+    assert all(group in text for groups in summary.groups.values() for group in groups)
     named = [
         name for line in text.partition("In ")[2].splitlines()[1:] for name in line[2:].split("  ")[0].split(", ")
     ]
-    assert len(named) == 10
+    assert len(named) == 12
     assert [name for name in named if not (out / name).is_file()] == []
 
 
@@ -116,9 +119,9 @@ def test_what_was_entered_in_a_sheet_is_lost_by_force_only(tmp_path: Path) -> No
 
 
 @needs_minilm
-def test_the_command_prints_the_table_of_clusters(tmp_path: Path) -> None:
+def test_the_command_prints_the_groups(tmp_path: Path) -> None:
     run = CliRunner().invoke(cli.app, ["demo", "-o", str(tmp_path), "--source", "html"])
     assert run.exit_code == 0, run.output
     assert "== export" in run.stdout
-    assert "most frequent labels" in run.stdout
+    assert "human-made: " in run.stdout
     assert f"In {tmp_path}" in run.stdout

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from hgld.demo.sample import Sample, read_sample
-from hgld.gldv2 import SPLITS, read_categories
+from hgld.gldv2.categories import SPLITS, read_categories
 from hgld.resources import sample_file
 from hgld.wikimedia.titles import normalise_title
 

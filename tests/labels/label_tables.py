@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from hgld import tables
+from hgld.review.decisions import Decision
 
 #: Item and label, as in ("Q16970", "church building").
 Values = Sequence[tuple[str | None, str]]
@@ -38,3 +39,9 @@ def scraped_rows(landmarks: Sequence[Values], *, split: str = "train", status: s
 def scraped_table(landmarks: Sequence[Values], *, split: str = "train", status: str = "ok") -> pa.Table:
     rows = scraped_rows(landmarks, split=split, status=status)
     return pa.Table.from_pylist(rows, schema=tables.SCRAPED.schema)
+
+
+def decision(label_id: str, label: str, group: str | None) -> Decision:
+    """A decision for a group, or to drop."""
+    time = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+    return Decision(label_id, label, "group" if group else "drop", group, "ada", time)

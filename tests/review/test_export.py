@@ -13,29 +13,19 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.gldv2 import read_categories
+from hgld.gldv2.categories import read_categories
 from hgld.review.csv_sheet import read_csv
 from hgld.review.export import ExportConfig, ExportSummary, export_sheets
 from hgld.review.sheets import COLUMNS, Entry, entries_of, label_rows
 from hgld.review.workbook import SET_ASIDE, read_workbook
 from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
-from tests.sheet_files import fill_csv
+from tests.sheet_files import fill_csv, fill_workbook
 
 from .conftest import LABELS
 
 TABLES = Callable[..., Path]
 ONE = ExportConfig(("ada",))
 MERGE = ExportConfig(("ada",), merge=True)
-
-
-def fill_workbook(path: Path, label_id: str, **cells: str | None) -> None:
-    """Enter something, as an annotator would."""
-    book = load_workbook(path)
-    sheet = book["Labels"]
-    (row,) = (row for row in range(2, sheet.max_row + 1) if sheet.cell(row, 1).value == label_id)
-    for name, value in cells.items():
-        sheet.cell(row, COLUMNS.index(name) + 1).value = value
-    book.save(path)
 
 
 def entries(path: Path) -> dict[str, tuple[str, str, str]]:

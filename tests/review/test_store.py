@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import BusyError, ConfigurationError, ConflictError, InputError
+from hgld.review.adjudicate import disagreements
 from hgld.review.decisions import Decision, read_decisions
 from hgld.review.desk import Choice, RefusedError, StaleError
 from hgld.review.events import Change
-from hgld.review.labels import disagreements
-from hgld.review.outcome import settled, write_outcome
+from hgld.review.labels import with_opinions
+from hgld.review.opinions import Opinions
+from hgld.review.reviewed import settled, write_reviewed
 from hgld.review.store import Signed, open_store, read_store
 from hgld.review.taxonomy import read_taxonomy, write_taxonomy
 from hgld.review.views import seconds_per_label
@@ -256,7 +258,7 @@ def test_the_files_of_what_was_decided(tmp_path, tables):
         decide(desk, Choice("take"), "Q1")
         desk.move({"Q2": 0}, None, "glaciers")
     out = tmp_path / "out" / "a.csv"
-    written = write_outcome(
+    written = write_reviewed(
         tmp_path / "a.sqlite",
         out,
         taxonomy=tmp_path / "taxonomy.csv",
@@ -283,9 +285,11 @@ def test_disagreements_are_settled_by_taking_an_opinion(tmp_path):
 
     ada = [say("Q1", "group", "lake"), say("Q2", "unsure", "lake"), say("Q3", "drop", None)]
     ben = [say("Q1", "group", "lake"), say("Q2", "unsure", "church"), say("Q3", "group", "museum", "it shows things")]
-    differing = disagreements(LABELS, {"ada": ada, "ben": [*ben, say("Q5", "drop", None)]})
-    assert [label.row.label_id for label in differing] == ["Q3", "Q5"]
-    assert (differing[1].opinions[0].annotator, differing[1].opinions[0].decision) == ("ada", None)
+    ben.append(say("Q5", "drop", None))
+    both = [Opinions(name, {row.label_id: row for row in rows}) for name, rows in (("ada", ada), ("ben", ben))]
+    differing = with_opinions(LABELS, both, {row.label_id for row in disagreements(*both)})
+    assert [label.row.label_id for label in differing] == ["Q2", "Q3", "Q5"], "to be unsure settles nothing"
+    assert (differing[2].opinions[0].annotator, differing[2].opinions[0].decision) == ("ada", None)
     with desk_at(tmp_path / "final.sqlite", differing) as desk:
         decide(desk, Choice("take", offer=2), "Q3")
         (row,) = desk.decisions()

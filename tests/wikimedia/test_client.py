@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.wikimedia.client import Client, ClientConfig, RateLimiter, TooManyValuesError
+from hgld.wikimedia.client import Client, ClientConfig, TooManyValuesError
 
 
 class Reply(NamedTuple):
@@ -152,7 +152,7 @@ def test_retry_after_holds_for_every_thread(serve: Callable[..., ScriptedServer]
     client = server.client()
     first = threading.Thread(target=client.commons, args=({},))
     first.start()
-    while client._limiter._paused_until <= time.monotonic():  # the answer is not read yet
+    while client._http._limiter._paused_until <= time.monotonic():  # the answer is not read yet
         time.sleep(0.001)
     client.wikidata({})
     first.join()
@@ -204,40 +204,6 @@ def test_a_page_that_leads_elsewhere_or_round_and_round(serve: Callable[..., Scr
         serve(Reply(302, "", (("Location", "http://example.org/"),))).client().page("Category:X")
     with pytest.raises(SourceError, match="more than 5 times"):
         serve(Reply(302, "", (("Location", "/commons/wiki/Category:X"),))).client().page("Category:X")
-
-
-class FakeTime:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        assert seconds > 0
-        self.now += seconds + 1e-9  # a real clock never stands still
-
-
-def test_the_rate_holds_over_any_minute() -> None:
-    fake = FakeTime()
-    limiter = RateLimiter(150, clock=fake.clock, sleep=fake.sleep)
-    sent = []
-    for n in range(600):
-        limiter.wait()
-        sent.append(fake.now)
-        fake.now += 30 if n == 300 else 0  # a long silence must not be saved up
-    for start in sent:
-        assert sum(start <= moment < start + 60 for moment in sent) <= 155
-    assert sent[-1] - sent[0] == pytest.approx(599 / 2.5 + 30 - 2 * 5 / 2.5, abs=2.5)
-
-
-def test_a_pause_holds_without_a_rate_and_the_longest_wins() -> None:
-    fake = FakeTime()
-    limiter = RateLimiter(0, clock=fake.clock, sleep=fake.sleep)
-    limiter.pause(7)
-    limiter.pause(3)
-    limiter.wait()
-    assert fake.now == pytest.approx(107)
 
 
 @pytest.mark.parametrize("contact", ["me@example.org", "User:Me", "https://meta.wikimedia.org/wiki/User:Me"])

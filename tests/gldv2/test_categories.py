@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import InputError
-from hgld.gldv2 import read_categories
+from hgld.gldv2.categories import read_categories
 
 HEADER = "landmark_id,category\n"
 URL = "http://commons.wikimedia.org/wiki/Category:"

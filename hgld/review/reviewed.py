@@ -18,7 +18,7 @@ from hgld.tables import CLUSTERS, Provenance, digests, read_table, write_table
 
 
 @dataclass(frozen=True)
-class OutcomeSummary:
+class ReviewedSummary:
     """What was written.
 
     Args:
@@ -86,14 +86,14 @@ def settled(store: Path, taxonomy: Sequence[Group]) -> list[Decision]:
     return decisions_of(fold, groups_of(fold, taxonomy))
 
 
-def write_outcome(
+def write_reviewed(
     store: Path,
     out: Path,
     *,
     taxonomy: Path | None = None,
     clusters: Path | None = None,
     clusters_out: Path | None = None,
-) -> OutcomeSummary:
+) -> ReviewedSummary:
     """Write what was decided on the review page; the page may be open meanwhile.
 
     Args:
@@ -121,7 +121,7 @@ def write_outcome(
         write_table(clusters_out, CLUSTERS, moved_clusters(read_table(clusters, CLUSTERS), fold), made)
     decisions = decisions_of(fold, groups)
     write_decisions(out, decisions)
-    return OutcomeSummary(annotator, len(decisions), proposals, clusters_out)
+    return ReviewedSummary(annotator, len(decisions), proposals, clusters_out)
 
 
 def moved_clusters(table: pa.Table, fold: Fold) -> pa.Table:

@@ -1,0 +1,80 @@
+"""Fit the weights of suggestions to decisions: the constants ``WEIGHTS`` and ``NO_GROUP`` of hgld/labels/suggest.py.
+
+Each folder holds what ``hgld demo`` leaves (clusters, label embeddings, classes). Every label counts four times:
+with and without the classes, before any decision and with those on all other labels. A label that was dropped
+belongs to no group. A label that was not decided is left out::
+
+    hgld demo -o data/demo
+    python benchmarks/suggestion_weights.py data/demo
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from hgld.labels.evidence import KINDS
+from hgld.labels.suggest import Known, find_sources, read_known
+from hgld.resources import annotation_file
+from hgld.review.decisions import Decision, DecisionIndex, read_decisions
+
+
+def main() -> None:
+    """Fit and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--decisions", type=Path, default=annotation_file("decisions/final.csv"))
+    parser.add_argument("--l2", type=float, default=0.003, help="penalty on the squares of the weights")
+    options = parser.parse_args()
+    parts = []
+    for folder in options.folders:
+        known = read_known(find_sources(folder / "clusters.parquet", None, None, None))
+        decisions = read_decisions(options.decisions, [group.name for group in known.groups])
+        for variant in (known, replace(known, classes=[])):
+            parts += [examples(variant, decisions, given) for given in ([], decisions)]
+    values, truth = (np.concatenate(column) for column in zip(*parts, strict=True))
+    *weights, no_group = fit(values, truth, options.l2)
+    print(f"{len(truth)} examples")
+    print("WEIGHTS =", {kind: round(weight, 1) for kind, weight in zip(KINDS, weights, strict=True)})
+    print("NO_GROUP =", round(no_group, 1))
+
+
+def examples(
+    known: Known, decisions: list[Decision], given: list[Decision]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The evidence for each decided label, shape (labels, groups, kinds), and its group; behind the last for none."""
+    number = {group.name: place for place, group in enumerate(known.groups)}
+    index = DecisionIndex(decisions)
+    found = [index.find(*label) for label in zip(known.labels.ids, known.labels.texts, strict=True)]
+    truth = np.array(
+        [number.get(row.group, len(number)) if row and row.decision != "unsure" else -1 for row in found]
+    )
+    values = np.stack([finding.values for finding in known.evidence(given)], axis=-1)
+    return values[truth >= 0], truth[truth >= 0]
+
+
+def fit(values: NDArray[np.float64], truth: NDArray[np.int64], l2: float) -> list[float]:
+    """The weights of each kind and of no group that make what was decided most likely."""
+    rows = np.arange(len(truth))
+
+    def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        logits = np.hstack([values @ weights[:-1], np.full((len(rows), 1), weights[-1])])
+        logits -= logits.max(axis=1, keepdims=True)
+        probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        error = probabilities.copy()
+        error[rows, truth] -= 1
+        slope = np.append(np.einsum("lg,lgk->k", error[:, :-1], values), error[:, -1].sum()) / len(rows)
+        likelihood = np.log(np.maximum(probabilities[rows, truth], 1e-12)).mean()
+        return float(l2 / 2 * weights @ weights - likelihood), slope + l2 * weights
+
+    found = minimize(loss, np.zeros(values.shape[-1] + 1), jac=True, method="L-BFGS-B")
+    return [float(weight) for weight in found.x]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""How far the scores of suggestions can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgld.figures.style import FAINT, INK, LIGHT, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+N_BINS = 10
+_RIGHT, _WRONG, _DROPPED = LIGHT[4], LIGHT[2], "#c4cad0"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """First suggestions and what was decided; all arrays have one entry per label.
+
+    Args:
+        title: which suggestions these are.
+        score: float64, shape (n,), the score of the first suggestion.
+        right: bool, shape (n,), whether annotators chose this group.
+        dropped: bool, shape (n,), whether they chose none.
+    """
+
+    title: str
+    score: NDArray[np.float64]
+    right: NDArray[np.bool_]
+    dropped: NDArray[np.bool_]
+
+    def bins(self) -> NDArray[np.int64]:
+        """The bin of each score, of ``N_BINS`` equally wide ones."""
+        return np.minimum((self.score * N_BINS).astype(np.int64), N_BINS - 1)
+
+    def calibration_error(self) -> float:
+        """The mean distance between score and share that is right, over the bins, weighted by their labels."""
+        bins = self.bins()
+        sums = np.zeros((2, N_BINS))
+        for row, values in zip(sums, (self.score, self.right), strict=True):
+            np.add.at(row, bins, values)
+        return float(np.abs(sums[0] - sums[1]).sum() / len(bins))
+
+
+def draw_reliability(path: Path, runs: Sequence[Judged]) -> None:
+    """Draw, side by side, how often first suggestions are right over their score, and how many have which score.
+
+    Perfect scores lie on the diagonal. Bars are what Wilson's interval holds in 19 of 20 cases.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6 * len(runs), 6), layout="constrained")
+    axes = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False, height_ratios=(5, 3))
+    for (upper, lower), run in zip(axes.T, runs, strict=True):
+        upper.set_title(f"{run.title}: calibration error {run.calibration_error():.3f}", fontsize=10, color=INK)
+        _draw_shares(upper, run)
+        _draw_counts(lower, run)
+    axes[0, 0].set_ylabel("chosen by annotators")
+    axes[1, 0].set_ylabel("labels")
+    axes[1, 0].legend(frameon=False, fontsize=9, loc="upper center")
+    for lower in axes[1]:
+        lower.set_xlabel("score of the first suggestion")
+    for panel in axes.flat:
+        panel.grid(alpha=0.3)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+    save(figure, path)
+
+
+def _draw_shares(axes: Axes, run: Judged) -> None:
+    bins = run.bins()
+    filled = np.unique(bins)
+    count = np.array([np.sum(bins == number) for number in filled])
+    share = np.array([run.right[bins == number].mean() for number in filled])
+    score = np.array([run.score[bins == number].mean() for number in filled])
+    low, high = wilson(share, count)
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--")
+    axes.errorbar(score, share, yerr=[share - low, high - share], fmt="o", color=LIGHT[0], markersize=5, capsize=2)
+    for x, y, labels in zip(score, share, count, strict=True):
+        beside = (6, 4) if y < 0.5 else (6, -11)
+        axes.annotate(f"{labels:,}", (x, y), beside, textcoords="offset points", fontsize=8, color=FAINT)
+    axes.set_xlim(0, 1.06)
+    axes.set_ylim(-0.03, 1.03)
+
+
+def _draw_counts(axes: Axes, run: Judged) -> None:
+    wrong = ~run.right & ~run.dropped
+    parts = {"right": (run.right, _RIGHT), "wrong": (wrong, _WRONG), "dropped": (run.dropped, _DROPPED)}
+    axes.hist(
+        [run.score[which] for which, _ in parts.values()],
+        bins=np.linspace(0, 1, N_BINS + 1).tolist(),
+        stacked=True,
+        color=[colour for _, colour in parts.values()],
+        label=list(parts),
+        rwidth=0.9,
+    )
+
+
+def wilson(share: NDArray[np.float64], count: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Wilson's 95 % interval of shares in samples of these sizes.
+
+    >>> low, high = wilson(np.array([0.5, 1.0]), np.array([10, 10]))
+    >>> low.round(2), high.round(2)
+    (array([0.24, 0.72]), array([0.76, 1.  ]))
+    """
+    z = 1.96
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    # The share lies within, but for rounding.
+    return np.minimum(middle - half, share), np.maximum(middle + half, share)

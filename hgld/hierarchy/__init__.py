@@ -1,0 +1,15 @@
+"""The product: landmarks, the groups and roots above them, and how near two landmarks are to each other."""
+
+from hgld.hierarchy.labels import Labels, column_of, lowest_common_level, relevance
+from hgld.hierarchy.load import load_hierarchy
+from hgld.hierarchy.tree import Hierarchy, Level
+
+__all__ = [
+    "Hierarchy",
+    "Labels",
+    "Level",
+    "column_of",
+    "load_hierarchy",
+    "lowest_common_level",
+    "relevance",
+]

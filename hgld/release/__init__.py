@@ -1,0 +1,1 @@
+"""From decisions to a dataset: build, trace, official files."""

@@ -1,0 +1,170 @@
+"""Metadata of a release in Croissant, the vocabulary of MLCommons for machine learning datasets, version 1.0.
+
+https://docs.mlcommons.org/croissant/docs/croissant-spec.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from hgld.errors import InputError
+
+#: What every Croissant file of version 1.0 begins with, word for word.
+_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+_FORMATS = {
+    ".parquet": "application/x-parquet",
+    ".csv": "text/csv",
+    ".md": "text/markdown",
+    "": "text/plain",
+}
+#: What each column of a hierarchy holds.
+DESCRIPTIONS = {
+    "split": "train or index: the numbering that landmark_id belongs to",
+    "landmark_id": "GLDv2's number of the landmark, unique within a split",
+    "category": "URL of the landmark's category on Wikimedia Commons",
+    "supercategory": "what the landmark is an instance of, as Wikidata or Commons call it",
+    "hierarchical_label": "the group (super-category) that annotators put that label into",
+    "natural_or_human_made": "the group's root: natural or human-made",
+    "extra_levels": "levels between the group and the root, finest first",
+    "hierarchical_labels": "every group of the landmark, of which hierarchical_label is the first",
+}
+_TYPES = {pa.string(): "sc:Text", pa.int64(): "sc:Integer"}
+
+
+def metadata(
+    *,
+    name: str,
+    version: str,
+    url: str,
+    date: str,
+    creators: Sequence[str],
+    description: str,
+    citation: str,
+    files: Mapping[str, tuple[str, int]],
+    columns: pa.Schema,
+    splits: Sequence[str],
+) -> dict[str, Any]:
+    """A description of a release: its files, and a record set for every split.
+
+    Args:
+        name: of the dataset.
+        version: of the dataset, three numbers with points between.
+        url: where it is published.
+        date: of publication, YYYY-MM-DD.
+        creators: who made it.
+        description: what it is, in a sentence or two.
+        citation: BibTeX.
+        files: SHA-256 and size in bytes, by path within the release.
+        columns: of the Parquet files.
+        splits: those that there are, each in ``data/<split>.parquet``.
+    """
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": name,
+        "description": description,
+        "url": url,
+        "version": version,
+        "datePublished": date,
+        "license": "https://creativecommons.org/licenses/by/4.0/",
+        "creator": [{"@type": "sc:Person", "name": creator} for creator in creators],
+        "citeAs": citation,
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": path,
+                "name": path,
+                "contentUrl": path,
+                "contentSize": f"{size} B",
+                "encodingFormat": _FORMATS[Path(path).suffix],
+                "sha256": digest,
+            }
+            for path, (digest, size) in files.items()
+        ],
+        "recordSet": [_record_set(split, columns) for split in splits],
+    }
+
+
+def validate(path: Path) -> bool:
+    """Check a Croissant file with MLCommons' own library, if that is installed.
+
+    Returns:
+        Whether it is installed.
+
+    Raises:
+        InputError: the file is not valid.
+    """
+    try:
+        import mlcroissant
+    except ImportError:
+        return False
+    try:
+        mlcroissant.Dataset(jsonld=path)
+    except mlcroissant.ValidationError as error:
+        raise InputError(f"{path.name}: not valid Croissant: {error}") from error
+    return True
+
+
+def _record_set(split: str, columns: pa.Schema) -> dict[str, Any]:
+    fields = []
+    for column in columns:
+        of_list = pa.types.is_list(column.type)
+        field = {
+            "@type": "cr:Field",
+            "@id": f"{split}/{column.name}",
+            "name": column.name,
+            "description": DESCRIPTIONS[column.name],
+            "dataType": _TYPES[column.type.value_type if of_list else column.type],
+            "source": {"fileObject": {"@id": f"data/{split}.parquet"}, "extract": {"column": column.name}},
+        }
+        fields.append({**field, "repeated": True} if of_list else field)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": split,
+        "name": split,
+        "description": f"The landmarks of GLDv2's {split} set, sorted by landmark_id.",
+        "key": [{"@id": f"{split}/split"}, {"@id": f"{split}/landmark_id"}],
+        "field": fields,
+    }

@@ -1,0 +1,75 @@
+"""What several annotators decided, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from hgld.errors import ConfigurationError, InputError, listing
+from hgld.review.decisions import Decision, read_decisions
+
+DROP, UNSURE = "(drop)", "(unsure)"
+
+
+@dataclass(frozen=True)
+class Opinions:
+    """What one annotator decided.
+
+    Args:
+        name: of the annotator.
+        decisions: by label_id.
+    """
+
+    name: str
+    decisions: Mapping[str, Decision]
+
+
+def read_opinions(paths: Sequence[Path], groups: Collection[str]) -> list[Opinions]:
+    """Read files of decisions, each of an annotator who has the file's name.
+
+    Raises:
+        ConfigurationError: there are fewer than two files, or two of the same name.
+        InputError: see :func:`hgld.review.decisions.read_decisions`.
+    """
+    names = [path.stem for path in paths]
+    if len(names) < 2:
+        raise ConfigurationError("one file of decisions says nothing of agreement; give two or more")
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(f'two files are called "{name}", after an annotator; rename one')
+    return [
+        Opinions(name, {row.label_id: row for row in read_decisions(path, groups)})
+        for name, path in zip(names, paths, strict=True)
+    ]
+
+
+def category(decision: Decision) -> str:
+    """What two annotators agree or disagree about: a group, ``DROP`` or ``UNSURE``; a guess does not count."""
+    if decision.decision == "group":
+        assert decision.group is not None
+        return decision.group
+    return DROP if decision.decision == "drop" else UNSURE
+
+
+def landmarks_by_label(clusters: pa.Table) -> dict[str, int]:
+    """How many landmarks of both splits have each label of a ``clusters`` table, by label_id."""
+    columns = (clusters[name].to_pylist() for name in ("label_id", "landmarks_train", "landmarks_index"))
+    return {label_id: train + index for label_id, train, index in zip(*columns, strict=True)}
+
+
+def check_known(label_ids: Sequence[str], opinions: Sequence[Opinions], landmarks: Mapping[str, int]) -> None:
+    """Refuse labels whose landmarks are not known.
+
+    Raises:
+        InputError: some of ``label_ids`` are not among ``landmarks``.
+    """
+    labels = {key: row.label for one in opinions for key, row in one.decisions.items()}
+    unknown = [f'{label_id} ("{labels[label_id]}")' for label_id in label_ids if label_id not in landmarks]
+    if unknown:
+        raise InputError(
+            f"{len(unknown):,} labels are not in the table of clusters, so their landmarks cannot be counted:\n"
+            f"{listing(unknown)}\ngive the table that the sheets were made from"
+        )

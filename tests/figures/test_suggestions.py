@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hgld.figures.suggestions import Judged, draw_reliability, wilson
+
+
+def judged(score: list[float], right: list[bool]) -> Judged:
+    return Judged("made up", np.array(score), np.array(right), dropped=np.zeros(len(score), bool))
+
+
+@pytest.mark.parametrize(
+    ("score", "right", "error"),
+    [
+        ([1.0, 0.0], [True, False], 0.0),
+        ([1.0, 1.0], [True, False], 0.5),
+        ([0.75, 0.75, 0.75, 0.75], [True, True, True, False], 0.0),
+        ([0.95, 0.25], [True, True], (0.05 + 0.75) / 2),
+    ],
+)
+def test_the_calibration_error_by_hand(score: list[float], right: list[bool], error: float) -> None:
+    assert judged(score, right).calibration_error() == pytest.approx(error)
+
+
+def test_an_interval_holds_the_share() -> None:
+    count = np.arange(1, 200)
+    for share in (np.zeros(199), np.ones(199), np.floor(count / 3) / count):
+        low, high = wilson(share, count)
+        assert (low <= share).all()
+        assert (share <= high).all()
+        assert (low >= -1e-12).all()
+        assert (high <= 1 + 1e-12).all()
+
+
+@pytest.mark.parametrize("n", [1, 500])
+def test_the_plot_is_drawn_the_same_every_time(tmp_path: Path, n: int) -> None:
+    rng = np.random.default_rng(0)
+    score = rng.random(n)
+    run = Judged("a run", score, right=rng.random(n) < score, dropped=rng.random(n) < 0.1)
+    for name in ("a.png", "b.png"):
+        draw_reliability(tmp_path / name, [run, run])
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,23 @@
+"""Servers of files for this room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gldv2.file_server import FileServer
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., FileServer]]:
+    servers: list[FileServer] = []
+
+    def start(*roots: Path) -> FileServer:
+        servers.append(FileServer(list(roots)))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()

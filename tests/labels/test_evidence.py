@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from label_tables import decision
+from word_encoder import Words
+
+from hgld.labels.evidence import KINDS, Finding, Labels, find_evidence, nearest, nearest_above
+from hgld.review.decisions import Decision
+from hgld.review.taxonomy import Group
+from hgld.tables import CLASSES
+
+GROUPS = (
+    Group("bridge", "human-made", "Bridges: viaduct, arch.", ("Q12280",)),
+    Group("castle / fort", "human-made", "Castle, citadel, tower house.", ("Q57831", "Q23413")),
+    Group("lake", "natural", "Standing water: pond, lagoon. A bay is none.", ("Q23397",)),
+    Group("gate", "human-made", "City gate, arch.", ()),
+)
+BRIDGE, CASTLE, LAKE, GATE = range(4)
+
+
+def classes_table(rows: Mapping[str, tuple[str, Sequence[str]]]) -> pa.Table:
+    """Label and parents by item."""
+    return pa.Table.from_pylist(
+        [
+            {"item": item, "label": label, "language": "en", "subclass_of": list(parents)}
+            for item, (label, parents) in rows.items()
+        ],
+        CLASSES.schema,
+    )
+
+
+def find(
+    labels: Sequence[tuple[str, str]],
+    decisions: Sequence[Decision] = (),
+    classes: Mapping[str, tuple[str, Sequence[str]]] | None = None,
+) -> dict[str, Finding]:
+    words = Words()
+    ids, texts = [label_id for label_id, _ in labels], [text for _, text in labels]
+    tables = [classes_table(classes)] if classes else []
+    found = find_evidence(Labels(ids, texts, words.unit(texts)), GROUPS, decisions, tables, words.unit)
+    return dict(zip(KINDS, found, strict=True))
+
+
+def test_a_label_may_be_called_as_a_group_or_listed_or_linked() -> None:
+    labels = [("Q1", "Castles"), ("Q2", "arch"), ("Q23397", "See"), ("Q4", "stone bridge")]
+    named = find(labels)["named"]
+    np.testing.assert_array_equal(named.values, [[0, 1, 0, 0], [0.5, 0, 0, 0.5], [0, 0, 1, 0], [0, 0, 0, 0]])
+    assert named.words(0, CASTLE) == "a name of the group"
+    assert named.words(1, GATE) == "named in the group's guideline"
+    assert named.words(2, LAKE) == "a class that the group is linked to"
+
+
+def test_what_shares_words_with_a_term_is_near_it() -> None:
+    near = find([("Q1", "old lake"), ("Q2", "citadel ruin")])["near"]
+    assert near.values[0].argmax() == LAKE
+    assert near.words(0, LAKE) == "near the group's name"
+    assert near.values[1].argmax() == CASTLE
+    assert near.words(1, CASTLE) == "near “citadel” of the guideline"
+    assert (near.values >= 0).all()
+
+
+def test_a_decided_label_speaks_for_its_neighbours_but_not_for_itself() -> None:
+    labels = [("Q1", "snow shed"), ("Q2", "avalanche shed")]
+    decisions = [decision("Q2", "avalanche shed", "gate")]
+    alike, head = find(labels, decisions)["alike"], find(labels, decisions)["head"]
+    assert alike.values[0].argmax() == GATE
+    assert alike.words(0, GATE) == "like “avalanche shed” (decided gate)"
+    assert head.words(0, GATE) == "named like “avalanche shed” (decided gate)"
+    assert not alike.values[1].any()
+    assert not head.values[1].any()
+
+
+def test_what_was_dropped_or_is_unsure_is_no_evidence() -> None:
+    labels = [("Q1", "snow shed")]
+    unsure = dataclasses.replace(decision("Q3", "rain shed", "gate"), decision="unsure")
+    with_them = find(labels, [decision("Q2", "avalanche shed", None), unsure])
+    for kind, finding in find(labels).items():
+        np.testing.assert_array_equal(finding.values, with_them[kind].values)
+
+
+def test_the_longest_shared_ending_counts_and_is_shared_out() -> None:
+    decisions = [decision(f"Q{n}", f"{name} gate", "castle / fort") for n, name in enumerate("abc", 10)]
+    head = find([("Q1", "old city gate"), ("Q2", "gates of the town"), ("Q3", "stone lake")], decisions)["head"]
+    np.testing.assert_allclose(head.values[0], [0, 0, 0, 1 / 1.5])  # "city gate" alone
+    np.testing.assert_allclose(head.values[1], [0, 3 / 5.5, 0, 2 / 5.5])
+    assert head.words(1, GATE) == "named after “gate”"
+    assert head.words(2, LAKE) == "named after “lake”"
+
+
+CLASSES_ABOVE: dict[str, tuple[str, Sequence[str]]] = {
+    "Q1": ("weir bridge", ["Q2", "Q3"]),
+    "Q2": ("road bridge", ["Q12280"]),
+    "Q3": ("structure", ["Q23413"]),
+    "Q12280": ("bridge", ["Q3"]),
+    "Q5": ("urn", ["Q90", "Q6"]),
+    "Q6": ("lagoon", []),
+    "Q90": ("loop", ["Q5"]),
+}
+
+
+def test_the_nearest_class_above_counts() -> None:
+    labels = [("Q1", "weir bridge"), ("Q2", "road bridge"), ("Q5", "urn"), ("Q404", "unknown")]
+    subclass = find(labels, classes=CLASSES_ABOVE)["subclass"]
+    expected = [
+        [0.35, 0.35, 0, 0],  # two steps: bridge, and what is above structure
+        [1, 0, 0, 0],
+        [0, 0, 1, 0],  # by its label, for its item is not known
+        [0, 0, 0, 0],
+    ]
+    np.testing.assert_allclose(subclass.values, expected)
+    assert subclass.words(0, BRIDGE) == "subclass of bridge"
+    assert subclass.words(0, CASTLE) == "subclass of Q23413"
+
+
+def test_a_decision_on_a_class_above_comes_before_its_link_and_is_found_by_its_label() -> None:
+    decisions = [decision("label-1", "Road Bridge", "gate"), decision("Q12280", "bridge", "lake")]
+    labels = [("Q1", "weir bridge"), ("Q2", "road bridge")]
+    subclass = find(labels, decisions, CLASSES_ABOVE)["subclass"]
+    np.testing.assert_allclose(subclass.values, [[0, 0, 0, 1], [0, 0, 1, 0]])
+    assert subclass.words(0, GATE) == "subclass of “Road Bridge” (decided gate)"
+    own = find([("Q1", "bridge")], decisions, CLASSES_ABOVE)["subclass"]
+    np.testing.assert_allclose(own.values, [[0, 0, 0, 1]])  # the decision on "bridge" is its own
+    own = find([("label-1", "x")], decisions, {"label-1": ("x", ["Q2"]), "Q2": ("road bridge", ["Q12280"])})
+    np.testing.assert_allclose(own["subclass"].values, [[0, 0, 0.7, 0]])
+
+
+vectors = st.integers(1, 12).flatmap(
+    lambda n: st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3).filter(any), min_size=n, max_size=n)
+)
+
+
+def unit(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    matrix = np.array(rows, np.float64)
+    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+
+
+@given(vectors, vectors, st.data())
+def test_nearest_examples_are_those_of_a_slow_search(
+    rows: list[list[int]], others: list[list[int]], data: st.DataObject
+) -> None:
+    group_of = data.draw(st.lists(st.integers(0, 4), min_size=len(others), max_size=len(others)))
+    excluded = [data.draw(st.sets(st.integers(0, len(others) - 1))) for _ in rows]
+    cosines, which = nearest(unit(rows), unit(others), np.array(group_of), 5, excluded)
+    for row, vector in enumerate(unit(rows)):
+        for group in range(5):
+            best, number = -1.0, -1
+            for other, example in enumerate(unit(others)):
+                cosine = round(float(sum(vector * example)), 6)
+                if group_of[other] == group and other not in excluded[row] and (number < 0 or cosine > best):
+                    best, number = cosine, other
+            assert cosines[row, group] == pytest.approx(best, abs=2e-6)
+            if which[row, group] != number:  # equal but for rounding
+                assert round(float(unit(rows)[row] @ unit(others)[which[row, group]]), 5) == round(best, 5)
+
+
+items = st.sampled_from([f"Q{n}" for n in range(1, 9)])
+
+
+@given(st.dictionaries(items, st.lists(items, max_size=3)), st.dictionaries(items, st.integers(0, 3)), items)
+def test_the_nearest_classes_above_are_those_of_all_paths(
+    parents: dict[str, list[str]], group_of: dict[str, int], start: str
+) -> None:
+    def distances(item: str, path: tuple[str, ...]) -> dict[str, int]:
+        """The fewest steps to every class above, along every path that does not cross itself."""
+        found: dict[str, int] = {}
+        for parent in parents.get(item, []):
+            if parent not in path:
+                found[parent] = min(found.get(parent, 99), len(path))
+                for above, steps in distances(parent, (*path, parent)).items():
+                    found[above] = min(found.get(above, 99), steps)
+        return found
+
+    belonging = {item: steps for item, steps in distances(start, (start,)).items() if item in group_of}
+    steps, found = nearest_above(start, parents, group_of.get)
+    if not belonging:
+        assert found == []
+        return
+    assert steps == min(belonging.values())
+    assert dict(found) == {item: group_of[item] for item, far in belonging.items() if far == steps}
+    assert len(found) == len(dict(found))

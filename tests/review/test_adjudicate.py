@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.errors import ConfigurationError, InputError
+from hgld.review.adjudicate import (
+    AdjudicateConfig,
+    adjudicate,
+    adjudicate_files,
+    disagreements,
+    final_decisions,
+)
+from hgld.review.decisions import Decision, DecisionIndex, read_decisions, write_decisions
+from hgld.review.opinions import Opinions, category
+
+from .conftest import NOON, Label, decide
+
+AGREE_ONLY, PREFER_ADA, MOST_LANDMARKS = map(AdjudicateConfig, ("agree-only", "prefer:ada", "most-landmarks"))
+GROUPS = ("lake", "river", "church", "tower")
+LANDMARKS = {f"Q{n}": 2**n for n in range(12)}
+#              0    1     2     3    4     5      6      7      8     9
+ADA = decide("ada", "lake river lake  drop drop  unsure unsure church -     tower")
+BEN = decide("ben", "lake river river drop tower unsure lake   unsure tower -")
+choices = st.lists(st.sampled_from([*GROUPS[:3], "drop", "unsure", "unsure:lake", "-"]), min_size=8, max_size=8)
+both = st.tuples(choices, choices).map(lambda two: (decide("ada", " ".join(two[0])), decide("ben", " ".join(two[1]))))
+
+
+def by_id(rows: list[Decision]) -> dict[str, str]:
+    return {row.label_id: category(row) for row in rows}
+
+
+def test_what_both_say_is_decided_and_signed_by_both() -> None:
+    later = NOON + timedelta(hours=1)
+    ada = Opinions("ada", {"Q0": Decision("Q0", "lake", "group", "lake", "ada", NOON, "clear")})
+    ben = Opinions("ben", {"Q0": Decision("Q0", "lake", "group", "lake", "ben", later, "water")})
+    joint = Decision("Q0", "lake", "group", "lake", "ada+ben", later, "clear; water")
+    assert adjudicate(ada, ben, AGREE_ONLY).decisions == [joint]
+    same = Opinions("ben", {"Q0": replace(ben.decisions["Q0"], annotator="ada", comment="clear")})
+    assert adjudicate(ada, same, AGREE_ONLY).decisions == [replace(joint, annotator="ada", comment="clear")]
+
+
+def test_both_unsure_is_unsure_with_their_common_guess() -> None:
+    ada, ben = decide("ada", "unsure:lake unsure:lake unsure"), decide("ben", "unsure:lake unsure:river unsure:lake")
+    for config in (AGREE_ONLY, PREFER_ADA, MOST_LANDMARKS):
+        outcome = adjudicate(ada, ben, config, LANDMARKS)
+        assert [(row.decision, row.group) for row in outcome.decisions] == [
+            ("unsure", "lake"),
+            ("unsure", None),
+            ("unsure", None),
+        ]
+        assert [one.label_id for one in outcome.still_open] == ["Q0", "Q1", "Q2"]
+        assert outcome.agreed == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "settled"),
+    [
+        (AGREE_ONLY, {}),
+        (PREFER_ADA, {"Q2": "lake", "Q4": "(drop)", "Q6": "(unsure)", "Q7": "church", "Q9": "tower"}),
+        (
+            AdjudicateConfig("prefer:ben"),
+            {"Q2": "river", "Q4": "tower", "Q6": "lake", "Q7": "(unsure)", "Q8": "tower"},
+        ),
+        # Agreed on: river 2, lake 1, dropped 8, tower none.
+        (MOST_LANDMARKS, {"Q2": "river", "Q4": "(drop)", "Q6": "lake", "Q7": "church"}),
+    ],
+)
+def test_rules(config: AdjudicateConfig, settled: dict[str, str]) -> None:
+    outcome = adjudicate(ADA, BEN, config, LANDMARKS)
+    agreed = {"Q0": "lake", "Q1": "river", "Q3": "(drop)"}
+    assert by_id(outcome.decisions) == {**agreed, "Q5": "(unsure)", **settled}
+    assert outcome.agreed == 3
+    still_open = {f"Q{n}" for n in (2, 4, 5, 6, 7, 8, 9)} - {key for key, one in settled.items() if one != "(unsure)"}
+    assert {one.label_id for one in outcome.still_open} == still_open
+
+
+def test_the_comment_says_what_the_other_decided() -> None:
+    rows = {row.label_id: row for row in adjudicate(ADA, BEN, PREFER_ADA).decisions}
+    assert rows["Q2"] == replace(ADA.decisions["Q2"], comment="ada on 2; ben: river (ben on 2)")
+    assert rows["Q4"].comment == "ada on 4; ben: tower (ben on 4)"
+    assert rows["Q9"] == ADA.decisions["Q9"], "ben decided nothing"
+
+
+def test_equal_weights_stay_open() -> None:
+    ada, ben = decide("ada", "lake river lake"), decide("ben", "lake river river")
+    landmarks = {"Q0": 5, "Q1": 5, "Q2": 1}
+    assert [one.label_id for one in adjudicate(ada, ben, MOST_LANDMARKS, landmarks).still_open] == ["Q2"]
+    landmarks["Q1"] = 6
+    assert by_id(adjudicate(ada, ben, MOST_LANDMARKS, landmarks).decisions)["Q2"] == "river"
+
+
+@given(both, st.sampled_from(["agree-only", "prefer:ada", "prefer:ben", "most-landmarks"]))
+def test_every_label_is_settled_or_open(two: tuple[Opinions, Opinions], rule: str) -> None:
+    ada, ben = two
+    outcome = adjudicate(ada, ben, AdjudicateConfig(rule), LANDMARKS)
+    settled = {row.label_id for row in outcome.decisions if row.decision != "unsure"}
+    still_open = {one.label_id for one in outcome.still_open}
+    assert settled | still_open == ada.decisions.keys() | ben.decisions.keys()
+    assert not settled & still_open
+    for row in outcome.decisions:
+        opinions = [one.decisions[row.label_id] for one in two if row.label_id in one.decisions]
+        assert category(row) in [category(opinion) for opinion in opinions]
+    swapped = adjudicate(ben, ada, AdjudicateConfig(rule), LANDMARKS)
+    assert by_id(swapped.decisions) == by_id(outcome.decisions)
+
+
+@given(both)
+def test_what_a_third_person_decides_counts(two: tuple[Opinions, Opinions]) -> None:
+    ada, ben = two
+    doubtful = disagreements(ada, ben)
+    adjudicated = [Decision(one.label_id, one.label, "group", "tower", "cyd", NOON) for one in doubtful]
+    final = {row.label_id: row for row in final_decisions(ada, ben, adjudicated)}
+    assert final.keys() == ada.decisions.keys() | ben.decisions.keys()
+    for one in doubtful:
+        assert final[one.label_id].annotator == "cyd"
+        assert (one.first, one.second) == (ada.decisions.get(one.label_id), ben.decisions.get(one.label_id))
+    assert {row.annotator for row in final.values()} <= {"cyd", "ada+ben"}
+
+
+@pytest.fixture
+def files(tables: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path, Path, Path]:
+    """Decisions of ada and ben, the file of final ones to write, and clusters."""
+    for opinions in (ADA, BEN):
+        write_decisions(tmp_path / f"{opinions.name}.csv", opinions.decisions.values())
+    clusters = tables([Label(f"Q{n}", f"label {n}", train=2**n) for n in range(10)])
+    return tmp_path / "ada.csv", tmp_path / "ben.csv", tmp_path / "final.csv", clusters
+
+
+def test_decisions_on_other_labels_are_kept(
+    files: tuple[Path, Path, Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    ada, ben, out, clusters = files
+    earlier = [
+        Decision("Q50", "pagoda", "group", "tower", "seed", NOON),
+        Decision("Q0", "label 0", "group", "river", "seed", NOON),
+        Decision("Q4", "label 4", "drop", None, "seed", NOON),
+    ]
+    write_decisions(out, earlier)
+    summary = adjudicate_files(ada, ben, out, AGREE_ONLY, clusters=clusters)
+    assert str(summary).splitlines() == [
+        "3 labels agreed, 0 settled, 7 open",
+        "  of the decisions that were there: 1 kept on labels that neither annotator decided, 1 changed, 1 withdrawn",
+        "open:",
+        "  label 9 (Q9)  ada: tower (ada on 9), ben: nothing",
+        "  label 8 (Q8)  ada: nothing, ben: tower (ben on 8)",
+        "  label 7 (Q7)  ada: church (ada on 7), ben: (unsure) (ben on 7)",
+        "  label 6 (Q6)  ada: (unsure) (ada on 6), ben: lake (ben on 6)",
+        "  label 5 (Q5)  ada: (unsure) (ada on 5), ben: (unsure) (ben on 5)",
+        "  label 4 (Q4)  ada: (drop) (ada on 4), ben: tower (ben on 4)",
+        "  label 2 (Q2)  ada: lake (ada on 2), ben: river (ben on 2)",
+    ]
+    assert 'Q4 ("label 4")' in caplog.text
+    found = {row.label_id: row for row in read_decisions(out, GROUPS)}
+    assert found.keys() == {"Q50", "Q0", "Q1", "Q3", "Q5"}
+    assert found["Q50"] == earlier[0]
+    assert found["Q0"].annotator == "ada+ben"
+
+    adjudicate_files(ada, ben, out, AGREE_ONLY, force=True)
+    assert "Q50" not in {row.label_id for row in read_decisions(out, GROUPS)}
+
+
+def test_a_label_is_the_same_by_its_text_where_an_id_is_made_from_it(tmp_path: Path) -> None:
+    """Pages show no items: a decision found by its text must not stand in for an open label."""
+    choice = {"ada": "lake", "ben": "river"}
+    for name, group in choice.items():
+        rows = [
+            Decision("Q1", "tarn", "group", group, name, NOON),
+            Decision("Q2", "oxbow", "group", "river", name, NOON),
+        ]
+        write_decisions(tmp_path / f"{name}.csv", rows)
+    out = tmp_path / "final.csv"
+    earlier = [
+        Decision("label-1", "Tarn", "group", "lake", "seed", NOON),
+        Decision("label-2", "oxbow", "group", "lake", "seed", NOON),
+        Decision("Q3", "oxbow", "group", "lake", "seed", NOON),  # another class of that name
+    ]
+    write_decisions(out, earlier)
+    summary = adjudicate_files(tmp_path / "ada.csv", tmp_path / "ben.csv", out, AGREE_ONLY)
+    assert summary is not None
+    assert (summary.kept, summary.changed, summary.withdrawn) == (1, 1, 1)
+    final = read_decisions(out, GROUPS)
+    assert {row.label_id for row in final} == {"Q2", "Q3"}
+    assert DecisionIndex(final).find("Q1", "tarn") is None
+
+
+def test_nothing_to_do(tmp_path: Path) -> None:
+    paths = [tmp_path / "ada.csv", tmp_path / "ben.csv"]
+    for path in paths:
+        write_decisions(path, decide(path.stem, "lake drop").decisions.values())
+    out = tmp_path / "final.csv"
+    assert adjudicate_files(*paths, out, AGREE_ONLY) is not None
+    written = out.stat().st_mtime_ns
+    assert adjudicate_files(*paths, out, AGREE_ONLY) is None
+    assert out.stat().st_mtime_ns == written
+
+
+def test_rules_that_cannot_be_followed(files: tuple[Path, Path, Path, Path]) -> None:
+    ada, ben, out, _ = files
+    for rule in ("prefer", "ada", "", "agree"):
+        with pytest.raises(ConfigurationError, match="give agree-only, most-landmarks or prefer:"):
+            AdjudicateConfig(rule)
+    with pytest.raises(ConfigurationError, match='prefers "cyd", but the decisions are those of ada and ben'):
+        adjudicate_files(ada, ben, out, AdjudicateConfig("prefer:cyd"))
+    with pytest.raises(ConfigurationError, match="--clusters"):
+        adjudicate_files(ada, ben, out, MOST_LANDMARKS)
+    with pytest.raises(InputError, match="not in the table of clusters"):
+        adjudicate(ADA, BEN, MOST_LANDMARKS, {"Q0": 1})
+    assert not out.exists()
+
+
+def test_the_command(files: tuple[Path, Path, Path, Path]) -> None:
+    ada, ben, out, clusters = files
+    command = ["adjudicate", str(ada), str(ben), "-o", str(out), "--rule"]
+    ran = CliRunner().invoke(app, [*command, "most-landmarks", "--clusters", str(clusters)])
+    assert ran.exit_code == 0, ran.output
+    assert ran.stdout.startswith("3 labels agreed, 4 settled, 3 open\nopen:\n  label 9 (Q9)")
+    assert CliRunner().invoke(app, [*command, "prefer:cyd"]).exit_code == 1

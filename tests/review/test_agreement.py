@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.errors import ConfigurationError, InputError
+from hgld.figures.agreement import Confusion, draw_confusion
+from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement
+from hgld.review.decisions import write_decisions
+from hgld.review.opinions import DROP, UNSURE
+
+from .conftest import Label, decide
+
+CONFIG = AgreementConfig()
+#: Labels 0 to 9 with 1, 2, 4, ... landmarks.
+LANDMARKS = {f"Q{n}": 2**n for n in range(10)}
+ADA = decide("ada", "lake lake lake river drop drop unsure church tower -")
+BEN = decide("ben", "lake lake river river drop lake unsure lake - church")
+
+
+def measured(*opinions, landmarks=LANDMARKS, config=CONFIG) -> Agreement:
+    return measure_agreement(opinions, landmarks, config)
+
+
+def test_what_is_counted() -> None:
+    found = measured(ADA, BEN)
+    assert (found.annotators, found.labels, found.single) == (("ada", "ben"), 8, 2)
+    (pair,) = found.by_label.pairs
+    assert (pair.first, pair.second, pair.labels) == ("ada", "ben", 8)
+    assert pair.raw.value == pytest.approx(5 / 8)
+    assert found.by_landmark is not None
+    (pair,) = found.by_landmark.pairs
+    assert pair.raw.value == pytest.approx((1 + 2 + 8 + 16 + 64) / 255)
+
+
+def test_groups_and_how_far_they_are_agreed_on() -> None:
+    groups = {group.category: group for group in measured(ADA, BEN).groups}
+    assert {name: (group.both, group.one, group.specific) for name, group in groups.items()} == {
+        "church": (0, 1, 0.0),
+        "lake": (2, 3, 4 / 7),
+        "river": (1, 1, 2 / 3),
+        DROP: (1, 1, 2 / 3),
+        UNSURE: (1, 0, 1.0),
+    }
+    # Both: landmarks 1 and 2; one only: 4, 32 and 128.
+    assert groups["lake"].specific_by_landmark == pytest.approx(6 / (6 + 164))
+    assert [group.category for group in measured(ADA, BEN).groups] == ["church", "lake", DROP, "river", UNSURE]
+
+
+def test_disagreements_have_most_landmarks_first() -> None:
+    found = measured(ADA, BEN)
+    assert [(one.label_id, one.landmarks, dict(one.opinions)) for one in found.disagreements] == [
+        ("Q7", 128, {"ada": "church", "ben": "lake"}),
+        ("Q5", 32, {"ada": DROP, "ben": "lake"}),
+        ("Q2", 4, {"ada": "lake", "ben": "river"}),
+    ]
+    assert [one.label_id for one in measured(ADA, BEN, landmarks=None).disagreements] == ["Q2", "Q5", "Q7"]
+    text = str(found)
+    assert "    128  label 7 (Q7)  ada: church, ben: lake; ada says: ada on 7; ben says: ben on 7" in text
+    assert text.startswith("8 labels decided by two or more annotators, 2 by one only\n")
+
+
+def test_a_guess_does_not_count() -> None:
+    found = measured(decide("ada", "unsure:lake lake"), decide("ben", "unsure lake"))
+    assert not found.disagreements
+    assert str(found).endswith("no disagreements")
+
+
+def test_intervals_are_those_of_resampled_labels() -> None:
+    """Drawn and measured one by one: percentiles of so many draws differ little."""
+    rng = np.random.default_rng(1)
+    names = np.array(["lake", "river", "church"])
+    first = rng.integers(0, 3, 60)
+    second = np.where(rng.random(60) < 0.7, first, rng.integers(0, 3, 60))
+    ada, ben = decide("ada", " ".join(names[first])), decide("ben", " ".join(names[second]))
+    landmarks = {f"Q{n}": int(count) for n, count in enumerate(rng.integers(1, 30, 60))}
+    weights = np.array(list(landmarks.values()))
+    slow = []
+    for _ in range(4000):
+        draw = rng.integers(0, 60, 60)
+        slow.append((weights[draw] * (first == second)[draw]).sum() / weights[draw].sum())
+    config = AgreementConfig(n_resamples=4000)
+    found = measured(ada, ben, landmarks=landmarks, config=config)
+    assert found.by_landmark is not None
+    raw = found.by_landmark.pairs[0].raw
+    assert (raw.low, raw.high) == pytest.approx(tuple(np.quantile(slow, [0.025, 0.975])), abs=0.01)
+    assert found == measured(ada, ben, landmarks=landmarks, config=config), "the seed decides"
+    narrow = measured(ada, ben, landmarks=landmarks, config=AgreementConfig(confidence=0.5)).by_landmark
+    assert narrow is not None
+    assert raw.low < narrow.pairs[0].raw.low < raw.value < narrow.pairs[0].raw.high < raw.high
+
+
+def test_one_category_says_nothing() -> None:
+    found = measured(decide("ada", "lake lake"), decide("ben", "lake lake"))
+    text = str(found)
+    assert text.count("undefined (both used one category)") == 2
+    assert text.count("undefined (all used one category)") == 2
+    assert "1.000 [1.000, 1.000]" in text
+    assert json.loads(json.dumps(found.to_json()))["by_label"]["alpha"]["value"] is None
+
+
+def test_more_than_two_annotators() -> None:
+    cyd = decide("cyd", "lake lake lake - drop - - - tower church")
+    found = measured(ADA, BEN, cyd)
+    assert [(pair.first, pair.second, pair.labels) for pair in found.by_label.pairs] == [
+        ("ada", "ben", 8),
+        ("ada", "cyd", 5),
+        ("ben", "cyd", 5),
+    ]
+    assert (found.labels, found.single) == (10, 0)
+    assert found.disagreements[-1].opinions == {"ada": "lake", "ben": "river", "cyd": "lake"}
+    groups = {group.category: group for group in found.groups}
+    assert (groups["tower"].both, groups["tower"].one) == (1, 0)
+    # ada and ben differ on Q2, and so do ben and cyd; the other pairs on Q0 to Q2 agree.
+    assert (groups["lake"].both, groups["lake"].one) == (7, 4)
+
+
+def test_annotators_who_have_nothing_in_common() -> None:
+    with pytest.raises(InputError, match="ben and cyd decided no label in common"):
+        measured(decide("ada", "lake lake"), decide("ben", "lake -"), decide("cyd", "- lake"))
+
+
+def test_labels_without_known_landmarks() -> None:
+    with pytest.raises(InputError, match=r'2 labels are not in the table of clusters.*\n  Q3 \("label 3"\)'):
+        measured(ADA, BEN, landmarks={key: n for key, n in LANDMARKS.items() if key not in ("Q3", "Q4", "Q9")})
+
+
+@pytest.mark.parametrize(
+    "settings", [{"n_resamples": 0}, {"confidence": 1.0}, {"confidence": 0.0}, {"confidence": 95.0}]
+)
+def test_settings(settings: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match="take one or more|expected between 0 and 1"):
+        AgreementConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_files(tables: Callable[..., Path], tmp_path: Path) -> None:
+    clusters = tables([Label(f"Q{n}", f"label {n}", train=n) for n in range(10)])
+    paths = [tmp_path / "ada.csv", tmp_path / "ben.csv"]
+    for path, opinions in zip(paths, (ADA, BEN), strict=True):
+        write_decisions(path, opinions.decisions.values())
+    out, figure = tmp_path / "agreement.json", tmp_path / "agreement.png"
+    command = ["agreement", *map(str, paths), "--clusters", str(clusters), "-o", str(out), "--figure", str(figure)]
+    ran = CliRunner().invoke(app, command)
+    assert ran.exit_code == 0, ran.output
+    assert "Cohen's kappa (ada, ben)" in ran.stdout
+    assert ran.stdout.endswith(f"{out}\n{figure}\n")
+    report = json.loads(out.read_text())
+    assert report["by_landmark"]["pairs"][0]["raw"]["value"] == pytest.approx((0 + 1 + 3 + 4 + 6) / 28)
+    assert report["provenance"]["inputs"].keys() == {"decisions.0", "decisions.1", "clusters", "taxonomy"}
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    before = out.read_bytes(), figure.read_bytes()
+    CliRunner().invoke(app, command)
+    assert (out.read_bytes(), figure.read_bytes()) == before
+
+    with pytest.raises(ConfigurationError, match="give two or more"):
+        agreement_files(paths[:1])
+    (tmp_path / "other").mkdir()
+    shutil.copy(paths[0], tmp_path / "other/ada.csv")
+    with pytest.raises(ConfigurationError, match='two files are called "ada"'):
+        agreement_files([paths[0], tmp_path / "other/ada.csv"])
+    shutil.copy(paths[0], tmp_path / "cyd.csv")
+    with pytest.raises(ConfigurationError, match="--figure shows two annotators"):
+        agreement_files([*paths, tmp_path / "cyd.csv"], figure=figure)
+
+
+def test_only_what_was_mixed_up_is_drawn() -> None:
+    found = confusion(ADA, BEN, ["river", "tower", "lake", "church", DROP, UNSURE], LANDMARKS)
+    assert found.names == ["river", "lake", "church", DROP]
+    assert found.counts.tolist() == [[8, 0, 0, 0], [4, 3, 0, 0], [0, 128, 0, 0], [0, 32, 0, 16]]
+    assert (found.elsewhere, found.unit) == (64, "landmarks")
+    assert confusion(ADA, BEN, ["lake", "river", "church", DROP], None).counts.sum() == 7
+
+
+@pytest.mark.parametrize("n", [0, 1, 9])
+def test_a_picture_of_any_size(tmp_path: Path, n: int) -> None:
+    names = [f"group {number}" for number in range(n)]
+    draw_confusion(tmp_path / "x.png", Confusion("ada", "ben", names, np.eye(n, dtype=np.int64), 5, "labels"))
+    assert (tmp_path / "x.png").stat().st_size > 1000
