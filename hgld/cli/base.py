@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+import webbrowser
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +42,18 @@ def friendly_errors() -> Iterator[None]:
 def tell(out: Path, summary: object | None) -> None:
     """Print what a stage has done; stages return None when there was nothing to do."""
     typer.echo(f"{out}: up to date" if summary is None else f"{summary}\n{out}")
+
+
+def announcing(open_browser: bool) -> Callable[[str], None]:
+    """What a command that serves a page does when the page answers: print its address, open it if wanted."""
+
+    def announce(address: str) -> None:
+        typer.echo(f"{address}\nstop with Ctrl-C")
+        sys.stdout.flush()
+        if open_browser:
+            webbrowser.open(address)
+
+    return announce
 
 
 def _version(wanted: bool) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell
+from hgld.cli.base import announcing, app, friendly_errors, tell
 
 
 @app.command(rich_help_panel="Review")
@@ -45,16 +44,8 @@ def review(
 
     Example: hgld review clusters.parquet --annotator ada
     """
-    import webbrowser
-
     from hgld.review.export import ExportConfig
     from hgld.review.server import ServerConfig, serve_review
-
-    def started(address: str) -> None:
-        typer.echo(f"{address}\nstop with Ctrl-C")
-        sys.stdout.flush()
-        if open_browser:
-            webbrowser.open(address)
 
     with friendly_errors():
         ExportConfig((annotator,))  # the same names as for sheets
@@ -64,7 +55,7 @@ def review(
             path,
             annotator,
             ServerConfig(host, port),
-            started=started,
+            started=announcing(open_browser),
             clean=clean,
             classes=classes,
             taxonomy=taxonomy,

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell
+from hgld.cli.base import announcing, app, friendly_errors, tell
+from hgld.errors import ConfigurationError
 
 _TAXONOMY = typer.Option(help="The groups.", show_default="annotations/taxonomy.csv")
 
@@ -132,35 +133,63 @@ def adjudicate(
     second: Annotated[Path, typer.Argument(help="Those of the other.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file of final decisions to write.")],
     rule: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="RULE",
             help="How to settle where they differ: agree-only (not at all), prefer:NAME, or most-landmarks.",
         ),
-    ],
+    ] = None,
+    annotator: Annotated[
+        str | None, typer.Option(help="Instead: who settles on the review page; needs the clusters.")
+    ] = None,
     clusters: Annotated[
         Path | None,
-        typer.Option(help="The clusters, to count landmarks; most-landmarks needs them.", show_default="none"),
+        typer.Option(
+            help="The clusters, to count landmarks; most-landmarks and the page need them.", show_default="none"
+        ),
     ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the page keeps decisions.", show_default="review/ANNOTATOR.final.sqlite by CLUSTERS"
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Of the page; 0: a free one.", min=0, max=65535)] = 0,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     taxonomy: Annotated[Path | None, _TAXONOMY] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Lose what the output says of labels that neither decided.")
     ] = False,
 ) -> None:
-    """Make one decision per label out of those of two annotators.
+    """Make one decision per label out of those of two annotators, by a rule or on the review page.
+
+    The page shows the labels on which they differ, both opinions side by side; the file is written when it is stopped
+    with Ctrl-C, and the same command goes on.
 
     Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
     """
     from hgld.review.adjudicate import AdjudicateConfig, adjudicate_files
+    from hgld.review.server import ServerConfig, adjudicate_on_page
 
     with friendly_errors():
-        summary = adjudicate_files(
-            first,
-            second,
-            out,
-            AdjudicateConfig(rule),
-            clusters=clusters,
-            taxonomy=taxonomy,
-            force=force,
-        )
+        if (rule is None) == (annotator is None):
+            raise ConfigurationError("give --rule, or --annotator to settle on the page; one of them")
+        if rule is not None:
+            config = AdjudicateConfig(rule)
+            summary = adjudicate_files(first, second, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
+        elif annotator is not None:
+            if clusters is None:
+                raise ConfigurationError("the page shows the labels of a table of clusters; name it with --clusters")
+            summary = adjudicate_on_page(
+                first,
+                second,
+                out,
+                clusters,
+                store or clusters.parent / "review" / f"{annotator}.final.sqlite",
+                annotator,
+                ServerConfig(port=port),
+                started=announcing(open_browser),
+                taxonomy=taxonomy,
+                force=force,
+            )
         tell(out, summary)

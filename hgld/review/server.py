@@ -14,13 +14,14 @@ import uvicorn
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.resources import annotation_file
-from hgld.review.adjudicate import disagreements
+from hgld.review.adjudicate import AdjudicateSummary, disagreements, outcome_of, write_outcome
 from hgld.review.app import review_app
 from hgld.review.decisions import Decision, read_decisions
 from hgld.review.desk import Desk
 from hgld.review.export import clean_beside
 from hgld.review.labels import ReviewLabel, review_labels, with_opinions
-from hgld.review.opinions import Opinions
+from hgld.review.opinions import Opinions, read_opinions
+from hgld.review.reviewed import settled
 from hgld.review.store import open_store
 from hgld.review.taxonomy import Group, read_taxonomy
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, read_table
@@ -110,6 +111,48 @@ def serve_adjudication(
     if not differing:
         raise InputError(f"{first.name} and {second.name} agree on every label; there is nothing to settle")
     serve(differing, groups, store, annotator, config, started=started)
+
+
+def adjudicate_on_page(
+    first: Path,
+    second: Path,
+    out: Path,
+    clusters: Path,
+    store: Path,
+    annotator: str,
+    config: ServerConfig,
+    *,
+    started: Callable[[str], None],
+    taxonomy: Path | None = None,
+    force: bool = False,
+) -> AdjudicateSummary | None:
+    """Have a person settle what two annotators differ in; write one decision per label when the page is stopped.
+
+    Args:
+        first: decisions of one annotator, in a file named after them.
+        second: those of the other.
+        out: the file of decisions to write; see :func:`hgld.review.adjudicate.write_outcome`.
+        clusters: the ``clusters`` table, with ``clean.parquet`` beside it.
+        store: where the events of the page are kept.
+        annotator: who settles.
+        config: where to serve.
+        started: is called with the page's address as soon as it answers.
+        taxonomy: the groups; those that come with hgld by default.
+        force: do not look at what ``out`` holds.
+
+    Raises:
+        BusyError: the store is open in another process.
+        ConfigurationError: the store is another annotator's, or the port cannot be had.
+        InputError: there is no disagreement, or a file cannot be read.
+    """
+    labels, groups = read_inputs(clusters, taxonomy=taxonomy)
+    names = {group.name for group in groups}
+    one, other = read_opinions([first, second], names)
+    before = [] if force or not out.exists() else read_decisions(out, names)
+    serve_adjudication(labels, groups, (one, other), store, annotator, config, started=started)
+    landmarks = {label.row.label_id: label.row.landmarks for label in labels}
+    outcome = outcome_of(one, other, settled(store, groups))
+    return write_outcome(out, one, other, outcome, before=before, landmarks=landmarks)
 
 
 def read_inputs(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timezone
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, build_opener
 
@@ -37,13 +38,11 @@ def eventually(what, expected):
 
 
 class Server:
-    """``hgld review`` in a process of its own."""
+    """A command that serves the page, in a process of its own."""
 
-    def __init__(self, clusters):
-        command = [sys.executable, "-c", "from hgld.cli import app; app()", "review", str(clusters)]
-        self.process = subprocess.Popen(
-            [*command, "--annotator", "ada", "--no-open"], stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, arguments):
+        command = [sys.executable, "-c", "from hgld.cli import app; app()", *arguments]
+        self.process = subprocess.Popen([*command, "--no-open"], stdout=subprocess.PIPE, text=True)
         self.address = self.process.stdout.readline().strip()
         assert self.address.startswith("http://127.0.0.1:"), self.process.stdout.read()
 
@@ -68,7 +67,7 @@ def clusters(tables):
 
 @pytest.fixture
 def server(clusters):
-    started = Server(clusters)
+    started = Server(["review", str(clusters), "--annotator", "ada"])
     yield started
     started.stop()
 
@@ -247,7 +246,7 @@ def test_a_label_with_html_is_text(tab):
 
 def test_a_killed_server_loses_nothing_and_is_missed(browser, clusters):
     first = browser.current_window_handle
-    server = Server(clusters)
+    server = Server(["review", str(clusters), "--annotator", "ada"])
     tab = Tab(browser, server.address)
     tab.press("d")
     tab.press("u")
@@ -255,7 +254,7 @@ def test_a_killed_server_loses_nothing_and_is_missed(browser, clusters):
     server.stop(signal.SIGKILL)
     tab.press("d")
     eventually(lambda: "does not answer" in tab.texts("#message")[0], True)
-    server = Server(clusters)
+    server = Server(["review", str(clusters), "--annotator", "ada"])
     try:
         browser.get(server.address)
         tab.sees(Q1="✕ drop", Q2="? unsure")
@@ -315,3 +314,25 @@ def test_the_page_works_without_script(browser, server):
         eventually(shown, [("", ""), ("", "glacial lake")])
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_settling_on_the_page_writes_the_final_decisions(clusters, tmp_path):
+    from hgld.resources import annotation_file
+    from hgld.review.decisions import Decision, read_decisions, write_decisions
+    from hgld.review.taxonomy import read_taxonomy
+
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    for name, group in (("ada", "lake"), ("ben", "river")):
+        rows = [Decision("Q1", "lake", "group", "lake", name, now), Decision("Q3", "pond", "group", group, name, now)]
+        write_decisions(tmp_path / f"{name}.csv", rows)
+    final = tmp_path / "final.csv"
+    files = [str(tmp_path / "ada.csv"), str(tmp_path / "ben.csv"), "--out", str(final)]
+    server = Server(["adjudicate", *files, "--clusters", str(clusters), "--annotator", "cleo"])
+    server.post("decide", choose="take:2", focus="0:Q3")
+    server.stop(signal.SIGINT)
+    assert server.process.returncode == 0
+    rows = read_decisions(final, {group.name for group in read_taxonomy(annotation_file("taxonomy.csv"))})
+    assert [(row.label_id, row.group, row.annotator) for row in rows] == [
+        ("Q1", "lake", "ada+ben"),
+        ("Q3", "river", "cleo"),
+    ]
