@@ -44,11 +44,11 @@ def review(
 
     Example: hgld review clusters.parquet --annotator ada
     """
-    from hgld.review.export import ExportConfig
+    from hgld.review.decisions import check_annotator
     from hgld.review.server import ServerConfig, serve_review
 
     with friendly_errors():
-        ExportConfig((annotator,))  # the same names as for sheets
+        check_annotator(annotator)
         path = store or clusters.parent / "review" / f"{annotator}.sqlite"
         serve_review(
             clusters,

@@ -150,9 +150,7 @@ def adjudicate(
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option(
-            help="Where the page keeps decisions.", show_default="review/ANNOTATOR.final.sqlite by CLUSTERS"
-        ),
+        typer.Option(help="Where the page keeps decisions.", show_default="review/ANNOTATOR.final.sqlite"),
     ] = None,
     port: Annotated[int, typer.Option(help="Of the page; 0: a free one.", min=0, max=65535)] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
