@@ -21,7 +21,7 @@ from hgld.labels.wording import Term, head_words, taxonomy_terms, words_of
 from hgld.review.decisions import Decision, DecisionIndex
 from hgld.review.taxonomy import Group
 
-#: A term or a class of the group; below a class of it; the same last words; like a decided label; near a term.
+#: A term of the group; a class of it or below one; the same last words; like a decided label; near a term.
 KINDS = ("named", "subclass", "head", "alike", "near")
 
 #: Turns texts into unit vectors, shape (texts, dimension).
@@ -122,30 +122,21 @@ def _own(labels: Labels, decided: Sequence[Decision]) -> list[set[int]]:
 
 
 def _named(labels: Labels, known: _Known) -> Finding:
-    """1 where the label's class is linked to the group or its text a term of it; several with it share the 1."""
+    """1 where the label is a term of the group; several groups with it share the 1."""
     claims: defaultdict[tuple[str, ...], list[Term]] = defaultdict(list)
     for term in known.terms:
         claims[words_of(term.text)].append(term)
-    linked = _linked(known.groups)
     values = np.zeros((len(labels.ids), len(known.groups)))
-    for row, (label_id, text) in enumerate(zip(labels.ids, labels.texts, strict=True)):
+    for row, text in enumerate(labels.texts):
         claimed = claims.get(words_of(text), [])
         for term in claimed:
             values[row, term.group] = 1 / len(claimed)
-        if label_id in linked:
-            values[row, linked[label_id]] = 1
 
     def words(row: int, group: int) -> str:
-        for term in claims.get(words_of(labels.texts[row]), []):
-            if term.group == group:
-                return "a name of the group" if term.is_name else "named in the group's guideline"
-        return "a class that the group is linked to"
+        (term,) = (term for term in claims[words_of(labels.texts[row])] if term.group == group)
+        return "a name of the group" if term.is_name else "named in the group's guideline"
 
     return Finding(values, words)
-
-
-def _linked(groups: Sequence[Group]) -> dict[str, int]:
-    return {item: number for number, group in enumerate(groups) for item in group.items}
 
 
 def _scale(
@@ -265,18 +256,19 @@ def _ends(label: str) -> Iterable[tuple[str, ...]]:
 
 
 def _subclass(labels: Labels, known: _Known, classes: Sequence[pa.Table]) -> Finding:
-    """1 where the nearest class above (P279) that belongs to a group belongs to this one; less for each step.
+    """1 where the label's class, or the nearest one above it (P279) that belongs to any group, belongs to this one.
 
-    A class belongs to the group that was decided for it, else to the one that the taxonomy links it to, else to
-    the only one that has its label for a term (where classes are numbered otherwise than on Wikidata). Several
-    classes at the same distance share.
+    It is less for each further step. A class belongs to the group that was decided for it, else to the one that
+    the taxonomy links it to, else to the only one that has its label for a term (where classes are numbered
+    otherwise than on Wikidata). Several classes at the same distance share.
     """
     class_rows = {row["item"]: row for table in reversed(classes) for row in table.to_pylist()}
     parents = {item: row["subclass_of"] for item, row in class_rows.items()}
     label_of = {item: row["label"] for item, row in class_rows.items()}
     decisions = DecisionIndex(known.decided)
     number_of = {row: number for number, row in enumerate(known.decided)}
-    group_at = _only_claims(label_of, known.terms) | _linked(known.groups)
+    linked = {item: number for number, group in enumerate(known.groups) for item in group.items}
+    group_at = _only_claims(label_of, known.terms) | linked
 
     def decision_on(item: str, row: int) -> Decision | None:
         decision = decisions.find(item, label_of.get(item, item))
@@ -290,13 +282,18 @@ def _subclass(labels: Labels, known: _Known, classes: Sequence[pa.Table]) -> Fin
             decision = decision_on(item, row)
             return group_at.get(item) if decision is None else int(known.group_of[number_of[decision]])
 
-        steps, found = nearest_above(label_id, parents, belongs)
+        if label_id in linked:
+            steps, found = 1, [(label_id, linked[label_id])]
+        else:
+            steps, found = nearest_above(label_id, parents, belongs)
         for item, group in found:
             values[row, group] += _PER_STEP ** (steps - 1) / len(found)
             found_at.setdefault((row, group), item)
 
     def words(row: int, group: int) -> str:
         item = found_at[row, group]
+        if item == labels.ids[row]:
+            return "a class that the group is linked to"
         decision = decision_on(item, row)
         return f"subclass of {_decided(decision) if decision else label_of.get(item, item)}"
 

@@ -21,6 +21,8 @@ from hgld.review.taxonomy import ROOTS, Group
 
 #: Suggestions that are offered: so many, and those after the first only if they are that likely.
 _MOST_SUGGESTIONS, _LEAST_SCORE = 3, 0.02
+#: Suggestions less likely are not accepted in passing, only by their number.
+_LIKELY = 0.5
 #: What comes of taking an offer that a label has not.
 NO_OFFER = object()
 
@@ -59,14 +61,19 @@ class Offer:
     reason: str
     score: float | None = None
 
+    @property
+    def likely(self) -> bool:
+        """Whether it can be accepted in passing."""
+        return self.score is None or self.score >= _LIKELY
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What to do with labels.
 
     Args:
-        what: ``group``, ``drop``, ``unsure``, ``take`` (an offer), ``clear`` (undecided again) or ``comment``
-            (the decision stays).
+        what: ``group``, ``drop``, ``unsure``, ``accept`` (the first offer, if it is likely), ``take`` (an offer),
+            ``clear`` (undecided again) or ``comment`` (the decision stays).
         group: the group's key, as a guess if unsure.
         offer: which offer to take, from 1.
         comment: the new comment; None keeps what there is.
@@ -172,7 +179,9 @@ class Desk:
                 changes.append(Change("decision", label_id, value))
         if not changes:
             raise RefusedError(
-                "there is no suggestion to accept" if choice.offer == 1 else f"there is no {choice.offer}"
+                f"there is no suggestion of {_LIKELY:.0%} or more to accept; press 1 to take the first all the same"
+                if choice.what == "accept"
+                else f"there is no suggestion {choice.offer} to take"
             )
         return self.store.append(changes)
 
@@ -190,11 +199,13 @@ class Desk:
             if not comment and now["decision"] is None:
                 return None
             decision, group = now["decision"], now["group"]
-        elif choice.what == "take":
+        elif choice.what in ("take", "accept"):
             offers = self.offers(label, groups)
             if not 1 <= choice.offer <= len(offers):
                 return NO_OFFER
             offer = offers[choice.offer - 1]
+            if choice.what == "accept" and not offer.likely:
+                return NO_OFFER
             decision, group = offer.decision, offer.group
             comment = comment or (offer.reason if offer.by else "")
         elif choice.what in ("group", "drop", "unsure"):

@@ -30,6 +30,8 @@ class Verdict:
     score: str = ""
     #: The number under which it can be taken over, or 0.
     number: int = 0
+    #: Whether it can be accepted in passing.
+    likely: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ def row_view(desk: Desk, label: ReviewLabel, groups: Mapping[str, Group]) -> Row
             offer.reason,
             _percent(offer.score),
             number,
+            offer.likely,
         )
         for number, offer in enumerate(desk.offers(label, groups), 1)
     ]

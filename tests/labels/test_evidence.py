@@ -50,11 +50,12 @@ def find(
 
 def test_a_label_may_be_called_as_a_group_or_listed_or_linked() -> None:
     labels = [("Q1", "Castles"), ("Q2", "arch"), ("Q23397", "See"), ("Q4", "stone bridge")]
-    named = find(labels)["named"]
-    np.testing.assert_array_equal(named.values, [[0, 1, 0, 0], [0.5, 0, 0, 0.5], [0, 0, 1, 0], [0, 0, 0, 0]])
+    named, subclass = find(labels)["named"], find(labels)["subclass"]
+    np.testing.assert_array_equal(named.values, [[0, 1, 0, 0], [0.5, 0, 0, 0.5], [0, 0, 0, 0], [0, 0, 0, 0]])
     assert named.words(0, CASTLE) == "a name of the group"
     assert named.words(1, GATE) == "named in the group's guideline"
-    assert named.words(2, LAKE) == "a class that the group is linked to"
+    np.testing.assert_array_equal(subclass.values, [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
+    assert subclass.words(2, LAKE) == "a class that the group is linked to"
 
 
 def test_what_shares_words_with_a_term_is_near_it() -> None:

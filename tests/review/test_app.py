@@ -153,7 +153,7 @@ def test_clusters_and_groups_without_script(client, desk):
         ("/decide", {"choose": "drop", "focus": "0:Q99"}, "no label Q99"),
         ("/decide", {"choose": "group:nonsense", "focus": "0:Q1"}, "no such group"),
         ("/decide", {"choose": "nonsense", "focus": "0:Q1"}, "nothing that can be done"),
-        ("/decide", {"choose": "take:x", "focus": "0:Q1"}, "there is no 0"),
+        ("/decide", {"choose": "take:x", "focus": "0:Q1"}, "there is no suggestion 0"),
         ("/move", {"focus": "0:Q1", "into": "77"}, "no cluster 77"),
         ("/move", {"focus": "0:Q1", "into": ""}, "give a name"),
         ("/merge", {"at_cluster": "1", "into": "1"}, "another cluster"),

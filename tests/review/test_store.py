@@ -4,6 +4,7 @@ import random
 import sqlite3
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hgld.review.adjudicate import disagreements
 from hgld.review.decisions import Decision, read_decisions
 from hgld.review.desk import Choice, RefusedError, StaleError
 from hgld.review.events import Change
-from hgld.review.labels import with_opinions
+from hgld.review.labels import Suggestion, with_opinions
 from hgld.review.opinions import Opinions
 from hgld.review.reviewed import settled, write_reviewed
 from hgld.review.store import Signed, open_store, read_store
@@ -192,6 +193,17 @@ def test_a_comment_alone_decides_nothing_and_stays_with_a_decision(tmp_path):
         assert (row.decision, row.group, row.comment, row.annotator) == ("group", "lake", "look again", "ada")
         with pytest.raises(RefusedError, match="no suggestion"):
             decide(desk, Choice("take"), "Q3")
+
+
+def test_an_unlikely_suggestion_is_not_accepted_in_passing(tmp_path):
+    unlikely = replace(label(2), suggestions=(Suggestion("church", 0.4, "because"),))
+    with desk_at(tmp_path / "a.sqlite", [label(1), unlikely]) as desk:
+        decide(desk, Choice("accept"), "Q1", "Q2")
+        assert [row.label_id for row in desk.decisions()] == ["Q1"]
+        with pytest.raises(RefusedError, match="press 1 to take the first all the same"):
+            decide(desk, Choice("accept"), "Q2")
+        decide(desk, Choice("take"), "Q2")
+        assert [row.group for row in desk.decisions()] == ["lake", "church"]
 
 
 def test_labels_and_groups_that_are_gone_keep_their_decisions(tmp_path):

@@ -288,7 +288,7 @@ const KEYS = {
   pagedown: () => move(10), pageup: () => move(-10), home: () => move(-1e9), end: () => move(1e9),
   n: goToNextLeft, "]": () => besideCluster(1), "[": () => besideCluster(-1),
   e: () => $(".examples a", rowOf(current))?.click(),
-  enter: () => choose("take:1"), d: () => choose("drop"), u: () => choose("unsure"),
+  enter: () => choose("accept"), d: () => choose("drop"), u: () => choose("unsure"),
   backspace: () => choose("clear"), delete: () => choose("clear"),
   g: () => search.focus(), "/": () => search.focus(), c: () => comment.focus(),
   z: () => send("/undo", new FormData()), "ctrl+z": () => send("/undo", new FormData()),
