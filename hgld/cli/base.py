@@ -25,6 +25,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# Options that several commands have.
+Taxonomy = Annotated[
+    Path | None, typer.Option(help="The groups and their roots.", show_default="annotations/taxonomy.csv")
+]
+Decided = Annotated[
+    Path | None, typer.Option(help="The decisions on labels.", show_default="annotations/decisions/final.csv")
+]
+CleanBeside = Annotated[
+    Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
+]
+ClassesBeside = Annotated[
+    list[Path] | None,
+    typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
+]
+Force = Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")]
+
 
 @contextmanager
 def friendly_errors() -> Iterator[None]:

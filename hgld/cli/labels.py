@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell
+from hgld.cli.base import ClassesBeside, Force, Taxonomy, app, friendly_errors, tell
 from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import Shown
 
@@ -99,7 +99,7 @@ def clean(
     allow_errors: Annotated[
         bool, typer.Option("--allow-errors", help="Take landmarks that scrape may try again for unlabelled.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")] = False,
+    force: Force = False,
 ) -> None:
     """Keep one relevant label per landmark.
 
@@ -180,7 +180,7 @@ def cluster(
             metavar="FIRST:LAST", help="Only print and plot (.sweep.png) how well every k in this range fits."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")] = False,
+    force: Force = False,
 ) -> None:
     """Group labels into clusters and sub-clusters, and draw them.
 
@@ -212,13 +212,8 @@ def suggest(
         Path | None,
         typer.Option(help="The label embeddings.", show_default="label_embeddings.parquet beside CLUSTERS"),
     ] = None,
-    classes: Annotated[
-        list[Path] | None,
-        typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
-    ] = None,
-    taxonomy: Annotated[
-        Path | None, typer.Option(help="The groups to choose from.", show_default="annotations/taxonomy.csv")
-    ] = None,
+    classes: ClassesBeside = None,
+    taxonomy: Taxonomy = None,
     decisions: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="CSV of decisions on this or other labels.")
     ] = None,
@@ -230,7 +225,7 @@ def suggest(
             "decisions.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")] = False,
+    force: Force = False,
 ) -> None:
     """Suggest groups for every label, with a score and the reason.
 

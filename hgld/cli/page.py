@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import announcing, app, friendly_errors, tell
+from hgld.cli.base import ClassesBeside, CleanBeside, Taxonomy, announcing, app, friendly_errors, tell
 
 
 @app.command(rich_help_panel="Review")
@@ -18,16 +18,9 @@ def review(
         Path | None,
         typer.Option(help="Where decisions are kept.", show_default="review/ANNOTATOR.sqlite beside CLUSTERS"),
     ] = None,
-    clean: Annotated[
-        Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
-    ] = None,
-    classes: Annotated[
-        list[Path] | None,
-        typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
-    ] = None,
-    taxonomy: Annotated[
-        Path | None, typer.Option(help="The groups to choose from.", show_default="annotations/taxonomy.csv")
-    ] = None,
+    clean: CleanBeside = None,
+    classes: ClassesBeside = None,
+    taxonomy: Taxonomy = None,
     decisions: Annotated[
         Path | None, typer.Option(help="Start from these decisions, where none were made here.")
     ] = None,
@@ -68,9 +61,7 @@ def review(
 def decisions(
     store: Annotated[Path, typer.Argument(help="What hgld review keeps, e.g. review/ada.sqlite.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The CSV file to write.")],
-    taxonomy: Annotated[
-        Path | None, typer.Option(help="The groups that the page offered.", show_default="annotations/taxonomy.csv")
-    ] = None,
+    taxonomy: Taxonomy = None,
     clusters: Annotated[Path | None, typer.Option(help="The table that the page showed.")] = None,
     clusters_out: Annotated[
         Path | None, typer.Option(help="Where to write it with the clusters as they are on the page.")

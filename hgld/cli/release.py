@@ -7,20 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell
+from hgld.cli.base import Decided, Force, Taxonomy, app, friendly_errors, tell
 
 
 @app.command(rich_help_panel="Hierarchy")
 def build(
     clean: Annotated[Path, typer.Argument(help="The table from hgld clean.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The hierarchy to write.")],
-    decisions: Annotated[
-        Path | None,
-        typer.Option(help="The decisions on labels.", show_default="annotations/decisions/final.csv"),
-    ] = None,
-    taxonomy: Annotated[
-        Path | None, typer.Option(help="The groups and their roots.", show_default="annotations/taxonomy.csv")
-    ] = None,
+    decisions: Decided = None,
+    taxonomy: Taxonomy = None,
     csv: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the official CSV files of H-GLDv2, too.")
     ] = None,
@@ -46,7 +41,7 @@ def build(
         Path | None,
         typer.Option(help="Labels that say nothing, for --multi.", show_default="annotations/irrelevant_labels.csv"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")] = False,
+    force: Force = False,
 ) -> None:
     """Build the hierarchy: landmark, group, natural or human-made.
 
@@ -98,13 +93,8 @@ def why(
     clusters: Annotated[
         Path | None, typer.Option(help="The table from hgld cluster.", show_default="clusters.parquet")
     ] = None,
-    decisions: Annotated[
-        Path | None,
-        typer.Option(help="The decisions on labels.", show_default="annotations/decisions/final.csv"),
-    ] = None,
-    taxonomy: Annotated[
-        Path | None, typer.Option(help="The groups and their roots.", show_default="annotations/taxonomy.csv")
-    ] = None,
+    decisions: Decided = None,
+    taxonomy: Taxonomy = None,
 ) -> None:
     """Tell how a landmark came to its group, or at which stage it was left out and why.
 

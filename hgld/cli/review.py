@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import announcing, app, friendly_errors, tell
+from hgld.cli.base import ClassesBeside, CleanBeside, Taxonomy, announcing, app, friendly_errors, tell
 from hgld.errors import ConfigurationError
-
-_TAXONOMY = typer.Option(help="The groups.", show_default="annotations/taxonomy.csv")
 
 
 @app.command(rich_help_panel="Review")
@@ -18,16 +16,9 @@ def export(
     clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the sheets.")],
     annotators: Annotated[str, typer.Option(help="Their names, with commas between; they name the files.")],
-    clean: Annotated[
-        Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
-    ] = None,
-    classes: Annotated[
-        list[Path] | None,
-        typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
-    ] = None,
-    taxonomy: Annotated[
-        Path | None, typer.Option(help="The groups to choose from.", show_default="annotations/taxonomy.csv")
-    ] = None,
+    clean: CleanBeside = None,
+    classes: ClassesBeside = None,
+    taxonomy: Taxonomy = None,
     merge: Annotated[bool, typer.Option("--merge", help="Keep what was entered in earlier sheets.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write new sheets, lose what was entered.")] = False,
 ) -> None:
@@ -71,7 +62,7 @@ def import_sheet(
             show_default="clusters.parquet beside the folder of SHEET",
         ),
     ] = None,
-    taxonomy: Annotated[Path | None, _TAXONOMY] = None,
+    taxonomy: Taxonomy = None,
     valid_rows_only: Annotated[
         bool, typer.Option("--valid-rows-only", help="Take the good rows of a sheet that has bad ones.")
     ] = False,
@@ -98,7 +89,7 @@ def agreement(
     clusters: Annotated[
         Path | None, typer.Option(help="The clusters, to count landmarks as well as labels.", show_default="none")
     ] = None,
-    taxonomy: Annotated[Path | None, _TAXONOMY] = None,
+    taxonomy: Taxonomy = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A JSON file to write everything to.", show_default="none")
     ] = None,
@@ -154,7 +145,7 @@ def adjudicate(
     ] = None,
     port: Annotated[int, typer.Option(help="Of the page; 0: a free one.", min=0, max=65535)] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
-    taxonomy: Annotated[Path | None, _TAXONOMY] = None,
+    taxonomy: Taxonomy = None,
     force: Annotated[
         bool, typer.Option("--force", help="Lose what the output says of labels that neither decided.")
     ] = False,

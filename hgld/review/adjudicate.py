@@ -87,6 +87,7 @@ class AdjudicateSummary:
         kept: decisions of the output on labels that neither annotator decided.
         changed: decisions of the output that are now others.
         withdrawn: decisions of the output on labels that are now open.
+        taxonomy: the taxonomy with groups that were proposed, if there are any.
     """
 
     agreed: int
@@ -95,6 +96,7 @@ class AdjudicateSummary:
     kept: int
     changed: int
     withdrawn: int
+    taxonomy: Path | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.agreed:,} labels agreed, {self.settled:,} settled, {len(self.still_open):,} open"]
@@ -103,6 +105,8 @@ class AdjudicateSummary:
                 f"  of the decisions that were there: {self.kept:,} kept on labels that neither annotator decided, "
                 f"{self.changed:,} changed, {self.withdrawn:,} withdrawn"
             )
+        if self.taxonomy:
+            lines.append(f"groups were proposed: see {self.taxonomy}")
         if self.still_open:
             lines += ["open:", listing(self.still_open, most=len(self.still_open))]
         return "\n".join(lines)

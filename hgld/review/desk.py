@@ -99,6 +99,8 @@ class Desk:
         self.taxonomy = taxonomy
         self.store = store
         self.fold = store.fold
+        #: Whether it is about opinions that differ.
+        self.settling = any(label.opinions for label in self.labels.values())
         self._names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
 
     # What there is.
@@ -276,8 +278,11 @@ class Desk:
 
         Raises:
             ConflictError: it was renamed since.
-            RefusedError: there is no such group, no name, or another group has it.
+            RefusedError: there is no such group, no name, or another group has it; or opinions are settled, for
+                those that agree, which are not on the page, would keep the old name.
         """
+        if self.settling:
+            raise RefusedError("groups are not renamed while opinions are settled")
         groups = self.groups()
         if key not in groups:
             raise RefusedError("there is no such group (any more)")

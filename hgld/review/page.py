@@ -61,7 +61,6 @@ class Page:
         )
         self._environment.filters["count"] = "{:,}".format
         self._parts: Any = self._environment.get_template("parts.html").module
-        self._settling = any(label.opinions for label in desk.labels.values())
         self._row = lru_cache(_ROWS_KEPT)(partial(self._part, "row"))
 
     def place(self, values: Mapping[str, str]) -> Place:
@@ -106,7 +105,7 @@ class Page:
             theme=theme,
             last=self.desk.fold.last,
             version=__version__,
-            settling=self._settling,
+            settling=self.desk.settling,
             **parts,
             groups=self._groups(search),
             comment=(self.desk.decision(place.label).value or {}).get("comment", ""),
@@ -185,7 +184,7 @@ class Page:
     def _head(self, place: Place) -> Markup:
         views = cluster_views(self.desk, self.desk.clusters())
         (cluster,) = (view for view in views if view.number == place.cluster)
-        return self._part("head", cluster, [view for view in views if view != cluster], place, self._settling)
+        return self._part("head", cluster, [view for view in views if view != cluster], place, self.desk.settling)
 
     def _list(self, place: Place, groups: Mapping[str, Group]) -> Markup:
         rows = [
@@ -206,4 +205,4 @@ class Page:
             if wanted in group.name.casefold() or wanted in group.guideline.casefold()
         }
         versions = {key: self.desk.fold.cell("group", key).version for key in groups}
-        return self._part("groups", found, versions, ROOTS)
+        return self._part("groups", found, versions, ROOTS, self.desk.settling)

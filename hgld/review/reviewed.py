@@ -76,14 +76,17 @@ def decisions_of(fold: Fold, groups: dict[str, Group]) -> list[Decision]:
     return found
 
 
-def settled(store: Path, taxonomy: Sequence[Group]) -> list[Decision]:
-    """What was decided on a page, by its store.
+def write_proposals(groups: Sequence[Group], taxonomy: Sequence[Group], decisions: Path) -> Path | None:
+    """Write the groups as a taxonomy, ``a.taxonomy.csv`` beside ``a.csv``, if they are others than there were.
 
-    Raises:
-        InputError: there is no such store, or it cannot be read.
+    Returns:
+        Where they are, or None.
     """
-    _, fold = read_store(store)
-    return decisions_of(fold, groups_of(fold, taxonomy))
+    if list(groups) == list(taxonomy):
+        return None
+    path = decisions.with_suffix(".taxonomy.csv")
+    write_taxonomy(path, groups)
+    return path
 
 
 def write_reviewed(
@@ -113,9 +116,7 @@ def write_reviewed(
     annotator, fold = read_store(store)
     known = read_taxonomy(annotation_file("taxonomy.csv") if taxonomy is None else taxonomy)
     groups = groups_of(fold, known)
-    proposals = out.with_suffix(".taxonomy.csv") if list(groups.values()) != known else None
-    if proposals:
-        write_taxonomy(proposals, groups.values())
+    proposals = write_proposals(list(groups.values()), known, out)
     if clusters and clusters_out:
         made = Provenance("decisions", inputs=digests(clusters=clusters, store=store))
         write_table(clusters_out, CLUSTERS, moved_clusters(read_table(clusters, CLUSTERS), fold), made)

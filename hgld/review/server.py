@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvicorn
@@ -21,8 +21,8 @@ from hgld.review.desk import Desk
 from hgld.review.export import clean_beside
 from hgld.review.labels import ReviewLabel, review_labels, with_opinions
 from hgld.review.opinions import Opinions, read_opinions
-from hgld.review.reviewed import settled
-from hgld.review.store import open_store
+from hgld.review.reviewed import decisions_of, groups_of, write_proposals
+from hgld.review.store import open_store, read_store
 from hgld.review.taxonomy import Group, read_taxonomy
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, read_table
 
@@ -90,7 +90,7 @@ def serve_adjudication(
 ) -> None:
     """Serve the page with the labels on which annotators differ, their opinions side by side, until told to stop.
 
-    What was settled is in the store: :func:`hgld.review.reviewed.settled`.
+    What was settled is in the store: :func:`hgld.review.reviewed.decisions_of`.
 
     Args:
         labels: all labels; those that are settled are left out (:func:`hgld.review.adjudicate.disagreements`).
@@ -131,7 +131,8 @@ def adjudicate_on_page(
     Args:
         first: decisions of one annotator, in a file named after them.
         second: those of the other.
-        out: the file of decisions to write; see :func:`hgld.review.adjudicate.write_outcome`.
+        out: the file of decisions to write; see :func:`hgld.review.adjudicate.write_outcome`. If groups were
+            proposed, the taxonomy with them goes beside it, as ``final.taxonomy.csv`` beside ``final.csv``.
         clusters: the ``clusters`` table, with ``clean.parquet`` beside it.
         store: where the events of the page are kept.
         annotator: who settles.
@@ -146,13 +147,18 @@ def adjudicate_on_page(
         InputError: there is no disagreement, or a file cannot be read.
     """
     labels, groups = read_inputs(clusters, taxonomy=taxonomy)
-    names = {group.name for group in groups}
-    one, other = read_opinions([first, second], names)
-    before = [] if force or not out.exists() else read_decisions(out, names)
+    one, other = read_opinions([first, second], {group.name for group in groups})
+    # What an earlier sitting wrote may name groups that were proposed in it.
+    proposed = groups_of(read_store(store)[1], groups).values() if store.is_file() else groups
+    before = [] if force or not out.exists() else read_decisions(out, {group.name for group in proposed})
     serve_adjudication(labels, groups, (one, other), store, annotator, config, started=started)
     landmarks = {label.row.label_id: label.row.landmarks for label in labels}
-    outcome = outcome_of(one, other, settled(store, groups))
-    return write_outcome(out, one, other, outcome, before=before, landmarks=landmarks)
+    _, fold = read_store(store)
+    there = groups_of(fold, groups)
+    outcome = outcome_of(one, other, decisions_of(fold, there))
+    proposals = write_proposals(list(there.values()), groups, out)
+    summary = write_outcome(out, one, other, outcome, before=before, landmarks=landmarks)
+    return summary and replace(summary, taxonomy=proposals)
 
 
 def read_inputs(

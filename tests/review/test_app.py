@@ -267,3 +267,6 @@ def test_opinions_stand_side_by_side_and_one_is_taken(tmp_path):
         client.post("/decide", data={"choose": "take:1", "focus": "0:Q1"})
         (settled,) = desk.decisions()
         assert (settled.decision, settled.comment, settled.annotator) == ("drop", "shows nothing", "ada")
+        answer = client.post("/rename-group", data={"group": "0:lake", "name": "water"})
+        assert answer.status_code == 400
+        assert "not renamed while opinions are settled" in answer.text

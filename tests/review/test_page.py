@@ -9,11 +9,15 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timezone
+from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
+from hgld.resources import annotation_file
+from hgld.review.decisions import Decision, read_decisions, write_decisions
+from hgld.review.taxonomy import read_taxonomy
 from tests.review.conftest import Label
 
 NASTY = """<img src=x onerror="document.title='broken'"> 'a' "b" </template>"""
@@ -317,22 +321,32 @@ def test_the_page_works_without_script(browser, server):
 
 
 def test_settling_on_the_page_writes_the_final_decisions(clusters, tmp_path):
-    from hgld.resources import annotation_file
-    from hgld.review.decisions import Decision, read_decisions, write_decisions
-    from hgld.review.taxonomy import read_taxonomy
-
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     for name, group in (("ada", "lake"), ("ben", "river")):
         rows = [Decision("Q1", "lake", "group", "lake", name, now), Decision("Q3", "pond", "group", group, name, now)]
         write_decisions(tmp_path / f"{name}.csv", rows)
     final = tmp_path / "final.csv"
     files = [str(tmp_path / "ada.csv"), str(tmp_path / "ben.csv"), "--out", str(final)]
-    server = Server(["adjudicate", *files, "--clusters", str(clusters), "--annotator", "cleo"])
-    server.post("decide", choose="take:2", focus="0:Q3")
-    server.stop(signal.SIGINT)
-    assert server.process.returncode == 0
-    rows = read_decisions(final, {group.name for group in read_taxonomy(annotation_file("taxonomy.csv"))})
-    assert [(row.label_id, row.group, row.annotator) for row in rows] == [
-        ("Q1", "lake", "ada+ben"),
-        ("Q3", "river", "cleo"),
-    ]
+    command = ["adjudicate", *files, "--clusters", str(clusters), "--annotator", "cleo"]
+
+    def sitting(*posts: tuple[str, dict[str, str]]) -> None:
+        server = Server(command)
+        for action, fields in posts:
+            server.post(action, **fields)
+        server.stop(signal.SIGINT)
+        assert server.process.returncode == 0
+
+    def written(taxonomy: Path) -> list[tuple[str, str | None, str]]:
+        rows = read_decisions(final, {group.name for group in read_taxonomy(taxonomy)})
+        return [(row.label_id, row.group, row.annotator) for row in rows]
+
+    sitting(("decide", {"choose": "take:2", "focus": "0:Q3"}))
+    assert written(annotation_file("taxonomy.csv")) == [("Q1", "lake", "ada+ben"), ("Q3", "river", "cleo")]
+
+    # A group of which nobody thought before, at a second sitting; and a third one that finds all settled.
+    sitting(
+        ("propose-group", {"name": "puddle", "root": "natural", "guideline": "Water that dries up: puddle."}),
+        ("decide", {"choose": "group:proposed 2", "focus": "1:Q3"}),
+    )
+    sitting()
+    assert written(tmp_path / "final.taxonomy.csv") == [("Q1", "lake", "ada+ben"), ("Q3", "puddle", "cleo")]

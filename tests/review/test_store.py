@@ -19,7 +19,7 @@ from hgld.review.desk import Choice, RefusedError, StaleError
 from hgld.review.events import Change
 from hgld.review.labels import Suggestion, with_opinions
 from hgld.review.opinions import Opinions
-from hgld.review.reviewed import settled, write_reviewed
+from hgld.review.reviewed import write_reviewed
 from hgld.review.store import Signed, open_store, read_store
 from hgld.review.taxonomy import read_taxonomy, write_taxonomy
 from hgld.review.views import seconds_per_label
@@ -283,7 +283,6 @@ def test_the_files_of_what_was_decided(tmp_path, tables):
     assert groups[1].items == ("Q23397",)
     (row,) = read_decisions(out, {group.name for group in groups})
     assert (row.label_id, row.group, row.annotator) == ("Q1", "still water", "ada")
-    assert settled(tmp_path / "a.sqlite", GROUPS)[0].group == "still water"
     moved = {row["label_id"]: row for row in read_table(tmp_path / "out" / "clusters.parquet", CLUSTERS).to_pylist()}
     assert (moved["Q2"]["cluster"], moved["Q2"]["cluster_name"]) == (2, "glaciers")
     assert moved["Q1"]["cluster"] == 0

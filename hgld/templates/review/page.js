@@ -268,6 +268,7 @@ function leaveSearch() {
 function openMenu(id) {
   for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
   const menu = document.getElementById(id);
+  if (!menu) return;
   menu.open = true;
   const field = $("input:not([type=hidden]), select", menu);
   field.focus();
