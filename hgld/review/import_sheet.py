@@ -7,6 +7,7 @@ addresses of their cells. A sheet with a problem gives nothing unless the good r
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -108,8 +109,12 @@ class ImportSummary:
 
 
 def default_output(sheet: Path, annotator: str) -> Path:
-    """Where the decisions of a sheet go if nobody says: ``decisions/ada.csv`` beside the folder of the sheet."""
-    return sheet.resolve().parent.parent / "decisions" / f"{annotator}.csv"
+    """Where the decisions of a sheet go if nobody says: in the folder ``decisions`` beside that of the sheet.
+
+    >>> default_output(Path("review/sheet.xlsx"), "ada").as_posix()
+    'decisions/ada.csv'
+    """
+    return Path(os.path.normpath(sheet.parent / ".." / "decisions" / f"{annotator}.csv"))
 
 
 def import_sheet(
