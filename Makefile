@@ -16,6 +16,8 @@ help:
 # Written last: an installation that was cut short is taken up again.
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	# The pip that comes with Python 3.10 and 3.11 searches for very long among so many packages.
+	$(BIN)/python -m pip install --disable-pip-version-check --upgrade 'pip>=24'
 	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[offline,dev]'
 	touch $@
 
