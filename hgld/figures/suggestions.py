@@ -81,7 +81,9 @@ def _draw_shares(axes: Axes, run: Judged) -> None:
     score = np.array([run.score[bins == number].mean() for number in filled])
     low, high = wilson(share, count)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--")
-    axes.errorbar(score, share, yerr=[share - low, high - share], fmt="o", color=LIGHT[0], markersize=5, capsize=2)
+    axes.errorbar(
+        score, share, yerr=np.stack([share - low, high - share]), fmt="o", color=LIGHT[0], markersize=5, capsize=2
+    )
     for x, y, labels in zip(score, share, count, strict=True):
         beside = (6, 4) if y < 0.5 else (6, -11)
         axes.annotate(f"{labels:,}", (x, y), beside, textcoords="offset points", fontsize=8, color=FAINT)

@@ -236,7 +236,7 @@ def check_sheet(
     decisions = [
         Decision(
             label_id,
-            labels[label_id],
+            fit_for_cell(labels[label_id]),  # no CSV file holds what a cell does not
             entry.decision or "group",
             entry.group or None,
             annotator,
