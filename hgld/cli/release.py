@@ -1,115 +1,113 @@
-"""From decisions to a dataset: build, why."""
+"""What one does with a hierarchy: compare, stats, release."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from hgld.cli.base import Decided, Force, Taxonomy, app, friendly_errors, tell
+from hgld.cli.base import app, friendly_errors, tell
 
 
 @app.command(rich_help_panel="Hierarchy")
-def build(
-    clean: Annotated[Path, typer.Argument(help="The table from hgld clean.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The hierarchy to write.")],
-    decisions: Decided = None,
-    taxonomy: Taxonomy = None,
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the official CSV files of H-GLDv2, too.")
+def compare(
+    before: Annotated[
+        str, typer.Argument(metavar="A", help="A hierarchy: Parquet, an official CSV file, or a folder with these.")
+    ],
+    after: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="PICTURE", help="Draw the flows between groups.")
     ] = None,
-    allow_undecided: Annotated[
-        bool, typer.Option("--allow-undecided", help="Leave out landmarks whose label is undecided.")
-    ] = False,
-    extra_levels: Annotated[
-        str | None,
-        typer.Option(metavar="p279:N", help='Add N levels between group and root, from "subclass of".'),
+    changes: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Write every landmark that was added, lost or moved.")
     ] = None,
-    multi: Annotated[
-        bool, typer.Option("--multi", help="Keep all groups of landmarks with several labels, in a list.")
-    ] = False,
-    classes: Annotated[
-        list[Path] | None,
-        typer.Option(help="Tables of classes for --extra-levels.", show_default="*.classes.parquet beside CLEAN"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, with all flows.")] = False,
+) -> None:
+    """Say what changed from one hierarchy to another, and how far the two agree.
+
+    Landmarks are matched by split and id. Added are those that only B has, lost those that only A has, moved those
+    whose group is another one.
+
+    Example: hgld compare released/ hierarchy.parquet -o flows.png
+    """
+    from hgld.release.compare import compare_files
+
+    with friendly_errors():
+        comparison = compare_files(before, after, picture=out, changes=changes)
+        typer.echo(comparison.to_json() if json else comparison)
+
+
+@app.command(rich_help_panel="Hierarchy")
+def stats(
+    hierarchy: Annotated[str, typer.Argument(help="Parquet, an official CSV file, or a folder with these.")],
+    images: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[SPLIT=]FILE",
+            help="The landmark of each image: GLDv2's train.csv, train_clean.csv, index_image_to_landmark.csv.",
+        ),
     ] = None,
-    scraped: Annotated[
-        list[Path] | None,
-        typer.Option(help="Scraped tables for --multi.", show_default="scraped*.parquet beside CLEAN"),
-    ] = None,
-    irrelevant: Annotated[
+    out: Annotated[
         Path | None,
-        typer.Option(help="Labels that say nothing, for --multi.", show_default="annotations/irrelevant_labels.csv"),
+        typer.Option(
+            "--out", "-o", metavar="PICTURE", help="Draw the groups by size; beside X.png, X.tree.png as areas."
+        ),
     ] = None,
-    force: Force = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Build the hierarchy: landmark, group, natural or human-made.
+    """Count landmarks and images by root and group, and say how uneven groups are.
 
-    Labels without a decision are listed and stop the build, unless their landmarks may be left out.
-
-    Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
+    Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
     """
-    from hgld.release.build import BuildConfig, build_file, parse_extra_levels
+    from hgld.release.stats import stats_file
 
     with friendly_errors():
-        config = BuildConfig(
-            allow_undecided=allow_undecided,
-            extra_levels=parse_extra_levels(extra_levels) if extra_levels else 0,
-            multi=multi,
-        )
-        summary = build_file(
-            clean,
-            out,
-            config,
-            decisions=decisions,
-            taxonomy=taxonomy,
-            csv=csv,
-            classes=classes,
-            scraped=scraped,
-            irrelevant=irrelevant,
-            force=force,
-        )
-        tell(out, summary)
+        tree = None if out is None else out.with_suffix(f".tree{out.suffix}")
+        found = stats_file(hierarchy, images=images or [], picture=out, tree=tree)
+        typer.echo(found.to_json() if json else found)
 
 
 @app.command(rich_help_panel="Hierarchy")
-def why(
-    landmark_id: Annotated[int, typer.Argument(help="The landmark.")],
-    split: Annotated[
-        Literal["train", "index"] | None, typer.Option(help="The split that the id is of.", show_default="both")
+def release(
+    hierarchy: Annotated[Path, typer.Argument(help="The hierarchy, from hgld build.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")],
+    name: Annotated[str | None, typer.Option(help="What the dataset is called.", show_default="H-GLDv2")] = None,
+    version: Annotated[str | None, typer.Option(help="Of the dataset.", show_default="1.0.0")] = None,
+    url: Annotated[str | None, typer.Option(help="Where it is published.", show_default="the page of GLDv2")] = None,
+    date: Annotated[
+        str | None,
+        typer.Option(metavar="YYYY-MM-DD", help="Published on.", show_default="the day of the last decision"),
     ] = None,
-    hierarchy: Annotated[Path, typer.Option(help="The hierarchy; other tables are looked for beside it.")] = Path(
-        "hierarchy.parquet"
-    ),
-    scraped: Annotated[
-        list[Path] | None, typer.Option(help="Tables from hgld scrape.", show_default="scraped*.parquet")
+    creator: Annotated[
+        list[str] | None, typer.Option(help="Who made it; may be repeated.", show_default="the annotators")
     ] = None,
-    clean: Annotated[
-        Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet")
+    decisions: Annotated[
+        Path | None,
+        typer.Option(help="What it was built with.", show_default="annotations/decisions/final.csv"),
     ] = None,
-    removed: Annotated[
-        Path | None, typer.Option(help="What hgld clean removed.", show_default="removed.parquet")
+    taxonomy: Annotated[
+        Path | None, typer.Option(help="What it was built with.", show_default="annotations/taxonomy.csv")
     ] = None,
-    clusters: Annotated[
-        Path | None, typer.Option(help="The table from hgld cluster.", show_default="clusters.parquet")
-    ] = None,
-    decisions: Decided = None,
-    taxonomy: Taxonomy = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write although nothing changed, or files in the folder were edited.")
+    ] = False,
 ) -> None:
-    """Tell how a landmark came to its group, or at which stage it was left out and why.
+    """Write a folder to publish: Parquet, CSV, dataset card, datasheet, Croissant, checksums, licence.
 
-    Example: hgld why 161 --hierarchy hierarchy.parquet
+    The same hierarchy and options give the same bytes. A folder that is there is replaced only if hgld release wrote
+    everything in it.
+
+    Example: hgld release hierarchy.parquet -o release/ --name "H-GLDv2 Washington" --version 1.0.0
     """
-    from hgld.release.trace import find_sources, trace_landmark
+    from hgld.release.publish import ReleaseConfig, release_folder
 
     with friendly_errors():
-        sources = find_sources(
-            hierarchy,
-            scraped=scraped,
-            clean=clean,
-            removed=removed,
-            clusters=clusters,
-            decisions=decisions,
-            taxonomy=taxonomy,
+        given = {"name": name, "version": version, "url": url}
+        config = ReleaseConfig(
+            date=date,
+            creators=tuple(creator or ()),
+            **{key: value for key, value in given.items() if value is not None},
         )
-        typer.echo("\n\n".join(map(str, trace_landmark(sources, landmark_id, split))))
+        summary = release_folder(hierarchy, out, config, decisions=decisions, taxonomy=taxonomy, force=force)
+        tell(out, summary)

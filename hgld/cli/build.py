@@ -1,0 +1,115 @@
+"""From decisions to a dataset: build, why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from hgld.cli.base import Decided, Force, Taxonomy, app, friendly_errors, tell
+
+
+@app.command(rich_help_panel="Hierarchy")
+def build(
+    clean: Annotated[Path, typer.Argument(help="The table from hgld clean.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The hierarchy to write.")],
+    decisions: Decided = None,
+    taxonomy: Taxonomy = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the official CSV files of H-GLDv2, too.")
+    ] = None,
+    allow_undecided: Annotated[
+        bool, typer.Option("--allow-undecided", help="Leave out landmarks whose label is undecided.")
+    ] = False,
+    extra_levels: Annotated[
+        str | None,
+        typer.Option(metavar="p279:N", help='Add N levels between group and root, from "subclass of".'),
+    ] = None,
+    multi: Annotated[
+        bool, typer.Option("--multi", help="Keep all groups of landmarks with several labels, in a list.")
+    ] = False,
+    classes: Annotated[
+        list[Path] | None,
+        typer.Option(help="Tables of classes for --extra-levels.", show_default="*.classes.parquet beside CLEAN"),
+    ] = None,
+    scraped: Annotated[
+        list[Path] | None,
+        typer.Option(help="Scraped tables for --multi.", show_default="scraped*.parquet beside CLEAN"),
+    ] = None,
+    irrelevant: Annotated[
+        Path | None,
+        typer.Option(help="Labels that say nothing, for --multi.", show_default="annotations/irrelevant_labels.csv"),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Build the hierarchy: landmark, group, natural or human-made.
+
+    Labels without a decision are listed and stop the build, unless their landmarks may be left out.
+
+    Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
+    """
+    from hgld.release.build import BuildConfig, build_file, parse_extra_levels
+
+    with friendly_errors():
+        config = BuildConfig(
+            allow_undecided=allow_undecided,
+            extra_levels=parse_extra_levels(extra_levels) if extra_levels else 0,
+            multi=multi,
+        )
+        summary = build_file(
+            clean,
+            out,
+            config,
+            decisions=decisions,
+            taxonomy=taxonomy,
+            csv=csv,
+            classes=classes,
+            scraped=scraped,
+            irrelevant=irrelevant,
+            force=force,
+        )
+        tell(out, summary)
+
+
+@app.command(rich_help_panel="Hierarchy")
+def why(
+    landmark_id: Annotated[int, typer.Argument(help="The landmark.")],
+    split: Annotated[
+        Literal["train", "index"] | None, typer.Option(help="The split that the id is of.", show_default="both")
+    ] = None,
+    hierarchy: Annotated[Path, typer.Option(help="The hierarchy; other tables are looked for beside it.")] = Path(
+        "hierarchy.parquet"
+    ),
+    scraped: Annotated[
+        list[Path] | None, typer.Option(help="Tables from hgld scrape.", show_default="scraped*.parquet")
+    ] = None,
+    clean: Annotated[
+        Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet")
+    ] = None,
+    removed: Annotated[
+        Path | None, typer.Option(help="What hgld clean removed.", show_default="removed.parquet")
+    ] = None,
+    clusters: Annotated[
+        Path | None, typer.Option(help="The table from hgld cluster.", show_default="clusters.parquet")
+    ] = None,
+    decisions: Decided = None,
+    taxonomy: Taxonomy = None,
+) -> None:
+    """Tell how a landmark came to its group, or at which stage it was left out and why.
+
+    Example: hgld why 161 --hierarchy hierarchy.parquet
+    """
+    from hgld.release.trace import find_sources, trace_landmark
+
+    with friendly_errors():
+        sources = find_sources(
+            hierarchy,
+            scraped=scraped,
+            clean=clean,
+            removed=removed,
+            clusters=clusters,
+            decisions=decisions,
+            taxonomy=taxonomy,
+        )
+        typer.echo("\n\n".join(map(str, trace_landmark(sources, landmark_id, split))))
