@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hgld.hierarchy import Hierarchy, load_hierarchy
+    from hgld.retrieval.evaluation import evaluate_retrieval
 
 __version__ = "0.1.0"
-__all__ = ["Hierarchy", "__version__", "load_hierarchy"]
+__all__ = ["Hierarchy", "__version__", "evaluate_retrieval", "load_hierarchy"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what researchers use on first use: ``hgld --help`` does without numpy and Arrow."""
+    """Import what researchers use on first use: ``hgld --help`` does without numpy, Arrow and torch."""
     if name in ("Hierarchy", "load_hierarchy"):
         from hgld import hierarchy
 
         return getattr(hierarchy, name)
+    if name == "evaluate_retrieval":
+        from hgld.retrieval.evaluation import evaluate_retrieval
+
+        return evaluate_retrieval
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

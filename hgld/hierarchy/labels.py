@@ -14,6 +14,7 @@ import numpy.typing as npt
 from hgld.errors import ConfigurationError
 
 Labels = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
 
 
 def column_of(level: int, n_levels: int) -> int:
@@ -30,6 +31,46 @@ def column_of(level: int, n_levels: int) -> int:
     return n_levels - level
 
 
+def nested_codes(query_labels: Labels, gallery_labels: Labels) -> tuple[Codes, Codes]:
+    """The same labels, numbered from 0 within each level, after a check that the levels are nested.
+
+    Args:
+        query_labels: int64, shape (n_query, L), finest first.
+        gallery_labels: int64, shape (n_gallery, L), finest first.
+
+    Returns:
+        The codes of both: int32, same shapes; equal where the labels are equal.
+
+    Raises:
+        ValueError: the shapes do not fit, or the labels are not nested: two items that share a label have
+            different ones at a coarser level.
+
+    >>> nested_codes(np.array([[70, 9]]), np.array([[50, 9], [70, 9], [60, 5]]))[1].tolist()
+    [[0, 1], [2, 1], [1, 0]]
+    """
+    queries, gallery = np.asarray(query_labels), np.asarray(gallery_labels)
+    if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1] or not queries.shape[1]:
+        raise ValueError(
+            f"labels have the shapes {queries.shape} and {gallery.shape}; expected (n_query, L) and (n_gallery, L)"
+        )
+    labels = np.concatenate([queries, gallery])
+    codes = np.empty(labels.shape, np.int32)
+    for column in range(labels.shape[1]):
+        codes[:, column] = np.unique(labels[:, column], return_inverse=True)[1]
+    for column in range(labels.shape[1] - 1):
+        parents = np.empty(codes[:, column].max(initial=-1) + 1, np.int32)
+        parents[codes[:, column]] = codes[:, column + 1]  # of each label the parent that stands last
+        wrong = np.flatnonzero(parents[codes[:, column]] != codes[:, column + 1])
+        if wrong.size:
+            one = labels[wrong[0]]
+            other = labels[np.flatnonzero(codes[:, column] == codes[wrong[0], column])[-1]]
+            raise ValueError(
+                f"the labels are not nested: {one.tolist()} and {other.tolist()} agree in column {column}, but "
+                f"not in the coarser column {column + 1}"
+            )
+    return codes[: len(queries)], codes[len(queries) :]
+
+
 def lowest_common_level(query_labels: Labels, gallery_labels: Labels) -> Labels:
     """The finest level that each query shares with each gallery item: the level of their lowest common ancestor.
 
@@ -42,30 +83,16 @@ def lowest_common_level(query_labels: Labels, gallery_labels: Labels) -> Labels:
         so give queries in chunks where the gallery is large.
 
     Raises:
-        ValueError: the shapes do not fit, or the labels are not nested: two items that share a label have
-            different ones at a coarser level.
+        ValueError: see :func:`nested_codes`.
 
     >>> lake, pond, church = [0, 0, 0], [1, 0, 0], [2, 1, 1]
     >>> lowest_common_level(np.array([lake]), np.array([lake, pond, church]))
     array([[3, 2, 0]])
     """
-    queries, gallery = np.asarray(query_labels), np.asarray(gallery_labels)
-    if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1] or not queries.shape[1]:
-        raise ValueError(
-            f"labels have the shapes {queries.shape} and {gallery.shape}; expected (n_query, L) and (n_gallery, L)"
-        )
+    queries, gallery = nested_codes(query_labels, gallery_labels)
     levels = np.zeros((len(queries), len(gallery)), np.int64)
-    shared = np.ones(levels.shape, bool)
-    for column in reversed(range(queries.shape[1])):
-        equal = queries[:, column, None] == gallery[None, :, column]
-        if (equal & ~shared).any():
-            row, item = np.argwhere(equal & ~shared)[0]
-            raise ValueError(
-                f"the labels are not nested: {queries[row].tolist()} and {gallery[item].tolist()} agree in column "
-                f"{column}, but not in the coarser column {column + 1}"
-            )
-        shared = equal
-        levels += shared
+    for column in range(queries.shape[1]):
+        levels += queries[:, column, None] == gallery[None, :, column]
     return levels
 
 

@@ -1,0 +1,277 @@
+"""From embeddings and labels to the numbers of a paper's table."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy.labels import Labels
+from hgld.progress import Progress
+from hgld.retrieval.judgements import Judgements, LabelJudgements, Pairs
+from hgld.retrieval.named_metrics import Metric, Weighing, default_metrics
+from hgld.retrieval.processes import Processes
+from hgld.retrieval.ranking import Precision, RankingConfig, Ties, rank
+from hgld.retrieval.relevance import Relevance
+from hgld.retrieval.results import RetrievalResult
+from hgld.retrieval.sums import RankTables, sum_rankings
+
+#: Arrays of embeddings, in memory or memory-mapped.
+Embeddings = npt.NDArray[Any] | torch.Tensor
+
+
+def evaluate(
+    query_embeddings: Embeddings,
+    gallery_embeddings: Embeddings,
+    judgements: Judgements,
+    *,
+    name: str = "retrieval",
+    metrics: Sequence[str] | None = None,
+    relevance: Relevance | npt.ArrayLike | None = None,
+    relevance_alpha: float = 1.0,
+    gain: Relevance | npt.ArrayLike | None = None,
+    left_out: Pairs | None = None,
+    unused: npt.NDArray[np.bool_] | None = None,
+    query_ids: Sequence[Any] | npt.NDArray[Any] | None = None,
+    config: RankingConfig | None = None,
+    processes: Processes | None = None,
+    progress: Progress | None = None,
+) -> RetrievalResult:
+    """Rank the gallery for every query and take the metrics, whatever it is that judges the pairs.
+
+    One pass: a block of queries is scored and sorted once, and all metrics are taken from the sorted levels. Memory
+    besides the embeddings: that of a block (see :class:`~hgld.retrieval.ranking.RankingConfig`), 32 bytes per gallery
+    item, and a float64 per query and metric.
+
+    Args:
+        query_embeddings: float, shape (n_query, d).
+        gallery_embeddings: float, shape (n_gallery, d).
+        judgements: who is how near to whom.
+        name: of the result.
+        metrics: names, see :meth:`Metric.of`; :func:`default_metrics` unless given.
+        relevance: of H-AP, H-R@k and H-P@k: a function (see :mod:`hgld.retrieval.relevance`), one value per level,
+            float (L + 1,), or one per query and level, float (n_query, L + 1). Unless given that of the judgements,
+            or where they have none Eq. 20.
+        relevance_alpha: the alpha of Eq. 20.
+        gain: of NDCG, in the same forms. Unless given that of the judgements, or 2^l - 1.
+        left_out: for each query the gallery items to leave out of its ranking.
+        unused: bool, shape (n_gallery,); items to leave out of all rankings.
+        query_ids: the index of the result's ``per_query``.
+        config: how to rank.
+        processes: this one and those that share the queries with it; every process gets the whole result.
+        progress: told of the queries.
+
+    Raises:
+        ConfigurationError: an unknown metric or level, k beyond the gallery, a bad setting.
+        InputError: embeddings and judgements do not fit each other; see :func:`~hgld.retrieval.ranking.rank`.
+    """
+    config, processes = config or RankingConfig(), processes or Processes()
+    n_queries, n_levels = judgements.n_queries, judgements.n_levels
+    fewest_gone = int(np.diff(left_out.offsets).min(initial=judgements.n_gallery)) if left_out is not None else 0
+    n_ranked = judgements.n_gallery - fewest_gone - (0 if unused is None else int(unused.sum()))
+    own = judgements.relevance()
+    if metrics is not None:
+        names = list(dict.fromkeys(metrics))
+    else:
+        names = default_metrics(n_levels, n_ranked) if own is None else ["H-AP", "NDCG", "ASI"]
+    chosen = [Metric.of(metric, n_levels) for metric in names]
+    cutoffs = sorted({metric.k for metric in chosen if metric.k is not None})
+    for metric in chosen:
+        if metric.k is not None and not 1 <= metric.k <= n_ranked:
+            raise ConfigurationError(
+                f"{metric.name} needs k between 1 and the {max(n_ranked, 0):,} gallery items that are ranked; take a "
+                "smaller k"
+            )
+    weigh = Weighing(own if relevance is None else relevance, relevance_alpha, own if gain is None else gain)
+    columns = [f"positives_l{level}" for level in range(1, n_levels + 1)]
+    found: list[tuple[slice, dict[str, npt.NDArray[np.float64]]]] = []
+    tables = None
+    for ranked in rank(
+        as_tensor(query_embeddings),
+        as_tensor(gallery_embeddings),
+        judgements,
+        left_out=left_out,
+        unused=unused,
+        config=config,
+        part=processes.part,
+        progress=progress,
+    ):
+        tables = tables or RankTables(judgements.n_gallery, ranked.levels.device)
+        sums = sum_rankings(ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, tables=tables)
+        weights = weigh.of(ranked.queries)
+        values = {metric.name: metric.values(sums, weights) for metric in chosen}
+        values.update(zip(columns, sums.positives.T, strict=True))
+        found.append((ranked.queries, {key: value.cpu().numpy() for key, value in values.items()}))
+
+    per_query = pd.DataFrame(
+        {key: np.full(n_queries, np.nan) for key in [*names, *columns]},
+        index=pd.Index(np.arange(n_queries) if query_ids is None else np.asarray(query_ids), name="query"),
+    )
+    for queries, block in (pair for pairs in processes.gather(found) for pair in pairs):
+        for key, numbers in block.items():
+            per_query.iloc[queries, per_query.columns.get_loc(key)] = numbers
+    per_query = per_query.astype(dict.fromkeys(columns, np.int64))
+    without = {f"without_{column}": int((per_query[column] == 0).sum()) for column in columns}
+    return RetrievalResult(
+        name=name,
+        per_query=per_query,
+        metrics=tuple(names),
+        counts={"queries": n_queries, "gallery": judgements.n_gallery, **without},
+        settings={
+            **weigh.settings,
+            "ties": config.ties,
+            "precision": config.precision,
+            "normalize": config.normalize,
+            "query_counted": "H-AP_selfcount only",
+        },
+    )
+
+
+def evaluate_retrieval(
+    query_embeddings: Embeddings,
+    query_labels: Labels | torch.Tensor,
+    gallery_embeddings: Embeddings | None = None,
+    gallery_labels: Labels | torch.Tensor | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    relevance_alpha: float = 1.0,
+    relevance: Relevance | npt.ArrayLike | None = None,
+    gain: Relevance | npt.ArrayLike | None = None,
+    query_ids: Sequence[Any] | npt.NDArray[Any] | None = None,
+    gallery_ids: Sequence[Any] | npt.NDArray[Any] | None = None,
+    ignored: Sequence[Sequence[int]] | None = None,
+    block_size: int | None = None,
+    device: str | None = None,
+    precision: Precision = "float32",
+    ties: Ties = "pessimistic",
+    normalize: bool = True,
+    processes: Processes | None = None,
+    progress: Progress | None = None,
+) -> RetrievalResult:
+    """Evaluate embeddings of images with hierarchical labels.
+
+    Args:
+        query_embeddings: float16, float32 or float64, shape (n_query, d); an array or a tensor, also memory-mapped.
+        query_labels: integers, shape (n_query, L), finest first; or (n_query,) for one level.
+        gallery_embeddings: likewise, shape (n_gallery, d). Without a gallery every query is ranked against all the
+            others (leave-one-out), and never against itself.
+        gallery_labels: likewise, shape (n_gallery, L).
+        metrics: names such as ``H-AP``, ``mAP@100``, ``R@1``, ``AP_l2`` (level 2; the finest is L); those of
+            :func:`default_metrics` unless given.
+        relevance_alpha: the alpha of Eq. 20, which weighs levels in H-AP.
+        relevance: another relevance, see :func:`evaluate`.
+        gain: another gain of NDCG, see :func:`evaluate`.
+        query_ids: of the images, shape (n_query,); the index of ``per_query``.
+        gallery_ids: of the images, shape (n_gallery,). A gallery item with the id of the query is left out of its
+            ranking; so are copies of an image, if they are given its id.
+        ignored: for each query positions in the gallery to leave out of its ranking (junk).
+        block_size: queries ranked at a time.
+        device: ``cpu`` or ``cuda``; where the query embeddings are, unless given.
+        precision: of scores, see :class:`~hgld.retrieval.ranking.RankingConfig`.
+        ties: which of two items with the same score stands first, likewise.
+        normalize: scale embeddings to length 1, likewise.
+        processes: those that share the queries, see :mod:`hgld.retrieval.processes`.
+        progress: told of the queries.
+
+    Returns:
+        ``means``, ``per_query``, ``counts``, ``intervals()``.
+
+    Raises:
+        InputError: shapes or ids do not fit each other, labels are not nested, a gallery is empty, or an embedding is
+            not finite.
+        ConfigurationError: see :func:`evaluate`.
+
+    >>> embeddings = np.array([[1.0, 0.0], [0.8, 0.3], [0.9, 0.1], [0.0, 1.0]])
+    >>> labels = np.array([[0, 0], [0, 0], [1, 0], [2, 1]])  # the third is nearer to the first than the second
+    >>> result = evaluate_retrieval(embeddings, labels, metrics=["R@1", "H-AP"])
+    >>> result.means
+    {'R@1': 0.0, 'H-AP': 0.888888888888889}
+    >>> result.counts["without_positives_l1"]
+    1
+    """
+    labels = _labels(query_labels, "query")
+    alone = gallery_embeddings is None
+    if alone != (gallery_labels is None) or (alone and gallery_ids is not None):
+        raise ConfigurationError(
+            "the gallery is given in part; expected gallery_embeddings and gallery_labels together (and gallery_ids "
+            "only with them), or none of them to rank each query against the others"
+        )
+    left_out = Pairs.of([[]] * len(labels))
+    if gallery_embeddings is None or gallery_labels is None:
+        gallery_embeddings, gallery, gallery_ids = query_embeddings, labels, query_ids
+        left_out |= Pairs(np.arange(len(labels) + 1), np.arange(len(labels)))
+    else:
+        gallery = _labels(gallery_labels, "gallery")
+    if query_ids is not None:
+        _check_ids(query_ids, len(labels), "query")
+    if gallery_ids is not None:
+        _check_ids(gallery_ids, len(gallery), "gallery")
+        if query_ids is None:
+            raise ConfigurationError("gallery_ids are given without query_ids; expected both, or neither")
+        left_out |= same_ids(query_ids, gallery_ids)
+    if ignored is not None:
+        junk = Pairs.of([np.asarray(items, np.int64) for items in ignored])
+        junk.check(len(labels), len(gallery), "ignored")
+        left_out |= junk
+    if device is None:
+        device = str(query_embeddings.device) if isinstance(query_embeddings, torch.Tensor) else "cpu"
+    return evaluate(
+        query_embeddings,
+        gallery_embeddings,
+        LabelJudgements(labels, gallery),
+        name="leave-one-out" if alone else "retrieval",
+        metrics=metrics,
+        relevance=relevance,
+        relevance_alpha=relevance_alpha,
+        gain=gain,
+        left_out=left_out,
+        query_ids=query_ids,
+        config=RankingConfig(block_size, device, precision, ties, normalize),
+        processes=processes,
+        progress=progress,
+    )
+
+
+def same_ids(query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[Any] | npt.NDArray[Any]) -> Pairs:
+    """The gallery items that have the id of a query.
+
+    >>> same_ids(["b", "x"], ["a", "b", "b"]).columns.tolist()
+    [1, 2]
+    """
+    ids, codes = np.unique(np.concatenate([np.asarray(query_ids), np.asarray(gallery_ids)]), return_inverse=True)
+    queries, gallery = codes[: len(query_ids)], codes[len(query_ids) :]
+    order = np.argsort(gallery, kind="stable")
+    starts = np.searchsorted(gallery[order], queries)
+    counts = np.bincount(gallery, minlength=len(ids))[queries]
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    return Pairs(offsets, order[np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, counts)])
+
+
+def as_tensor(embeddings: Embeddings) -> torch.Tensor:
+    """A tensor over the same memory. Nothing here writes to it, though it may be mapped read-only."""
+    if isinstance(embeddings, torch.Tensor):
+        return embeddings.detach()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.asarray(embeddings))
+
+
+def _labels(labels: Labels | torch.Tensor, what: str) -> Labels:
+    array = labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            f"the {what} labels have the shape {array.shape} and the type {array.dtype}; expected integers of the "
+            "shape (n, L), finest first"
+        )
+    return array.astype(np.int64, copy=False).reshape(len(array), -1)
+
+
+def _check_ids(ids: Sequence[Any] | npt.NDArray[Any], n_images: int, what: str) -> None:
+    if len(ids) != n_images:
+        raise InputError(f"there are {len(ids):,} {what} ids, but labels for {n_images:,} {what} images")

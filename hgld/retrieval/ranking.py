@@ -1,0 +1,302 @@
+"""Rank a gallery for each query, and keep of every item only its level.
+
+All metrics need the levels in ranked order and nothing else, so the level rides in the key that is sorted. A block of
+queries is compared with the gallery a few thousand items at a time; each float32 score becomes the upper bits of an
+int64 key that sorts as the scores do, best first, and the level its lowest byte. One sort of the keys, and the levels
+are read off. Besides the embeddings that takes 9 bytes per query of a block and gallery item.
+
+Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.progress import Progress, Silent
+from hgld.retrieval.judgements import Judgements, Pairs
+
+Precision = Literal["float32", "tf32", "float64"]
+Ties = Literal["pessimistic", "optimistic"]
+
+_LAST = torch.iinfo(torch.int64).max >> 8 << 8  # after every key, and of level 0
+_WIDTH = {"cpu": 2**13, "cuda": 2**17}  # gallery items scored at a time
+_MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes for the keys of a block, unless a block size is given
+_BYTES = {"float32": 9, "tf32": 9, "float64": 33}  # per query and gallery item, for a block's rankings
+
+
+@dataclass(frozen=True)
+class RankingConfig:
+    """How to rank.
+
+    Args:
+        block_size: queries ranked at a time; as many as fit into half a gigabyte (on a GPU: 8) unless given. It
+            decides how much memory is used, and the metrics only as far as it changes the rounding of scores.
+        device: ``cpu``, ``cuda`` or ``cuda:1``.
+        precision: of scores. ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits of
+            mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
+            ``float64``, which sorts the scores themselves, at several times the time and memory.
+        ties: which of two items with equal scores stands first: ``pessimistic``, the one of lower level, or
+            ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two.
+        normalize: scale embeddings to length 1. Without it scores are plain inner products.
+    """
+
+    block_size: int | None = None
+    device: str = "cpu"
+    precision: Precision = "float32"
+    ties: Ties = "pessimistic"
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        if self.block_size is not None and self.block_size < 1:
+            raise ConfigurationError(f"the block size is {self.block_size}; expected 1 or more queries")
+        if self.precision not in get_args(Precision):
+            raise ConfigurationError(
+                f"the precision is {self.precision!r}; expected one of {', '.join(get_args(Precision))}"
+            )
+        if self.ties not in get_args(Ties):
+            raise ConfigurationError(f"ties are {self.ties!r}; expected one of {', '.join(get_args(Ties))}")
+        try:
+            device = torch.device(self.device)
+        except RuntimeError as error:
+            raise ConfigurationError(f"the device is {self.device!r}; expected cpu, cuda or cuda:N") from error
+        if device.type not in _WIDTH:
+            raise ConfigurationError(f"the device is {self.device!r}; expected cpu, cuda or cuda:N")
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise ConfigurationError(
+                f"the device is {self.device!r}, but torch sees {torch.cuda.device_count()} CUDA devices; use cpu, "
+                "or a machine and a build of torch with CUDA"
+            )
+
+    def queries_per_block(self, n_gallery: int) -> int:
+        """How many queries are ranked at a time against a gallery of that size."""
+        room = _MEMORY[torch.device(self.device).type] // (_BYTES[self.precision] * max(n_gallery, 1))
+        return self.block_size or max(1, min(room, 1024))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """The rankings of a few queries.
+
+    Args:
+        queries: which ones; a slice with a start and a stop.
+        levels: uint8, shape (n_query, n_gallery), on the device; the level of the item at each rank, best first.
+            Items left out stand at the end with level 0.
+        n_ranked: int64, shape (n_query,), on the device; how many items were not left out.
+    """
+
+    queries: slice
+    levels: torch.Tensor
+    n_ranked: torch.Tensor
+
+
+def rank(
+    query_embeddings: torch.Tensor,
+    gallery_embeddings: torch.Tensor,
+    judgements: Judgements,
+    *,
+    left_out: Pairs | None = None,
+    unused: npt.NDArray[np.bool_] | None = None,
+    config: RankingConfig | None = None,
+    part: tuple[int, int] = (0, 1),
+    progress: Progress | None = None,
+) -> Iterator[Ranked]:
+    """Rank the gallery for every query, a block of queries at a time.
+
+    Args:
+        query_embeddings: float of any width, shape (n_query, d); may be memory-mapped, and is not changed.
+        gallery_embeddings: likewise, shape (n_gallery, d).
+        judgements: the levels of all pairs.
+        left_out: for each query the gallery items to leave out of its ranking: itself, copies of it, junk.
+        unused: bool, shape (n_gallery,); items to leave out of every ranking.
+        config: how.
+        part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
+        progress: told of the queries.
+
+    Raises:
+        InputError: the shapes do not fit, or an embedding has a value that is not finite, or only zeros.
+    """
+    config, progress = config or RankingConfig(), progress or Silent()
+    n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
+    _check_shapes(query_embeddings, gallery_embeddings, judgements)
+    used = np.ones(n_gallery, bool) if unused is None else ~unused
+    gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
+    gone.check(n_queries, n_gallery, "the list of items to leave out")
+    here = used[gone.columns]  # what is unused is left out anyway
+    gone = Pairs.distinct(gone.rows()[here], gone.columns[here], n_queries)
+    n_ranked = used.sum() - np.diff(gone.offsets)
+    if not n_ranked.all():
+        raise InputError(
+            f"nothing of the gallery is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are to "
+            "be left out"
+        )
+
+    device = torch.device(config.device)
+    judgements = judgements.to(device)
+    never = torch.from_numpy(np.flatnonzero(~used)).to(device)
+    scorer = _Scorer(query_embeddings, gallery_embeddings, config)
+    step = min(config.queries_per_block(n_gallery), n_queries)
+    starts = range(0, n_queries, step)[part[0] :: part[1]]
+    progress.start(sum(min(step, n_queries - start) for start in starts))
+    kind = _ScoreRows if config.precision == "float64" else _KeyRows
+    rows = kind(step, n_gallery, device, config.ties)
+    for start in starts:
+        queries = slice(start, min(start + step, n_queries))
+        for gallery, scores in scorer.scores(queries):
+            rows.put(gallery, scores, judgements.levels(queries, gallery))
+        rows.leave_out(slice(None), never)
+        rows.leave_out(*(indexes.to(device) for indexes in gone.block(queries)))
+        levels = rows.ranked(queries.stop - start)
+        yield Ranked(queries, levels, torch.from_numpy(n_ranked[queries]).to(device))
+        progress.advance(queries.stop - start)
+
+
+class _Scorer:
+    """Scores of queries with the gallery, a part of the gallery at a time."""
+
+    def __init__(self, queries: torch.Tensor, gallery: torch.Tensor, config: RankingConfig) -> None:
+        self._device = torch.device(config.device)
+        self._dtype = torch.float64 if config.precision == "float64" else torch.float32
+        self._matmul = "high" if config.precision == "tf32" else "highest"
+        self._width = _WIDTH[self._device.type]
+        gallery_lengths = self._lengths(gallery, "gallery")
+        query_lengths = gallery_lengths if queries is gallery else self._lengths(queries, "query")
+        self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
+        self._gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
+        if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
+            self._gallery = gallery.to(self._device)
+
+    def scores(self, queries: slice) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Yield parts of the gallery and the scores, shape (n_query, n_part), which the next step overwrites."""
+        own = self._queries[queries].to(self._device, self._dtype)
+        if self._query_lengths is not None:
+            own = own / self._query_lengths[queries, None]
+        n_gallery, width = len(self._gallery), min(self._width, len(self._gallery))
+        # Memory that is used again and again: fresh pages cost more than the products.
+        widened = torch.empty(width, own.shape[1], dtype=self._dtype, device=self._device)
+        scores = torch.empty(len(own) * width, dtype=self._dtype, device=self._device)
+        for start in range(0, n_gallery, width):
+            gallery = slice(start, min(start + width, n_gallery))
+            items = self._gallery[gallery]
+            if items.dtype != self._dtype or items.device != widened.device:
+                items = widened[: len(items)].copy_(items)
+            block = scores[: len(own) * len(items)].view(len(own), len(items))
+            with _float32_matmul(self._matmul):
+                torch.mm(own, items.T, out=block)
+            if self._gallery_lengths is not None:
+                block /= self._gallery_lengths[gallery]
+            yield gallery, block
+
+    def _lengths(self, embeddings: torch.Tensor, what: str) -> torch.Tensor:
+        """L2 norms, after a check that they are numbers above 0: shape (n,), on the device."""
+        lengths = torch.empty(len(embeddings), dtype=self._dtype)
+        for start in range(0, len(embeddings), self._width):
+            block = slice(start, start + self._width)
+            lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self._dtype), dim=1)
+        for wrong, found in ((~lengths.isfinite(), "NaN, infinite or huge values"), (lengths == 0, "only zeros")):
+            if wrong.any():
+                rows = wrong.nonzero()[:, 0].tolist()
+                raise InputError(
+                    f"{len(rows):,} of {len(embeddings):,} {what} embeddings have {found}: rows "
+                    f"{', '.join(map(str, rows[:10]))}{', …' if len(rows) > 10 else ''}; embed these images again or "
+                    "leave them out"
+                )
+        return lengths.to(self._device)
+
+
+class _KeyRows:
+    """Float32 scores and levels of a few queries, as sortable keys: uint32 order of the score, then a byte."""
+
+    def __init__(self, n_rows: int, n_items: int, device: torch.device, ties: Ties) -> None:
+        self._keys = torch.empty(n_rows, n_items, dtype=torch.int64, device=device)
+        self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
+        self._flip = 0 if ties == "pessimistic" else 0xFF  # the lowest byte ascends: the lower level first, or last
+
+    def put(self, gallery: slice, scores: torch.Tensor, levels: torch.Tensor) -> None:
+        """Take the scores, float32, and levels of a part of the gallery; scores are overwritten."""
+        bits = scores.add_(0.0).view(torch.int32)  # -0.0 becomes 0.0
+        # Of negative floats the larger has the smaller bits: flip all but the sign. Then the best first.
+        bits ^= (bits >> 31) & 0x7FFFFFFF
+        keys = self._keys[: len(scores), gallery].copy_(bits.bitwise_not_())
+        keys.bitwise_left_shift_(8).bitwise_or_(levels ^ self._flip)
+
+    def leave_out(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
+        """Put some items behind all others."""
+        self._keys[rows, columns] = _LAST | self._flip
+
+    def ranked(self, n_rows: int) -> torch.Tensor:
+        """The levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
+        keys, levels = self._keys[:n_rows], self._levels[:n_rows]
+        if keys.device.type == "cpu":
+            n_threads = min(torch.get_num_threads(), n_rows)
+            with ThreadPoolExecutor(n_threads) as pool:  # NumPy sorts without the interpreter's lock
+                list(pool.map(lambda some: some.sort(axis=1), np.array_split(keys.numpy(), n_threads)))
+        else:
+            keys = keys.sort(dim=1).values
+        levels.copy_(keys)  # the lowest byte
+        return levels.bitwise_xor_(self._flip)
+
+
+class _ScoreRows:
+    """Float64 scores and levels of a few queries, sorted as they are."""
+
+    def __init__(self, n_rows: int, n_items: int, device: torch.device, ties: Ties) -> None:
+        self._scores = torch.empty(n_rows, n_items, dtype=torch.float64, device=device)
+        self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
+        self._higher_first = ties == "optimistic"
+
+    def put(self, gallery: slice, scores: torch.Tensor, levels: torch.Tensor) -> None:
+        """Take the scores and levels of a part of the gallery."""
+        self._scores[: len(scores), gallery] = scores
+        self._levels[: len(scores), gallery] = levels
+
+    def leave_out(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
+        """Put some items behind all others."""
+        self._scores[rows, columns] = -torch.inf
+        self._levels[rows, columns] = 0
+
+    def ranked(self, n_rows: int) -> torch.Tensor:
+        """The levels in ranked order, uint8, shape (n_rows, n_items)."""
+        levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
+        order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
+        return levels.gather(1, order)
+
+
+@contextmanager
+def _float32_matmul(precision: str) -> Iterator[None]:
+    """Multiply float32 matrices with this precision of torch's, whatever is set elsewhere."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _check_shapes(queries: torch.Tensor, gallery: torch.Tensor, judgements: Judgements) -> None:
+    for embeddings, n_judged, what in (
+        (queries, judgements.n_queries, "query"),
+        (gallery, judgements.n_gallery, "gallery"),
+    ):
+        if embeddings.ndim != 2 or not embeddings.is_floating_point():
+            raise InputError(
+                f"the {what} embeddings have the shape {tuple(embeddings.shape)} and the type {embeddings.dtype}; "
+                "expected floating point numbers of the shape (n, d)"
+            )
+        if not len(embeddings):
+            raise InputError(f"there are no {what} embeddings; expected one row per image")
+        if len(embeddings) != n_judged:
+            raise InputError(f"there are {len(embeddings):,} {what} embeddings, but labels for {n_judged:,}")
+    if queries.shape[1] != gallery.shape[1]:
+        raise InputError(
+            f"the query embeddings have {queries.shape[1]} dimensions and the gallery embeddings {gallery.shape[1]}; "
+            "embed both with the same model"
+        )

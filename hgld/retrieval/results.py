@@ -1,0 +1,90 @@
+"""What an evaluation found: a value per query and metric, their means, and how sure one can be of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from hgld.errors import ConfigurationError
+
+#: The low and the high end of a confidence interval.
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RetrievalResult:
+    """What an evaluation found.
+
+    Args:
+        name: what was evaluated, such as a protocol and its part.
+        per_query: a row per query: float64 columns named like the metrics (NaN where a query has no positive that the
+            metric could be about), then ``positives_l1``, ..., the gallery items of that level or finer. The index
+            ``query`` holds the ids of the queries, or their positions.
+        metrics: the names of the metrics, in the order of tables.
+        counts: ``queries``, ``gallery``, and ``without_positives_l1``, ...: the queries that have no gallery item of
+            that level or finer, which means of that level leave out.
+        settings: what the numbers depend on, by name: relevance, ties, precision of scores and so on.
+    """
+
+    name: str
+    per_query: pd.DataFrame
+    metrics: tuple[str, ...]
+    counts: dict[str, int]
+    settings: dict[str, Any]
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The mean of each metric over the queries that have it; NaN where none has."""
+        return {name: float(self.per_query[name].mean()) for name in self.metrics}
+
+    def intervals(self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Interval]:
+        """Bootstrap confidence intervals of the means, by drawing queries with replacement (percentile method).
+
+        Args:
+            confidence: the share of resampled means that an interval holds.
+            n_resamples: how often all queries are drawn anew; the same draws serve all metrics.
+            seed: of the draws.
+
+        Returns:
+            By metric (low, high); NaN where no query has the metric.
+
+        Raises:
+            ConfigurationError: the confidence is not between 0 and 1, or there are no resamples.
+        """
+        if not 0 < confidence < 1 or n_resamples < 1:
+            raise ConfigurationError(
+                f"the confidence is {confidence} with {n_resamples} resamples; expected 0 < confidence < 1, and 1 or "
+                "more resamples"
+            )
+        values = self.per_query[list(self.metrics)].to_numpy()
+        means = _resampled_means(values, n_resamples, np.random.default_rng(seed))
+        tail = (1 - confidence) / 2
+        intervals = {}
+        for column, name in enumerate(self.metrics):
+            known = means[~np.isnan(means[:, column]), column]
+            low, high = np.quantile(known, [tail, 1 - tail]) if len(known) else (np.nan, np.nan)
+            intervals[name] = (float(low), float(high))
+        return intervals
+
+    def __repr__(self) -> str:
+        numbers = " | ".join(f"{name} {100 * mean:.2f}" for name, mean in self.means.items())
+        return f"{self.name} | {numbers} | {self.counts['queries']:,} queries x {self.counts['gallery']:,}"
+
+
+def _resampled_means(
+    values: npt.NDArray[np.float64], n_resamples: int, rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """Means over as many rows as there are, drawn with replacement, of the values that are not NaN."""
+    known = ~np.isnan(values)
+    filled = np.where(known, values, 0.0)
+    n_queries = len(values)
+    means = np.empty((n_resamples, values.shape[1]))
+    for draw in range(n_resamples):
+        times = np.bincount(rng.integers(n_queries, size=n_queries), minlength=n_queries).astype(np.float64)
+        n_known = times @ known
+        means[draw] = np.where(n_known > 0, times @ filled / np.maximum(n_known, 1), np.nan)
+    return means
