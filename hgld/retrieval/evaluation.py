@@ -13,8 +13,9 @@ import torch
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.labels import Labels
+from hgld.pairs import Pairs
 from hgld.progress import Progress
-from hgld.retrieval.judgements import Judgements, LabelJudgements, Pairs
+from hgld.retrieval.judgements import Judgements, LabelJudgements
 from hgld.retrieval.named_metrics import Metric, Weighing, default_metrics
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.ranking import Precision, RankingConfig, Ties, rank
