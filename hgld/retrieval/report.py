@@ -243,8 +243,8 @@ def _cells(metrics: Sequence[str], values: Mapping[str, float]) -> list[str]:
 
 def _notes(result: RetrievalResult) -> list[str]:
     said = [
-        'Means leave out the queries without a positive of the metric\'s level; "no l1" counts those without any, as l1 '
-        "is the coarsest level."
+        'Means leave out the queries without a positive of the metric\'s level; "no l1" counts those without any, as '
+        "l1 is the coarsest level."
     ]
     said += filter(None, (_wording(*setting, result.metrics) for setting in result.settings.items()))
     for name, count in result.counts.items():
