@@ -15,14 +15,17 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.images import ImageReader
 from hgld.hierarchy import Hierarchy
 from hgld.pairs import Pairs
 from hgld.retrieval.evaluation import evaluate_retrieval
 from hgld.retrieval.judgements import LabelJudgements
-from hgld.retrieval.worst import Photo, Worst, find_worst, images_in_folder, images_in_shards, names_of, worst_page
+from hgld.retrieval.thumbnails import images_in_folder, images_in_shards
+from hgld.retrieval.worst import Worst, find_worst
+from hgld.retrieval.worst_page import Photo, names_of, worst_page
+from tests.gldv2.test_image_index import write_tar
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -124,6 +127,13 @@ def test_what_cannot_be_asked_for_is_told(change: dict[str, object], message: st
     result = evaluate_retrieval(embeddings, labels)
     with pytest.raises(ConfigurationError, match=message):
         find_worst(result, embeddings, embeddings, LabelJudgements(labels, labels), **change)
+
+
+def test_positions_in_a_part_of_a_result_are_not_those_of_queries() -> None:
+    embeddings, labels = np.eye(2), np.array([[0], [0]])
+    part = evaluate_retrieval(embeddings, labels).part("public", np.array([False, True]))
+    with pytest.raises(ConfigurationError, match="the result is of 1 queries, but there are 2 query embeddings"):
+        find_worst(part, embeddings, embeddings, LabelJudgements(labels, labels))
 
 
 # The page
@@ -281,6 +291,19 @@ def test_photographs_are_found_in_folders(tmp_path: Path) -> None:
     find = images_in_folder(tmp_path)
     assert [image and image.width for image in map(find, ["abcd", "x", "abce", "text"])] == [3, 2, None, None]
     assert [find(hostile) for hostile in ("../outside", "", "a/b/c/abcd", "..", "x\x00")] == [None] * 5
+
+
+def test_photographs_are_found_in_tar_files(tmp_path: Path) -> None:
+    data = io.BytesIO()
+    Image.new("RGB", (3, 1)).save(data, "JPEG")
+    write_tar(tmp_path / "tars" / "0.tar", {"a.jpg": data.getvalue(), "text.jpg": b"no picture"})
+    index_images(tmp_path / "tars", tmp_path / "images.parquet")
+    find = images_in_shards(ImageReader(tmp_path / "images.parquet", tmp_path / "tars"))
+    assert [image and image.width for image in map(find, ["a", "text", "absent"])] == [3, None, None]
+    write_tar(tmp_path / "tars" / "0.tar", {"a.jpg": b"another"})
+    find = images_in_shards(ImageReader(tmp_path / "images.parquet", tmp_path / "tars"))
+    with pytest.raises(InputError, match="not the tar file that was indexed"):
+        find("a")
 
 
 def test_names_are_those_of_the_category_and_the_group() -> None:
