@@ -1,0 +1,1 @@
+"""Retrieval with hierarchical labels: rankings, their metrics, and the protocols that the field evaluates with."""
