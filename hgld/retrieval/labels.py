@@ -193,8 +193,7 @@ def _rows_of_images(path: Path, embeddings: Embeddings, ids: pa.Array, labels: L
     if len(odd := np.flatnonzero((labels != labels[first]).any(axis=1))):
         images = list(dict.fromkeys(ids.take(pa.array(odd)).to_pylist()))
         raise InputError(
-            f"{path}: {len(images):,} images have two different labels: {some(images)} (the first in the rows "
-            f"{first[odd[0]]:,} and {odd[0]:,}, counted from 0); give each image one"
+            f"{path}: {len(images):,} images have two different labels: {some(images)}; give each image one"
         )
     rows = pc.index_in(pa.array(embeddings.ids, pa.string()), value_set=ids)
     if rows.null_count:
