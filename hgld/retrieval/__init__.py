@@ -1,0 +1,1 @@
+"""Retrieval: relevance, metrics, search and evaluation over embeddings and hierarchical labels."""
