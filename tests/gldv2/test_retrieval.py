@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.csr import Csr
 from hgld.errors import InputError
 from hgld.gldv2.retrieval import (
     ImageLandmarks,
@@ -152,10 +151,3 @@ def test_a_query_has_the_landmark_of_its_first_image_and_mixed_ones_are_counted(
 def test_an_image_without_a_landmark_is_named() -> None:
     with pytest.raises(InputError, match=r"1 of the 2 index images .* not in the images with a landmark"):
         landmark_of_queries(solution(("a", "e")), ImageLandmarks(np.array(["a"]), np.array([1])))
-
-
-def test_rows_without_columns_and_unions() -> None:
-    first = Csr.of_pairs(np.array([1, 1]), np.array([4, 2]), 3)
-    union = first.union(Csr.of_pairs(np.array([0, 1]), np.array([9, 3]), 3))
-    assert [union.row(n).tolist() for n in range(3)] == [[9], [2, 3, 4], []]
-    assert union.rows.tolist() == [0, 1, 1, 1]

@@ -12,20 +12,28 @@ here it is a row like any other.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from hgld.csr import Integers
 from hgld.csv_files import read_rows, whole_number
 from hgld.errors import InputError
+from hgld.pairs import Integers, Pairs
+from hgld.retrieval.embeddings import Embeddings, rows_of
+from hgld.retrieval.judgements import LabelJudgements
+from hgld.retrieval.labels import ImageLabels
+from hgld.retrieval.tasks import Task, leave_one_out
+
+log = logging.getLogger(__name__)
 
 #: Finest first, as in a label matrix.
 LEVELS = ("fine", "middle", "coarse")
+METRICS = ("AP", "ASI", "R@1")
 _PRODUCT = "mini-bmk_all_in_one"
 _LABEL = "label"
 #: The last name of the header, and the first image after it.
@@ -70,6 +78,50 @@ def read_benchmark(folder: Path) -> dict[str, DymlLevel]:
             "folder; unpack the data set here, or name the folder that holds these"
         )
     return {level: _read_level(folder, f"bmk_{level}") for level in LEVELS}
+
+
+def dyml_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> list[Task]:
+    """The test sets of the three levels, each with binary labels of its own.
+
+    Args:
+        queries: with ids such as ``bmk_fine/query/0.jpg``, relative to the folder.
+        gallery: likewise, such as ``bmk_fine/gallery/0.jpg``; may be the same embeddings.
+        folder: see :func:`read_benchmark`.
+
+    Raises:
+        InputError: see :func:`read_benchmark`, or images are not embedded.
+    """
+    tasks = []
+    for name, level in read_benchmark(folder).items():
+        rows = np.flatnonzero(level.self_positions >= 0)
+        if not len(rows):
+            log.warning(
+                "%s, %s: no query has the name of a gallery image; if the gallery does hold the queries, they find "
+                "themselves, and the numbers are too high",
+                folder,
+                name,
+            )
+        tasks.append(
+            Task(
+                name=name,
+                queries=queries.vectors[rows_of(queries, level.query_ids, f"queries of {folder}")],
+                gallery=gallery.vectors[rows_of(gallery, level.gallery_ids, f"gallery images of {folder}")],
+                judgements=LabelJudgements(level.query_labels[:, None], level.gallery_labels[:, None]),
+                query_ids=np.array(level.query_ids),
+                gallery_ids=np.array(level.gallery_ids),
+                left_out=Pairs.distinct(rows, level.self_positions[rows], len(level.query_ids)),
+                metrics=METRICS,
+            )
+        )
+    return tasks
+
+
+def tasks_by_level(images: Embeddings, labels: ImageLabels) -> list[Task]:
+    """DyML's protocol on one set of images that have labels of all levels: leave-one-out at each level apart."""
+    return [
+        replace(leave_one_out(images, replace(labels, labels=labels.labels[:, [column]])), name=name, metrics=METRICS)
+        for column, name in enumerate(labels.level_names)
+    ]
 
 
 def _read_product(folder: Path) -> dict[str, DymlLevel]:

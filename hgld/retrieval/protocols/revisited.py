@@ -7,17 +7,25 @@ without ending), ``qimlist`` (those of the queries) and ``gnd``, for each query 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import torch
 
-from hgld.csr import Csr, Integers
 from hgld.errors import ConfigurationError, InputError, listing
+from hgld.pairs import Integers, Pairs
+from hgld.retrieval.embeddings import Embeddings, rows_of
+from hgld.retrieval.judgements import ListJudgements
 from hgld.retrieval.protocols.safe_pickle import as_array, read_pickle
+from hgld.retrieval.ranking import rank
+from hgld.retrieval.results import RetrievalResult, count_queries
+from hgld.retrieval.tasks import HowToEvaluate
 
 #: Which images are positives in each setting; those of ``_IGNORED`` are taken out of the ranking, all others are
 #: negatives.
@@ -25,6 +33,8 @@ _POSITIVES = {"easy": ("easy",), "medium": ("easy", "hard"), "hard": ("hard",)}
 _IGNORED = {"easy": ("junk", "hard"), "medium": ("junk",), "hard": ("junk", "easy")}
 SETTINGS = tuple(_POSITIVES)
 _KINDS = ("easy", "hard", "junk")
+_KAPPAS = (1, 5, 10)
+_METRICS = ["mAP", *(f"mP@{k}" for k in _KAPPAS)]
 
 
 @dataclass(frozen=True)
@@ -43,11 +53,11 @@ class RevisitedGroundTruth:
     gallery_names: tuple[str, ...]
     query_names: tuple[str, ...]
     boxes: npt.NDArray[np.float64]
-    easy: Csr
-    hard: Csr
-    junk: Csr
+    easy: Pairs
+    hard: Pairs
+    junk: Pairs
 
-    def positives(self, setting: str) -> Csr:
+    def positives(self, setting: str) -> Pairs:
         """The positives of each query in a setting: ``easy``, ``medium`` or ``hard``.
 
         Raises:
@@ -55,7 +65,7 @@ class RevisitedGroundTruth:
         """
         return self._together(_POSITIVES, setting)
 
-    def ignored(self, setting: str) -> Csr:
+    def ignored(self, setting: str) -> Pairs:
         """The gallery images that are taken out of each query's ranking in a setting.
 
         Raises:
@@ -63,12 +73,11 @@ class RevisitedGroundTruth:
         """
         return self._together(_IGNORED, setting)
 
-    def _together(self, kinds_of: dict[str, tuple[str, ...]], setting: str) -> Csr:
+    def _together(self, kinds_of: dict[str, tuple[str, ...]], setting: str) -> Pairs:
         if setting not in kinds_of:
             raise ConfigurationError(f'there is no setting "{setting}"; expected one of {", ".join(SETTINGS)}')
         of_kind = {"easy": self.easy, "hard": self.hard, "junk": self.junk}
-        first, *others = (of_kind[kind] for kind in kinds_of[setting])
-        return first.union(*others)
+        return reduce(or_, (of_kind[kind] for kind in kinds_of[setting]))
 
 
 def read_ground_truth(path: Path) -> RevisitedGroundTruth:
@@ -100,7 +109,70 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
             positions[kind].append(of_kind[kind])
     if problems:
         raise InputError(f"{path}: {len(problems):,} bad entries of gnd:\n{listing(problems)}")
-    return RevisitedGroundTruth(gallery, queries, np.stack(boxes), *(_rows_of(positions[kind]) for kind in _KINDS))
+    return RevisitedGroundTruth(gallery, queries, np.stack(boxes), *(Pairs.of(positions[kind]) for kind in _KINDS))
+
+
+def evaluate_revisited(
+    queries: Embeddings, gallery: Embeddings, truth: RevisitedGroundTruth, how: HowToEvaluate
+) -> list[RetrievalResult]:
+    """Evaluate embeddings of the queries and the gallery: mAP and mP@1, 5, 10 in each setting.
+
+    Args:
+        queries: with the names of the queries as ids; folders and endings of ids do not matter.
+        gallery: likewise; it may hold further images, such as the million distractors, all of which are negatives.
+        truth: the ground truth.
+        how: to rank; the metrics are those of the protocol.
+
+    Returns:
+        "easy", "medium" and "hard". Queries without positives in a setting are NaN and left out of its means.
+
+    Raises:
+        InputError: images are not embedded, or two ids mean the same image.
+        ConfigurationError: other metrics are asked for.
+    """
+    if how.metrics is not None:
+        raise ConfigurationError(f"the metrics of this protocol are {', '.join(_METRICS)}; ask for no others")
+    query_rows = rows_of(_named(queries), truth.query_names, "queries of the ground truth")
+    gallery_rows = rows_of(_named(gallery), truth.gallery_names, "gallery images of the ground truth")
+    results = []
+    for setting in SETTINGS:
+        positives, ignored = (
+            Pairs(pairs.offsets, gallery_rows[pairs.columns])
+            for pairs in (truth.positives(setting), truth.ignored(setting))
+        )
+        found: list[tuple[int, list[float]]] = []
+        for ranked in rank(
+            queries.vectors[torch.from_numpy(query_rows)],
+            gallery.vectors,
+            ListJudgements(positives, len(gallery)),
+            left_out=ignored,
+            config=how.ranking,
+            part=how.processes.part,
+            progress=how.progress,
+        ):
+            for row, levels in enumerate(ranked.levels.cpu().numpy()):
+                ranks = np.flatnonzero(levels)
+                average = revisited_average_precision(ranks, len(ranks))
+                numbers = [average, *(revisited_precision_at(ranks, k) for k in _KAPPAS)]
+                found.append((ranked.queries.start + row, numbers))
+        in_order = sorted(pair for pairs in how.processes.gather(found) for pair in pairs)
+        values = np.array([numbers for _, numbers in in_order])
+        per_query = pd.DataFrame(values, index=pd.Index(truth.query_names, name="query"), columns=_METRICS)
+        per_query["positives_l1"] = np.diff(positives.offsets)
+        results.append(
+            RetrievalResult(
+                name=setting,
+                per_query=per_query,
+                metrics=tuple(_METRICS),
+                counts=count_queries(per_query) | {"gallery": len(gallery)},
+                settings={
+                    "AP": "by trapezoids (Oxford)",
+                    "ties": how.ranking.ties,
+                    "precision": how.ranking.precision,
+                },
+            )
+        )
+    return results
 
 
 def revisited_average_precision(ranks: npt.ArrayLike, n_positive: int) -> float:
@@ -216,6 +288,14 @@ def _array(key: str, value: object) -> npt.NDArray[Any]:
     return array
 
 
-def _rows_of(lists: Sequence[Integers]) -> Csr:
-    rows = np.repeat(np.arange(len(lists)), [len(columns) for columns in lists])
-    return Csr.of_pairs(rows, np.concatenate(lists), len(lists))
+def _named(images: Embeddings) -> Embeddings:
+    """The same with names instead of ids: the ground truth has neither folders nor endings."""
+    if images.ids is None:
+        return images
+    names = [PurePosixPath(image).stem for image in images.ids.tolist()]
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"{images.path}: {len(names) - len(set(names)):,} ids differ from others in folder and ending alone; the "
+            "ground truth knows images by their names without them"
+        )
+    return replace(images, ids=np.array(names))
