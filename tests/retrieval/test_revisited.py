@@ -54,7 +54,7 @@ def test_reads_lists_and_arrays_of_every_protocol(tmp_path: Path, protocol: int,
     assert truth.gallery_names == ("a", "b", "c", "d", "e")
     assert truth.query_names == ("all_souls_1", "all_souls_2")
     assert truth.boxes.tolist() == [BOX, BOX]
-    assert [truth.easy.row(n).tolist() for n in (0, 1)] == [[0, 4], []]
+    assert [sorted(truth.easy.row(n).tolist()) for n in (0, 1)] == [[0, 4], []]
     assert truth.hard.columns.tolist() == [2, 1, 3]
     assert truth.easy.columns.dtype == np.int64
 

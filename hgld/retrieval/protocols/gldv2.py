@@ -3,9 +3,9 @@
 ``map100_official`` goes by the lists of ``retrieval_solution_v2.1.csv``: the positives of a test image are the index
 images listed for it, the gallery is all 761,757 index images, and Public and Private test images are told apart
 (Weyand et al., CVPR 2020). ``map100_labelled`` goes by landmarks: the landmark of a test image is that of the first
-image listed for it, its positives are all images of this landmark, and the gallery is the index images whose landmark has
-hierarchical labels. The paper's Table VII reports the second, with H-AP, ASI and NDCG beside it. Both are mAP@100,
-divided by min(R, 100).
+image listed for it, its positives are all images of this landmark, and the gallery is the index images whose landmark
+has hierarchical labels. The paper's Table VII reports the second, with H-AP, ASI and NDCG beside it. Both are
+mAP@100, divided by min(R, 100).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
             continue
         boxes.append(box)
         for kind in _KINDS:
-            positions[kind].append(of_kind[kind])
+            positions[kind].append(np.sort(of_kind[kind]))
     if problems:
         raise InputError(f"{path}: {len(problems):,} bad entries of gnd:\n{listing(problems)}")
     return RevisitedGroundTruth(gallery, queries, np.stack(boxes), *(Pairs.of(positions[kind]) for kind in _KINDS))
