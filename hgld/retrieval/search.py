@@ -8,13 +8,13 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.pairs import Pairs
-from hgld.retrieval.evaluation import Embeddings, as_tensor
+from hgld.retrieval.evaluation import Vectors, as_tensor
 from hgld.retrieval.ranking import RankingConfig, Scorer
 
 
 def nearest(
-    query_embeddings: Embeddings,
-    gallery_embeddings: Embeddings,
+    query_embeddings: Vectors,
+    gallery_embeddings: Vectors,
     k: int,
     *,
     left_out: Pairs | None = None,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 
 from hgld.errors import ConfigurationError
 from hgld.pairs import Pairs
-from hgld.retrieval.evaluation import Embeddings
-from hgld.retrieval.judgements import Judgements
 from hgld.retrieval.ranking import RankingConfig
 from hgld.retrieval.results import RetrievalResult
 from hgld.retrieval.search import nearest
+from hgld.retrieval.tasks import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,38 +42,30 @@ class Worst:
 
 def find_worst(
     result: RetrievalResult,
-    query_embeddings: Embeddings,
-    gallery_embeddings: Embeddings,
-    judgements: Judgements,
+    task: Task,
     *,
     metric: str = "H-AP",
     n: int = 50,
     k: int = 10,
-    left_out: Pairs | None = None,
-    unused: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
 ) -> Worst:
     """Find the queries of an evaluation with the lowest values of a metric; queries that do not have it do not count.
 
     Args:
         result: of the evaluation, of all queries.
-        query_embeddings: as they were evaluated, and so on: see :func:`~hgld.retrieval.evaluation.evaluate`.
-        gallery_embeddings: likewise.
-        judgements: likewise.
+        task: what was evaluated.
         metric: one of the result's.
         n: how many queries.
         k: how many items for each.
-        left_out: likewise.
-        unused: likewise.
-        config: likewise.
+        config: how it was ranked.
 
     Raises:
         ConfigurationError: the result does not have the metric or is not of these queries, or n or k is less than 1.
     """
-    if len(result.per_query) != len(query_embeddings):
+    if len(result.per_query) != len(task.queries):
         raise ConfigurationError(
-            f"the result is of {len(result.per_query):,} queries, but there are {len(query_embeddings):,} query "
-            "embeddings; give the result of all queries, not of a part of them"
+            f"the result is of {len(result.per_query):,} queries, but the task has {len(task.queries):,}; give the "
+            "result of all queries, not of a part of them"
         )
     if metric not in result.metrics:
         raise ConfigurationError(f"the result has no {metric}; take one of {', '.join(result.metrics)}")
@@ -81,13 +73,15 @@ def find_worst(
         raise ConfigurationError(f"the {n} worst queries are asked for; expected 1 or more")
     values = result.per_query[metric].to_numpy()
     queries = np.argsort(values, kind="stable")[: min(n, np.count_nonzero(~np.isnan(values)))]
+    left_out = task.left_out
     if left_out is not None:
         left_out = Pairs.of(left_out.columns[slice(*left_out.offsets[[query, query + 1]])] for query in queries)
     scores, positions = nearest(
-        query_embeddings[queries], gallery_embeddings, k, left_out=left_out, unused=unused, config=config
+        task.queries[torch.from_numpy(queries)], task.gallery, k, left_out=left_out, unused=task.unused, config=config
     )
     levels = np.zeros(positions.shape, np.int64)
     for row, column in np.argwhere(positions >= 0):
         query, item = int(queries[row]), int(positions[row, column])
-        levels[row, column] = judgements.levels(slice(query, query + 1), slice(item, item + 1)).item()
-    return Worst(metric, judgements.n_levels, result.per_query.iloc[queries], queries, scores, positions, levels)
+        levels[row, column] = task.judgements.levels(slice(query, query + 1), slice(item, item + 1)).item()
+    per_query = result.per_query.iloc[queries]
+    return Worst(metric, task.judgements.n_levels, per_query, queries, scores, positions, levels)

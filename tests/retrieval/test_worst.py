@@ -7,12 +7,14 @@ import io
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from hgld.errors import ConfigurationError, InputError
@@ -22,6 +24,7 @@ from hgld.hierarchy import Hierarchy
 from hgld.pairs import Pairs
 from hgld.retrieval.evaluation import evaluate_retrieval
 from hgld.retrieval.judgements import LabelJudgements
+from hgld.retrieval.tasks import Task
 from hgld.retrieval.thumbnails import images_in_folder, images_in_shards
 from hgld.retrieval.worst import Worst, find_worst
 from hgld.retrieval.worst_page import Photo, names_of, worst_page
@@ -76,6 +79,11 @@ def page(
 # Which queries
 
 
+def alone(embeddings: np.ndarray, labels: np.ndarray) -> Task:
+    vectors = torch.from_numpy(embeddings)
+    return Task("alone", vectors, vectors, LabelJudgements(labels, labels))
+
+
 def test_the_lowest_come_first_with_their_nearest_items() -> None:
     rng = np.random.default_rng(2)
     embeddings = rng.normal(size=(60, 6)).astype(np.float32)
@@ -85,10 +93,8 @@ def test_the_lowest_come_first_with_their_nearest_items() -> None:
     result = evaluate_retrieval(embeddings, labels)
     itself = Pairs.of([[row] for row in range(60)])
     unused = rows % 7 == 0
-    judgements = LabelJudgements(labels, labels)
-    found = find_worst(
-        result, embeddings, embeddings, judgements, metric="AP_l1", n=7, k=4, left_out=itself, unused=unused
-    )
+    task = replace(alone(embeddings, labels), left_out=itself, unused=unused)
+    found = find_worst(result, task, metric="AP_l1", n=7, k=4)
 
     values = result.per_query["AP_l1"].to_numpy()
     assert found.queries.tolist() == sorted(range(59), key=lambda row: values[row])[:7]
@@ -108,7 +114,7 @@ def test_there_may_be_fewer_queries_and_items_than_asked_for() -> None:
     embeddings, labels = np.eye(3), np.array([[0], [0], [1]])
     result = evaluate_retrieval(embeddings, labels)
     itself = Pairs.of([[0], [1], [2]])
-    found = find_worst(result, embeddings, embeddings, LabelJudgements(labels, labels), left_out=itself)
+    found = find_worst(result, replace(alone(embeddings, labels), left_out=itself))
     assert found.queries.tolist() == [0, 1]  # equal: in the order of the queries
     assert found.positions[:, :3].tolist() == [[1, 2, -1], [0, 2, -1]]
     assert found.levels[:, :3].tolist() == [[1, 0, 0], [1, 0, 0]]
@@ -126,14 +132,14 @@ def test_what_cannot_be_asked_for_is_told(change: dict[str, object], message: st
     embeddings, labels = np.eye(2), np.array([[0], [0]])
     result = evaluate_retrieval(embeddings, labels)
     with pytest.raises(ConfigurationError, match=message):
-        find_worst(result, embeddings, embeddings, LabelJudgements(labels, labels), **change)
+        find_worst(result, alone(embeddings, labels), **change)
 
 
 def test_positions_in_a_part_of_a_result_are_not_those_of_queries() -> None:
     embeddings, labels = np.eye(2), np.array([[0], [0]])
     part = evaluate_retrieval(embeddings, labels).part("public", np.array([False, True]))
-    with pytest.raises(ConfigurationError, match="the result is of 1 queries, but there are 2 query embeddings"):
-        find_worst(part, embeddings, embeddings, LabelJudgements(labels, labels))
+    with pytest.raises(ConfigurationError, match="the result is of 1 queries, but the task has 2; give"):
+        find_worst(part, alone(embeddings, labels))
 
 
 # The page
