@@ -90,6 +90,8 @@ def evaluate(
 
         if json and latex:
             raise ConfigurationError("--json and --latex are both given, but one of them can be printed")
+        if worst and metric and "H-AP" not in metric:
+            raise ConfigurationError("--worst goes by H-AP; add --metric H-AP, or name no metrics")
         files = EvaluationFiles(
             embeddings, query_embeddings, gallery_embeddings, labels, query_labels, hierarchy, split, ground_truth
         )
@@ -107,10 +109,6 @@ def evaluate(
             return
         results = evaluation.results
         bounds = [result.intervals() for result in results] if intervals else None
-        if per_query:
-            report.write_per_query(results, per_query, files.provenance(protocol, how))
-        if worst:
-            write_worst_page(evaluation, page, worst, images=images, sources=labels, config=config)
         if json:
             text = report.to_json(results, intervals=bounds, mean=evaluation.mean)
         elif latex:
@@ -118,6 +116,10 @@ def evaluate(
         else:
             text = report.summary(results, intervals=bounds, mean=evaluation.mean)
         typer.echo(text)
-        for written in (per_query, page if worst else None):
-            if written is not None:
-                typer.echo(written, err=json or latex)
+        # What was found is on the screen before anything else can go wrong.
+        if per_query:
+            report.write_per_query(results, per_query, files.provenance(protocol, how))
+            typer.echo(per_query, err=json or latex)
+        if worst:
+            write_worst_page(evaluation, page, worst, images=images, sources=labels, config=config)
+            typer.echo(page, err=json or latex)
