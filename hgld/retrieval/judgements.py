@@ -65,10 +65,20 @@ class Pairs:
     def of(cls, lists: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> Pairs:
         """From one list of gallery positions per query.
 
+        Raises:
+            InputError: they are no integers.
+
         >>> Pairs.of([[3, 1], [], [2]]).offsets.tolist()
         [0, 2, 2, 3]
         """
-        arrays = [np.asarray(items, np.int64).reshape(-1) for items in lists]
+        arrays = [np.asarray(items).reshape(-1) for items in lists]
+        for query, array in enumerate(arrays):
+            if array.size and not np.issubdtype(array.dtype, np.integer):
+                raise InputError(
+                    f"the list of query {query} has values of the type {array.dtype}; expected positions in the "
+                    "gallery, counted from 0"
+                )
+        arrays = [array.astype(np.int64) for array in arrays]
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(items) for items in arrays], out=offsets[1:])
         return cls(offsets, np.concatenate(arrays) if arrays else np.empty(0, np.int64))
@@ -241,7 +251,7 @@ class MultiLabelJudgements:
                     raise InputError(
                         f"{name} {position} has labels of the shape {np.shape(labels)}; expected (n, L), n > 0"
                     )
-        if not query_labels or not gallery_labels:
+        if not len(query_labels) or not len(gallery_labels):
             raise InputError(f"there are {len(query_labels)} queries and {len(gallery_labels)} gallery items")
         try:
             queries, gallery = nested_codes(np.concatenate(query_labels), np.concatenate(gallery_labels))
@@ -308,8 +318,8 @@ class TableJudgements:
         relevance: float, shape (n_query, n_gallery), 0 or more; 0 is irrelevant.
 
     Raises:
-        InputError: the table is not two-dimensional, has a negative or not finite value, or more than 254
-            distinct values above 0.
+        InputError: the table is not two-dimensional, has a negative or not finite value, nothing above 0, or more
+            than 254 distinct values above 0.
 
     >>> judgements = TableJudgements(np.array([[0.5, 0.0, 2.0]]))
     >>> judgements.levels(slice(0, 1), slice(0, 3)), judgements.relevance()
@@ -326,6 +336,8 @@ class TableJudgements:
                 f"the relevance of item {column} for query {row} is {table[row, column]}; expected 0 or more"
             )
         self._values = np.unique(np.append(table, 0.0))
+        if len(self._values) == 1:
+            raise InputError("all relevances are 0; expected some above 0")
         if len(self._values) - 1 > MOST_LEVELS:
             raise InputError(
                 f"the relevances have {len(self._values) - 1:,} distinct values above 0; expected at most "

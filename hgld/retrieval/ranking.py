@@ -98,6 +98,50 @@ class Ranked:
     n_ranked: torch.Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class RankedItems:
+    """What of the gallery is ranked.
+
+    Args:
+        unused: bool, shape (n_gallery,); items that are in no ranking.
+        left_out: those of the others that are left out of the ranking of a query, each once.
+        n_ranked: int64, shape (n_query,); how many are left.
+    """
+
+    unused: npt.NDArray[np.bool_]
+    left_out: Pairs
+    n_ranked: npt.NDArray[np.int64]
+
+
+def ranked_items(judgements: Judgements, left_out: Pairs | None, unused: npt.NDArray[np.bool_] | None) -> RankedItems:
+    """Count the items of each ranking, see :func:`rank`. An item may be left out in several ways.
+
+    Raises:
+        InputError: there is no query or no gallery, what is to be left out does not fit them, or nothing is left.
+    """
+    n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
+    for count, what in ((n_queries, "queries"), (n_gallery, "gallery items")):
+        if not count:
+            raise InputError(f"there are no {what}; expected one row per image")
+    never = np.zeros(n_gallery, bool) if unused is None else np.asarray(unused)
+    if never.shape != (n_gallery,) or never.dtype != bool:
+        raise InputError(
+            f"unused has the shape {never.shape} and the type {never.dtype}; expected a bool for each of "
+            f"{n_gallery:,} gallery items"
+        )
+    gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
+    gone.check(n_queries, n_gallery, "the list of items to leave out")
+    here = ~never[gone.columns]
+    gone = Pairs.distinct(gone.rows()[here], gone.columns[here], n_queries)
+    n_ranked = n_gallery - never.sum() - np.diff(gone.offsets)
+    if not n_ranked.all():
+        raise InputError(
+            f"nothing of the gallery is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are to "
+            "be left out"
+        )
+    return RankedItems(never, gone, n_ranked)
+
+
 def rank(
     query_embeddings: torch.Tensor,
     gallery_embeddings: torch.Tensor,
@@ -126,22 +170,12 @@ def rank(
     """
     config, progress = config or RankingConfig(), progress or Silent()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
+    items = ranked_items(judgements, left_out, unused)
     _check_shapes(query_embeddings, gallery_embeddings, judgements)
-    used = np.ones(n_gallery, bool) if unused is None else ~unused
-    gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
-    gone.check(n_queries, n_gallery, "the list of items to leave out")
-    here = used[gone.columns]  # what is unused is left out anyway
-    gone = Pairs.distinct(gone.rows()[here], gone.columns[here], n_queries)
-    n_ranked = used.sum() - np.diff(gone.offsets)
-    if not n_ranked.all():
-        raise InputError(
-            f"nothing of the gallery is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are to "
-            "be left out"
-        )
 
     device = torch.device(config.device)
     judgements = judgements.to(device)
-    never = torch.from_numpy(np.flatnonzero(~used)).to(device)
+    never = torch.from_numpy(np.flatnonzero(items.unused)).to(device)
     scorer = _Scorer(query_embeddings, gallery_embeddings, config)
     step = min(config.queries_per_block(n_gallery), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
@@ -153,9 +187,9 @@ def rank(
         for gallery, scores in scorer.scores(queries):
             rows.put(gallery, scores, judgements.levels(queries, gallery))
         rows.leave_out(slice(None), never)
-        rows.leave_out(*(indexes.to(device) for indexes in gone.block(queries)))
+        rows.leave_out(*(indexes.to(device) for indexes in items.left_out.block(queries)))
         levels = rows.ranked(queries.stop - start)
-        yield Ranked(queries, levels, torch.from_numpy(n_ranked[queries]).to(device))
+        yield Ranked(queries, levels, torch.from_numpy(items.n_ranked[queries]).to(device))
         progress.advance(queries.stop - start)
 
 
@@ -167,8 +201,8 @@ class _Scorer:
         self._dtype = torch.float64 if config.precision == "float64" else torch.float32
         self._matmul = "high" if config.precision == "tf32" else "highest"
         self._width = _WIDTH[self._device.type]
-        gallery_lengths = self._lengths(gallery, "gallery")
-        query_lengths = gallery_lengths if queries is gallery else self._lengths(queries, "query")
+        query_lengths = self._lengths(queries, "query")
+        gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
         self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
         self._gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
         if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
@@ -201,7 +235,10 @@ class _Scorer:
         for start in range(0, len(embeddings), self._width):
             block = slice(start, start + self._width)
             lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self._dtype), dim=1)
-        for wrong, found in ((~lengths.isfinite(), "NaN, infinite or huge values"), (lengths == 0, "only zeros")):
+        for wrong, found in (
+            (~lengths.isfinite(), "NaN, infinite or huge values"),
+            (lengths == 0, "only zeros or tiny values"),
+        ):
             if wrong.any():
                 rows = wrong.nonzero()[:, 0].tolist()
                 raise InputError(
@@ -291,8 +328,6 @@ def _check_shapes(queries: torch.Tensor, gallery: torch.Tensor, judgements: Judg
                 f"the {what} embeddings have the shape {tuple(embeddings.shape)} and the type {embeddings.dtype}; "
                 "expected floating point numbers of the shape (n, d)"
             )
-        if not len(embeddings):
-            raise InputError(f"there are no {what} embeddings; expected one row per image")
         if len(embeddings) != n_judged:
             raise InputError(f"there are {len(embeddings):,} {what} embeddings, but labels for {n_judged:,}")
     if queries.shape[1] != gallery.shape[1]:
