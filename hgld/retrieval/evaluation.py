@@ -13,13 +13,14 @@ import torch
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.labels import Labels
+from hgld.pairs import Pairs
 from hgld.progress import Progress
-from hgld.retrieval.judgements import Judgements, LabelJudgements, Pairs
+from hgld.retrieval.judgements import Judgements, LabelJudgements
 from hgld.retrieval.named_metrics import Metric, Weighing, default_metrics
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.ranking import Precision, RankingConfig, Ties, rank, ranked_items
 from hgld.retrieval.relevance import Relevance
-from hgld.retrieval.results import RetrievalResult
+from hgld.retrieval.results import RetrievalResult, count_queries
 from hgld.retrieval.sums import RankTables, sum_rankings
 
 #: Arrays of embeddings, in memory or memory-mapped.
@@ -124,12 +125,11 @@ def evaluate(
         for key, numbers in block.items():
             per_query.iloc[rows, per_query.columns.get_loc(key)] = numbers
     per_query = per_query.astype(dict.fromkeys(columns, np.int64))
-    without = {f"without_{column}": int((per_query[column] == 0).sum()) for column in columns}
     return RetrievalResult(
         name=name,
         per_query=per_query,
         metrics=tuple(names),
-        counts={"queries": n_queries, "gallery": judgements.n_gallery, **without},
+        counts=count_queries(per_query) | {"gallery": judgements.n_gallery},
         settings={
             **weigh.settings,
             "ties": config.ties,

@@ -21,8 +21,9 @@ import numpy.typing as npt
 import torch
 
 from hgld.errors import ConfigurationError, InputError
+from hgld.pairs import Pairs
 from hgld.progress import Progress, Silent
-from hgld.retrieval.judgements import Judgements, Pairs
+from hgld.retrieval.judgements import Judgements
 
 Precision = Literal["float32", "tf32", "float64"]
 Ties = Literal["pessimistic", "optimistic"]
@@ -187,7 +188,7 @@ def rank(
         for gallery, scores in scorer.scores(queries):
             rows.put(gallery, scores, judgements.levels(queries, gallery))
         rows.leave_out(slice(None), never)
-        rows.leave_out(*(indexes.to(device) for indexes in items.left_out.block(queries)))
+        rows.leave_out(*(torch.from_numpy(indexes).to(device) for indexes in items.left_out.block(queries)))
         levels = rows.ranked(queries.stop - start)
         yield Ranked(queries, levels, torch.from_numpy(items.n_ranked[queries]).to(device))
         progress.advance(queries.stop - start)
