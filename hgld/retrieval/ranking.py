@@ -46,7 +46,9 @@ class RankingConfig:
             mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
             ``float64``, which sorts the scores themselves, at several times the time and memory.
         ties: which of two items with equal scores stands first: ``pessimistic``, the one of lower level, or
-            ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two.
+            ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
+            H-P@k, and H-AP and H-R@k where a finer level has less relevance than a coarser one (Eq. 20 allows it).
+            Copies of one embedding need not have equal scores: their products may be rounded differently.
         normalize: scale embeddings to length 1. Without it scores are plain inner products.
     """
 
