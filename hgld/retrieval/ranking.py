@@ -202,7 +202,7 @@ class _Scorer:
     def __init__(self, queries: torch.Tensor, gallery: torch.Tensor, config: RankingConfig) -> None:
         self._device = torch.device(config.device)
         self._dtype = torch.float64 if config.precision == "float64" else torch.float32
-        self._matmul = "high" if config.precision == "tf32" else "highest"
+        self._tf32 = config.precision == "tf32"
         self._width = _WIDTH[self._device.type]
         query_lengths = self._lengths(queries, "query")
         gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
@@ -226,7 +226,7 @@ class _Scorer:
             if items.dtype != self._dtype or items.device != widened.device:
                 items = widened[: len(items)].copy_(items)
             block = scores[: len(own) * len(items)].view(len(own), len(items))
-            with _float32_matmul(self._matmul):
+            with _float32_matmul(tf32=self._tf32):
                 torch.mm(own, items.T, out=block)
             if self._gallery_lengths is not None:
                 block /= self._gallery_lengths[gallery]
@@ -311,14 +311,24 @@ class _ScoreRows:
 
 
 @contextmanager
-def _float32_matmul(precision: str) -> Iterator[None]:
-    """Multiply float32 matrices with this precision of torch's, whatever is set elsewhere."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
+def _float32_matmul(*, tf32: bool) -> Iterator[None]:
+    """Multiply float32 matrices with TF32 on CUDA or not at all, whatever is set elsewhere."""
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # before torch 2.9
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    # The functions above fail where these have been set; these work where the functions have been called.
+    cuda, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    precisions = cuda.fp32_precision, cpu.fp32_precision
+    cuda.fp32_precision, cpu.fp32_precision = "tf32" if tf32 else "ieee", "ieee"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        cuda.fp32_precision, cpu.fp32_precision = precisions
 
 
 def _check_shapes(queries: torch.Tensor, gallery: torch.Tensor, judgements: Judgements) -> None:

@@ -20,7 +20,8 @@ from hgld.retrieval.ranking import RankingConfig, Ties, rank
 from hgld.retrieval.sums import sum_rankings
 
 #: Scores that packing could put in a wrong order; all are float32.
-HARD = [0.0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 1.0, -1.0, 1.0000001, 0.99999994, 3e38, -3e38]
+HARD = [0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 1, -1, 1.0000001, 0.99999994, 3e38, -3e38]
+HARD = np.float32(HARD).tolist()
 SCORES = st.one_of(st.sampled_from(HARD), st.floats(allow_nan=False, allow_infinity=False, width=32))
 TIES = st.sampled_from(["pessimistic", "optimistic"])
 
@@ -198,10 +199,29 @@ def test_embeddings_are_not_changed_and_scaled_to_length_1() -> None:
     assert torch.equal(gallery, before[1])
 
 
-def test_the_precision_of_products_elsewhere_is_as_it_was() -> None:
-    before = torch.get_float32_matmul_precision()
-    list(rank(torch.ones(1, 2), torch.ones(3, 2), Given([[1, 2, 3]]), config=RankingConfig(precision="tf32")))
-    assert torch.get_float32_matmul_precision() == before
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize("elsewhere", ["highest", "high", "medium"])
+def test_the_precision_of_products_elsewhere_is_as_it_was(elsewhere: str, precision: Any) -> None:
+    torch.set_float32_matmul_precision(elsewhere)
+    try:
+        list(rank(torch.ones(1, 2), torch.ones(3, 2), Given([[1, 2, 3]]), config=RankingConfig(precision=precision)))
+        assert torch.get_float32_matmul_precision() == elsewhere
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9 has one setting"
+)
+def test_precisions_set_by_backend_do_not_disturb() -> None:
+    """torch's older functions fail once the newer settings differ from them."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        list(rank(torch.ones(1, 2), torch.ones(3, 2), Given([[1, 2, 3]])))
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
 
 
 # What lies between pessimistic and optimistic
