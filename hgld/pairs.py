@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from hgld.errors import InputError
 
+Integers = npt.NDArray[np.int64]
+
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
@@ -20,11 +22,11 @@ class Pairs:
         columns: int64, positions in the gallery.
     """
 
-    offsets: npt.NDArray[np.int64]
-    columns: npt.NDArray[np.int64]
+    offsets: Integers
+    columns: Integers
 
     @classmethod
-    def of(cls, lists: Iterable[Sequence[int] | npt.NDArray[np.int64]]) -> Pairs:
+    def of(cls, lists: Iterable[Sequence[int] | Integers]) -> Pairs:
         """From one list of gallery positions per query.
 
         Raises:
@@ -46,7 +48,7 @@ class Pairs:
         return cls(offsets, np.concatenate(arrays) if arrays else np.empty(0, np.int64))
 
     @classmethod
-    def distinct(cls, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], n_queries: int) -> Pairs:
+    def distinct(cls, rows: Integers, columns: Integers, n_queries: int) -> Pairs:
         """From pairs of a query and a gallery position in any order; each counts once.
 
         >>> Pairs.distinct(np.array([2, 0, 2]), np.array([7, 5, 7]), n_queries=3).columns.tolist()
@@ -55,14 +57,18 @@ class Pairs:
         pairs = np.unique(np.stack([rows, columns], axis=1), axis=0) if len(rows) else np.empty((0, 2), np.int64)
         return cls(np.searchsorted(pairs[:, 0], np.arange(n_queries + 1)), pairs[:, 1])
 
+    def row(self, query: int) -> Integers:
+        """The items of one query."""
+        return self.columns[self.offsets[query] : self.offsets[query + 1]]
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def rows(self) -> npt.NDArray[np.int64]:
+    def rows(self) -> Integers:
         """The query of each item: int64, as long as ``columns``."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
-    def block(self, queries: slice) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def block(self, queries: slice) -> tuple[Integers, Integers]:
         """The pairs of a few queries: rows, counted from the slice's start, and columns; int64 both."""
         start, stop, _ = queries.indices(len(self))
         rows = np.repeat(np.arange(stop - start), np.diff(self.offsets[start : stop + 1]))

@@ -34,7 +34,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from hgld.columns import read_columns, refuse_gaps, rows_text, some
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, listing
 from hgld.tables import replacing
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
@@ -106,6 +106,31 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
         else None,
         path=path,
     )
+
+
+def rows_of(images: Embeddings, ids: Sequence[str] | NDArray[np.str_], what: str) -> NDArray[np.int64]:
+    """Where images are among the embeddings, by their ids.
+
+    Args:
+        images: the embeddings.
+        ids: of the images that are looked for.
+        what: what they are, for the message.
+
+    Raises:
+        InputError: the embeddings have no ids, or some of the images are not among them.
+    """
+    if images.ids is None:
+        raise InputError(
+            f"{images.path}: has no ids, by which images are named here; write them to {images.path.stem}.ids.txt "
+            "beside it, one a line"
+        )
+    row_of = {image: row for row, image in enumerate(images.ids.tolist())}
+    missing = [image for image in ids if image not in row_of]
+    if missing:
+        raise InputError(
+            f"{images.path}: {len(missing):,} of the {len(ids):,} {what} are not embedded:\n{listing(missing)}"
+        )
+    return np.array([row_of[image] for image in ids], np.int64)
 
 
 def write_embeddings(

@@ -23,13 +23,13 @@ from hgld.retrieval.relevance import Relevance
 from hgld.retrieval.results import RetrievalResult, count_queries
 from hgld.retrieval.sums import RankTables, sum_rankings
 
-#: Arrays of embeddings, in memory or memory-mapped.
-Embeddings = npt.NDArray[Any] | torch.Tensor
+#: Embeddings of images, in memory or memory-mapped.
+Vectors = npt.NDArray[Any] | torch.Tensor
 
 
 def evaluate(
-    query_embeddings: Embeddings,
-    gallery_embeddings: Embeddings,
+    query_embeddings: Vectors,
+    gallery_embeddings: Vectors,
     judgements: Judgements,
     *,
     name: str = "retrieval",
@@ -141,9 +141,9 @@ def evaluate(
 
 
 def evaluate_retrieval(
-    query_embeddings: Embeddings,
+    query_embeddings: Vectors,
     query_labels: Labels | torch.Tensor,
-    gallery_embeddings: Embeddings | None = None,
+    gallery_embeddings: Vectors | None = None,
     gallery_labels: Labels | torch.Tensor | None = None,
     *,
     metrics: Sequence[str] | None = None,
@@ -260,7 +260,7 @@ def same_ids(query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[
     return Pairs(offsets, order[np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, counts)])
 
 
-def as_tensor(embeddings: Embeddings) -> torch.Tensor:
+def as_tensor(embeddings: Vectors) -> torch.Tensor:
     """A tensor over the same memory. Nothing here writes to it, though it may be mapped read-only.
 
     Raises:

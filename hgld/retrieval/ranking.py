@@ -174,12 +174,18 @@ def rank(
     config, progress = config or RankingConfig(), progress or Silent()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
     items = ranked_items(judgements, left_out, unused)
-    _check_shapes(query_embeddings, gallery_embeddings, judgements)
+    _check_embeddings(query_embeddings, gallery_embeddings)
+    for embeddings, n_judged, what in (
+        (query_embeddings, n_queries, "query"),
+        (gallery_embeddings, n_gallery, "gallery"),
+    ):
+        if len(embeddings) != n_judged:
+            raise InputError(f"there are {len(embeddings):,} {what} embeddings, but labels for {n_judged:,}")
 
     device = torch.device(config.device)
     judgements = judgements.to(device)
     never = torch.from_numpy(np.flatnonzero(items.unused)).to(device)
-    scorer = _Scorer(query_embeddings, gallery_embeddings, config)
+    scorer = Scorer(query_embeddings, gallery_embeddings, config)
     step = min(config.queries_per_block(n_gallery), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
@@ -196,10 +202,15 @@ def rank(
         progress.advance(queries.stop - start)
 
 
-class _Scorer:
-    """Scores of queries with the gallery, a part of the gallery at a time."""
+class Scorer:
+    """Scores of queries with the gallery, a part of the gallery at a time.
+
+    Raises:
+        InputError: the embeddings do not fit each other, or one has a value that is not finite, or only zeros.
+    """
 
     def __init__(self, queries: torch.Tensor, gallery: torch.Tensor, config: RankingConfig) -> None:
+        _check_embeddings(queries, gallery)
         self._device = torch.device(config.device)
         self._dtype = torch.float64 if config.precision == "float64" else torch.float32
         self._tf32 = config.precision == "tf32"
@@ -331,18 +342,15 @@ def _float32_matmul(*, tf32: bool) -> Iterator[None]:
         cuda.fp32_precision, cpu.fp32_precision = precisions
 
 
-def _check_shapes(queries: torch.Tensor, gallery: torch.Tensor, judgements: Judgements) -> None:
-    for embeddings, n_judged, what in (
-        (queries, judgements.n_queries, "query"),
-        (gallery, judgements.n_gallery, "gallery"),
-    ):
+def _check_embeddings(queries: torch.Tensor, gallery: torch.Tensor) -> None:
+    for embeddings, what in ((queries, "query"), (gallery, "gallery")):
         if embeddings.ndim != 2 or not embeddings.is_floating_point():
             raise InputError(
                 f"the {what} embeddings have the shape {tuple(embeddings.shape)} and the type {embeddings.dtype}; "
                 "expected floating point numbers of the shape (n, d)"
             )
-        if len(embeddings) != n_judged:
-            raise InputError(f"there are {len(embeddings):,} {what} embeddings, but labels for {n_judged:,}")
+        if not len(embeddings):
+            raise InputError(f"there are no {what} embeddings; expected one row per image")
     if queries.shape[1] != gallery.shape[1]:
         raise InputError(
             f"the query embeddings have {queries.shape[1]} dimensions and the gallery embeddings {gallery.shape[1]}; "

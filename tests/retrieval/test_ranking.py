@@ -311,7 +311,7 @@ def test_only_the_first_of_many_rows_are_named() -> None:
         ),
         (torch.ones(2, 4), torch.ones(2, 4), "2 query embeddings, but labels for 1"),
         (torch.ones(1, 4), torch.ones(1, 4), "1 gallery embeddings, but labels for 2"),
-        (torch.ones(0, 4), torch.ones(2, 4), "0 query embeddings, but labels for 1"),
+        (torch.ones(0, 4), torch.ones(2, 4), "there are no query embeddings; expected one row per image"),
     ],
 )
 def test_embeddings_fit_each_other_and_the_labels(queries: torch.Tensor, gallery: torch.Tensor, message: str) -> None:
