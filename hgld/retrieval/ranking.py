@@ -46,7 +46,9 @@ class RankingConfig:
             mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
             ``float64``, which sorts the scores themselves, at several times the time and memory.
         ties: which of two items with equal scores stands first: ``pessimistic``, the one of lower level, or
-            ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two.
+            ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
+            H-P@k, and H-AP and H-R@k where a finer level has less relevance than a coarser one (Eq. 20 allows it).
+            Copies of one embedding need not have equal scores: their products may be rounded differently.
         normalize: scale embeddings to length 1. Without it scores are plain inner products.
     """
 
@@ -99,6 +101,50 @@ class Ranked:
     n_ranked: torch.Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class RankedItems:
+    """What of the gallery is ranked.
+
+    Args:
+        unused: bool, shape (n_gallery,); items that are in no ranking.
+        left_out: those of the others that are left out of the ranking of a query, each once.
+        n_ranked: int64, shape (n_query,); how many are left.
+    """
+
+    unused: npt.NDArray[np.bool_]
+    left_out: Pairs
+    n_ranked: npt.NDArray[np.int64]
+
+
+def ranked_items(judgements: Judgements, left_out: Pairs | None, unused: npt.NDArray[np.bool_] | None) -> RankedItems:
+    """Count the items of each ranking, see :func:`rank`. An item may be left out in several ways.
+
+    Raises:
+        InputError: there is no query or no gallery, what is to be left out does not fit them, or nothing is left.
+    """
+    n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
+    for count, what in ((n_queries, "queries"), (n_gallery, "gallery items")):
+        if not count:
+            raise InputError(f"there are no {what}; expected one row per image")
+    never = np.zeros(n_gallery, bool) if unused is None else np.asarray(unused)
+    if never.shape != (n_gallery,) or never.dtype != bool:
+        raise InputError(
+            f"unused has the shape {never.shape} and the type {never.dtype}; expected a bool for each of "
+            f"{n_gallery:,} gallery items"
+        )
+    gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
+    gone.check(n_queries, n_gallery, "the list of items to leave out")
+    here = ~never[gone.columns]
+    gone = Pairs.distinct(gone.rows()[here], gone.columns[here], n_queries)
+    n_ranked = n_gallery - never.sum() - np.diff(gone.offsets)
+    if not n_ranked.all():
+        raise InputError(
+            f"nothing of the gallery is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are to "
+            "be left out"
+        )
+    return RankedItems(never, gone, n_ranked)
+
+
 def rank(
     query_embeddings: torch.Tensor,
     gallery_embeddings: torch.Tensor,
@@ -127,6 +173,7 @@ def rank(
     """
     config, progress = config or RankingConfig(), progress or Silent()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
+    items = ranked_items(judgements, left_out, unused)
     _check_embeddings(query_embeddings, gallery_embeddings)
     for embeddings, n_judged, what in (
         (query_embeddings, n_queries, "query"),
@@ -134,21 +181,10 @@ def rank(
     ):
         if len(embeddings) != n_judged:
             raise InputError(f"there are {len(embeddings):,} {what} embeddings, but labels for {n_judged:,}")
-    used = np.ones(n_gallery, bool) if unused is None else ~unused
-    gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
-    gone.check(n_queries, n_gallery, "the list of items to leave out")
-    here = used[gone.columns]  # what is unused is left out anyway
-    gone = Pairs.distinct(gone.rows()[here], gone.columns[here], n_queries)
-    n_ranked = used.sum() - np.diff(gone.offsets)
-    if not n_ranked.all():
-        raise InputError(
-            f"nothing of the gallery is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are to "
-            "be left out"
-        )
 
     device = torch.device(config.device)
     judgements = judgements.to(device)
-    never = torch.from_numpy(np.flatnonzero(~used)).to(device)
+    never = torch.from_numpy(np.flatnonzero(items.unused)).to(device)
     scorer = Scorer(query_embeddings, gallery_embeddings, config)
     step = min(config.queries_per_block(n_gallery), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
@@ -160,9 +196,9 @@ def rank(
         for gallery, scores in scorer.scores(queries):
             rows.put(gallery, scores, judgements.levels(queries, gallery))
         rows.leave_out(slice(None), never)
-        rows.leave_out(*(torch.from_numpy(indexes).to(device) for indexes in gone.block(queries)))
+        rows.leave_out(*(torch.from_numpy(indexes).to(device) for indexes in items.left_out.block(queries)))
         levels = rows.ranked(queries.stop - start)
-        yield Ranked(queries, levels, torch.from_numpy(n_ranked[queries]).to(device))
+        yield Ranked(queries, levels, torch.from_numpy(items.n_ranked[queries]).to(device))
         progress.advance(queries.stop - start)
 
 
@@ -177,10 +213,10 @@ class Scorer:
         _check_embeddings(queries, gallery)
         self._device = torch.device(config.device)
         self._dtype = torch.float64 if config.precision == "float64" else torch.float32
-        self._matmul = "high" if config.precision == "tf32" else "highest"
+        self._tf32 = config.precision == "tf32"
         self._width = _WIDTH[self._device.type]
-        gallery_lengths = self._lengths(gallery, "gallery")
-        query_lengths = gallery_lengths if queries is gallery else self._lengths(queries, "query")
+        query_lengths = self._lengths(queries, "query")
+        gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
         self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
         self._gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
         if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
@@ -201,7 +237,7 @@ class Scorer:
             if items.dtype != self._dtype or items.device != widened.device:
                 items = widened[: len(items)].copy_(items)
             block = scores[: len(own) * len(items)].view(len(own), len(items))
-            with _float32_matmul(self._matmul):
+            with _float32_matmul(tf32=self._tf32):
                 torch.mm(own, items.T, out=block)
             if self._gallery_lengths is not None:
                 block /= self._gallery_lengths[gallery]
@@ -213,7 +249,10 @@ class Scorer:
         for start in range(0, len(embeddings), self._width):
             block = slice(start, start + self._width)
             lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self._dtype), dim=1)
-        for wrong, found in ((~lengths.isfinite(), "NaN, infinite or huge values"), (lengths == 0, "only zeros")):
+        for wrong, found in (
+            (~lengths.isfinite(), "NaN, infinite or huge values"),
+            (lengths == 0, "only zeros or tiny values"),
+        ):
             if wrong.any():
                 rows = wrong.nonzero()[:, 0].tolist()
                 raise InputError(
@@ -283,14 +322,24 @@ class _ScoreRows:
 
 
 @contextmanager
-def _float32_matmul(precision: str) -> Iterator[None]:
-    """Multiply float32 matrices with this precision of torch's, whatever is set elsewhere."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
+def _float32_matmul(*, tf32: bool) -> Iterator[None]:
+    """Multiply float32 matrices with TF32 on CUDA or not at all, whatever is set elsewhere."""
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # before torch 2.9
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    # The functions above fail where these have been set; these work where the functions have been called.
+    cuda, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    precisions = cuda.fp32_precision, cpu.fp32_precision
+    cuda.fp32_precision, cpu.fp32_precision = "tf32" if tf32 else "ieee", "ieee"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        cuda.fp32_precision, cpu.fp32_precision = precisions
 
 
 def _check_embeddings(queries: torch.Tensor, gallery: torch.Tensor) -> None:
