@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +13,13 @@ from hgld.errors import InputError, listing
 T = TypeVar("T")
 
 
-def read_rows(path: Path, columns: Sequence[str], parse: Callable[[int, Mapping[str, str]], T]) -> list[T]:
+def read_rows(
+    path: Path,
+    columns: Sequence[str],
+    parse: Callable[[int, Mapping[str, str]], T],
+    *,
+    first_line: Callable[[list[str]], list[list[str]]] = lambda values: [values],
+) -> list[T]:
     """Read a CSV file in UTF-8.
 
     Further columns are ignored, blank lines and a byte order mark skipped.
@@ -22,6 +29,7 @@ def read_rows(path: Path, columns: Sequence[str], parse: Callable[[int, Mapping[
         columns: the columns that it must have, in any order.
         parse: makes something of a row, given the number of its line and its values by column; a ValueError
             that it raises is what is wrong with the row.
+        first_line: makes the header of the values of the first line, and rows where some stand in that line, too.
 
     Returns:
         What ``parse`` made, in the file's order; never empty.
@@ -37,8 +45,10 @@ def read_rows(path: Path, columns: Sequence[str], parse: Callable[[int, Mapping[
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream, strict=True)
-            header = _header(path, next(rows, None), columns)
-            for row in rows:
+            first = next(rows, None)
+            names, *early = [first] if first is None else first_line(first)
+            header = _header(path, names, columns)
+            for row in chain(early, rows):
                 if not row:  # a blank line
                     continue
                 try:
@@ -54,6 +64,19 @@ def read_rows(path: Path, columns: Sequence[str], parse: Callable[[int, Mapping[
     if not parsed:
         raise InputError(f"{path}: no rows below the header")
     return parsed
+
+
+def whole_number(column: str, text: str) -> int:
+    """The number that a value stands for.
+
+    Raises:
+        ValueError: it is not written in the digits 0 to 9 alone, or in more than 18 of them, too many for int64.
+    """
+    # int() alone takes "1_000", "+7" and digits of any script.
+    digits = text.strip()
+    if not (text.isascii() and digits.isdecimal() and len(digits) <= 18):
+        raise ValueError(f'the {column} is "{text}"; expected a whole number such as 6347')
+    return int(text)
 
 
 def _header(path: Path, found: list[str] | None, columns: Sequence[str]) -> list[str]:

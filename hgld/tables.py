@@ -330,6 +330,11 @@ def replacing(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+def stamped(schema: pa.Schema, tag: str, provenance: Provenance) -> pa.Schema:
+    """The schema with the metadata of a file: what kind of table it is, such as ``clean/1``, and what made it."""
+    return schema.with_metadata({_TABLE_KEY: tag, _PROVENANCE_KEY: provenance.to_json()})
+
+
 def write_table(
     path: Path, spec: TableSpec, rows: pa.Table | Iterable[pa.RecordBatch], provenance: Provenance
 ) -> None:
@@ -352,7 +357,7 @@ def write_table(
         schema = pa.schema(
             [field.with_type(rows.schema.field(field.name).type) for field in _layout(rows.schema.names, spec)]
         )
-    schema = schema.with_metadata({_TABLE_KEY: spec.tag, _PROVENANCE_KEY: provenance.to_json()})
+    schema = stamped(schema, spec.tag, provenance)
     keys = [schema.empty_table().select(spec.key)]
     with replacing(path) as draft:
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.csv_files import read_rows
+from hgld.csv_files import read_rows, whole_number
 from hgld.wikimedia.titles import title_of_url
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def read_categories(path: Path) -> list[Landmark]:
     first: dict[int, tuple[int, str]] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> Landmark:
-        number, url = _landmark_id(row["landmark_id"]), row["category"]
+        number, url = whole_number("landmark_id", row["landmark_id"]), row["category"]
         landmark = Landmark(number, url, title_of_url(url))
         earlier_line, earlier_url = first.setdefault(number, (line, url))
         if earlier_url != url:
@@ -64,10 +64,3 @@ def read_categories(path: Path) -> list[Landmark]:
         log.warning("%s: %d rows repeat an earlier row word for word and count once", path, len(rows) - len(first))
         return list(dict.fromkeys(rows))
     return rows
-
-
-def _landmark_id(text: str) -> int:
-    # int() alone takes "1_000", "+7" and digits of any script.
-    if not (text.isascii() and text.strip().isdecimal()):
-        raise ValueError(f'the landmark_id is "{text}"; expected a whole number such as 6347')
-    return int(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ from hgld.hierarchy.labels import Labels
 GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
 _REQUIRED = ("split", "landmark_id", GROUP, ROOT)
 _TYPES = {field.name: field.type for field in (*tables.HIERARCHY.schema, *tables.HIERARCHY.optional)}
+
+#: A message names so many of the names above one.
+_MOST_PARENTS = 5
 
 
 def checked(table: pa.Table) -> pa.Table:
@@ -64,17 +68,24 @@ def encode(
 
 
 def check_tree(
-    level_names: Sequence[str], coded: Sequence[tuple[Labels, tuple[str, ...]]], place: Callable[[int], str]
+    level_names: Sequence[str], coded: Sequence[tuple[Labels, Sequence[str]]], place: Callable[[int], str]
 ) -> None:
-    """Raise unless every name has one name above it."""
+    """Raise unless every name has one name above it.
+
+    Args:
+        level_names: of the levels, finest first.
+        coded: for each level, what :func:`encode` returns.
+        place: names a row, given its number, in messages.
+    """
     problems = []
-    pairs = zip(coded[:-1], coded[1:], level_names[1:], level_names[2:], strict=False)
-    for (codes, names), (above, above_names), name, above_name in pairs:
-        both = codes * len(above_names) + above
-        found, first = np.unique(both, return_index=True)
-        for code in np.flatnonzero(np.bincount(found // len(above_names)) > 1):
-            seen = found // len(above_names) == code
-            parents = ", ".join(f'"{above_names[above[row]]}" in {place(row)}' for row in first[seen])
+    levels = list(zip(level_names, coded, strict=True))
+    for (name, (codes, names)), (above_name, (above, above_names)) in pairwise(levels):
+        pairs, first = np.unique(codes * len(above_names) + above, return_index=True)
+        of = pairs // len(above_names)
+        for code in np.flatnonzero(np.bincount(of) > 1).tolist():
+            rows = first[slice(*np.searchsorted(of, (code, code + 1)))]
+            shown = [f'"{above_names[above[row]]}" in {place(row)}' for row in rows[:_MOST_PARENTS]]
+            parents = ", ".join([*shown, "…"] if len(rows) > len(shown) else shown)
             problems.append(f'{name} "{names[code]}" has several {above_name}: {parents}')
     if problems:
         raise InputError(f"every name must have one name above it:\n{listing(problems)}")

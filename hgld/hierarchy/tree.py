@@ -90,7 +90,7 @@ class Hierarchy:
         level_names = (_FINEST, GROUP, *(f"extra_level_{n}" for n in range(1, n_extra + 1)), ROOT)
         texts = [table[GROUP], *(extra[n::n_extra] for n in range(n_extra)), table[ROOT]]
         coded = [encode(column, name, place) for name, column in zip(level_names[1:], texts, strict=True)]
-        check_tree(level_names, coded, place)
+        check_tree(level_names[1:], coded, place)
         return cls(
             splits=splits,
             landmark_ids=numbers,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.csv_files import read_rows
+from hgld.csv_files import read_rows, whole_number
 from hgld.gldv2.categories import SPLITS
 from hgld.tables import replacing
 
@@ -58,15 +58,13 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
         for name in _REQUIRED:
             if not row[name].strip():
                 raise ValueError(f"the {name} is empty")
-        if not (texts[0].isascii() and texts[0].isdecimal()):
-            raise ValueError(f'the landmark_id is "{texts[0]}"; expected a whole number such as 6347')
-        return [line, *texts]
+        return [line, whole_number("landmark_id", texts[0]), *texts[1:]]
 
     lines, numbers, *texts = zip(*read_rows(path, _REQUIRED, parse), strict=True)
     table = pa.table(
         {
             "split": pa.array([split] * len(lines)),
-            "landmark_id": pa.array(map(int, numbers), pa.int64()),
+            "landmark_id": pa.array(numbers, pa.int64()),
             **{name: pa.array(values) for name, values in zip(columns[1:], texts, strict=True)},
         }
     )

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hgld.columns import read_columns
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import draw_groups
 from hgld.figures.tree import draw_tree, nodes_of
@@ -229,7 +228,7 @@ def count_images(path: Path) -> dict[int, int]:
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the landmark_id of each image, e.g. GLDv2's train.csv")
-    table = _read_columns(path, ("landmark_id", "images"))
+    table = read_columns(path, ("landmark_id", "images"), {"images": pa.string()})
     if "landmark_id" not in table.column_names:
         raise InputError(f"{path}: no column landmark_id; expected e.g. GLDv2's train.csv or train_clean.csv")
     numbers = table["landmark_id"]
@@ -282,18 +281,3 @@ def _by_split_and_root(
         for split in splits
         if (within := hierarchy.splits == split).any()
     }
-
-
-def _read_columns(path: Path, wanted: Sequence[str]) -> pa.Table:
-    """Those of the wanted columns that a CSV or Parquet file has; the others of 5 million rows are not read."""
-    try:
-        if path.suffix == ".parquet":
-            return pq.read_table(path, columns=[name for name in wanted if name in pq.read_schema(path).names])
-        with pa_csv.open_csv(path) as stream:
-            present = [name for name in wanted if name in stream.schema.names]
-        types = {"images": pa.string()}
-        return pa_csv.read_csv(
-            path, convert_options=pa_csv.ConvertOptions(include_columns=present, column_types=types)
-        )
-    except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: not a table of images that can be read: {error}") from error

@@ -7,13 +7,13 @@ import numpy.typing as npt
 
 from hgld.errors import InputError
 from hgld.hierarchy.labels import Labels
-from hgld.retrieval.evaluation import Embeddings, evaluate_retrieval
+from hgld.retrieval.evaluation import Vectors, evaluate_retrieval
 
 
 def decomposability_gap(
-    query_embeddings: Embeddings,
+    query_embeddings: Vectors,
     query_labels: Labels,
-    gallery_embeddings: Embeddings | None = None,
+    gallery_embeddings: Vectors | None = None,
     gallery_labels: Labels | None = None,
     *,
     batches: npt.ArrayLike,

@@ -13,22 +13,23 @@ import torch
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.labels import Labels
+from hgld.pairs import Pairs
 from hgld.progress import Progress
-from hgld.retrieval.judgements import Judgements, LabelJudgements, Pairs
+from hgld.retrieval.judgements import Judgements, LabelJudgements
 from hgld.retrieval.named_metrics import Metric, Weighing, default_metrics
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.ranking import Precision, RankingConfig, Ties, rank
 from hgld.retrieval.relevance import Relevance
-from hgld.retrieval.results import RetrievalResult
+from hgld.retrieval.results import RetrievalResult, count_queries
 from hgld.retrieval.sums import RankTables, sum_rankings
 
-#: Arrays of embeddings, in memory or memory-mapped.
-Embeddings = npt.NDArray[Any] | torch.Tensor
+#: Embeddings of images, in memory or memory-mapped.
+Vectors = npt.NDArray[Any] | torch.Tensor
 
 
 def evaluate(
-    query_embeddings: Embeddings,
-    gallery_embeddings: Embeddings,
+    query_embeddings: Vectors,
+    gallery_embeddings: Vectors,
     judgements: Judgements,
     *,
     name: str = "retrieval",
@@ -117,12 +118,11 @@ def evaluate(
         for key, numbers in block.items():
             per_query.iloc[queries, per_query.columns.get_loc(key)] = numbers
     per_query = per_query.astype(dict.fromkeys(columns, np.int64))
-    without = {f"without_{column}": int((per_query[column] == 0).sum()) for column in columns}
     return RetrievalResult(
         name=name,
         per_query=per_query,
         metrics=tuple(names),
-        counts={"queries": n_queries, "gallery": judgements.n_gallery, **without},
+        counts=count_queries(per_query) | {"gallery": judgements.n_gallery},
         settings={
             **weigh.settings,
             "ties": config.ties,
@@ -134,9 +134,9 @@ def evaluate(
 
 
 def evaluate_retrieval(
-    query_embeddings: Embeddings,
+    query_embeddings: Vectors,
     query_labels: Labels | torch.Tensor,
-    gallery_embeddings: Embeddings | None = None,
+    gallery_embeddings: Vectors | None = None,
     gallery_labels: Labels | torch.Tensor | None = None,
     *,
     metrics: Sequence[str] | None = None,
@@ -253,7 +253,7 @@ def same_ids(query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[
     return Pairs(offsets, order[np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, counts)])
 
 
-def as_tensor(embeddings: Embeddings) -> torch.Tensor:
+def as_tensor(embeddings: Vectors) -> torch.Tensor:
     """A tensor over the same memory. Nothing here writes to it, though it may be mapped read-only."""
     if isinstance(embeddings, torch.Tensor):
         return embeddings.detach()

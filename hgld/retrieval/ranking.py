@@ -22,8 +22,9 @@ import numpy.typing as npt
 import torch
 
 from hgld.errors import ConfigurationError, InputError
+from hgld.pairs import Pairs
 from hgld.progress import Progress, Silent
-from hgld.retrieval.judgements import Judgements, Pairs
+from hgld.retrieval.judgements import Judgements
 from hgld.retrieval.threads import spread, thread_count
 
 Precision = Literal["float32", "tf32", "float64"]
@@ -128,7 +129,13 @@ def rank(
     """
     config, progress = config or RankingConfig(), progress or Silent()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
-    _check_shapes(query_embeddings, gallery_embeddings, judgements)
+    _check_embeddings(query_embeddings, gallery_embeddings)
+    for embeddings, n_judged, what in (
+        (query_embeddings, n_queries, "query"),
+        (gallery_embeddings, n_gallery, "gallery"),
+    ):
+        if len(embeddings) != n_judged:
+            raise InputError(f"there are {len(embeddings):,} {what} embeddings, but labels for {n_judged:,}")
     used = np.ones(n_gallery, bool) if unused is None else ~unused
     gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
     gone.check(n_queries, n_gallery, "the list of items to leave out")
@@ -144,7 +151,7 @@ def rank(
     device = torch.device(config.device)
     judgements = judgements.to(device)
     never = torch.from_numpy(np.flatnonzero(~used)).to(device)
-    scorer = _Scorer(query_embeddings, gallery_embeddings, config)
+    scorer = Scorer(query_embeddings, gallery_embeddings, config)
     step = min(config.queries_per_block(n_gallery), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
@@ -152,28 +159,32 @@ def rank(
     rows = kind(step, n_gallery, device, config.ties)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        with _float32_matmul("high" if config.precision == "tf32" else "highest"):
+        with _float32_matmul(config.precision):  # here too: threads that set and reset it would undo each other
             spread(partial(_fill, rows, scorer, judgements, queries), scorer.shares(n_gallery), device)
         rows.leave_out(slice(None), never)
-        rows.leave_out(*(indexes.to(device) for indexes in gone.block(queries)))
+        rows.leave_out(*(torch.from_numpy(indexes).to(device) for indexes in gone.block(queries)))
         levels = rows.ranked(queries.stop - start)
         yield Ranked(queries, levels, torch.from_numpy(n_ranked[queries]).to(device))
         progress.advance(queries.stop - start)
 
 
-def _fill(
-    rows: _KeyRows | _ScoreRows, scorer: _Scorer, judgements: Judgements, queries: slice, starts: range
-) -> None:
+def _fill(rows: _KeyRows | _ScoreRows, scorer: Scorer, judgements: Judgements, queries: slice, starts: range) -> None:
     for gallery, scores in scorer.scores(queries, starts):
         rows.put(gallery, scores, judgements.levels(queries, gallery))
 
 
-class _Scorer:
-    """Scores of queries with the gallery, a part of the gallery at a time."""
+class Scorer:
+    """Scores of queries with the gallery, a part of the gallery at a time.
+
+    Raises:
+        InputError: the embeddings do not fit each other, or one has a value that is not finite, or only zeros.
+    """
 
     def __init__(self, queries: torch.Tensor, gallery: torch.Tensor, config: RankingConfig) -> None:
+        _check_embeddings(queries, gallery)
         self._device = torch.device(config.device)
         self._dtype = torch.float64 if config.precision == "float64" else torch.float32
+        self._precision = config.precision
         self._width = min(_WIDTH[self._device.type], len(gallery))
         gallery_lengths = self._lengths(gallery, "gallery")
         query_lengths = gallery_lengths if queries is gallery else self._lengths(queries, "query")
@@ -188,21 +199,25 @@ class _Scorer:
         bounds = (n_parts * thread // n_threads * self._width for thread in range(n_threads + 1))
         return [range(*pair, self._width) for pair in pairwise(bounds)]
 
-    def scores(self, queries: slice, starts: range) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Yield parts of the gallery and the scores, shape (n_query, n_part), which the next step overwrites."""
+    def scores(self, queries: slice, starts: range | None = None) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Yield parts of the gallery and the scores, shape (n_query, n_part), which the next step overwrites.
+
+        ``starts`` is one of the :meth:`shares`; all parts unless given.
+        """
         own = self._queries[queries].to(self._device, self._dtype)
         if self._query_lengths is not None:
             own = own / self._query_lengths[queries, None]
         # Memory that is used again and again: fresh pages cost more than the products.
         widened = torch.empty(self._width, own.shape[1], dtype=self._dtype, device=self._device)
         scores = torch.empty(len(own) * self._width, dtype=self._dtype, device=self._device)
-        for start in starts:
+        for start in range(0, len(self._gallery), self._width) if starts is None else starts:
             gallery = slice(start, min(start + self._width, len(self._gallery)))
             items = self._gallery[gallery]
             if items.dtype != self._dtype or items.device != widened.device:
                 items = widened[: len(items)].copy_(items)
             block = scores[: len(own) * len(items)].view(len(own), len(items))
-            torch.mm(own, items.T, out=block)
+            with _float32_matmul(self._precision):
+                torch.mm(own, items.T, out=block)
             if self._gallery_lengths is not None:
                 block /= self._gallery_lengths[gallery]
             yield gallery, block
@@ -287,21 +302,18 @@ class _ScoreRows:
 
 
 @contextmanager
-def _float32_matmul(precision: str) -> Iterator[None]:
-    """Multiply float32 matrices with this precision of torch's, whatever is set elsewhere."""
+def _float32_matmul(precision: Precision) -> Iterator[None]:
+    """Multiply float32 matrices with this precision, whatever is set elsewhere."""
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-def _check_shapes(queries: torch.Tensor, gallery: torch.Tensor, judgements: Judgements) -> None:
-    for embeddings, n_judged, what in (
-        (queries, judgements.n_queries, "query"),
-        (gallery, judgements.n_gallery, "gallery"),
-    ):
+def _check_embeddings(queries: torch.Tensor, gallery: torch.Tensor) -> None:
+    for embeddings, what in ((queries, "query"), (gallery, "gallery")):
         if embeddings.ndim != 2 or not embeddings.is_floating_point():
             raise InputError(
                 f"the {what} embeddings have the shape {tuple(embeddings.shape)} and the type {embeddings.dtype}; "
@@ -309,8 +321,6 @@ def _check_shapes(queries: torch.Tensor, gallery: torch.Tensor, judgements: Judg
             )
         if not len(embeddings):
             raise InputError(f"there are no {what} embeddings; expected one row per image")
-        if len(embeddings) != n_judged:
-            raise InputError(f"there are {len(embeddings):,} {what} embeddings, but labels for {n_judged:,}")
     if queries.shape[1] != gallery.shape[1]:
         raise InputError(
             f"the query embeddings have {queries.shape[1]} dimensions and the gallery embeddings {gallery.shape[1]}; "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,9 +71,27 @@ class RetrievalResult:
             intervals[name] = (float(low), float(high))
         return intervals
 
+    def part(self, name: str, queries: npt.NDArray[np.bool_]) -> RetrievalResult:
+        """The same for some of the queries, under another name."""
+        some = self.per_query[queries]
+        return replace(self, name=name, per_query=some, counts=self.counts | count_queries(some))
+
+    def renamed(self, names: Mapping[str, str]) -> RetrievalResult:
+        """The same, with some metrics under other names."""
+        metrics = tuple(names.get(metric, metric) for metric in self.metrics)
+        return replace(self, per_query=self.per_query.rename(columns=dict(names)), metrics=metrics)
+
     def __repr__(self) -> str:
         numbers = " | ".join(f"{name} {100 * mean:.2f}" for name, mean in self.means.items())
         return f"{self.name} | {numbers} | {self.counts['queries']:,} queries x {self.counts['gallery']:,}"
+
+
+def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
+    """``queries``, and of these ``without_positives_l1``, ..., from the columns ``positives_l1``, ..."""
+    columns = [column for column in per_query.columns if column.startswith("positives_l")]
+    return {"queries": len(per_query)} | {
+        f"without_{column}": int((per_query[column] == 0).sum()) for column in columns
+    }
 
 
 def _resampled_means(

@@ -1,0 +1,1 @@
+"""Ground truth of the retrieval protocols, read from the files that their authors published."""
