@@ -3,8 +3,8 @@
 Embeddings are made up (d = 512, float16, memory-mapped) around the centres of their labels: for the retrieval of
 landmarks 8 images each in 78 groups and 2 roots, for leave-one-out classes and super-classes as in Stanford Online
 Products (5.3 images a class, 12 super-classes), at the size of iNaturalist's test set as there (55 and 13). Every
-measurement is a process of its own; the table holds medians. The first section is written by the first line, the
-picture and the second section by the second::
+measurement is a process of its own that waits for idle cores; the tables hold medians. The first line writes the first
+section, the second the other one and the picture::
 
     python benchmarks/evaluate.py
     python benchmarks/evaluate.py --growth
@@ -19,10 +19,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -30,6 +32,8 @@ import torch
 from report import table, write_section
 
 from hgld.figures.style import FAINT, INK, LIGHT, save
+
+T = TypeVar("T")
 
 PICTURE = Path(__file__).parents[1] / "docs" / "evaluate.png"
 DIMENSION = 512
@@ -42,6 +46,21 @@ class Cost(NamedTuple):
 
     seconds: float
     gb: float
+
+
+class Job(NamedTuple):
+    """A piece of work of ``evaluate_once.py``, and variables of its environment."""
+
+    work: str
+    variables: Mapping[str, str] = MappingProxyType({})
+
+
+class How(NamedTuple):
+    """How to measure: where, how often, and how long to wait for idle cores before each time."""
+
+    device: str
+    repeats: int
+    wait_s: float
 
 
 #: Queries x gallery: what the authors' published code took on two cores, in seconds and GB.
@@ -66,48 +85,47 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small sizes, printed; writes nothing")
     options = parser.parse_args()
-    device, repeats = options.device, options.repeats
-    where = f"On {torch.cuda.get_device_name(device)}. " if device != "cpu" else ""
-    versions = f"{where}NumPy {np.__version__}, torch {torch.__version__}; medians of {repeats}."
+    how = How(options.device, options.repeats, wait_s=0 if options.quick else 60)
+    where = f"On {torch.cuda.get_device_name(how.device)}. " if how.device != "cpu" else ""
+    versions = f"{where}NumPy {np.__version__}, torch {torch.__version__}; medians of {how.repeats}."
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if options.quick:
-            print(table(HEADER, compare(folder, [(8, 2_000)], device, repeats)))
-            print(grow(folder, {500: (90, 5), 1_000: (180, 5)}, device, repeats, folder / "growth.png"))
+            print(table(HEADER, compare(folder, [(8, 2_000)], how)))
+            print(grow(folder, {1_000: (180, 5)}, how, folder / "growth.png"))
         elif options.growth:
-            body = grow(folder, LEAVE_ONE_OUT, device, repeats, PICTURE)
+            body = grow(folder, LEAVE_ONE_OUT, how, PICTURE)
             write_section("evaluate-growth", f"{body}\n\n{versions}")
         else:
-            rows = compare(folder, list(PUBLISHED), device, repeats) + dissect(folder, GLDV2, device, repeats)
+            rows = compare(folder, list(PUBLISHED), how) + dissect(folder, GLDV2, how)
             write_section("evaluate", f"{table(HEADER, rows)}\n\n{versions}")
 
 
-def compare(folder: Path, sizes: Sequence[tuple[int, int]], device: str, repeats: int) -> list[list[str]]:
+def compare(folder: Path, sizes: Sequence[tuple[int, int]], how: How) -> list[list[str]]:
     """Rows of hgld beside the dense implementation."""
     rows = []
     for size in sizes:
         make_embeddings(folder, size[1], size[0], (size[1] // 8, 78, 2))
-        if size in PUBLISHED:
-            rows.append(row(size, "the authors' code, as published", PUBLISHED[size]))
-        rows.append(row(size, "dense", measure(folder, "dense", size, device, repeats)))
-        rows.append(row(size, "hgld", measure(folder, "hgld", size, device, repeats)))
+        jobs = {"dense": Job("dense"), "hgld": Job("hgld")}
+        if how.device == "cpu":
+            jobs["hgld, AVX-512 sort off"] = Job("hgld", WITHOUT_AVX512)
+        costs = measure(folder, jobs, size, how)
         check(folder)
-        if device == "cpu":
-            cost = measure(folder, "hgld", size, device, repeats, WITHOUT_AVX512)
-            rows.append(row(size, "hgld, AVX-512 sort off", cost))
+        if size in PUBLISHED:
+            costs = {"the authors' code, as published": PUBLISHED[size], **costs}
+        rows += [row(size, what, cost) for what, cost in costs.items()]
     return rows
 
 
-def dissect(folder: Path, size: tuple[int, int], device: str, repeats: int) -> list[list[str]]:
+def dissect(folder: Path, size: tuple[int, int], how: How) -> list[list[str]]:
     """Rows of hgld and of what an evaluation cannot do without."""
     make_embeddings(folder, size[1], size[0], (size[1] // 8, 78, 2))
-    rows = [row(size, "scores alone", measure(folder, "scores", size, device, repeats))]
-    for work, what in (("sort", "one sort alone"), ("ranking", "scores, keys, one sort"), ("hgld", "hgld")):
-        rows.append(row(size, what, measure(folder, work, size, device, repeats)))
-        if device == "cpu":
-            cost = measure(folder, work, size, device, repeats, WITHOUT_AVX512)
-            rows.append(row(size, f"{what}, AVX-512 sort off", cost))
-    return rows
+    jobs = {"scores alone": Job("scores")}
+    for what, work in (("one sort alone", "sort"), ("scores, keys, one sort", "ranking"), ("hgld", "hgld")):
+        jobs[what] = Job(work)
+        if how.device == "cpu":
+            jobs[f"{what}, AVX-512 sort off"] = Job(work, WITHOUT_AVX512)
+    return [row(size, what, cost) for what, cost in measure(folder, jobs, size, how).items()]
 
 
 def row(size: tuple[int, int], what: str, cost: Cost) -> list[str]:
@@ -115,13 +133,13 @@ def row(size: tuple[int, int], what: str, cost: Cost) -> list[str]:
     return [f"{size[0]:,} x {size[1]:,}", what, f"{cost.seconds:.2f}", f"{cost.gb:.2f}"]
 
 
-def grow(folder: Path, sizes: dict[int, tuple[int, int]], device: str, repeats: int, picture: Path) -> str:
+def grow(folder: Path, sizes: dict[int, tuple[int, int]], how: How, picture: Path) -> str:
     """The table of leave-one-out evaluations, and their picture; those above 50,000 images are measured once."""
     costs = {}
     for n_images, classes in sizes.items():
         make_embeddings(folder, n_images, 0, classes)
-        times = repeats if n_images < 50_000 else 1
-        costs[n_images] = measure(folder, "leave_one_out", (0, n_images), device, times)
+        often = how if n_images < 50_000 else how._replace(repeats=1)
+        costs |= measure(folder, {n_images: Job("leave_one_out")}, (0, n_images), often)
     draw_growth(picture, costs)
     rows = [
         [f"{n:,}", f"{cost.seconds:.2f}", f"{cost.gb:.2f}", f"{n * n / cost.seconds / 1e6:.0f}"]
@@ -156,23 +174,31 @@ def make_embeddings(folder: Path, n_gallery: int, n_queries: int, sizes: Sequenc
     embeddings.flush()
 
 
-def measure(
-    folder: Path, work: str, size: tuple[int, int], device: str, repeats: int, variables: dict[str, str] | None = None
-) -> Cost:
-    """The medians of some runs, each a process of its own."""
-    once = [sys.executable, str(Path(__file__).with_name("evaluate_once.py")), str(folder), work]
-    costs = []
-    for _ in range(repeats):
-        run = subprocess.run(
-            [*once, *map(str, size), device],
-            env={**os.environ, **(variables or {})},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        costs.append(Cost(**json.loads(run.stdout)))
-        print(work, size, variables or "", costs[-1], f"load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
-    return Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))
+def measure(folder: Path, jobs: dict[T, Job], size: tuple[int, int], how: How) -> dict[T, Cost]:
+    """The medians of all jobs, which run in turns."""
+    costs: dict[T, list[Cost]] = {name: [] for name in jobs}
+    for _ in range(how.repeats):
+        for name, job in jobs.items():
+            wait_for_idle_cores(how.wait_s)
+            script = str(Path(__file__).with_name("evaluate_once.py"))
+            command = [sys.executable, script, str(folder), job.work, *map(str, size), how.device]
+            environment = {**os.environ, **job.variables}
+            run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            costs[name].append(Cost(**json.loads(run.stdout)))
+            print(name, size, costs[name][-1], file=sys.stderr, flush=True)
+    return {name: Cost(*(statistics.median(of) for of in zip(*runs, strict=True))) for name, runs in costs.items()}
+
+
+def wait_for_idle_cores(limit_s: float) -> None:
+    """Wait until other programs leave nine tenths of the cores alone; on Linux, and not for ever."""
+    stat = Path("/proc/stat")
+    until = time.monotonic() + limit_s if stat.exists() else 0.0
+    while time.monotonic() < until:
+        before = [int(ticks) for ticks in stat.read_text().split()[1:9]]
+        time.sleep(0.5)
+        spent = [int(ticks) - old for ticks, old in zip(stat.read_text().split()[1:9], before, strict=True)]
+        if spent[3] > 0.9 * sum(spent):
+            return
 
 
 def check(folder: Path) -> None:
