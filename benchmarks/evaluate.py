@@ -1,10 +1,10 @@
 """What an evaluation costs: hgld beside a plain dense implementation, the floor, and the growth with the gallery.
 
 Embeddings are made up (d = 512, float16, memory-mapped) around the centres of their labels: for the retrieval of
-landmarks 8 images each in 78 groups and 2 roots, for leave-one-out classes and super-classes as in Stanford Online
-Products (5.3 images a class, 12 super-classes), at the size of iNaturalist's test set as there (55 and 13). Every
-measurement is a process of its own that waits for idle cores; the tables hold medians. The first line writes the first
-section, the second the other one and the picture::
+landmarks 8 images each in 78 groups and 2 roots; for leave-one-out classes and super-classes as in Stanford Online
+Products (5.3 images a class, 12 super-classes), and the largest as in iNaturalist's test set (55 and 13). Every
+measurement is a process of its own that waits for idle cores; the tables hold medians. The first line writes the
+first section of the README, the second line the other one and its picture::
 
     python benchmarks/evaluate.py
     python benchmarks/evaluate.py --growth
