@@ -76,26 +76,20 @@ def evaluate(
     n_queries, n_levels = judgements.n_queries, judgements.n_levels
     if query_ids is not None:
         _check_ids(query_ids, n_queries, "query")
-    most_ranked = int(ranked_items(judgements, left_out, unused).n_ranked.max())
-    own = judgements.relevance()
-    if metrics is not None:
-        names = list(dict.fromkeys(metrics))
-    else:
-        names = default_metrics(n_levels, most_ranked) if own is None else ["H-AP", "NDCG", "ASI"]
-    chosen = [Metric.of(metric, n_levels) for metric in names]
+    chosen = _choose(metrics, judgements, int(ranked_items(judgements, left_out, unused).n_ranked.max()))
+    names = [metric.name for metric in chosen]
     cutoffs = sorted({metric.k for metric in chosen if metric.k is not None})
-    for metric in chosen:
-        if metric.k is not None and not 1 <= metric.k <= most_ranked:
-            raise ConfigurationError(
-                f"{metric.name} needs k between 1 and the {most_ranked:,} gallery items that are ranked; take "
-                "another k"
-            )
+    own = judgements.relevance()
     weigh = Weighing(
         own if relevance is None else relevance,
         relevance_alpha,
         own if gain is None else gain,
         shape=(n_queries, n_levels + 1),
     )
+    # A ranking of nothing: settings that cannot work fail now, and not after a block of queries.
+    nothing = sum_rankings(torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8), n_levels, cutoffs)
+    for metric in chosen:
+        metric.values(nothing, weigh.of(slice(0, 1)))
     columns = [f"positives_l{level}" for level in range(1, n_levels + 1)]
     found: list[tuple[slice, dict[str, npt.NDArray[np.float64]]]] = []
     tables = None
@@ -245,13 +239,42 @@ def evaluate_retrieval(
     )
 
 
+def _choose(metrics: Sequence[str] | None, judgements: Judgements, most_ranked: int) -> list[Metric]:
+    """The metrics to take, given how many items the longest ranking has."""
+    n_levels = judgements.n_levels
+    if isinstance(metrics, str):
+        names = [metrics]
+    elif metrics is not None:
+        names = list(dict.fromkeys(metrics))
+    else:
+        semantic = judgements.relevance() is None
+        names = default_metrics(n_levels, most_ranked) if semantic else ["H-AP", "NDCG", "ASI"]
+    chosen = [Metric.of(name, n_levels) for name in names]
+    for metric in chosen:
+        if metric.k is not None and not 1 <= metric.k <= most_ranked:
+            raise ConfigurationError(
+                f"{metric.name} needs k between 1 and the {most_ranked:,} gallery items that are ranked; take "
+                "another k"
+            )
+    return chosen
+
+
 def same_ids(query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[Any] | npt.NDArray[Any]) -> Pairs:
     """The gallery items that have the id of a query.
+
+    Raises:
+        InputError: they are not both texts or both integers.
 
     >>> same_ids(["b", "x"], ["a", "b", "b"]).columns.tolist()
     [1, 2]
     """
-    ids, codes = np.unique(np.concatenate([np.asarray(query_ids), np.asarray(gallery_ids)]), return_inverse=True)
+    both = [np.asarray(query_ids), np.asarray(gallery_ids)]
+    if not any(all(np.issubdtype(ids.dtype, kind) for ids in both) for kind in (np.integer, np.str_)):
+        raise InputError(
+            f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for both, or "
+            "integers"
+        )
+    ids, codes = np.unique(np.concatenate(both), return_inverse=True)
     queries, gallery = codes[: len(query_ids)], codes[len(query_ids) :]
     order = np.argsort(gallery, kind="stable")
     starts = np.searchsorted(gallery[order], queries)

@@ -11,9 +11,10 @@ Scores are inner products of L2-normalised embeddings (cosine similarity, paper 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -24,14 +25,18 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.pairs import Pairs
 from hgld.progress import Progress, Silent
 from hgld.retrieval.judgements import Judgements
+from hgld.retrieval.threads import spread, thread_count
 
 Precision = Literal["float32", "tf32", "float64"]
 Ties = Literal["pessimistic", "optimistic"]
 
 _LAST = torch.iinfo(torch.int64).max >> 8 << 8  # after every key, and of level 0
-_WIDTH = {"cpu": 2**13, "cuda": 2**17}  # gallery items scored at a time
-_MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes for the keys of a block, unless a block size is given
-_BYTES = {"float32": 9, "tf32": 9, "float64": 33}  # per query and gallery item, for a block's rankings
+_WIDTH = {"cpu": 2**11, "cuda": 2**17}  # gallery items scored at a time
+_MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes for a block, unless its size is given
+#: Bytes of a block per query and gallery item: keys and levels, sorted in place by NumPy; CUDA's sort takes as much
+#: again twice, and positions.
+_BYTES = {("cpu", "packed"): 9, ("cpu", "scores"): 42, ("cuda", "packed"): 48, ("cuda", "scores"): 64}
+_MOST_QUERIES = 256  # in a block, so that there are blocks for several processes
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,8 @@ class RankingConfig:
     """How to rank.
 
     Args:
-        block_size: queries ranked at a time; as many as fit into half a gigabyte (on a GPU: 8) unless given. It
-            decides how much memory is used, and the metrics only as far as it changes the rounding of scores.
+        block_size: queries ranked at a time; as many as fit into half a gigabyte (on a GPU: 8), 256 at most, unless
+            given. It decides how much memory is used, and the metrics only as far as it changes how scores are rounded.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
         precision: of scores. ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits of
             mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
@@ -81,8 +86,10 @@ class RankingConfig:
 
     def queries_per_block(self, n_gallery: int) -> int:
         """How many queries are ranked at a time against a gallery of that size."""
-        room = _MEMORY[torch.device(self.device).type] // (_BYTES[self.precision] * max(n_gallery, 1))
-        return self.block_size or max(1, min(room, 1024))
+        kind, rows = torch.device(self.device).type, "scores" if self.precision == "float64" else "packed"
+        return self.block_size or max(
+            1, min(_MEMORY[kind] // (_BYTES[kind, rows] * max(n_gallery, 1)), _MOST_QUERIES)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,13 +200,18 @@ def rank(
     rows = kind(step, n_gallery, device, config.ties)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        for gallery, scores in scorer.scores(queries):
-            rows.put(gallery, scores, judgements.levels(queries, gallery))
+        with float32_matmul(config.precision):
+            spread(partial(_fill, rows, scorer, judgements, queries), scorer.shares(n_gallery), device)
         rows.leave_out(slice(None), never)
         rows.leave_out(*(torch.from_numpy(indexes).to(device) for indexes in items.left_out.block(queries)))
         levels = rows.ranked(queries.stop - start)
         yield Ranked(queries, levels, torch.from_numpy(items.n_ranked[queries]).to(device))
         progress.advance(queries.stop - start)
+
+
+def _fill(rows: _KeyRows | _ScoreRows, scorer: Scorer, judgements: Judgements, queries: slice, starts: range) -> None:
+    for gallery, scores in scorer.scores(queries, starts):
+        rows.put(gallery, scores, judgements.levels(queries, gallery))
 
 
 class Scorer:
@@ -213,8 +225,7 @@ class Scorer:
         _check_embeddings(queries, gallery)
         self._device = torch.device(config.device)
         self._dtype = torch.float64 if config.precision == "float64" else torch.float32
-        self._tf32 = config.precision == "tf32"
-        self._width = _WIDTH[self._device.type]
+        self._width = min(_WIDTH[self._device.type], len(gallery))
         query_lengths = self._lengths(queries, "query")
         gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
         self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
@@ -222,23 +233,31 @@ class Scorer:
         if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
             self._gallery = gallery.to(self._device)
 
-    def scores(self, queries: slice) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Yield parts of the gallery and the scores, shape (n_query, n_part), which the next step overwrites."""
+    def shares(self, n_items: int) -> list[range]:
+        """Where the parts of so many items begin, a share of them for each thread. Parts do not depend on threads."""
+        n_threads, n_parts = thread_count(self._device), -(-n_items // self._width)
+        bounds = (n_parts * thread // n_threads * self._width for thread in range(n_threads + 1))
+        return [range(*pair, self._width) for pair in pairwise(bounds)]
+
+    def scores(self, queries: slice, starts: range | None = None) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Yield parts of the gallery and the scores, shape (n_query, n_part), which the next step overwrites.
+
+        To be used within :func:`float32_matmul`, which holds for all threads. ``starts`` is one of the
+        :meth:`shares`; all parts unless given.
+        """
         own = self._queries[queries].to(self._device, self._dtype)
         if self._query_lengths is not None:
             own = own / self._query_lengths[queries, None]
-        n_gallery, width = len(self._gallery), min(self._width, len(self._gallery))
         # Memory that is used again and again: fresh pages cost more than the products.
-        widened = torch.empty(width, own.shape[1], dtype=self._dtype, device=self._device)
-        scores = torch.empty(len(own) * width, dtype=self._dtype, device=self._device)
-        for start in range(0, n_gallery, width):
-            gallery = slice(start, min(start + width, n_gallery))
+        widened = torch.empty(self._width, own.shape[1], dtype=self._dtype, device=self._device)
+        scores = torch.empty(len(own) * self._width, dtype=self._dtype, device=self._device)
+        for start in range(0, len(self._gallery), self._width) if starts is None else starts:
+            gallery = slice(start, min(start + self._width, len(self._gallery)))
             items = self._gallery[gallery]
             if items.dtype != self._dtype or items.device != widened.device:
                 items = widened[: len(items)].copy_(items)
             block = scores[: len(own) * len(items)].view(len(own), len(items))
-            with _float32_matmul(tf32=self._tf32):
-                torch.mm(own, items.T, out=block)
+            torch.mm(own, items.T, out=block)
             if self._gallery_lengths is not None:
                 block /= self._gallery_lengths[gallery]
             yield gallery, block
@@ -246,9 +265,13 @@ class Scorer:
     def _lengths(self, embeddings: torch.Tensor, what: str) -> torch.Tensor:
         """L2 norms, after a check that they are numbers above 0: shape (n,), on the device."""
         lengths = torch.empty(len(embeddings), dtype=self._dtype)
-        for start in range(0, len(embeddings), self._width):
-            block = slice(start, start + self._width)
-            lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self._dtype), dim=1)
+
+        def measure(starts: range) -> None:
+            for start in starts:
+                block = slice(start, start + self._width)
+                lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self._dtype), dim=1)
+
+        spread(measure, self.shares(len(embeddings)), self._device)
         for wrong, found in (
             (~lengths.isfinite(), "NaN, infinite or huge values"),
             (lengths == 0, "only zeros or tiny values"),
@@ -287,9 +310,9 @@ class _KeyRows:
         """The levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
         keys, levels = self._keys[:n_rows], self._levels[:n_rows]
         if keys.device.type == "cpu":
-            n_threads = min(torch.get_num_threads(), n_rows)
-            with ThreadPoolExecutor(n_threads) as pool:  # NumPy sorts without the interpreter's lock
-                list(pool.map(lambda some: some.sort(axis=1), np.array_split(keys.numpy(), n_threads)))
+            # NumPy sorts without the interpreter's lock.
+            shares = np.array_split(keys.numpy(), thread_count(keys.device))
+            spread(lambda share: share.sort(axis=1), shares, keys.device)
         else:
             keys = keys.sort(dim=1).values
         levels.copy_(keys)  # the lowest byte
@@ -322,8 +345,9 @@ class _ScoreRows:
 
 
 @contextmanager
-def _float32_matmul(*, tf32: bool) -> Iterator[None]:
-    """Multiply float32 matrices with TF32 on CUDA or not at all, whatever is set elsewhere."""
+def float32_matmul(precision: Precision) -> Iterator[None]:
+    """Multiply float32 matrices with this precision, whatever is set elsewhere; for all threads."""
+    tf32 = precision == "tf32"
     if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # before torch 2.9
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high" if tf32 else "highest")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from hgld.errors import ConfigurationError
+from hgld.retrieval.threads import spread
 
 #: Elements of a temporary array [rows, L, ranks] of the pass: it should stay in a core's cache on a CPU, and keep
 #: a GPU busy.
@@ -122,11 +123,9 @@ def sum_rankings(
         n_ranked = torch.full((n_rows,), n_items, device=device)
     elements, width = _BLOCK[device.type], _WIDTH[device.type]
     step = max(1, elements // (n_levels * min(width, max(n_items, 1))))
-    parts = [_whole(ranked_levels[start : start + step], n_levels, width, tables) for start in range(0, n_rows, step)]
+    parts = spread(lambda some: _whole(some, n_levels, width, tables), torch.split(ranked_levels, step), device)
     step = max(1, elements // (n_levels * max(cutoffs, default=1)))
-    heads = [
-        _heads(ranked_levels[start : start + step], n_levels, cutoffs, tables) for start in range(0, n_rows, step)
-    ]
+    heads = spread(lambda some: _heads(some, n_levels, cutoffs, tables), torch.split(ranked_levels, step), device)
     positives, precision, precision_at_r, discount, overlap = (torch.cat(sums) for sums in zip(*parts, strict=True))
     hits_at, precision_at, discount_at = (torch.cat(sums) for sums in zip(*heads, strict=True))
     ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
@@ -151,8 +150,9 @@ def _whole(levels: torch.Tensor, n_levels: int, width: int, tables: RankTables) 
     """The positives of a few rankings and the sums over all ranks, ``width`` ranks at a time."""
     n_rows, n_items = levels.shape
     at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
-    positives = torch.stack([(levels >= level).sum(1, dtype=torch.int32) for level in at_least[:, 0]], dim=1)
-    positives = positives.to(torch.int64)
+    positives = torch.zeros(n_rows, n_levels, dtype=torch.int64, device=levels.device)
+    for block in torch.split(levels, width, dim=1):
+        positives += (block[:, None] >= at_least).sum(2, dtype=torch.int32)
     precision = torch.zeros(n_rows, n_levels, n_levels, dtype=torch.float64, device=levels.device)
     precision_at_r, discount = precision.new_zeros(2, n_rows, n_levels)
     overlap = precision.new_zeros(n_rows)

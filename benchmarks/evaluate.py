@@ -1,0 +1,235 @@
+"""What an evaluation costs: hgld beside a plain dense implementation, the floor, and the growth with the gallery.
+
+Embeddings are made up (d = 512, float16, memory-mapped) around the centres of their labels: for the retrieval of
+landmarks 8 images each in 78 groups and 2 roots; for leave-one-out classes and super-classes as in Stanford Online
+Products (5.3 images a class, 12 super-classes), and the largest as in iNaturalist's test set (55 and 13). Every
+measurement is a process of its own that waits for idle cores; the tables hold medians. The first line writes the
+first section of the README, the second line the other one and its picture::
+
+    python benchmarks/evaluate.py
+    python benchmarks/evaluate.py --growth
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from report import table, write_section
+
+from hgld.figures.style import FAINT, INK, LIGHT, save
+
+T = TypeVar("T")
+
+PICTURE = Path(__file__).parents[1] / "docs" / "evaluate.png"
+DIMENSION = 512
+#: Switches NumPy's AVX-512 sort off; the names are those of NumPy 2.4, see ``np.show_config()``.
+WITHOUT_AVX512 = {"NPY_DISABLE_CPU_FEATURES": "AVX512_ICL X86_V4"}
+
+
+class Cost(NamedTuple):
+    """Of one measurement, or the median of some."""
+
+    seconds: float
+    gb: float
+
+
+class Job(NamedTuple):
+    """A piece of work of ``evaluate_once.py``, and variables of its environment."""
+
+    work: str
+    variables: Mapping[str, str] = MappingProxyType({})
+
+
+class How(NamedTuple):
+    """How to measure: where, how often, and how long to wait for idle cores before each time."""
+
+    device: str
+    repeats: int
+    wait_s: float
+
+
+#: Queries x gallery: what the authors' published code took on two cores, in seconds and GB.
+PUBLISHED = {(64, 100_000): Cost(2.0, 1.8), (64, 762_000): Cost(27.7, 8.5)}
+HEADER = ["queries x gallery", "work", "s", "GB"]
+GLDV2 = (1_129, 761_757)
+#: Images of each leave-one-out evaluation, its classes and super-classes.
+LEAVE_ONE_OUT = {
+    7_500: (1_403, 12),
+    15_000: (2_806, 12),
+    30_000: (5_611, 12),
+    60_502: (11_316, 12),
+    136_093: (2_452, 13),
+}
+
+
+def main() -> None:
+    """Measure, and write tables and picture."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--growth", action="store_true", help="measure leave-one-out at several sizes instead")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="small sizes, printed; writes nothing")
+    options = parser.parse_args()
+    how = How(options.device, options.repeats, wait_s=0 if options.quick else 60)
+    where = f"On {torch.cuda.get_device_name(how.device)}. " if how.device != "cpu" else ""
+    versions = f"{where}NumPy {np.__version__}, torch {torch.__version__}; medians of {how.repeats}."
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if options.quick:
+            print(table(HEADER, compare(folder, [(8, 2_000)], how)))
+            print(grow(folder, {1_000: (180, 5)}, how, folder / "growth.png"))
+        elif options.growth:
+            body = grow(folder, LEAVE_ONE_OUT, how, PICTURE)
+            write_section("evaluate-growth", f"{body}\n\n{versions}")
+        else:
+            rows = compare(folder, list(PUBLISHED), how) + dissect(folder, GLDV2, how)
+            write_section("evaluate", f"{table(HEADER, rows)}\n\n{versions}")
+
+
+def compare(folder: Path, sizes: Sequence[tuple[int, int]], how: How) -> list[list[str]]:
+    """Rows of hgld beside the dense implementation."""
+    rows = []
+    for size in sizes:
+        make_embeddings(folder, size[1], size[0], (size[1] // 8, 78, 2))
+        jobs = {"dense": Job("dense"), "hgld": Job("hgld")}
+        if how.device == "cpu":
+            jobs["hgld, AVX-512 sort off"] = Job("hgld", WITHOUT_AVX512)
+        costs = measure(folder, jobs, size, how)
+        check(folder)
+        if size in PUBLISHED:
+            costs = {"the authors' code, as published": PUBLISHED[size], **costs}
+        rows += [row(size, what, cost) for what, cost in costs.items()]
+    return rows
+
+
+def dissect(folder: Path, size: tuple[int, int], how: How) -> list[list[str]]:
+    """Rows of hgld and of what an evaluation cannot do without."""
+    make_embeddings(folder, size[1], size[0], (size[1] // 8, 78, 2))
+    jobs = {"scores alone": Job("scores")}
+    for what, work in (("one sort alone", "sort"), ("scores, keys, one sort", "ranking"), ("hgld", "hgld")):
+        jobs[what] = Job(work)
+        if how.device == "cpu":
+            jobs[f"{what}, AVX-512 sort off"] = Job(work, WITHOUT_AVX512)
+    return [row(size, what, cost) for what, cost in measure(folder, jobs, size, how).items()]
+
+
+def row(size: tuple[int, int], what: str, cost: Cost) -> list[str]:
+    """A row of the table."""
+    return [f"{size[0]:,} x {size[1]:,}", what, f"{cost.seconds:.2f}", f"{cost.gb:.2f}"]
+
+
+def grow(folder: Path, sizes: dict[int, tuple[int, int]], how: How, picture: Path) -> str:
+    """The table of leave-one-out evaluations, and their picture; those above 50,000 images are measured once."""
+    costs = {}
+    for n_images, classes in sizes.items():
+        make_embeddings(folder, n_images, 0, classes)
+        often = how if n_images < 50_000 else how._replace(repeats=1)
+        costs |= measure(folder, {n_images: Job("leave_one_out")}, (0, n_images), often)
+    draw_growth(picture, costs)
+    rows = [
+        [f"{n:,}", f"{cost.seconds:.2f}", f"{cost.gb:.2f}", f"{n * n / cost.seconds / 1e6:.0f}"]
+        for n, cost in costs.items()
+    ]
+    return table(["images", "s", "GB", "million pairs/s"], rows)
+
+
+def make_embeddings(folder: Path, n_gallery: int, n_queries: int, sizes: Sequence[int]) -> None:
+    """Write ``embeddings.npy`` and ``labels.npy``: the gallery, then the queries, around the centres of their labels.
+
+    Args:
+        folder: where to.
+        n_gallery: images in the gallery, as evenly as possible of the finest labels.
+        n_queries: images after them, of labels drawn at random.
+        sizes: how many labels each level has, finest first.
+    """
+    chance = np.random.default_rng(0)
+    finest = chance.permutation(np.arange(n_gallery) % sizes[0])
+    columns = [np.concatenate([finest, chance.integers(0, sizes[0], n_queries)])]
+    for finer, coarser in pairwise(sizes):
+        columns.append(chance.integers(0, coarser, finer)[columns[-1]])
+    labels = np.stack(columns, axis=1)
+    np.save(folder / "labels.npy", labels)
+    centres = [0.4 * chance.standard_normal((size, DIMENSION), np.float32) for size in sizes]
+    shape = (len(labels), DIMENSION)
+    embeddings = np.lib.format.open_memmap(folder / "embeddings.npy", "w+", np.float16, shape)
+    for start in range(0, len(labels), 2**13):
+        block = slice(start, start + 2**13)
+        around = sum(centre[column] for centre, column in zip(centres, labels[block].T, strict=True))
+        embeddings[block] = around + chance.standard_normal((len(labels[block]), DIMENSION), np.float32)
+    embeddings.flush()
+
+
+def measure(folder: Path, jobs: dict[T, Job], size: tuple[int, int], how: How) -> dict[T, Cost]:
+    """The medians of all jobs, which run in turns."""
+    costs: dict[T, list[Cost]] = {name: [] for name in jobs}
+    for _ in range(how.repeats):
+        for name, job in jobs.items():
+            wait_for_idle_cores(how.wait_s)
+            script = str(Path(__file__).with_name("evaluate_once.py"))
+            command = [sys.executable, script, str(folder), job.work, *map(str, size), how.device]
+            environment = {**os.environ, **job.variables}
+            run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            costs[name].append(Cost(**json.loads(run.stdout)))
+            print(name, size, costs[name][-1], file=sys.stderr, flush=True)
+    return {name: Cost(*(statistics.median(of) for of in zip(*runs, strict=True))) for name, runs in costs.items()}
+
+
+def wait_for_idle_cores(limit_s: float) -> None:
+    """Wait until other programs leave nine tenths of the cores alone; on Linux, and not for ever."""
+    stat = Path("/proc/stat")
+    until = time.monotonic() + limit_s if stat.exists() else 0.0
+    while time.monotonic() < until:
+        before = [int(ticks) for ticks in stat.read_text().split()[1:9]]
+        time.sleep(0.5)
+        spent = [int(ticks) - old for ticks, old in zip(stat.read_text().split()[1:9], before, strict=True)]
+        if spent[3] > 0.9 * sum(spent):
+            return
+
+
+def check(folder: Path) -> None:
+    """Compare what hgld and the dense implementation have found of each query."""
+    ours, dense = pd.read_parquet(folder / "hgld.parquet"), np.load(folder / "dense.npz")
+    for name in ours:
+        np.testing.assert_allclose(ours[name], dense[name], rtol=0, atol=1e-5, err_msg=name)
+
+
+def draw_growth(path: Path, costs: dict[int, Cost]) -> None:
+    """Draw time and memory of leave-one-out evaluations by the number of images, both axes logarithmic."""
+    from matplotlib.figure import Figure
+
+    sizes = np.array(list(costs))
+    figure = Figure(figsize=(9.0, 4.2), layout="constrained")
+    panels = zip(figure.subplots(1, 2), zip(*costs.values(), strict=True), strict=True)
+    for (axes, values), title, unit, colour in zip(
+        panels, ("Time", "Memory above the embeddings"), ("s", "GB"), LIGHT[:1] + LIGHT[2:3], strict=True
+    ):
+        axes.loglog(sizes, values, color=colour, marker="o", linewidth=2)
+        for size, value in zip(sizes, values, strict=True):
+            axes.annotate(f"{value:.3g}", (size, value), (0, 7), textcoords="offset points", ha="right", color=INK)
+        axes.set_title(f"{title}, {unit}", loc="left", fontsize=11, color=INK)
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8)
+        axes.minorticks_off()
+        axes.margins(x=0.08, y=0.15)
+        axes.grid(color=FAINT, alpha=0.2)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel("images, each ranked against all others", fontsize=9, color=FAINT)
+    save(figure, path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""One measurement of ``evaluate.py``, in a process of its own: prints seconds and GB as JSON.
+
+``python evaluate_once.py FOLDER WORK N_QUERIES N_GALLERY DEVICE``: the folder holds ``embeddings.npy`` and
+``labels.npy``. The gallery are the first N_GALLERY rows and the queries the last N_QUERIES; for ``leave_one_out``
+each of the gallery is a query in turn, and N_QUERIES is 0.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from dense_metrics import dense_metrics
+
+from hgld.retrieval.evaluation import as_tensor, evaluate_retrieval
+from hgld.retrieval.judgements import LabelJudgements
+from hgld.retrieval.ranking import RankingConfig, rank
+
+
+class Work:
+    """What can be measured; each method is one piece of work."""
+
+    def __init__(self, folder: Path, n_queries: int, n_gallery: int, device: str) -> None:
+        self.folder, self.device = folder, device
+        self.embeddings = np.load(folder / "embeddings.npy", mmap_mode="r")
+        self.labels = np.load(folder / "labels.npy")
+        self.gallery = slice(0, n_gallery)
+        self.queries = slice(len(self.labels) - n_queries, len(self.labels))
+
+    def hgld(self) -> None:
+        """All metrics, by hgld."""
+        result = evaluate_retrieval(
+            self.embeddings[self.queries],
+            self.labels[self.queries],
+            self.embeddings[self.gallery],
+            self.labels[self.gallery],
+            device=self.device,
+        )
+        result.per_query[list(result.metrics)].to_parquet(self.folder / "hgld.parquet")
+
+    def leave_one_out(self) -> None:
+        """All metrics, by hgld, of each image against the others."""
+        evaluate_retrieval(self.embeddings[self.gallery], self.labels[self.gallery], device=self.device)
+
+    def dense(self) -> None:
+        """All metrics, the plain way."""
+        rows = (self.queries, self.gallery)
+        queries, gallery = (as_tensor(self.embeddings[some]).to(self.device) for some in rows)
+        query_labels, gallery_labels = (torch.from_numpy(self.labels[some]).to(self.device) for some in rows)
+        values = dense_metrics(queries, query_labels, gallery, gallery_labels)
+        np.savez(self.folder / "dense.npz", **{name: value.cpu().numpy() for name, value in values.items()})
+
+    def ranking(self) -> None:
+        """Scores, keys and one sort: what hgld does before it takes sums."""
+        judgements = LabelJudgements(self.labels[self.queries], self.labels[self.gallery])
+        embeddings = (as_tensor(self.embeddings[some]) for some in (self.queries, self.gallery))
+        for _ in rank(*embeddings, judgements, config=RankingConfig(device=self.device)):
+            pass
+
+    def scores(self) -> None:
+        """Nothing but the matrix product, on blocks of the gallery that are widened to float32."""
+        queries = as_tensor(self.embeddings[self.queries]).to(self.device, torch.float32)
+        gallery = as_tensor(self.embeddings[self.gallery])
+        width = min(2**17 if queries.is_cuda else 2**13, len(gallery))
+        scores = torch.empty(len(queries), width, device=self.device)
+        widened = torch.empty(width, queries.shape[1], device=self.device)
+        for part in gallery.split(width):
+            torch.mm(queries, widened[: len(part)].copy_(part).T, out=scores[:, : len(part)])
+
+    def sort(self) -> None:
+        """Nothing but to write and sort as many keys once, 64 queries at a time."""
+        n_queries, n_gallery = (some.stop - some.start for some in (self.queries, self.gallery))
+        order = torch.rand(n_gallery, device=self.device).argsort()
+        keys = torch.empty(min(64, n_queries), n_gallery, dtype=torch.int64, device=self.device)
+        for start in range(0, n_queries, 64):
+            rows = keys[: n_queries - start].copy_(order)
+            if rows.is_cuda:
+                rows.sort(dim=1)
+            else:
+                with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+                    list(pool.map(np.ndarray.sort, rows.numpy()))
+
+
+@contextmanager
+def peak_memory(device: str) -> Iterator[Callable[[], float]]:
+    """A function that says, after the block, how many GB were allocated at most above those before it.
+
+    On a CPU that is anonymous memory (RssAnon), looked at every 2 ms: the pages of a memory-mapped file count as
+    resident, too, but belong to the system's cache. On a GPU torch counts, the embeddings there included.
+    """
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+        yield lambda: torch.cuda.max_memory_allocated() / 1e9
+        return
+    before, over = anonymous(), threading.Event()
+    peak = before
+
+    def watch() -> None:
+        nonlocal peak
+        while not over.wait(0.002):
+            peak = max(peak, anonymous())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield lambda: peak - before
+    finally:
+        over.set()
+        watcher.join()
+
+
+def anonymous() -> float:
+    """GB of this process's memory that no file backs."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 / 1e9 for line in lines if line.startswith("RssAnon"))
+
+
+def main() -> None:
+    """Measure and print."""
+    folder, name, n_queries, n_gallery, device = sys.argv[1:]
+    few = Work(Path(folder), min(int(n_queries), 8), min(int(n_gallery), 1000), device)
+    getattr(few, name)()  # libraries load, threads start
+    work = getattr(Work(Path(folder), int(n_queries), int(n_gallery), device), name)
+    with peak_memory(device) as peak:
+        began = time.perf_counter()
+        work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - began
+    print(json.dumps({"seconds": seconds, "gb": peak()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Work spread over threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hgld.retrieval.evaluation import evaluate_retrieval
+from hgld.retrieval.threads import spread, thread_count
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=[1, 3])
+def n_threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_results_come_in_order(n_threads: int) -> None:
+    assert spread(lambda share: share * share, range(20), CPU) == [share * share for share in range(20)]
+
+
+def test_in_each_thread_torch_has_one_core_and_then_all_again(n_threads: int) -> None:
+    assert thread_count(CPU) == n_threads
+    assert set(spread(lambda _: torch.get_num_threads(), range(9), CPU)) == {1}
+    assert torch.get_num_threads() == n_threads
+
+
+def test_an_error_leaves_torch_its_threads(n_threads: int) -> None:
+    with pytest.raises(ZeroDivisionError):
+        spread(lambda share: 1 // share, [1, 0], CPU)
+    assert torch.get_num_threads() == n_threads
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    chance = np.random.default_rng(0)
+    queries, gallery = (chance.standard_normal((n, 48), np.float32) for n in (7, 6_000))
+    labels = np.stack([np.arange(6_000) % 300, np.arange(6_000) % 3], axis=1)
+    found = []
+    before = torch.get_num_threads()
+    try:
+        for n_threads in (1, 2, 3):
+            torch.set_num_threads(n_threads)
+            found.append(evaluate_retrieval(queries, labels[:7], gallery, labels).per_query)
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        pd.testing.assert_frame_equal(found[0], other, check_exact=True)

@@ -1,0 +1,44 @@
+"""Benchmarks run and measure what they say; how fast anything is, is never asserted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def evaluate_once(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return pytest.importorskip("evaluate_once")
+
+
+def test_evaluate_quick() -> None:
+    """The dense implementation agrees with hgld, or the run fails."""
+    readme = (BENCHMARKS / "README.md").read_bytes()
+    command = [sys.executable, "benchmarks/evaluate.py", "--quick", "--repeats", "1"]
+    run = subprocess.run(command, cwd=BENCHMARKS.parent, capture_output=True, text=True, check=True)
+    for row in ("| 8 x 2,000 | dense |", "| 8 x 2,000 | hgld |", "| 1,000 |"):
+        assert row in run.stdout
+    assert (BENCHMARKS / "README.md").read_bytes() == readme
+
+
+@pytest.mark.parametrize("work", ["scores", "sort", "ranking", "leave_one_out"])
+def test_every_piece_of_work_runs(work: str, evaluate_once: ModuleType, tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    np.save(tmp_path / "embeddings.npy", chance.standard_normal((530, 16)).astype(np.float16))
+    np.save(tmp_path / "labels.npy", np.stack([np.arange(530) % 50, np.arange(530) % 5], axis=1))
+    getattr(evaluate_once.Work(tmp_path, 30, 500, "cpu"), work)()
+
+
+def test_peak_memory_is_what_was_held_at_once(evaluate_once: ModuleType) -> None:
+    with evaluate_once.peak_memory("cpu") as peak:
+        for _ in range(3):
+            np.ones(50_000_000)  # freed before the next
+    assert 0.35 < peak() < 0.6
