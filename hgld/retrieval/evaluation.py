@@ -271,8 +271,8 @@ def same_ids(query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[
     both = [np.asarray(query_ids), np.asarray(gallery_ids)]
     if not any(all(np.issubdtype(ids.dtype, kind) for ids in both) for kind in (np.integer, np.str_)):
         raise InputError(
-            f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for both, or "
-            "integers"
+            f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for "
+            "both, or integers"
         )
     ids, codes = np.unique(np.concatenate(both), return_inverse=True)
     queries, gallery = codes[: len(query_ids)], codes[len(query_ids) :]

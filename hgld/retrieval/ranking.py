@@ -45,7 +45,8 @@ class RankingConfig:
 
     Args:
         block_size: queries ranked at a time; as many as fit into half a gigabyte (on a GPU: 8), 256 at most, unless
-            given. It decides how much memory is used, and the metrics only as far as it changes how scores are rounded.
+            given. It decides how much memory is used, and the metrics only as far as it changes the rounding of
+            scores.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
         precision: of scores. ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits of
             mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);

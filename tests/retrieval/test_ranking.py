@@ -354,7 +354,7 @@ def test_settings_that_do_not_exist_are_refused(options: dict[str, Any], message
 
 def test_blocks_fit_into_memory() -> None:
     assert RankingConfig(block_size=5).queries_per_block(10**9) == 5
-    assert RankingConfig().queries_per_block(10) == 1024
+    assert RankingConfig().queries_per_block(10) == 256
     assert RankingConfig().queries_per_block(10**12) == 1
     assert 9 * 761_757 * RankingConfig().queries_per_block(761_757) <= 2**29
 
