@@ -1,9 +1,9 @@
 """Rank a gallery for each query, and keep of every item only its level.
 
 All metrics need the levels in ranked order and nothing else, so the level rides in the key that is sorted. A block of
-queries is compared with the gallery a few thousand items at a time; each float32 score becomes the upper bits of an
-int64 key that sorts as the scores do, best first, and the level its lowest byte. One sort of the keys, and the levels
-are read off. Besides the embeddings that takes 9 bytes per query of a block and gallery item.
+queries is compared with the gallery a few thousand items at a time; each score becomes the upper bits of an integer
+that sorts as the scores do, best first, and the level its lowest bits. One sort of these keys, and the levels are
+read off. Besides the embeddings that takes 5 bytes per query of a block and gallery item.
 
 Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
 """
@@ -30,11 +30,10 @@ from hgld.retrieval.threads import spread, thread_count
 Precision = Literal["float32", "tf32", "float64"]
 Ties = Literal["pessimistic", "optimistic"]
 
-_LAST = torch.iinfo(torch.int64).max >> 8 << 8  # after every key, and of level 0
 _WIDTH = {"cpu": 2**11, "cuda": 2**17}  # gallery items scored at a time
 _MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes for a block, unless its size is given
-#: Bytes of a block per query and gallery item: keys and levels, sorted in place by NumPy; CUDA's sort takes as much
-#: again twice, and positions.
+#: Bytes of a block per query and gallery item, at most: keys (or scores) and levels, sorted in place by NumPy; CUDA's
+#: sort takes as much again twice, and positions.
 _BYTES = {("cpu", "packed"): 9, ("cpu", "scores"): 42, ("cuda", "packed"): 48, ("cuda", "scores"): 64}
 _MOST_QUERIES = 256  # in a block, so that there are blocks for several processes
 
@@ -197,8 +196,11 @@ def rank(
     step = min(config.queries_per_block(n_gallery), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
-    kind = _ScoreRows if config.precision == "float64" else _KeyRows
-    rows = kind(step, n_gallery, device, config.ties)
+    rows: _KeyRows | _ScoreRows
+    if config.precision == "float64":
+        rows = _ScoreRows(step, n_gallery, device, config.ties)
+    else:
+        rows = _KeyRows(step, n_gallery, judgements.n_levels, scorer.largest, device, config.ties)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
         with float32_matmul(config.precision):
@@ -231,6 +233,8 @@ class Scorer:
         gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
         self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
         self._gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
+        #: No score is larger, but for rounding.
+        self.largest = 1.0 if config.normalize else float(query_lengths.max() * gallery_lengths.max())
         if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
             self._gallery = gallery.to(self._device)
 
@@ -288,24 +292,33 @@ class Scorer:
 
 
 class _KeyRows:
-    """Float32 scores and levels of a few queries, as sortable keys: uint32 order of the score, then a byte."""
+    """Float32 scores and levels of a few queries as sortable keys: the score in fixed point, then the level.
 
-    def __init__(self, n_rows: int, n_items: int, device: torch.device, ties: Ties) -> None:
-        self._keys = torch.empty(n_rows, n_items, dtype=torch.int64, device=device)
+    The keys have 32 bits where levels need 4 or fewer, else 64. With L = 3 a score has steps of 2^-28, a sixteenth of
+    what float32 tells apart just below 1; equal steps are ties.
+    """
+
+    def __init__(
+        self, n_rows: int, n_items: int, n_levels: int, largest: float, device: torch.device, ties: Ties
+    ) -> None:
+        self._bits = n_levels.bit_length()
+        self._mask = (1 << self._bits) - 1
+        self._flip = 0 if ties == "pessimistic" else self._mask  # keys ascend: the lower level first, or last
+        dtype = torch.int32 if self._bits <= 4 else torch.int64
+        # Scores up to 2, for rounding may carry them above 1, take what the sign and the level leave.
+        self._scale = -(2.0 ** (torch.iinfo(dtype).bits - 2 - self._bits)) / largest  # the best is the least
+        self._last = torch.iinfo(dtype).max >> self._bits << self._bits | self._flip  # after all others, of level 0
+        self._keys = torch.empty(n_rows, n_items, dtype=dtype, device=device)
         self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
-        self._flip = 0 if ties == "pessimistic" else 0xFF  # the lowest byte ascends: the lower level first, or last
 
     def put(self, gallery: slice, scores: torch.Tensor, levels: torch.Tensor) -> None:
         """Take the scores, float32, and levels of a part of the gallery; scores are overwritten."""
-        bits = scores.add_(0.0).view(torch.int32)  # -0.0 becomes 0.0
-        # Of negative floats the larger has the smaller bits: flip all but the sign. Then the best first.
-        bits ^= (bits >> 31) & 0x7FFFFFFF
-        keys = self._keys[: len(scores), gallery].copy_(bits.bitwise_not_())
-        keys.bitwise_left_shift_(8).bitwise_or_(levels ^ self._flip)
+        keys = self._keys[: len(scores), gallery].copy_(scores.mul_(self._scale))
+        keys.bitwise_left_shift_(self._bits).bitwise_or_(levels ^ self._flip)
 
     def leave_out(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
         """Put some items behind all others."""
-        self._keys[rows, columns] = _LAST | self._flip
+        self._keys[rows, columns] = self._last
 
     def ranked(self, n_rows: int) -> torch.Tensor:
         """The levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
@@ -316,8 +329,7 @@ class _KeyRows:
             spread(lambda share: share.sort(axis=1), shares, keys.device)
         else:
             keys = keys.sort(dim=1).values
-        levels.copy_(keys)  # the lowest byte
-        return levels.bitwise_xor_(self._flip)
+        return levels.copy_(keys).bitwise_and_(self._mask).bitwise_xor_(self._flip)
 
 
 class _ScoreRows:

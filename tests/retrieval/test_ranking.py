@@ -83,26 +83,47 @@ def sorted_levels(scores: Sequence[float], levels: Sequence[int], ties: Ties, go
     return [sign * level for _, level in sorted(items)]
 
 
-@given(st.lists(st.tuples(SCORES, st.integers(0, 254)), min_size=1, max_size=30), TIES)
-def test_packed_keys_sort_as_the_scores_do(items: list[tuple[float, int]], ties: Ties) -> None:
-    scores, levels = [score for score, _ in items], [level for _, level in items]
-    rows = ranking_module._KeyRows(1, len(items), torch.device("cpu"), ties)
-    rows.put(slice(0, len(items)), torch.tensor([scores]), torch.tensor([levels], dtype=torch.uint8))
-    assert rows.ranked(1).tolist() == [sorted_levels(scores, levels, ties)]
+def levels_and_scores(most: int, scores: st.SearchStrategy[float], n_items: int) -> st.SearchStrategy[Any]:
+    return st.lists(st.tuples(scores, st.integers(0, most)), min_size=1, max_size=n_items)
 
 
-@given(st.lists(st.tuples(SCORES, st.integers(0, 254)), min_size=1, max_size=12), TIES, st.data())
-def test_what_is_left_out_stands_behind_every_score(
+@pytest.mark.parametrize(
+    ("n_levels", "steps"), [(1, 2**29), (3, 2**28), (7, 2**27), (15, 2**26), (16, 2**57), (254, 2**54)]
+)
+@given(st.data(), TIES, st.sampled_from([1.0, 1e-20, 3.0e5]))
+def test_packed_keys_sort_as_fixed_point_scores_do(
+    n_levels: int, steps: int, data: st.DataObject, ties: Ties, largest: float
+) -> None:
+    """Scores up to the largest and a little above, tiny ones, 0.0 and -0.0; some left out."""
+    cosines = st.floats(-1.125, 1.125, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-9, -1e-9, 1e-40])
+    items = data.draw(levels_and_scores(n_levels, cosines, 30))
+    gone = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=4))
+    levels = [level for _, level in items]
+    scores = (torch.tensor([score for score, _ in items]) * largest).clone()
+    rows = ranking_module._KeyRows(1, len(items), n_levels, largest, torch.device("cpu"), ties)
+    rows.put(slice(0, len(items)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8))
+    rows.leave_out(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
+    fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
+    expected = sorted_levels(fixed, levels, ties, gone)
+    assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
+
+
+def test_a_step_of_a_score_is_a_sixteenth_of_what_float32_tells_apart_below_1() -> None:
+    below_1 = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)).item()
+    assert (1 - below_1) / 16 == 2.0**-28
+
+
+@given(levels_and_scores(254, SCORES, 12), TIES, st.data())
+def test_float64_scores_of_any_size_are_sorted_as_they_are(
     items: list[tuple[float, int]], ties: Ties, data: st.DataObject
 ) -> None:
     scores, levels = [score for score, _ in items], [level for _, level in items]
     gone = data.draw(st.lists(st.integers(0, len(items) - 1)))
-    for kind, dtype in ((ranking_module._KeyRows, torch.float32), (ranking_module._ScoreRows, torch.float64)):
-        rows = kind(1, len(items), torch.device("cpu"), ties)
-        rows.put(slice(0, len(items)), torch.tensor([scores], dtype=dtype), torch.tensor([levels], dtype=torch.uint8))
-        rows.leave_out(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
-        ranked = sorted_levels(scores, levels, ties, gone)
-        assert rows.ranked(1).tolist() == [ranked + [0] * (len(items) - len(ranked))]
+    rows = ranking_module._ScoreRows(1, len(items), torch.device("cpu"), ties)
+    rows.put(slice(0, len(items)), torch.tensor([scores]).double(), torch.tensor([levels], dtype=torch.uint8))
+    rows.leave_out(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
+    ranked = sorted_levels(scores, levels, ties, gone)
+    assert rows.ranked(1).tolist() == [ranked + [0] * (len(items) - len(ranked))]
 
 
 @given(st.integers(1, 6), st.integers(1, 8), TIES, st.sampled_from(["float32", "float64"]), st.data())
