@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+import weakref
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -120,13 +121,10 @@ class _OpenShard:
             raise InputError(
                 f"{self._path}: {error.strerror}; fetch it again, or run hgld index-images without it"
             ) from error
+        weakref.finalize(self, os.close, self._descriptor)
         found, indexed = os.fstat(self._descriptor).st_size, stamps[shard][0]
         if found != indexed:
             raise self._other(f"it has {found:,} bytes, but had {indexed:,}")
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            os.close(self._descriptor)
 
     def read(self, offset: int, size: int) -> bytes:
         # With the header before it, which tells that this is still a file of that size.

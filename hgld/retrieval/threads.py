@@ -26,9 +26,15 @@ def spread(function: Callable[[S], T], shares: Iterable[S], device: torch.device
     n_threads = thread_count(device)
     if n_threads == 1:
         return [function(share) for share in shares]
+    inference = torch.is_inference_mode_enabled()  # a thread's own, like the arrays that were made in it
+
+    def work(share: S) -> T:
+        with torch.inference_mode(inference):
+            return function(share)
+
     torch.set_num_threads(1)  # for the threads that are yet to start
     try:
         with ThreadPoolExecutor(n_threads) as pool:
-            return list(pool.map(function, shares))
+            return list(pool.map(work, shares))
     finally:
         torch.set_num_threads(n_threads)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,20 @@ def test_an_error_leaves_torch_its_threads(n_threads: int) -> None:
     with pytest.raises(ZeroDivisionError):
         spread(lambda share: 1 // share, [1, 0], CPU)
     assert torch.get_num_threads() == n_threads
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_evaluation_within_any_mode_of_torch(
+    mode: Callable[[], AbstractContextManager[None]], n_threads: int
+) -> None:
+    """As at the end of an epoch, with embeddings that the same block has made."""
+    labels = np.arange(40) % 5
+    with mode():
+        network = torch.nn.Linear(8, 4)
+        embeddings = network(torch.from_numpy(np.random.default_rng(3).standard_normal((40, 8), np.float32)))
+        within = evaluate_retrieval(embeddings, labels)
+    alone = evaluate_retrieval(embeddings.detach().clone(), labels)
+    assert within.means == alone.means
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
