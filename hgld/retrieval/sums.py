@@ -105,26 +105,26 @@ def sum_rankings(
         ranked_levels: uint8, shape (n, N); the level of the item at each rank, best rank first. Items that do not
             count stand at the end, with level 0.
         n_levels: L; no level is above it.
-        cutoffs: the ranks k that metrics "at k" will be asked for.
+        cutoffs: the ranks k that metrics "at k" will be asked for. Where k is beyond N, there is nothing more to find
+            after rank N; evaluations refuse such a k.
         n_ranked: shape (n,); how many items of each row count. All, unless given.
         tables: for N ranks or more, to be made only once for many calls.
 
     Raises:
-        ConfigurationError: a cutoff is below 1 or above N.
+        ConfigurationError: a cutoff is below 1.
     """
     n_rows, n_items = ranked_levels.shape
     device = ranked_levels.device
     cutoffs = tuple(sorted(set(cutoffs)))
-    for k in cutoffs:
-        if not 1 <= k <= n_items:
-            raise ConfigurationError(f"k is {k}, but {n_items:,} items are ranked; expected 1 to {n_items:,}")
+    if cutoffs and cutoffs[0] < 1:
+        raise ConfigurationError(f"k is {cutoffs[0]}; expected 1 or more")
     tables = tables or RankTables(n_items, device)
     if n_ranked is None:
         n_ranked = torch.full((n_rows,), n_items, device=device)
     elements, width = _BLOCK[device.type], _WIDTH[device.type]
     step = max(1, elements // (n_levels * min(width, max(n_items, 1))))
     parts = spread(lambda some: _whole(some, n_levels, width, tables), torch.split(ranked_levels, step), device)
-    step = max(1, elements // (n_levels * max(cutoffs, default=1)))
+    step = max(1, elements // (n_levels * min(max(cutoffs, default=1), n_items)))
     heads = spread(lambda some: _heads(some, n_levels, cutoffs, tables), torch.split(ranked_levels, step), device)
     positives, precision, precision_at_r, discount, overlap = (torch.cat(sums) for sums in zip(*parts, strict=True))
     hits_at, precision_at, discount_at = (torch.cat(sums) for sums in zip(*heads, strict=True))
@@ -142,7 +142,7 @@ def sum_rankings(
         precision_at=precision_at,
         discount_at=discount_at,
         ideal_discount_at=tables.ideal[torch.minimum(positives[..., None], ks)],
-        level_at=ranked_levels[:, ks - 1].to(torch.int64),
+        level_at=torch.where(ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0),
     )
 
 
@@ -188,11 +188,11 @@ def _heads(
     levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...], tables: RankTables
 ) -> tuple[torch.Tensor, ...]:
     """The sums over the ranks up to each cutoff: hits, precisions and discounts, each (n, L, n_cutoff)."""
-    last = max(cutoffs, default=0)
+    last = min(max(cutoffs, default=0), levels.shape[1])
     at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
     member = (levels[:, None, :last] >= at_least).to(torch.float64)
     seen = member.cumsum(2)
     precision = (member * seen * tables.inverse[:last]).cumsum(2)
     discount = (member * tables.discount[:last]).cumsum(2)
-    at = torch.tensor(cutoffs, dtype=torch.int64, device=levels.device) - 1
+    at = torch.tensor(cutoffs, dtype=torch.int64, device=levels.device).clamp(max=last) - 1
     return seen[..., at], precision[..., at], discount[..., at]

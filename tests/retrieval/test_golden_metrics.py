@@ -12,10 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+import torch
 
+from hgld.hierarchy.labels import lowest_common_level
 from hgld.retrieval.evaluation import evaluate_retrieval
+from hgld.retrieval.named_metrics import Metric, Weighing
 from hgld.retrieval.ranking import Precision, Ties
 from hgld.retrieval.relevance import weighted_ap_relevance
+from hgld.retrieval.sums import sum_rankings
 
 CASES = ["loo_L1_N200", "loo_L3_N600", "edge_no_positive_L3_N60"]
 TOLERANCES: list[tuple[Precision, float]] = [("float64", 1e-9), ("float32", 1e-5)]
@@ -82,6 +86,22 @@ def test_every_array_of_the_papers_equations(
         if match := re.fullmatch(r"R\d+_l(\d)", key):  # a query without positives has no recall here, rather than 0
             expected[np.isnan(golden[f"{case}/paper/AP_l{match[1]}"])] = np.nan
         np.testing.assert_allclose(found[key], expected, rtol=0, atol=tolerance, equal_nan=True, err_msg=key)
+
+
+def test_cutoffs_beyond_the_gallery_which_evaluations_refuse(golden: Arrays) -> None:
+    """From the golden order of 59 items: mAP@100, R@100 and TR@100, of which the evaluation above takes none."""
+    case = "edge_no_positive_L3_N60"
+    labels, order = golden[f"{case}/q_labels"], golden[f"{case}/order"]
+    ranked = np.take_along_axis(lowest_common_level(labels, labels), order.astype(np.int64), axis=1)
+    sums = sum_rankings(torch.from_numpy(ranked.astype(np.uint8)), 3, [100])
+    weights = Weighing(None, 1.0, None, shape=(60, 4)).of(slice(0, 60))
+    keys = [key for key in arrays_of(golden, case, "paper") if "100" in key]
+    assert len(keys) == 9
+    for key in keys:
+        found = Metric.of(names(key)[0], 3).values(sums, weights)
+        known = ~found.isnan().numpy()
+        assert known.sum() == (~np.isnan(golden[f"{case}/paper/AP_l{key[-1]}"])).sum()
+        np.testing.assert_allclose(found[known], golden[f"{case}/paper/{key}"][known], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -278,10 +278,18 @@ def test_rank_sums_keep_their_precision_over_a_long_ranking() -> None:
     assert of.ndcg(sums).item() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("k", [0, -1, 4])
-def test_a_cutoff_beyond_the_ranking_is_refused(k: int) -> None:
-    with pytest.raises(ConfigurationError, match=rf"k is {k}, but 3 items are ranked; expected 1 to 3"):
-        summed([0, 1, 2], 2, [k])
+@pytest.mark.parametrize("k", [0, -1])
+def test_a_cutoff_below_1_is_refused(k: int) -> None:
+    with pytest.raises(ConfigurationError, match=rf"k is {k}; expected 1 or more"):
+        summed([0, 1, 2], 2, [k, 2])
+
+
+def test_beyond_the_ranking_there_is_nothing_more_to_find() -> None:
+    short, padded = summed([0, 1, 2], 2, [2, 9]), summed([0, 1, 2] + [0] * 6, 2, [2, 9])
+    for metric in (of.map_at_k, of.true_recall_at_k, of.precision_at_k, of.recall_at_k, of.ndcg_at_k):
+        assert metric(short, 9).item() == metric(padded, 9).item()
+    assert of.precision_at_k(short, 9, level=1).item() == 2 / 9
+    assert math.isnan(of.h_precision_at_k(short, 9).item())
 
 
 def test_a_cutoff_that_was_not_summed_is_refused() -> None:
