@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,8 +49,7 @@ def read_labels(
       ``train_clean.csv``: the landmark is the finest level, and the hierarchy says those above it. Further columns
       are ignored. See :func:`labels_from_landmarks`.
     - ``.csv`` or ``.parquet`` with ``id`` and else one column per level, finest first. Whole numbers are kept.
-      Texts become numbers that depend on all texts of the column, so queries and gallery that are to be compared
-      have them in one file.
+      Texts become numbers, the same for the same text in any file.
     - ``.npy`` with whole numbers, shape (N, L) or (N,), a row per embedding and the finest first; of shape (N,) they
       are landmark ids where there is a hierarchy. A row of -1 is an image without labels.
 
@@ -168,10 +168,14 @@ def _levels(path: Path, present: Sequence[str]) -> tuple[pa.Array, Labels, tuple
 
 
 def _numbered(codes: Labels, names: Sequence[str]) -> Labels:
-    """The names themselves, one per row, where all are whole numbers; else the codes."""
+    """A number per row: that of its name, if all names are whole numbers; else one that the text alone decides."""
     if all(_WHOLE.fullmatch(name) for name in names):
         return np.array([int(name) for name in names], np.int64)[codes]
-    return codes
+    # The same in every file, so that queries and gallery can have files of their own.
+    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    numbers = np.array([int.from_bytes(digest, "big") >> 1 for digest in digests], np.int64)
+    assert len(np.unique(numbers)) == len(names)  # of 10 million texts, two are alike once in 200,000 times
+    return numbers[codes]
 
 
 def _check_nested(labels: Labels, level_names: Sequence[str]) -> None:
