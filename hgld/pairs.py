@@ -29,10 +29,20 @@ class Pairs:
     def of(cls, lists: Iterable[Sequence[int] | Integers]) -> Pairs:
         """From one list of gallery positions per query.
 
+        Raises:
+            InputError: they are no integers.
+
         >>> Pairs.of([[3, 1], [], [2]]).offsets.tolist()
         [0, 2, 2, 3]
         """
-        arrays = [np.asarray(items, np.int64).reshape(-1) for items in lists]
+        arrays = [np.asarray(items).reshape(-1) for items in lists]
+        for query, array in enumerate(arrays):
+            if array.size and not np.issubdtype(array.dtype, np.integer):
+                raise InputError(
+                    f"the list of query {query} has values of the type {array.dtype}; expected positions in the "
+                    "gallery, counted from 0"
+                )
+        arrays = [array.astype(np.int64) for array in arrays]
         offsets = np.zeros(len(arrays) + 1, np.int64)
         np.cumsum([len(items) for items in arrays], out=offsets[1:])
         return cls(offsets, np.concatenate(arrays) if arrays else np.empty(0, np.int64))

@@ -9,10 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
+
+# The first example of a test may import something heavy, and other machines are slower than this one.
+hypothesis.settings.register_profile("hgld", deadline=None)
+hypothesis.settings.load_profile("hgld")
 
 _CHECKOUT = Path(__file__).parent.parent
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from openpyxl import load_workbook
 from typer.testing import CliRunner
 
-from hgld import load_hierarchy
+from hgld import evaluate_retrieval, load_hierarchy
 from hgld.cli import app
+from hgld.gldv2.images import ImageReader
 from hgld.labels.suggestion_quality import evaluate_file
 from hgld.resources import annotation_file
-from hgld.tables import CLEAN, CLUSTERS, REMOVED, read_table
+from hgld.retrieval.embeddings import read_embeddings, write_embeddings
+from hgld.tables import CLEAN, CLUSTERS, IMAGES, REMOVED, read_table
 
 
 def hgld(*arguments: object) -> str:
@@ -141,3 +146,95 @@ def test_suggestions_name_the_group_of_most_landmarks_before_any_decision(
     # Labels that no group fits have low scores.
     judged = evaluation.runs[0].judged
     assert judged.score[judged.dropped].max() < 0.6 < np.median(judged.score[judged.right])
+
+
+# The photographs, evaluated
+
+
+@pytest.fixture(scope="module")
+def photographs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Embeddings of every eighth photograph: its colours in 12 x 12 fields, which tell lakes from houses at least."""
+    folder = tmp_path_factory.mktemp("photographs")
+    index = folder / "images.parquet"
+    hgld("index-images", shared / "wa_gldv2" / "train", "-o", index)
+    reader = ImageReader(index, shared / "wa_gldv2" / "train")
+    ids = read_table(index, IMAGES)["id"].to_pylist()[::8]
+    colours = np.stack(
+        [np.asarray(reader.open(image).convert("RGB").resize((12, 12)), float).ravel() for image in ids]
+    )
+    write_embeddings(folder / "embeddings.npy", torch.from_numpy(colours - colours.mean(axis=0)), ids)
+    return folder
+
+
+def test_photographs_are_evaluated_with_the_hierarchy_that_was_built(
+    folders: dict[str, Path], photographs: Path, shared: Path
+) -> None:
+    embeddings, hierarchy = photographs / "embeddings.npy", folders["api"] / "hierarchy.parquet"
+    train, per_query, page = shared / "wa_gldv2" / "train.csv", photographs / "q.parquet", photographs / "worst.html"
+    files = ["--embeddings", embeddings, "--labels", train, "--hierarchy", hierarchy]
+    said = json.loads(hgld("evaluate", *files, "--json", "--per-query", per_query, "--worst", 5, "--page", page))
+    (result,) = said["results"]
+    values = pd.read_parquet(per_query)
+    assert len(values) == result["counts"]["queries"] == 579 - result["counts"]["images_without_labels"]
+    for metric, mean in result["means"].items():
+        assert values[metric].mean() == pytest.approx(mean, abs=1e-12)
+        low, high = result["intervals"][metric]
+        assert low < mean < high
+    # Colours are better than chance: at random, one in two photographs shares the root, and hardly any the group.
+    assert result["means"]["AP_l1"] > 0.5
+    assert 0.05 < result["means"]["H-AP"] < 0.5
+    assert page.read_text().count("<img") == 0  # no --images, so ids only
+
+    labels = load_hierarchy(hierarchy)
+    landmark_of = pd.read_csv(train).set_index("id")["landmark_id"]
+    landmarks = landmark_of[values["query"]].to_numpy()
+    vectors = read_embeddings(embeddings)
+    assert vectors.ids is not None
+    row_of = {image: row for row, image in enumerate(vectors.ids)}
+    alone = evaluate_retrieval(
+        vectors.vectors[[row_of[image] for image in values["query"]]], labels.labels_of(landmarks)
+    )
+    assert alone.means == pytest.approx(result["means"], abs=1e-12)
+
+
+def test_tables_of_an_evaluation(folders: dict[str, Path], photographs: Path, shared: Path) -> None:
+    files = ["--embeddings", photographs / "embeddings.npy", "--labels", shared / "wa_gldv2" / "train.csv"]
+    files += ["--hierarchy", folders["api"] / "hierarchy.parquet"]
+    table = hgld("evaluate", *files)
+    assert "mAP@100  mAP@R    R@1   H-AP   NDCG    ASI  AP_l3  AP_l2  AP_l1" in table
+    assert "H-AP: relevance (l/L)^1 / |Omega^(l)|." in table
+    assert r"Method & mAP@100 & $\mathcal{H}$-AP & ASI & NDCG \\" in hgld("evaluate", *files, "--latex")
+    by_level = hgld("evaluate", *files, "--protocol", "dyml", "--no-intervals")
+    assert [line.split()[0] for line in by_level.splitlines()[2:6]] == [
+        "landmark",
+        "hierarchical_label",
+        "natural_or_human_made",
+        "mean",
+    ]
+    page = photographs / "with_images.html"
+    hgld(
+        "evaluate", *files, "--worst", 3, "--page", page, "--images", shared / "wa_gldv2" / "train", "--no-intervals"
+    )
+    assert page.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--metric", "R@5000"], "R@5000 needs k between 1 and the"),
+        (["--metric", "mAP"], "there is no metric 'mAP'"),
+        (["--alpha", "-1"], "alpha is -1.0; expected 0 or more"),
+        (["--json", "--latex"], "--json and --latex are both given"),
+        (["--device", "tpu"], "the device is 'tpu'; expected cpu, cuda or cuda:N"),
+        (["--protocol", "roxford"], "roxford needs --query-embeddings and --gallery-embeddings"),
+        (["--worst", "3", "--metric", "R@1"], "--worst goes by H-AP; add --metric H-AP"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_said_in_a_line(
+    photographs: Path, shared: Path, options: list[str], message: str
+) -> None:
+    files = ["--embeddings", photographs / "embeddings.npy", "--labels", shared / "wa_gldv2" / "train.csv"]
+    result = CliRunner().invoke(app, ["evaluate", *map(str, files), *options])
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stdout == ""

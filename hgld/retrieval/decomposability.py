@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.labels import Labels
 from hgld.retrieval.evaluation import Vectors, evaluate_retrieval
 
@@ -39,24 +39,28 @@ def decomposability_gap(
         float64, shape (n_query,); NaN where a query has no positives.
 
     Raises:
-        InputError: ``batches`` does not fit the gallery; besides see
-            :func:`~hgld.retrieval.evaluation.evaluate_retrieval`.
+        InputError: ``batches`` does not fit the gallery, or without a gallery a batch holds a single item; besides
+            see :func:`~hgld.retrieval.evaluation.evaluate_retrieval`.
+        ConfigurationError: the gallery is given in part, or see there.
 
     >>> labels = np.array([0, 1, 0, 1, 0])
     >>> embeddings = np.array([[1.0, 0.0], [0.9, 0.4], [0.8, 0.6], [0.7, 0.7], [0.6, 0.8]])
     >>> decomposability_gap(embeddings[:1], labels[:1], embeddings[1:], labels[1:], batches=[0, 1, 1, 0]).round(3)
     array([-0.25])
     """
-    alone = gallery_embeddings is None or gallery_labels is None
-    gallery = query_embeddings if alone else gallery_embeddings
-    labels = query_labels if alone else gallery_labels
-    assert gallery is not None
-    assert labels is not None
+    if (gallery_embeddings is None) != (gallery_labels is None):
+        raise ConfigurationError("the gallery is given in part; expected its embeddings and its labels, or neither")
+    alone = gallery_embeddings is None
+    gallery = query_embeddings if gallery_embeddings is None else gallery_embeddings
+    labels = query_labels if gallery_labels is None else gallery_labels
     numbers = np.asarray(batches)
     if numbers.shape != (len(labels),):
         raise InputError(
             f"batches has the shape {numbers.shape}; expected one number for each of {len(labels):,} items"
         )
+    names, sizes = np.unique(numbers, return_counts=True)
+    if alone and (sizes == 1).any():
+        raise InputError(f"batch {names[sizes == 1][0]} holds one item only, which cannot be ranked against itself")
     ids = np.arange(len(labels))
     queries = ids if alone else np.full(len(query_labels), -1)  # a query is left out of the batch that holds it
 
@@ -73,7 +77,7 @@ def decomposability_gap(
         )
         return result.per_query[metric].to_numpy()
 
-    within = np.stack([values(ids[numbers == batch]) for batch in np.unique(numbers)])
+    within = np.stack([values(ids[numbers == batch]) for batch in names])
     known = ~np.isnan(within)
     n_known = known.sum(axis=0)
     means = np.where(n_known > 0, np.where(known, within, 0.0).sum(axis=0) / np.maximum(n_known, 1), np.nan)

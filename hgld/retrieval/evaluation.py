@@ -18,7 +18,7 @@ from hgld.progress import Progress
 from hgld.retrieval.judgements import Judgements, LabelJudgements
 from hgld.retrieval.named_metrics import Metric, Weighing, default_metrics
 from hgld.retrieval.processes import Processes
-from hgld.retrieval.ranking import Precision, RankingConfig, Ties, rank
+from hgld.retrieval.ranking import Precision, RankingConfig, Ties, rank, ranked_items
 from hgld.retrieval.relevance import Relevance
 from hgld.retrieval.results import RetrievalResult, count_queries
 from hgld.retrieval.sums import RankTables, sum_rankings
@@ -74,28 +74,29 @@ def evaluate(
     """
     config, processes = config or RankingConfig(), processes or Processes()
     n_queries, n_levels = judgements.n_queries, judgements.n_levels
-    fewest_gone = int(np.diff(left_out.offsets).min(initial=judgements.n_gallery)) if left_out is not None else 0
-    n_ranked = judgements.n_gallery - fewest_gone - (0 if unused is None else int(unused.sum()))
-    own = judgements.relevance()
-    if metrics is not None:
-        names = list(dict.fromkeys(metrics))
-    else:
-        names = default_metrics(n_levels, n_ranked) if own is None else ["H-AP", "NDCG", "ASI"]
-    chosen = [Metric.of(metric, n_levels) for metric in names]
+    if query_ids is not None:
+        _check_ids(query_ids, n_queries, "query")
+    chosen = _choose(metrics, judgements, int(ranked_items(judgements, left_out, unused).n_ranked.max()))
+    names = [metric.name for metric in chosen]
     cutoffs = sorted({metric.k for metric in chosen if metric.k is not None})
+    own = judgements.relevance()
+    weigh = Weighing(
+        own if relevance is None else relevance,
+        relevance_alpha,
+        own if gain is None else gain,
+        shape=(n_queries, n_levels + 1),
+    )
+    # A ranking of nothing: settings that cannot work fail now, and not after a block of queries.
+    nothing = sum_rankings(torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8), n_levels, cutoffs)
     for metric in chosen:
-        if metric.k is not None and not 1 <= metric.k <= n_ranked:
-            raise ConfigurationError(
-                f"{metric.name} needs k between 1 and the {max(n_ranked, 0):,} gallery items that are ranked; take a "
-                "smaller k"
-            )
-    weigh = Weighing(own if relevance is None else relevance, relevance_alpha, own if gain is None else gain)
+        metric.values(nothing, weigh.of(slice(0, 1)))
     columns = [f"positives_l{level}" for level in range(1, n_levels + 1)]
     found: list[tuple[slice, dict[str, npt.NDArray[np.float64]]]] = []
     tables = None
+    queries = as_tensor(query_embeddings)
     for ranked in rank(
-        as_tensor(query_embeddings),
-        as_tensor(gallery_embeddings),
+        queries,
+        queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings),
         judgements,
         left_out=left_out,
         unused=unused,
@@ -114,9 +115,9 @@ def evaluate(
         {key: np.full(n_queries, np.nan) for key in [*names, *columns]},
         index=pd.Index(np.arange(n_queries) if query_ids is None else np.asarray(query_ids), name="query"),
     )
-    for queries, block in (pair for pairs in processes.gather(found) for pair in pairs):
+    for rows, block in (pair for pairs in processes.gather(found) for pair in pairs):
         for key, numbers in block.items():
-            per_query.iloc[queries, per_query.columns.get_loc(key)] = numbers
+            per_query.iloc[rows, per_query.columns.get_loc(key)] = numbers
     per_query = per_query.astype(dict.fromkeys(columns, np.int64))
     return RetrievalResult(
         name=name,
@@ -216,7 +217,7 @@ def evaluate_retrieval(
             raise ConfigurationError("gallery_ids are given without query_ids; expected both, or neither")
         left_out |= same_ids(query_ids, gallery_ids)
     if ignored is not None:
-        junk = Pairs.of([np.asarray(items, np.int64) for items in ignored])
+        junk = Pairs.of(ignored)
         junk.check(len(labels), len(gallery), "ignored")
         left_out |= junk
     if device is None:
@@ -238,13 +239,42 @@ def evaluate_retrieval(
     )
 
 
+def _choose(metrics: Sequence[str] | None, judgements: Judgements, most_ranked: int) -> list[Metric]:
+    """The metrics to take, given how many items the longest ranking has."""
+    n_levels = judgements.n_levels
+    if isinstance(metrics, str):
+        names = [metrics]
+    elif metrics is not None:
+        names = list(dict.fromkeys(metrics))
+    else:
+        semantic = judgements.relevance() is None
+        names = default_metrics(n_levels, most_ranked) if semantic else ["H-AP", "NDCG", "ASI"]
+    chosen = [Metric.of(name, n_levels) for name in names]
+    for metric in chosen:
+        if metric.k is not None and not 1 <= metric.k <= most_ranked:
+            raise ConfigurationError(
+                f"{metric.name} needs k between 1 and the {most_ranked:,} gallery items that are ranked; take "
+                "another k"
+            )
+    return chosen
+
+
 def same_ids(query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[Any] | npt.NDArray[Any]) -> Pairs:
     """The gallery items that have the id of a query.
+
+    Raises:
+        InputError: they are not both texts or both integers.
 
     >>> same_ids(["b", "x"], ["a", "b", "b"]).columns.tolist()
     [1, 2]
     """
-    ids, codes = np.unique(np.concatenate([np.asarray(query_ids), np.asarray(gallery_ids)]), return_inverse=True)
+    both = [np.asarray(query_ids), np.asarray(gallery_ids)]
+    if not any(all(np.issubdtype(ids.dtype, kind) for ids in both) for kind in (np.integer, np.str_)):
+        raise InputError(
+            f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for "
+            "both, or integers"
+        )
+    ids, codes = np.unique(np.concatenate(both), return_inverse=True)
     queries, gallery = codes[: len(query_ids)], codes[len(query_ids) :]
     order = np.argsort(gallery, kind="stable")
     starts = np.searchsorted(gallery[order], queries)
@@ -254,12 +284,19 @@ def same_ids(query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[
 
 
 def as_tensor(embeddings: Vectors) -> torch.Tensor:
-    """A tensor over the same memory. Nothing here writes to it, though it may be mapped read-only."""
+    """A tensor over the same memory. Nothing here writes to it, though it may be mapped read-only.
+
+    Raises:
+        InputError: torch has no such arrays, such as those of another byte order.
+    """
     if isinstance(embeddings, torch.Tensor):
         return embeddings.detach()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.asarray(embeddings))
+        try:
+            return torch.from_numpy(np.asarray(embeddings))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the embeddings are no array that torch can read: {error}") from error
 
 
 def _labels(labels: Labels | torch.Tensor, what: str) -> Labels:
@@ -269,7 +306,8 @@ def _labels(labels: Labels | torch.Tensor, what: str) -> Labels:
             f"the {what} labels have the shape {array.shape} and the type {array.dtype}; expected integers of the "
             "shape (n, L), finest first"
         )
-    return array.astype(np.int64, copy=False).reshape(len(array), -1)
+    array = array.astype(np.int64, copy=False)
+    return array[:, None] if array.ndim == 1 else array
 
 
 def _check_ids(ids: Sequence[Any] | npt.NDArray[Any], n_images: int, what: str) -> None:

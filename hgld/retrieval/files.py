@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from hgld.columns import column_names, read_columns
 from hgld.errors import ConfigurationError
+from hgld.gldv2.images import ImageReader
 from hgld.hierarchy import Hierarchy, load_hierarchy
+from hgld.hierarchy.labels import Labels
 from hgld.retrieval.embeddings import Embeddings, read_embeddings
 from hgld.retrieval.labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.retrieval.protocols.dyml import dyml_tasks, tasks_by_level
 from hgld.retrieval.protocols.gldv2 import evaluate_gldv2
 from hgld.retrieval.protocols.revisited import evaluate_revisited, read_ground_truth
+from hgld.retrieval.ranking import RankingConfig
 from hgld.retrieval.results import RetrievalResult
-from hgld.retrieval.tasks import HowToEvaluate, Task, leave_one_out, query_and_gallery
+from hgld.retrieval.tasks import HowToEvaluate, Ids, Task, leave_one_out, query_and_gallery
+from hgld.retrieval.thumbnails import FindImage, images_in_folder, images_in_shards
+from hgld.retrieval.worst import find_worst
+from hgld.retrieval.worst_page import Photo, names_of, worst_page
+from hgld.tables import Provenance, sha256_of
 
 Protocol = Literal["leave-one-out", "retrieval", "gldv2-retrieval", "dyml", "roxford", "rparis"]
 
@@ -57,6 +69,25 @@ class EvaluationFiles:
                 f"{sum(given)} of the three"
             )
 
+    def provenance(self, protocol: Protocol | None, how: HowToEvaluate) -> Provenance:
+        """What an evaluation of these files is made of; reads all of them."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        paths = {name: path for name, path in given.items() if isinstance(path, Path)}
+        parameters = {
+            "protocol": protocol,
+            "split": self.split,
+            "metrics": how.metrics,
+            "relevance_alpha": how.relevance_alpha,
+            "precision": how.ranking.precision,
+            "ties": how.ranking.ties,
+        }
+        digests = {
+            "/".join((name, *file.relative_to(path).parts)): sha256_of(file)
+            for name, path in paths.items()
+            for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])
+        }
+        return Provenance("evaluate", parameters, digests)
+
     @property
     def separate(self) -> bool:
         """Whether queries and gallery are files of their own."""
@@ -69,14 +100,14 @@ class Evaluation:
 
     Args:
         results: of its parts.
-        mean: over the parts, for protocols that say so; else None.
-        task: the one that ranks by the hierarchy, with its result: what there is to look into.
+        mean: over the parts, for protocols that say so.
+        task: what the first result is of, where it ranks by labels of several levels.
         hierarchy: that was given.
     """
 
     results: tuple[RetrievalResult, ...]
     mean: dict[str, float] | None = None
-    task: tuple[Task, RetrievalResult] | None = None
+    task: Task | None = None
     hierarchy: Hierarchy | None = None
 
 
@@ -105,7 +136,7 @@ def evaluate_files(files: EvaluationFiles, protocol: Protocol | None, how: HowTo
     if protocol == "gldv2-retrieval":
         assert truth is not None
         results, task = evaluate_gldv2(queries, gallery, truth, hierarchy, how)
-        return Evaluation(tuple(results), task=(task, results[0]) if task else None, hierarchy=hierarchy)
+        return Evaluation(tuple(results), task=task, hierarchy=hierarchy)
     if protocol in ("roxford", "rparis"):
         assert truth is not None
         return Evaluation(tuple(evaluate_revisited(queries, gallery, read_ground_truth(truth), how)))
@@ -125,7 +156,72 @@ def evaluate_files(files: EvaluationFiles, protocol: Protocol | None, how: HowTo
         gallery_labels = _labels(files.labels, gallery, hierarchy, files.split)
         task = query_and_gallery(queries, query_labels, gallery, gallery_labels)
     result = task.run(how)
-    return Evaluation((result,), task=(task, result), hierarchy=hierarchy)
+    return Evaluation((result,), task=task, hierarchy=hierarchy)
+
+
+def write_worst_page(
+    evaluation: Evaluation, out: Path, n: int, *, images: Path | None, sources: Path | None, config: RankingConfig
+) -> None:
+    """Write a page of the n queries with the lowest H-AP and what stands first for them.
+
+    Args:
+        evaluation: that found them.
+        out: the HTML file to write.
+        n: how many.
+        images: a folder of photographs, or the table from ``hgld index-images`` in the folder of the tar files;
+            without it the page shows ids.
+        sources: a table with the columns id and url, such as GLDv2's ``train.csv``, to link photographs to; a table
+            without them links none.
+        config: how it was ranked.
+
+    Raises:
+        ConfigurationError: the evaluation does not rank by labels, or H-AP was not taken.
+        InputError: ``images`` is neither of the two.
+    """
+    task, hierarchy = evaluation.task, evaluation.hierarchy
+    if task is None:
+        raise ConfigurationError(
+            "this evaluation does not rank by labels of several levels; there is no H-AP to show"
+        )
+    worst = find_worst(evaluation.results[0], task, n=n, config=config)
+    found = worst.positions[worst.positions >= 0]
+    links = _links(sources, {*_ids(task.query_ids, worst.queries), *_ids(task.gallery_ids, found)})
+
+    def photos(ids: Ids | None, labels: Labels | None) -> Callable[[int], Photo]:
+        def photo(position: int) -> Photo:
+            (name,) = _ids(ids, np.array([position]))
+            names = names_of(hierarchy, labels[position]) if hierarchy is not None and labels is not None else ()
+            return Photo(name, names, links.get(name))
+
+        return photo
+
+    worst_page(
+        worst,
+        out,
+        query=photos(task.query_ids, task.query_labels),
+        gallery=photos(task.gallery_ids, task.gallery_labels),
+        image=_find_images(images),
+        level_names=task.level_names,
+    )
+
+
+def _ids(ids: Ids | None, positions: npt.NDArray[np.int64]) -> list[str]:
+    return [f"row {position}" for position in positions] if ids is None else ids[positions].tolist()
+
+
+def _links(path: Path | None, ids: set[str]) -> dict[str, str]:
+    """Where photographs come from, by id, as far as a table says it."""
+    if path is None or path.suffix not in (".csv", ".parquet") or not {"id", "url"} <= set(column_names(path)):
+        return {}
+    table = read_columns(path, ("id", "url"), {"id": pa.string(), "url": pa.string()})
+    table = table.filter(pc.is_in(table["id"], pa.array(sorted(ids), pa.string())))
+    return dict(zip(table["id"].to_pylist(), table["url"].to_pylist(), strict=True))
+
+
+def _find_images(path: Path | None) -> FindImage:
+    if path is None:
+        return lambda _: None
+    return images_in_folder(path) if path.is_dir() else images_in_shards(ImageReader(path, path.parent))
 
 
 def _check_files(files: EvaluationFiles, protocol: str) -> None:

@@ -175,7 +175,7 @@ class MultiLabelJudgements:
                     raise InputError(
                         f"{name} {position} has labels of the shape {np.shape(labels)}; expected (n, L), n > 0"
                     )
-        if not query_labels or not gallery_labels:
+        if not len(query_labels) or not len(gallery_labels):
             raise InputError(f"there are {len(query_labels)} queries and {len(gallery_labels)} gallery items")
         try:
             queries, gallery = nested_codes(np.concatenate(query_labels), np.concatenate(gallery_labels))
@@ -242,8 +242,8 @@ class TableJudgements:
         relevance: float, shape (n_query, n_gallery), 0 or more; 0 is irrelevant.
 
     Raises:
-        InputError: the table is not two-dimensional, has a negative or not finite value, or more than 254
-            distinct values above 0.
+        InputError: the table is not two-dimensional, has a negative or not finite value, nothing above 0, or more
+            than 254 distinct values above 0.
 
     >>> judgements = TableJudgements(np.array([[0.5, 0.0, 2.0]]))
     >>> judgements.levels(slice(0, 1), slice(0, 3)), judgements.relevance()
@@ -260,6 +260,8 @@ class TableJudgements:
                 f"the relevance of item {column} for query {row} is {table[row, column]}; expected 0 or more"
             )
         self._values = np.unique(np.append(table, 0.0))
+        if len(self._values) == 1:
+            raise InputError("all relevances are 0; expected some above 0")
         if len(self._values) - 1 > MOST_LEVELS:
             raise InputError(
                 f"the relevances have {len(self._values) - 1:,} distinct values above 0; expected at most "

@@ -171,9 +171,11 @@ def _exact_hits(sums: RankingSums, k: int) -> torch.Tensor:
 
 def _gain_steps(sums: RankingSums, gain: Relevance) -> torch.Tensor:
     """What each level adds to the gain of the one below: shape (n, L)."""
-    steps = gain(sums.counts()).diff(dim=1)
-    if (steps < 0).any():
+    gains = gain(sums.counts())
+    steps = gains.diff(dim=1)
+    if (steps < 0).any() or gains[:, 0].any():
         raise ConfigurationError(
-            "the gain falls from a level to a finer one; expected 0 for level 0, then more and more"
+            "the gain is not 0 for level 0, or falls from a level to a finer one; expected 0 for level 0, then more "
+            "and more"
         )
     return steps

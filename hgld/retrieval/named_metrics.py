@@ -54,17 +54,22 @@ class Metric:
         Raises:
             ConfigurationError: there is no such metric, or no such level.
         """
-        stem, _, number = name.partition("_l")
-        head, at, k = stem.partition("@")
-        kind = f"{head}@" if at and k.isdecimal() else stem
-        if kind not in _VALUES or (number and not (number.isdecimal() and kind in _BINARY)):
+        stem, at_level, number = name.partition("_l")
+        head, _, k = stem.partition("@")
+        kind = f"{head}@" if k.isdecimal() else stem
+        takes_k = kind.endswith("@")
+        if (
+            kind not in _VALUES
+            or takes_k != k.isdecimal()
+            or (at_level and not (number.isdecimal() and kind in _BINARY))
+        ):
             raise ConfigurationError(
                 f"there is no metric {name!r}; expected AP, mAP@R, mAP@K, R@K, TR@K or P@K, each with _lN for a "
                 "level N that is not the finest, or H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, ASI"
             )
         level = int(number or n_levels)
         column_of(level, n_levels)  # refuses a level that does not exist
-        cutoff = int(k) if kind.endswith("@") else None
+        cutoff = int(k) if takes_k else None
         return cls(name, cutoff, partial(_VALUES[kind], level=level, k=cutoff))
 
 
@@ -115,15 +120,24 @@ class Weighing:
         relevance: a function, or values (L + 1,) or (n_query, L + 1); Eq. 20 unless given.
         alpha: of Eq. 20.
         gain: in the same forms; 2^l - 1 unless given.
+        shape: (n_query, L + 1).
+
+    Raises:
+        ConfigurationError: values are of another shape.
     """
 
     def __init__(
-        self, relevance: Relevance | npt.ArrayLike | None, alpha: float, gain: Relevance | npt.ArrayLike | None
+        self,
+        relevance: Relevance | npt.ArrayLike | None,
+        alpha: float,
+        gain: Relevance | npt.ArrayLike | None,
+        *,
+        shape: tuple[int, int],
     ) -> None:
         equation_20 = partial(hierarchical_relevance, alpha=alpha)
-        self._relevance = equation_20 if relevance is None else _form(relevance)
+        self._relevance = equation_20 if relevance is None else _form(relevance, shape, "relevance")
         self._counting_query = partial(equation_20, count_query=True) if relevance is None else None
-        self._gain = exponential_gain if gain is None else _form(gain)
+        self._gain = exponential_gain if gain is None else _form(gain, shape, "gain")
         self.settings = {
             "relevance": f"(l/L)^{alpha:g} / |Omega^(l)|" if relevance is None else "own",
             "gain": "2^l - 1" if gain is None else "own",
@@ -141,5 +155,15 @@ def _function(values: Relevance | npt.NDArray[np.float64], queries: slice) -> Re
     return by_level(values if values.ndim == 1 else values[queries])
 
 
-def _form(values: Relevance | npt.ArrayLike) -> Relevance | npt.NDArray[np.float64]:
-    return values if callable(values) else np.asarray(values, np.float64)
+def _form(
+    values: Relevance | npt.ArrayLike, shape: tuple[int, int], what: str
+) -> Relevance | npt.NDArray[np.float64]:
+    if callable(values):
+        return values
+    table = np.asarray(values, np.float64)
+    if table.shape not in (shape, shape[1:]):
+        raise ConfigurationError(
+            f"the {what} has the shape {table.shape}; expected {shape[1:]}, one value per level from level 0 on, or "
+            f"{shape}, a row per query"
+        )
+    return table

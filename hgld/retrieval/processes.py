@@ -60,3 +60,9 @@ def joined_processes() -> Iterator[Processes]:
         yield current_processes()
     finally:
         torch.distributed.destroy_process_group()
+
+
+def local_device(device: str) -> str:
+    """``cuda`` as ``torchrun`` means it: to each process of a machine a GPU of its own."""
+    rank = os.environ.get("LOCAL_RANK")
+    return f"cuda:{rank}" if device == "cuda" and rank is not None else device

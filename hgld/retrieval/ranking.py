@@ -1,9 +1,9 @@
 """Rank a gallery for each query, and keep of every item only its level.
 
 All metrics need the levels in ranked order and nothing else, so the level rides in the key that is sorted. A block of
-queries is compared with the gallery a few thousand items at a time; each float32 score becomes the upper bits of an
-int64 key that sorts as the scores do, best first, and the level its lowest byte. One sort of the keys, and the levels
-are read off. Besides the embeddings that takes 9 bytes per query of a block and gallery item.
+queries is compared with the gallery a few thousand items at a time; each score becomes the upper bits of an integer
+that sorts as the scores do, best first, and the level its lowest bits. One sort of these keys, and the levels are
+read off. Besides the embeddings that takes 5 bytes per query of a block and gallery item.
 
 Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
 """
@@ -30,10 +30,12 @@ from hgld.retrieval.threads import spread, thread_count
 Precision = Literal["float32", "tf32", "float64"]
 Ties = Literal["pessimistic", "optimistic"]
 
-_LAST = torch.iinfo(torch.int64).max >> 8 << 8  # after every key, and of level 0
 _WIDTH = {"cpu": 2**11, "cuda": 2**17}  # gallery items scored at a time
-_MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes for the keys of a block, unless a block size is given
-_BYTES = {"float32": 9, "tf32": 9, "float64": 33}  # per query and gallery item, for a block's rankings
+_MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes for a block, unless its size is given
+#: Bytes of a block per query and gallery item, at most: keys (or scores) and levels, sorted in place by NumPy; CUDA's
+#: sort takes as much again twice, and positions.
+_BYTES = {("cpu", "packed"): 9, ("cpu", "scores"): 42, ("cuda", "packed"): 48, ("cuda", "scores"): 64}
+_MOST_QUERIES = 256  # in a block, so that there are blocks for several processes
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,17 @@ class RankingConfig:
     """How to rank.
 
     Args:
-        block_size: queries ranked at a time; as many as fit into half a gigabyte (on a GPU: 8) unless given. It
-            decides how much memory is used, and the metrics only as far as it changes the rounding of scores.
+        block_size: queries ranked at a time; as many as fit into half a gigabyte (on a GPU: 8), 256 at most, unless
+            given. It decides how much memory is used, and the metrics only as far as it changes the rounding of
+            scores.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
         precision: of scores. ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits of
             mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
             ``float64``, which sorts the scores themselves, at several times the time and memory.
         ties: which of two items with equal scores stands first: ``pessimistic``, the one of lower level, or
-            ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two.
+            ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
+            H-P@k, and H-AP and H-R@k where a finer level has less relevance than a coarser one (Eq. 20 allows it).
+            Copies of one embedding need not have equal scores: their products may be rounded differently.
         normalize: scale embeddings to length 1. Without it scores are plain inner products.
     """
 
@@ -81,8 +86,10 @@ class RankingConfig:
 
     def queries_per_block(self, n_gallery: int) -> int:
         """How many queries are ranked at a time against a gallery of that size."""
-        room = _MEMORY[torch.device(self.device).type] // (_BYTES[self.precision] * max(n_gallery, 1))
-        return self.block_size or max(1, min(room, 1024))
+        kind, rows = torch.device(self.device).type, "scores" if self.precision == "float64" else "packed"
+        return self.block_size or max(
+            1, min(_MEMORY[kind] // (_BYTES[kind, rows] * max(n_gallery, 1)), _MOST_QUERIES)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +106,50 @@ class Ranked:
     queries: slice
     levels: torch.Tensor
     n_ranked: torch.Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class RankedItems:
+    """What of the gallery is ranked.
+
+    Args:
+        unused: bool, shape (n_gallery,); items that are in no ranking.
+        left_out: those of the others that are left out of the ranking of a query, each once.
+        n_ranked: int64, shape (n_query,); how many are left.
+    """
+
+    unused: npt.NDArray[np.bool_]
+    left_out: Pairs
+    n_ranked: npt.NDArray[np.int64]
+
+
+def ranked_items(judgements: Judgements, left_out: Pairs | None, unused: npt.NDArray[np.bool_] | None) -> RankedItems:
+    """Count the items of each ranking, see :func:`rank`. An item may be left out in several ways.
+
+    Raises:
+        InputError: there is no query or no gallery, what is to be left out does not fit them, or nothing is left.
+    """
+    n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
+    for count, what in ((n_queries, "queries"), (n_gallery, "gallery items")):
+        if not count:
+            raise InputError(f"there are no {what}; expected one row per image")
+    never = np.zeros(n_gallery, bool) if unused is None else np.asarray(unused)
+    if never.shape != (n_gallery,) or never.dtype != bool:
+        raise InputError(
+            f"unused has the shape {never.shape} and the type {never.dtype}; expected a bool for each of "
+            f"{n_gallery:,} gallery items"
+        )
+    gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
+    gone.check(n_queries, n_gallery, "the list of items to leave out")
+    here = ~never[gone.columns]
+    gone = Pairs.distinct(gone.rows()[here], gone.columns[here], n_queries)
+    n_ranked = n_gallery - never.sum() - np.diff(gone.offsets)
+    if not n_ranked.all():
+        raise InputError(
+            f"nothing of the gallery is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are to "
+            "be left out"
+        )
+    return RankedItems(never, gone, n_ranked)
 
 
 def rank(
@@ -129,6 +180,7 @@ def rank(
     """
     config, progress = config or RankingConfig(), progress or Silent()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
+    items = ranked_items(judgements, left_out, unused)
     _check_embeddings(query_embeddings, gallery_embeddings)
     for embeddings, n_judged, what in (
         (query_embeddings, n_queries, "query"),
@@ -136,35 +188,27 @@ def rank(
     ):
         if len(embeddings) != n_judged:
             raise InputError(f"there are {len(embeddings):,} {what} embeddings, but labels for {n_judged:,}")
-    used = np.ones(n_gallery, bool) if unused is None else ~unused
-    gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
-    gone.check(n_queries, n_gallery, "the list of items to leave out")
-    here = used[gone.columns]  # what is unused is left out anyway
-    gone = Pairs.distinct(gone.rows()[here], gone.columns[here], n_queries)
-    n_ranked = used.sum() - np.diff(gone.offsets)
-    if not n_ranked.all():
-        raise InputError(
-            f"nothing of the gallery is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are to "
-            "be left out"
-        )
 
     device = torch.device(config.device)
     judgements = judgements.to(device)
-    never = torch.from_numpy(np.flatnonzero(~used)).to(device)
+    never = torch.from_numpy(np.flatnonzero(items.unused)).to(device)
     scorer = Scorer(query_embeddings, gallery_embeddings, config)
     step = min(config.queries_per_block(n_gallery), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
-    kind = _ScoreRows if config.precision == "float64" else _KeyRows
-    rows = kind(step, n_gallery, device, config.ties)
+    rows: _KeyRows | _ScoreRows
+    if config.precision == "float64":
+        rows = _ScoreRows(step, n_gallery, device, config.ties)
+    else:
+        rows = _KeyRows(step, n_gallery, judgements.n_levels, scorer.largest, device, config.ties)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        with _float32_matmul(config.precision):  # here too: threads that set and reset it would undo each other
+        with float32_matmul(config.precision):
             spread(partial(_fill, rows, scorer, judgements, queries), scorer.shares(n_gallery), device)
         rows.leave_out(slice(None), never)
-        rows.leave_out(*(torch.from_numpy(indexes).to(device) for indexes in gone.block(queries)))
+        rows.leave_out(*(torch.from_numpy(indexes).to(device) for indexes in items.left_out.block(queries)))
         levels = rows.ranked(queries.stop - start)
-        yield Ranked(queries, levels, torch.from_numpy(n_ranked[queries]).to(device))
+        yield Ranked(queries, levels, torch.from_numpy(items.n_ranked[queries]).to(device))
         progress.advance(queries.stop - start)
 
 
@@ -184,12 +228,13 @@ class Scorer:
         _check_embeddings(queries, gallery)
         self._device = torch.device(config.device)
         self._dtype = torch.float64 if config.precision == "float64" else torch.float32
-        self._precision = config.precision
         self._width = min(_WIDTH[self._device.type], len(gallery))
-        gallery_lengths = self._lengths(gallery, "gallery")
-        query_lengths = gallery_lengths if queries is gallery else self._lengths(queries, "query")
+        query_lengths = self._lengths(queries, "query")
+        gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
         self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
         self._gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
+        #: No score is larger, but for rounding.
+        self.largest = 1.0 if config.normalize else float(query_lengths.max() * gallery_lengths.max())
         if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
             self._gallery = gallery.to(self._device)
 
@@ -202,7 +247,8 @@ class Scorer:
     def scores(self, queries: slice, starts: range | None = None) -> Iterator[tuple[slice, torch.Tensor]]:
         """Yield parts of the gallery and the scores, shape (n_query, n_part), which the next step overwrites.
 
-        ``starts`` is one of the :meth:`shares`; all parts unless given.
+        To be used within :func:`float32_matmul`, which holds for all threads. ``starts`` is one of the
+        :meth:`shares`; all parts unless given.
         """
         own = self._queries[queries].to(self._device, self._dtype)
         if self._query_lengths is not None:
@@ -216,8 +262,7 @@ class Scorer:
             if items.dtype != self._dtype or items.device != widened.device:
                 items = widened[: len(items)].copy_(items)
             block = scores[: len(own) * len(items)].view(len(own), len(items))
-            with _float32_matmul(self._precision):
-                torch.mm(own, items.T, out=block)
+            torch.mm(own, items.T, out=block)
             if self._gallery_lengths is not None:
                 block /= self._gallery_lengths[gallery]
             yield gallery, block
@@ -232,7 +277,10 @@ class Scorer:
                 lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self._dtype), dim=1)
 
         spread(measure, self.shares(len(embeddings)), self._device)
-        for wrong, found in ((~lengths.isfinite(), "NaN, infinite or huge values"), (lengths == 0, "only zeros")):
+        for wrong, found in (
+            (~lengths.isfinite(), "NaN, infinite or huge values"),
+            (lengths == 0, "only zeros or tiny values"),
+        ):
             if wrong.any():
                 rows = wrong.nonzero()[:, 0].tolist()
                 raise InputError(
@@ -244,24 +292,33 @@ class Scorer:
 
 
 class _KeyRows:
-    """Float32 scores and levels of a few queries, as sortable keys: uint32 order of the score, then a byte."""
+    """Float32 scores and levels of a few queries as sortable keys: the score in fixed point, then the level.
 
-    def __init__(self, n_rows: int, n_items: int, device: torch.device, ties: Ties) -> None:
-        self._keys = torch.empty(n_rows, n_items, dtype=torch.int64, device=device)
+    The keys have 32 bits where levels need 4 or fewer, else 64. With L = 3 a score has steps of 2^-28, a sixteenth of
+    what float32 tells apart just below 1; equal steps are ties.
+    """
+
+    def __init__(
+        self, n_rows: int, n_items: int, n_levels: int, largest: float, device: torch.device, ties: Ties
+    ) -> None:
+        self._bits = n_levels.bit_length()
+        self._mask = (1 << self._bits) - 1
+        self._flip = 0 if ties == "pessimistic" else self._mask  # keys ascend: the lower level first, or last
+        dtype = torch.int32 if self._bits <= 4 else torch.int64
+        # Scores up to 2, for rounding may carry them above 1, take what the sign and the level leave.
+        self._scale = -(2.0 ** (torch.iinfo(dtype).bits - 2 - self._bits)) / largest  # the best is the least
+        self._last = torch.iinfo(dtype).max >> self._bits << self._bits | self._flip  # after all others, of level 0
+        self._keys = torch.empty(n_rows, n_items, dtype=dtype, device=device)
         self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
-        self._flip = 0 if ties == "pessimistic" else 0xFF  # the lowest byte ascends: the lower level first, or last
 
     def put(self, gallery: slice, scores: torch.Tensor, levels: torch.Tensor) -> None:
         """Take the scores, float32, and levels of a part of the gallery; scores are overwritten."""
-        bits = scores.add_(0.0).view(torch.int32)  # -0.0 becomes 0.0
-        # Of negative floats the larger has the smaller bits: flip all but the sign. Then the best first.
-        bits ^= (bits >> 31) & 0x7FFFFFFF
-        keys = self._keys[: len(scores), gallery].copy_(bits.bitwise_not_())
-        keys.bitwise_left_shift_(8).bitwise_or_(levels ^ self._flip)
+        keys = self._keys[: len(scores), gallery].copy_(scores.mul_(self._scale))
+        keys.bitwise_left_shift_(self._bits).bitwise_or_(levels ^ self._flip)
 
     def leave_out(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
         """Put some items behind all others."""
-        self._keys[rows, columns] = _LAST | self._flip
+        self._keys[rows, columns] = self._last
 
     def ranked(self, n_rows: int) -> torch.Tensor:
         """The levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
@@ -272,8 +329,7 @@ class _KeyRows:
             spread(lambda share: share.sort(axis=1), shares, keys.device)
         else:
             keys = keys.sort(dim=1).values
-        levels.copy_(keys)  # the lowest byte
-        return levels.bitwise_xor_(self._flip)
+        return levels.copy_(keys).bitwise_and_(self._mask).bitwise_xor_(self._flip)
 
 
 class _ScoreRows:
@@ -302,14 +358,25 @@ class _ScoreRows:
 
 
 @contextmanager
-def _float32_matmul(precision: Precision) -> Iterator[None]:
-    """Multiply float32 matrices with this precision, whatever is set elsewhere."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+def float32_matmul(precision: Precision) -> Iterator[None]:
+    """Multiply float32 matrices with this precision, whatever is set elsewhere; for all threads."""
+    tf32 = precision == "tf32"
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # before torch 2.9
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    # The functions above fail where these have been set; these work where the functions have been called.
+    cuda, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    precisions = cuda.fp32_precision, cpu.fp32_precision
+    cuda.fp32_precision, cpu.fp32_precision = "tf32" if tf32 else "ieee", "ieee"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        cuda.fp32_precision, cpu.fp32_precision = precisions
 
 
 def _check_embeddings(queries: torch.Tensor, gallery: torch.Tensor) -> None:

@@ -42,17 +42,25 @@ _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
 }
 
 
-def summary(results: Sequence[RetrievalResult], *, intervals: Intervals | None = None, width: int = 80) -> str:
+def summary(
+    results: Sequence[RetrievalResult],
+    *,
+    intervals: Intervals | None = None,
+    mean: Mapping[str, float] | None = None,
+    width: int = 80,
+) -> str:
     """What the command line prints: tables of means and of counts, and in words what the numbers depend on.
 
     Args:
         results: of the parts, one or more.
         intervals: shown below the means.
+        mean: over the results, in a row of its own, for protocols that say so.
         width: of a line; metrics that do not fit go into a further table.
     """
     console = Console(file=StringIO(), width=width, color_system=None, highlight=False, emoji=False, markup=False)
     with console.capture() as text:
-        for table in _fitting(partial(means_table, results, intervals=intervals), metrics_of(results), console):
+        means = partial(means_table, results, intervals=intervals, mean=mean)
+        for table in _fitting(means, metrics_of(results), console):
             console.print(table, "")
         for table in _fitting(partial(counts_table, results), _counts_of(results), console):
             console.print(table, "")
@@ -62,7 +70,11 @@ def summary(results: Sequence[RetrievalResult], *, intervals: Intervals | None =
 
 
 def means_table(
-    results: Sequence[RetrievalResult], metrics: Sequence[str] | None = None, *, intervals: Intervals | None = None
+    results: Sequence[RetrievalResult],
+    metrics: Sequence[str] | None = None,
+    *,
+    intervals: Intervals | None = None,
+    mean: Mapping[str, float] | None = None,
 ) -> Table:
     """A row per result that has any of the metrics, a column per metric: means in percent and their intervals.
 
@@ -70,6 +82,7 @@ def means_table(
         results: of the parts.
         metrics: the columns; all metrics unless given.
         intervals: of the means.
+        mean: over the results, for the last row.
     """
     metrics = metrics_of(results) if metrics is None else metrics
     table = _table("mean in %", metrics)
@@ -81,6 +94,8 @@ def means_table(
             for end, words in enumerate(("  95 % from", "  to")):
                 ends = {name: interval[end] for name, interval in intervals[row].items()}
                 table.add_row(words, *_cells(metrics, ends))
+    if mean is not None:
+        table.add_row("mean", *_cells(metrics, mean))
     return table
 
 
@@ -108,12 +123,17 @@ def notes(results: Sequence[RetrievalResult]) -> list[str]:
     return [note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in whose.items()]
 
 
-def to_json(results: Sequence[RetrievalResult], *, intervals: Intervals | None = None) -> str:
+def to_json(
+    results: Sequence[RetrievalResult],
+    *,
+    intervals: Intervals | None = None,
+    mean: Mapping[str, float] | None = None,
+) -> str:
     """Everything but the values of single queries.
 
-    ``{"hgld": version, "results": [...]}`` with, for each result, ``name``; ``means``, from 0 to 1, by metric;
-    ``intervals``, [low, high] by metric, of 95 %, or null where they are not given; ``counts``; ``settings``. NaN is
-    null.
+    ``{"hgld": version, "results": [...], "mean": over the results, by metric, or null}`` with, for each result,
+    ``name``; ``means``, from 0 to 1, by metric; ``intervals``, [low, high] by metric, of 95 %, or null where they are
+    not given; ``counts``; ``settings``. NaN is null.
     """
     said = [
         {
@@ -125,7 +145,7 @@ def to_json(results: Sequence[RetrievalResult], *, intervals: Intervals | None =
         }
         for row, result in enumerate(results)
     ]
-    plain = _plain({"hgld": __version__, "results": said})
+    plain = _plain({"hgld": __version__, "results": said, "mean": mean})
     return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
 
 

@@ -9,7 +9,7 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.pairs import Pairs
 from hgld.retrieval.evaluation import Vectors, as_tensor
-from hgld.retrieval.ranking import RankingConfig, Scorer
+from hgld.retrieval.ranking import RankingConfig, Scorer, float32_matmul
 
 
 def nearest(
@@ -49,7 +49,8 @@ def nearest(
     if k < 1:
         raise ConfigurationError(f"the {k} nearest items are asked for; expected 1 or more")
     config = config or RankingConfig()
-    scorer = Scorer(as_tensor(query_embeddings), as_tensor(gallery_embeddings), config)
+    own = as_tensor(query_embeddings)
+    scorer = Scorer(own, own if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings), config)
     n_queries, n_gallery = len(query_embeddings), len(gallery_embeddings)
     gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
     gone.check(n_queries, n_gallery, "the list of items to leave out")
@@ -63,12 +64,13 @@ def nearest(
         shape = (queries.stop - start, k)
         best = torch.full(shape, -torch.inf, device=config.device)  # widened by float64 scores
         best_at = torch.full(shape, -1, device=config.device)
-        for gallery, block in scorer.scores(queries):
-            here = (columns >= gallery.start) & (columns < gallery.stop)
-            block[rows[here], columns[here] - gallery.start] = -torch.inf
-            block[:, never[gallery]] = -torch.inf
-            at = torch.arange(gallery.start, gallery.stop, device=block.device).expand_as(block)
-            best, best_at = _highest(torch.cat([best, block], dim=1), torch.cat([best_at, at], dim=1), k)
+        with float32_matmul(config.precision):
+            for gallery, block in scorer.scores(queries):
+                here = (columns >= gallery.start) & (columns < gallery.stop)
+                block[rows[here], columns[here] - gallery.start] = -torch.inf
+                block[:, never[gallery]] = -torch.inf
+                at = torch.arange(gallery.start, gallery.stop, device=block.device).expand_as(block)
+                best, best_at = _highest(torch.cat([best, block], dim=1), torch.cat([best_at, at], dim=1), k)
         best, order = best.sort(dim=1, descending=True, stable=True)
         nothing = best.isneginf()
         scores[queries] = best.masked_fill(nothing, torch.nan).cpu().numpy()

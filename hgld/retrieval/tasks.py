@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.hierarchy.labels import Labels
 from hgld.pairs import Pairs
 from hgld.progress import Progress
 from hgld.retrieval.embeddings import Embeddings
@@ -52,6 +53,9 @@ class Task:
         judgements: of all pairs.
         query_ids: str, shape (n_query,), where the images have names.
         gallery_ids: str, shape (n_gallery,), likewise.
+        query_labels: int64, shape (n_query, L), where labels judge.
+        gallery_labels: int64, shape (n_gallery, L), likewise.
+        level_names: of the L levels, finest first.
         left_out: gallery items to leave out of the ranking of each query.
         unused: bool, shape (n_gallery,); items to leave out of all rankings.
         metrics: what is usual for the task; those of :func:`~hgld.retrieval.named_metrics.default_metrics` unless
@@ -65,6 +69,9 @@ class Task:
     judgements: Judgements
     query_ids: Ids | None = None
     gallery_ids: Ids | None = None
+    query_labels: Labels | None = None
+    gallery_labels: Labels | None = None
+    level_names: tuple[str, ...] | None = None
     left_out: Pairs | None = None
     unused: npt.NDArray[np.bool_] | None = None
     metrics: Sequence[str] | None = None
@@ -100,14 +107,17 @@ def leave_one_out(images: Embeddings, labels: ImageLabels) -> Task:
     vectors = images.vectors
     if not labels.labelled.all():
         vectors = vectors[torch.from_numpy(np.flatnonzero(labels.labelled))]
-    n_images = len(vectors)
+    known, n_images = labels.labels[labels.labelled], len(vectors)
     return Task(
         name="leave-one-out",
         queries=vectors,
         gallery=vectors,
-        judgements=LabelJudgements(labels.labels[labels.labelled], labels.labels[labels.labelled]),
+        judgements=LabelJudgements(known, known),
         query_ids=ids,
         gallery_ids=ids,
+        query_labels=known,
+        gallery_labels=known,
+        level_names=labels.level_names,
         left_out=Pairs(np.arange(n_images + 1), np.arange(n_images)),
         counts={"images_without_labels": int((~labels.labelled).sum())},
     )
@@ -130,6 +140,9 @@ def query_and_gallery(
         judgements=LabelJudgements(query_labels.labels[labelled], gallery_labels.labels),
         query_ids=query_ids,
         gallery_ids=gallery.ids,
+        query_labels=query_labels.labels[labelled],
+        gallery_labels=gallery_labels.labels,
+        level_names=gallery_labels.level_names,
         left_out=left_out,
         unused=None if gallery_labels.labelled.all() else ~gallery_labels.labelled,
         counts={

@@ -124,6 +124,9 @@ def labelled_task(
         judgements=LabelJudgements(query_labels.labels[labelled], gallery_labels.labels),
         query_ids=np.array(solution.query_ids)[labelled],
         gallery_ids=gallery.ids,
+        query_labels=query_labels.labels[labelled],
+        gallery_labels=gallery_labels.labels,
+        level_names=gallery_labels.level_names,
         unused=~gallery_labels.labelled,
         counts={
             "ignored_queries": solution.n_ignored,

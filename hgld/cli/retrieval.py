@@ -1,0 +1,125 @@
+"""What retrieval researchers do with the labels: evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from hgld.cli.base import app, friendly_errors
+
+
+@app.command(rich_help_panel="Retrieval")
+def evaluate(
+    embeddings: Annotated[
+        Path | None, typer.Option(help="Embeddings of all images: .npy, .safetensors or .parquet.")
+    ] = None,
+    query_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the queries.")] = None,
+    gallery_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the gallery.")] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and "
+            "a column per level, finest first; or .npy, row by row.",
+            show_default="landmark_id of the embeddings",
+        ),
+    ] = None,
+    query_labels: Annotated[
+        Path | None, typer.Option(help="Labels of the queries, likewise.", show_default="--labels")
+    ] = None,
+    hierarchy: Annotated[
+        Path | None, typer.Option(help="The levels above landmarks: from hgld build, or H-GLDv2's CSV files.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="The split of the landmark ids, if there are several.")] = None,
+    protocol: Annotated[
+        Literal["leave-one-out", "retrieval", "gldv2-retrieval", "dyml", "roxford", "rparis"] | None,
+        typer.Option(help="How the field evaluates.", show_default="leave-one-out, or retrieval with a gallery"),
+    ] = None,
+    ground_truth: Annotated[
+        Path | None,
+        typer.Option(help="Of the protocol: the folder of GLDv2's or DyML's files, or gnd_roxford5k.pkl."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A metric to report, may be repeated: AP, mAP@R, mAP@K, R@K, TR@K, P@K (with _lN for a level N that "
+            "is not the finest), H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, ASI.",
+            show_default="those of the papers",
+        ),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="The alpha of Eq. 20, the relevance in H-AP.")] = 1.0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    precision: Annotated[Literal["float32", "tf32", "float64"], typer.Option(help="Of scores.")] = "float32",
+    ties: Annotated[
+        Literal["pessimistic", "optimistic"],
+        typer.Option(help="Of equal scores, the less or the more relevant first."),
+    ] = "pessimistic",
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="Queries ranked at a time.", show_default="by memory")
+    ] = None,
+    intervals: Annotated[
+        bool, typer.Option("--intervals/--no-intervals", help="Bootstrap 95 % intervals over queries.")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Print rows in the layout of the paper's Table VII.")
+    ] = False,
+    per_query: Annotated[Path | None, typer.Option(help="Write the values of every query (Parquet).")] = None,
+    worst: Annotated[int | None, typer.Option(min=1, help="Show so many queries with the lowest H-AP.")] = None,
+    page: Annotated[Path, typer.Option(help="The page of --worst.")] = Path("worst.html"),
+    images: Annotated[
+        Path | None,
+        typer.Option(help="For --worst: a folder of images named by id, or the table from hgld index-images."),
+    ] = None,
+) -> None:
+    """Evaluate embeddings: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.
+
+    Several processes share the queries: torchrun --nproc-per-node 2 -m hgld evaluate ...
+
+    Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
+    """
+    with friendly_errors():
+        from hgld.errors import ConfigurationError
+        from hgld.progress import Shown, Silent
+        from hgld.retrieval import report
+        from hgld.retrieval.files import EvaluationFiles, evaluate_files, write_worst_page
+        from hgld.retrieval.processes import joined_processes, local_device
+        from hgld.retrieval.ranking import RankingConfig
+        from hgld.retrieval.tasks import HowToEvaluate
+
+        if json and latex:
+            raise ConfigurationError("--json and --latex are both given, but one of them can be printed")
+        if worst and metric and "H-AP" not in metric:
+            raise ConfigurationError("--worst goes by H-AP; add --metric H-AP, or name no metrics")
+        files = EvaluationFiles(
+            embeddings, query_embeddings, gallery_embeddings, labels, query_labels, hierarchy, split, ground_truth
+        )
+        config = RankingConfig(block_size, local_device(device), precision, ties)
+        with joined_processes() as processes, Shown("evaluate", "queries") as shown:
+            how = HowToEvaluate(
+                metrics=tuple(metric) if metric else None,
+                relevance_alpha=alpha,
+                ranking=config,
+                processes=processes,
+                progress=Silent() if processes.rank else shown,
+            )
+            evaluation = evaluate_files(files, protocol, how)
+        if processes.rank:  # the first one tells
+            return
+        results = evaluation.results
+        bounds = [result.intervals() for result in results] if intervals else None
+        if json:
+            text = report.to_json(results, intervals=bounds, mean=evaluation.mean)
+        elif latex:
+            text = report.to_latex(results, metrics=metric)
+        else:
+            text = report.summary(results, intervals=bounds, mean=evaluation.mean)
+        typer.echo(text)
+        # What was found is on the screen before anything else can go wrong.
+        if per_query:
+            report.write_per_query(results, per_query, files.provenance(protocol, how))
+            typer.echo(per_query, err=json or latex)
+        if worst:
+            write_worst_page(evaluation, page, worst, images=images, sources=labels, config=config)
+            typer.echo(page, err=json or latex)
