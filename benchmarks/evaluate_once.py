@@ -76,10 +76,10 @@ class Work:
             torch.mm(queries, widened[: len(part)].copy_(part).T, out=scores[:, : len(part)])
 
     def sort(self) -> None:
-        """Nothing but to write and sort as many keys once, 64 queries at a time."""
+        """Nothing but to write and sort as many keys of 32 bits once, 64 queries at a time."""
         n_queries, n_gallery = (some.stop - some.start for some in (self.queries, self.gallery))
-        order = torch.rand(n_gallery, device=self.device).argsort()
-        keys = torch.empty(min(64, n_queries), n_gallery, dtype=torch.int64, device=self.device)
+        order = torch.randperm(n_gallery, dtype=torch.int32, device=self.device)
+        keys = torch.empty(min(64, n_queries), n_gallery, dtype=torch.int32, device=self.device)
         for start in range(0, n_queries, 64):
             rows = keys[: n_queries - start].copy_(order)
             if rows.is_cuda:
