@@ -97,8 +97,9 @@ def main() -> None:
             body = grow(folder, LEAVE_ONE_OUT, how, PICTURE)
             write_section("evaluate-growth", f"{body}\n\n{versions}")
         else:
-            rows = compare(folder, list(PUBLISHED), how) + dissect(folder, GLDV2, how)
-            write_section("evaluate", f"{table(HEADER, rows)}\n\n{versions}")
+            rows = compare(folder, list(PUBLISHED), how)
+            parts, far = dissect(folder, GLDV2, how)
+            write_section("evaluate", f"{table(HEADER, rows + parts)}\n\n{far} {versions}")
 
 
 def compare(folder: Path, sizes: Sequence[tuple[int, int]], how: How) -> list[list[str]]:
@@ -117,15 +118,26 @@ def compare(folder: Path, sizes: Sequence[tuple[int, int]], how: How) -> list[li
     return rows
 
 
-def dissect(folder: Path, size: tuple[int, int], how: How) -> list[list[str]]:
-    """Rows of hgld and of what an evaluation cannot do without."""
+def dissect(folder: Path, size: tuple[int, int], how: How) -> tuple[list[list[str]], str]:
+    """Rows of hgld and of what an evaluation cannot do without, and how far hgld is from that."""
     make_embeddings(folder, size[1], size[0], (size[1] // 8, 78, 2))
     jobs = {"scores alone": Job("scores")}
     for what, work in (("one sort alone", "sort"), ("scores, keys, one sort", "ranking"), ("hgld", "hgld")):
         jobs[what] = Job(work)
         if how.device == "cpu":
             jobs[f"{what}, AVX-512 sort off"] = Job(work, WITHOUT_AVX512)
-    return [row(size, what, cost) for what, cost in measure(folder, jobs, size, how).items()]
+    costs = measure(folder, jobs, size, how)
+    return [row(size, what, cost) for what, cost in costs.items()], distance(costs)
+
+
+def distance(costs: Mapping[str, Cost]) -> str:
+    """How far hgld is from the floor, in words."""
+    ratios = [
+        f"{costs[f'hgld{off}'].seconds / (costs['scores alone'].seconds + costs[f'one sort alone{off}'].seconds):.1f}"
+        for off in ("", ", AVX-512 sort off")
+        if f"hgld{off}" in costs
+    ]
+    return f"Scores alone and one sort alone are the floor: hgld takes {' and '.join(ratios)} times as long."
 
 
 def row(size: tuple[int, int], what: str, cost: Cost) -> list[str]:
@@ -214,20 +226,35 @@ def draw_growth(path: Path, costs: dict[int, Cost]) -> None:
 
     sizes = np.array(list(costs))
     figure = Figure(figsize=(9.0, 4.2), layout="constrained")
-    panels = zip(figure.subplots(1, 2), zip(*costs.values(), strict=True), strict=True)
-    for (axes, values), title, unit, colour in zip(
-        panels, ("Time", "Memory above the embeddings"), ("s", "GB"), LIGHT[:1] + LIGHT[2:3], strict=True
+    time_axes, memory_axes = figure.subplots(1, 2)
+    for axes, values, title, colour in (
+        (time_axes, np.array([cost.seconds for cost in costs.values()]), "Time, s", LIGHT[0]),
+        (memory_axes, np.array([cost.gb for cost in costs.values()]), "Memory above the embeddings, GB", LIGHT[2]),
     ):
         axes.loglog(sizes, values, color=colour, marker="o", linewidth=2)
         for size, value in zip(sizes, values, strict=True):
-            axes.annotate(f"{value:.3g}", (size, value), (0, 7), textcoords="offset points", ha="right", color=INK)
-        axes.set_title(f"{title}, {unit}", loc="left", fontsize=11, color=INK)
+            axes.annotate(
+                f"{value:.2g}" if value < 10 else f"{value:.0f}",
+                (size, value),
+                (-8, 6),
+                textcoords="offset points",
+                ha="center",
+                fontsize=9,
+                color=INK,
+            )
+        decades = 10.0 ** np.arange(np.floor(np.log10(values.min())), np.ceil(np.log10(values.max())) + 1)
+        axes.set_yticks(decades, [f"{decade:g}" for decade in decades])
+        axes.set_ylim(decades[0], decades[-1])
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8)
         axes.minorticks_off()
-        axes.margins(x=0.08, y=0.15)
+        axes.margins(x=0.1)
         axes.grid(color=FAINT, alpha=0.2)
         axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(title, loc="left", fontsize=11, color=INK)
         axes.set_xlabel("images, each ranked against all others", fontsize=9, color=FAINT)
+    square = costs[sizes[-1]].seconds * (sizes / sizes[-1]) ** 2
+    time_axes.plot(sizes, square, "--", color=FAINT, linewidth=1, label="square of the images", zorder=1)
+    time_axes.legend(loc="lower right", frameon=False, fontsize=9, labelcolor=FAINT)
     save(figure, path)
 
 
