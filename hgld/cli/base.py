@@ -17,7 +17,7 @@ from hgld.errors import HgldError
 
 app = typer.Typer(
     name="hgld",
-    help="Hierarchical labels for Google Landmarks v2: scrape, clean, embed, cluster, review, build, release.",
+    help="Hierarchical labels for Google Landmarks v2: from scrape and review to release and evaluation.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

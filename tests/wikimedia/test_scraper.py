@@ -243,7 +243,11 @@ def test_a_killed_run_goes_on_where_it_was(
 ) -> None:
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz", latency_ms=40 if source == "api" else 3) as server:
-        run = subprocess.Popen(command(washington, out, server, "--source", source), stderr=subprocess.PIPE)
+        run = subprocess.Popen(
+            command(washington, out, server, "--source", source),
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a shell's background
+        )
         journal, patience = journal_path(out), time.monotonic() + 30
         batches = 6 if source == "api" else 200
         while not journal.exists() or journal.read_bytes().count(b"\n") < batches:
