@@ -3,7 +3,7 @@
 All metrics need the levels in ranked order and nothing else, so the level rides in the key that is sorted. A block of
 queries is compared with the gallery a few thousand items at a time; each score becomes the upper bits of an integer
 that sorts as the scores do, best first, and the level its lowest bits. One sort of these keys, and the levels are
-read off. Besides the embeddings that takes 5 bytes per query of a block and gallery item.
+read off. Besides the embeddings that takes 5 bytes per query of a block and gallery item (9 where keys are longer).
 
 Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
 """
@@ -234,7 +234,7 @@ class Scorer:
         self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
         self._gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
         #: No score is larger, but for rounding.
-        self.largest = 1.0 if config.normalize else float(query_lengths.max() * gallery_lengths.max())
+        self.largest = 1.0 if config.normalize else query_lengths.max().item() * gallery_lengths.max().item()
         if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
             self._gallery = gallery.to(self._device)
 
@@ -294,8 +294,9 @@ class Scorer:
 class _KeyRows:
     """Float32 scores and levels of a few queries as sortable keys: the score in fixed point, then the level.
 
-    The keys have 32 bits where levels need 4 or fewer, else 64. With L = 3 a score has steps of 2^-28, a sixteenth of
-    what float32 tells apart just below 1; equal steps are ties.
+    The keys of cosines have 32 bits where levels need 4 or fewer. With L = 3 a cosine has steps of 2^-28, a sixteenth
+    of what float32 tells apart just below 1; equal steps are ties. All other keys have 64 bits: one long embedding
+    makes the largest score, of which steps are a part, far larger than most.
     """
 
     def __init__(
@@ -304,7 +305,7 @@ class _KeyRows:
         self._bits = n_levels.bit_length()
         self._mask = (1 << self._bits) - 1
         self._flip = 0 if ties == "pessimistic" else self._mask  # keys ascend: the lower level first, or last
-        dtype = torch.int32 if self._bits <= 4 else torch.int64
+        dtype = torch.int32 if self._bits <= 4 and largest == 1 else torch.int64
         # Scores up to 2, for rounding may carry them above 1, take what the sign and the level leave.
         self._scale = -(2.0 ** (torch.iinfo(dtype).bits - 2 - self._bits)) / largest  # the best is the least
         self._last = torch.iinfo(dtype).max >> self._bits << self._bits | self._flip  # after all others, of level 0

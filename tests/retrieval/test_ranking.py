@@ -88,11 +88,22 @@ def levels_and_scores(most: int, scores: st.SearchStrategy[float], n_items: int)
 
 
 @pytest.mark.parametrize(
-    ("n_levels", "steps"), [(1, 2**29), (3, 2**28), (7, 2**27), (15, 2**26), (16, 2**57), (254, 2**54)]
+    ("n_levels", "largest", "steps"),
+    [
+        (1, 1, 2**29),
+        (3, 1, 2**28),
+        (7, 1, 2**27),
+        (15, 1, 2**26),
+        (16, 1, 2**57),
+        (254, 1, 2**54),
+        (3, 1e-20, 2**60),
+        (3, 300000.0, 2**60),
+        (254, 300000.0, 2**54),
+    ],
 )
-@given(st.data(), TIES, st.sampled_from([1.0, 1e-20, 3.0e5]))
+@given(st.data(), TIES)
 def test_packed_keys_sort_as_fixed_point_scores_do(
-    n_levels: int, steps: int, data: st.DataObject, ties: Ties, largest: float
+    n_levels: int, largest: float, steps: int, data: st.DataObject, ties: Ties
 ) -> None:
     """Scores up to the largest and a little above, tiny ones, 0.0 and -0.0; some left out."""
     cosines = st.floats(-1.125, 1.125, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-9, -1e-9, 1e-40])
@@ -106,6 +117,13 @@ def test_packed_keys_sort_as_fixed_point_scores_do(
     fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
     expected = sorted_levels(fixed, levels, ties, gone)
     assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
+
+
+def test_a_long_embedding_does_not_make_ties_of_the_others() -> None:
+    """Without normalising: steps of 2^-28 of the largest score would be too coarse for the first two."""
+    scores = np.float32([[1e-4, 1.5e-4, 1e6]])
+    assert order(scores, [[3, 1, 2]]) == [[2, 1, 3]]
+    assert order(scores, [[1, 3, 2]]) == [[2, 3, 1]]
 
 
 def test_a_step_of_a_score_is_a_sixteenth_of_what_float32_tells_apart_below_1() -> None:
