@@ -38,7 +38,7 @@ def test_every_piece_of_work_runs(work: str, evaluate_once: ModuleType, tmp_path
 
 
 def test_peak_memory_is_what_was_held_at_once() -> None:
-    """In a process of its own: this one may give memory back that other tests have left, and have less than before."""
+    """In a process of its own: this one may give back what other tests have left, and hold less than before."""
     script = """
 import time
 import numpy as np

@@ -1,0 +1,151 @@
+"""Surrogates of the Heaviside step, of which the rank losses differ by little else.
+
+The rank of an item k is a sum of steps H(s_j - s_k) over the other items j (paper, Eq. 3). H has no useful gradient,
+so losses put something smooth in its place, with a derivative that is given here and not left to autograd: sums over
+pairs take derivatives of blocks of pairs anew in the backward pass, and keep none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+
+from hgld.errors import ConfigurationError
+
+
+class Step(Protocol):
+    """A function of score differences t = s_j - s_k that stands for H(t)."""
+
+    def value(self, t: torch.Tensor) -> torch.Tensor:
+        """The surrogate at ``t``, any floating dtype and shape."""
+
+    def slope(self, t: torch.Tensor) -> torch.Tensor:
+        """Its derivative at ``t``; jumps have none."""
+
+
+@dataclass(frozen=True)
+class Heaviside:
+    """H(t) = 1 where t >= 0, else 0 (paper, Eq. 3). Ties count, and there is no gradient.
+
+    >>> Heaviside().value(torch.tensor([-1.0, 0.0, 1.0]))
+    tensor([0., 1., 1.])
+    """
+
+    def value(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        return (t >= 0).to(t.dtype)
+
+    def slope(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        return torch.zeros_like(t)
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """sigma(t / tau), the step of Smooth-AP (Brown et al., Eq. 5) and of the R@k surrogate (Patel et al., Eq. 4).
+
+    Args:
+        tau: the temperature, above 0.
+
+    Raises:
+        ConfigurationError: ``tau`` is not above 0.
+    """
+
+    tau: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_temperature(self.tau)
+
+    def value(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        return torch.sigmoid(t / self.tau)
+
+    def slope(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        value = torch.sigmoid(t / self.tau)
+        return value * (1 - value) / self.tau
+
+
+@dataclass(frozen=True)
+class SupRankStep:
+    """H^- of SupRank, an upper bound of H (paper, Eq. 4).
+
+    ::
+
+        H^-(t) = sigma(t / tau)                  t < 0
+                 sigma(t / tau) + start          0 <= t <= delta
+                 rho (t - delta) + offset        t > delta
+
+    With the defaults it is continuous above 0, jumps from 1/2 to 1 at 0 (the second branch holds there, so that ties
+    are bounded, too), and its slope rho beyond delta does not vanish however wrong the ranking is.
+
+    Args:
+        tau: the temperature, above 0.
+        rho: the slope beyond ``delta``, 0 or more.
+        delta: where the line begins, 0 or more.
+        start: what is added between 0 and ``delta``.
+        offset: the value at which the line begins; None for sigma(delta / tau) + start, which makes it continuous.
+
+    Raises:
+        ConfigurationError: a number is out of its range.
+
+    >>> SupRankStep().value(torch.tensor([-1.0, 0.0, 0.05, 0.06], dtype=torch.float64)).round(decimals=4)
+    tensor([0.0000, 1.0000, 1.4933, 2.4933], dtype=torch.float64)
+    """
+
+    tau: float = 0.01
+    rho: float = 100.0
+    delta: float = 0.05
+    start: float = 0.5
+    offset: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_temperature(self.tau)
+        if not (self.rho >= 0 and self.delta >= 0):
+            raise ConfigurationError(f"rho is {self.rho} and delta {self.delta}; expected 0 or more")
+
+    @property
+    def line_start(self) -> float:
+        """The value at which the line begins."""
+        if self.offset is not None:
+            return self.offset
+        return float(torch.sigmoid(torch.tensor(self.delta / self.tau, dtype=torch.float64))) + self.start
+
+    def value(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        near = torch.sigmoid(t / self.tau) + self.start * (t >= 0)
+        return torch.where(t > self.delta, self.rho * (t - self.delta) + self.line_start, near)
+
+    def slope(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        value = torch.sigmoid(t / self.tau)
+        return torch.where(t > self.delta, self.rho, value * (1 - value) / self.tau)
+
+
+#: The H^- of Eq. 4, and what the authors' settings files have in its place: ``cfg144`` (SOP, CUB, Cars196, DyML and
+#: H-GLDv2) steps down by 0.053 at delta; ``cfginat`` (iNaturalist) is 1/2 at 0 and no upper bound.
+Variant = Literal["eq4", "cfg144", "cfginat"]
+
+
+def suprank_step(
+    variant: Variant = "eq4", *, tau: float = 0.01, rho: float = 100.0, delta: float = 0.05
+) -> SupRankStep:
+    """H^- as the paper or one of the published settings has it.
+
+    Raises:
+        ConfigurationError: there is no such variant, or a number is out of its range.
+    """
+    if variant == "eq4":
+        return SupRankStep(tau, rho, delta)
+    if variant == "cfg144":
+        return SupRankStep(tau, rho, delta, offset=1.44)
+    if variant == "cfginat":
+        return SupRankStep(tau, rho, delta, start=0.0, offset=1.0)
+    raise ConfigurationError(f'there is no H^- called "{variant}"; choose eq4, cfg144 or cfginat')
+
+
+def _check_temperature(tau: float) -> None:
+    if not tau > 0:
+        raise ConfigurationError(f"tau is {tau}; expected more than 0")
