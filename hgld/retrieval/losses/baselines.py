@@ -257,7 +257,7 @@ class CSL(Loss):
         super().__init__()
         if classes.ndim != 2 or not len(classes) or classes[:, 0].tolist() != list(range(len(classes))):
             raise InputError(
-                f"a table of classes of shape {tuple(classes.shape)}; expected a row of labels for each finest class, "
+                f"a table of classes of shape {tuple(classes.shape)}; expected a row of labels per finest class, "
                 "the first column numbered from 0"
             )
         n_levels = classes.shape[1]
