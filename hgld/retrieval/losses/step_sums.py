@@ -10,10 +10,12 @@ is rank^+(k) - 1 with w = [lv_j >= lv_k] and Heaviside's step, rank^-(k) with w 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from hgld.retrieval.losses.pair_sums import pair_sums
-from hgld.retrieval.losses.steps import Heaviside, Step
+from hgld.retrieval.losses.steps import Step
 
 
 def step_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
@@ -28,9 +30,22 @@ def step_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor,
     Returns:
         The dtype and shape of ``scores``; 0 where the level of k is below 1.
     """
-    if isinstance(step, Heaviside):
-        return heaviside_sums(scores, levels, weights)
-    return pair_sums(scores, levels, weights, step)
+    return sums_of_steps(scores, levels, [(weights, step)])
+
+
+def sums_of_steps(
+    scores: torch.Tensor, levels: torch.Tensor, terms: Sequence[tuple[torch.Tensor, Step]]
+) -> torch.Tensor:
+    """The sum of several :func:`step_sums` of the same scores and levels, each with weights and a step of its own."""
+    of_heaviside: list[torch.Tensor] = []
+    sums = torch.zeros_like(scores)
+    for weights, step in terms:
+        jump, rest = step.split()
+        if jump:
+            of_heaviside.append(weights * jump)
+        if rest is not None:
+            sums = sums + pair_sums(scores, levels, weights, rest)
+    return sums + heaviside_sums(scores, levels, torch.stack(of_heaviside).sum(0)) if of_heaviside else sums
 
 
 @torch.no_grad()
