@@ -10,8 +10,11 @@ is rank^+(k) - 1 with w = [lv_j >= lv_k] and Heaviside's step, rank^-(k) with w 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
+from hgld.retrieval.losses.pair_sums import pair_sums
 from hgld.retrieval.losses.steps import Step
 
 
@@ -27,4 +30,39 @@ def step_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor,
     Returns:
         The dtype and shape of ``scores``; 0 where the level of k is below 1.
     """
-    raise NotImplementedError
+    return sums_of_steps(scores, levels, [(weights, step)])
+
+
+def sums_of_steps(
+    scores: torch.Tensor, levels: torch.Tensor, terms: Sequence[tuple[torch.Tensor, Step]]
+) -> torch.Tensor:
+    """The sum of several :func:`step_sums` of the same scores and levels, each with weights and a step of its own."""
+    of_heaviside: list[torch.Tensor] = []
+    sums = torch.zeros_like(scores)
+    for weights, step in terms:
+        jump, rest = step.split()
+        if jump:
+            of_heaviside.append(weights * jump)
+        if rest is not None:
+            sums = sums + pair_sums(scores, levels, weights, rest)
+    return sums + heaviside_sums(scores, levels, torch.stack(of_heaviside).sum(0)) if of_heaviside else sums
+
+
+@torch.no_grad()
+def heaviside_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """:func:`step_sums` of Heaviside's step, by counting the items of each level in sorted order. Ties count."""
+    n_levels = weights.shape[1] - 1
+    ascending, order = scores.sort(1)
+    position = torch.arange(scores.shape[1], device=scores.device)
+    is_first = torch.ones_like(ascending, dtype=torch.bool)
+    is_first[:, 1:] = ascending[:, 1:] > ascending[:, :-1]
+    first_of_tie = torch.where(is_first, position, 0).cummax(1).values
+    sorted_levels = levels.gather(1, order)
+    row = sorted_levels.clamp(min=0)
+    sums = torch.zeros_like(ascending)
+    for level in range(n_levels + 1):
+        of_level = sorted_levels == level
+        up_to = of_level.cumsum(1, dtype=torch.int32)
+        below = (up_to - of_level.int()).gather(1, first_of_tie)
+        sums += (up_to[:, -1:] - below - of_level.int()) * weights[:, :, level].expand(len(scores), -1).gather(1, row)
+    return torch.zeros_like(sums).scatter_(1, order, sums * (sorted_levels > 0))

@@ -7,7 +7,7 @@ pairs take derivatives of blocks of pairs anew in the backward pass, and keep no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import torch
@@ -23,6 +23,9 @@ class Step(Protocol):
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
         """Its derivative at ``t``; jumps have none."""
+
+    def split(self) -> tuple[float, Step | None]:
+        """The step as (jump, rest): jump times :class:`Heaviside`, whose sums need no pairs, plus the rest, if any."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class Heaviside:
     def slope(self, t: torch.Tensor) -> torch.Tensor:
         """See :class:`Step`."""
         return torch.zeros_like(t)
+
+    def split(self) -> tuple[float, Step | None]:
+        """See :class:`Step`."""
+        return 1.0, None
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,11 @@ class Sigmoid:
     def slope(self, t: torch.Tensor) -> torch.Tensor:
         """See :class:`Step`."""
         value = torch.sigmoid(t / self.tau)
-        return value * (1 - value) / self.tau
+        return value.addcmul_(value, value, value=-1).div_(self.tau)
+
+    def split(self) -> tuple[float, Step | None]:
+        """See :class:`Step`."""
+        return 0.0, self
 
 
 @dataclass(frozen=True)
@@ -111,17 +122,82 @@ class SupRankStep:
         """The value at which the line begins."""
         if self.offset is not None:
             return self.offset
-        return float(torch.sigmoid(torch.tensor(self.delta / self.tau, dtype=torch.float64))) + self.start
+        return self._at_delta + self.start
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
         """See :class:`Step`."""
-        near = torch.sigmoid(t / self.tau) + self.start * (t >= 0)
-        return torch.where(t > self.delta, self.rho * (t - self.delta) + self.line_start, near)
+        value = self._near(t)
+        value.add_((t - self.delta).clamp_(min=0), alpha=self.rho)
+        if self.start:
+            value.add_(torch.ge(t, 0, out=torch.empty_like(t)), alpha=self.start)
+        if (jump := self.line_start - self._at_delta - self.start) != 0:
+            value.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=jump)
+        return value
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
         """See :class:`Step`."""
-        value = torch.sigmoid(t / self.tau)
-        return torch.where(t > self.delta, self.rho, value * (1 - value) / self.tau)
+        near = self._near(t)
+        slope = near.addcmul_(near, near, value=-1).div_(self.tau)
+        at_delta = self._at_delta * (1 - self._at_delta) / self.tau
+        return slope.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.rho - at_delta)
+
+    def split(self) -> tuple[float, Step | None]:
+        """See :class:`Step`."""
+        offset = None if self.offset is None else self.offset - self.start
+        return self.start, replace(self, start=0.0, offset=offset)
+
+    @property
+    def _at_delta(self) -> float:
+        return float(torch.sigmoid(torch.tensor(self.delta / self.tau, dtype=torch.float64)))
+
+    def _near(self, t: torch.Tensor) -> torch.Tensor:
+        """sigma(min(t, delta) / tau): clamps are many times as fast as a choice between branches."""
+        return t.clamp(max=self.delta).div_(self.tau).sigmoid_()
+
+
+@dataclass(frozen=True)
+class LeakyStep:
+    """A step with slopes on both sides, which the authors' settings name as an option of H-rank^+ (not in the paper).
+
+    ::
+
+        leak t                   t <= 0
+        min(beta t + gamma, 1)   t > 0
+
+    There, items of finer levels than that of k are pulled above k, where the step has a slope.
+
+    Args:
+        beta: the slope above 0, 0 or more.
+        gamma: the value just above 0.
+        leak: the slope below 0, 0 or more.
+
+    Raises:
+        ConfigurationError: a slope is negative.
+
+    >>> LeakyStep().value(torch.tensor([-0.01, 0.0, 0.01, 0.1], dtype=torch.float64))
+    tensor([-0.1000,  0.0000,  0.7500,  1.0000], dtype=torch.float64)
+    """
+
+    beta: float = 25.0
+    gamma: float = 0.5
+    leak: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not (self.beta >= 0 and self.leak >= 0):
+            raise ConfigurationError(f"beta is {self.beta} and leak {self.leak}; expected 0 or more")
+
+    def value(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        return torch.where(t > 0, (self.beta * t + self.gamma).clamp(max=1), self.leak * t)
+
+    def slope(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        above = self.beta * (self.beta * t + self.gamma <= 1).to(t.dtype)
+        return torch.where(t > 0, above, self.leak)
+
+    def split(self) -> tuple[float, Step | None]:
+        """See :class:`Step`."""
+        return 0.0, self
 
 
 #: The H^- of Eq. 4, and what the authors' settings files have in its place: ``cfg144`` (SOP, CUB, Cars196, DyML and
