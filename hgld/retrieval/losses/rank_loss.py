@@ -11,8 +11,8 @@ from hgld.errors import InputError
 from hgld.retrieval.losses.base import Loss, at_least_float32, check_batch, pair_levels
 from hgld.retrieval.losses.steps import Step
 
-#: Scores that are worked on at once: a block of queries has about as many. Each takes some 60 bytes.
-BLOCK_SCORES = 2**22
+#: Scores that are worked on at once: a block of queries has about as many. Over all levels, each takes 200 bytes.
+BLOCK_SCORES = 2**21
 
 
 class RankLoss(Loss):
