@@ -206,7 +206,7 @@ def test_simix_is_the_loss_of_the_longer_batch_and_repeats_with_its_generator() 
     assert value == SiMix(SupAP())(embeddings, labels)
 
 
-def test_mixed_positives_of_queries_with_unlike_numbers_of_positives() -> None:
+def test_mixed_positives_of_queries_with_different_numbers_of_them() -> None:
     scores = torch.tensor([[0.1, 0.5, 0.3, 0.9], [0.1, 0.5, 0.3, 0.9]])
     levels = torch.tensor([[1, 0, 1, 1], [0, 1, -1, 1]])
     more, of_more = MixedPositives(torch.Generator().manual_seed(0))(scores, levels)
@@ -214,6 +214,11 @@ def test_mixed_positives_of_queries_with_unlike_numbers_of_positives() -> None:
     bounds = [(0, 4, 0.1, 0.3), (0, 5, 0.1, 0.9), (0, 6, 0.3, 0.9), (1, 4, 0.5, 0.9)]
     assert all(low < more[query, column] < high for query, column, low, high in bounds)
     torch.testing.assert_close(more[:, :4], scores)
+    embeddings, labels = some_batch()
+    torch.manual_seed(0)
+    value = SupAP(mixup=MixedPositives())(embeddings, labels)
+    torch.manual_seed(0)
+    assert value == SupAP(mixup=MixedPositives())(embeddings, labels)
     none = MixedPositives()(scores, torch.zeros_like(levels))
     assert none[0].shape == (2, 4)
 
