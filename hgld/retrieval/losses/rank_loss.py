@@ -12,7 +12,7 @@ from hgld.retrieval.losses.base import Loss, at_least_float32, check_batch, pair
 from hgld.retrieval.losses.steps import Step
 from hgld.retrieval.threads import spread, thread_count
 
-#: Scores that are worked on at once: the blocks of all threads have about as many. Over all levels, each takes 200 bytes.
+#: Scores that are worked on at once, in the blocks of all threads. In a loss over all levels each takes 200 bytes.
 BLOCK_SCORES = 2**21
 
 
