@@ -13,22 +13,18 @@ first section of the README, the second line the other one and its picture::
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+import measuring
 import numpy as np
 import pandas as pd
 import torch
+from measuring import Cost, How, Process
 from report import table, write_section
 
 from hgld.figures.style import FAINT, INK, LIGHT, save
@@ -41,26 +37,11 @@ DIMENSION = 512
 WITHOUT_AVX512 = {"NPY_DISABLE_CPU_FEATURES": "AVX512_ICL X86_V4"}
 
 
-class Cost(NamedTuple):
-    """Of one measurement, or the median of some."""
-
-    seconds: float
-    gb: float
-
-
 class Job(NamedTuple):
     """A piece of work of ``evaluate_once.py``, and variables of its environment."""
 
     work: str
     variables: Mapping[str, str] = MappingProxyType({})
-
-
-class How(NamedTuple):
-    """How to measure: where, how often, and how long to wait for idle cores before each time."""
-
-    device: str
-    repeats: int
-    wait_s: float
 
 
 #: Queries x gallery: what the authors' published code took on two cores, in seconds and GB.
@@ -188,29 +169,11 @@ def make_embeddings(folder: Path, n_gallery: int, n_queries: int, sizes: Sequenc
 
 def measure(folder: Path, jobs: dict[T, Job], size: tuple[int, int], how: How) -> dict[T, Cost]:
     """The medians of all jobs, which run in turns."""
-    costs: dict[T, list[Cost]] = {name: [] for name in jobs}
-    for _ in range(how.repeats):
-        for name, job in jobs.items():
-            wait_for_idle_cores(how.wait_s)
-            script = str(Path(__file__).with_name("evaluate_once.py"))
-            command = [sys.executable, script, str(folder), job.work, *map(str, size), how.device]
-            environment = {**os.environ, **job.variables}
-            run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            costs[name].append(Cost(**json.loads(run.stdout)))
-            print(name, size, costs[name][-1], file=sys.stderr, flush=True)
-    return {name: Cost(*(statistics.median(of) for of in zip(*runs, strict=True))) for name, runs in costs.items()}
-
-
-def wait_for_idle_cores(limit_s: float) -> None:
-    """Wait until other programs leave nine tenths of the cores alone; on Linux, and not for ever."""
-    stat = Path("/proc/stat")
-    until = time.monotonic() + limit_s if stat.exists() else 0.0
-    while time.monotonic() < until:
-        before = [int(ticks) for ticks in stat.read_text().split()[1:9]]
-        time.sleep(0.5)
-        spent = [int(ticks) - old for ticks, old in zip(stat.read_text().split()[1:9], before, strict=True)]
-        if spent[3] > 0.9 * sum(spent):
-            return
+    processes = {
+        name: Process("evaluate_once.py", [str(folder), job.work, *map(str, size)], job.variables)
+        for name, job in jobs.items()
+    }
+    return measuring.measure(processes, how)
 
 
 def check(folder: Path) -> None:

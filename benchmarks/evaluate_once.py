@@ -7,18 +7,14 @@ each of the gallery is a query in turn, and N_QUERIES is 0.
 
 from __future__ import annotations
 
-import json
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 from dense_metrics import dense_metrics
+from measuring import print_cost
 
 from hgld.retrieval.evaluation import as_tensor, evaluate_retrieval
 from hgld.retrieval.judgements import LabelJudgements
@@ -89,53 +85,13 @@ class Work:
                     list(pool.map(np.ndarray.sort, rows.numpy()))
 
 
-@contextmanager
-def peak_memory(device: str) -> Iterator[Callable[[], float]]:
-    """A function that says, after the block, how many GB were allocated at most above those before it.
-
-    On a CPU that is anonymous memory (RssAnon), looked at every 2 ms: the pages of a memory-mapped file count as
-    resident, too, but belong to the system's cache. On a GPU torch counts, the embeddings there included.
-    """
-    if device != "cpu":
-        torch.cuda.reset_peak_memory_stats()
-        yield lambda: torch.cuda.max_memory_allocated() / 1e9
-        return
-    before, over = anonymous(), threading.Event()
-    peak = before
-
-    def watch() -> None:
-        nonlocal peak
-        while not over.wait(0.002):
-            peak = max(peak, anonymous())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield lambda: peak - before
-    finally:
-        over.set()
-        watcher.join()
-
-
-def anonymous() -> float:
-    """GB of this process's memory that no file backs."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 / 1e9 for line in lines if line.startswith("RssAnon"))
-
-
 def main() -> None:
     """Measure and print."""
     folder, name, n_queries, n_gallery, device = sys.argv[1:]
     few = Work(Path(folder), min(int(n_queries), 8), min(int(n_gallery), 1000), device)
     getattr(few, name)()  # libraries load, threads start
     work = getattr(Work(Path(folder), int(n_queries), int(n_gallery), device), name)
-    with peak_memory(device) as peak:
-        began = time.perf_counter()
-        work()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        seconds = time.perf_counter() - began
-    print(json.dumps({"seconds": seconds, "gb": peak()}))
+    print_cost(work, device)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,16 @@ def test_evaluate_quick() -> None:
     assert (BENCHMARKS / "README.md").read_bytes() == readme
 
 
+def test_losses_quick() -> None:
+    """The dense implementations agree with hgld, or the run fails."""
+    readme = (BENCHMARKS / "README.md").read_bytes()
+    command = [sys.executable, "benchmarks/losses.py", "--quick", "--repeats", "1"]
+    run = subprocess.run(command, cwd=BENCHMARKS.parent, capture_output=True, text=True, check=True)
+    for row in ("| Sup-H-AP | 32 | dense |", "| Smooth-AP | 32 | hgld |", "| Sup-H-AP | 8 x 400 |", "| 8 x 300 |"):
+        assert row in run.stdout
+    assert (BENCHMARKS / "README.md").read_bytes() == readme
+
+
 @pytest.mark.parametrize("work", ["scores", "sort", "ranking", "leave_one_out"])
 def test_every_piece_of_work_runs(work: str, evaluate_once: ModuleType, tmp_path: Path) -> None:
     chance = np.random.default_rng(0)
@@ -42,7 +52,7 @@ def test_peak_memory_is_what_was_held_at_once() -> None:
     script = """
 import time
 import numpy as np
-from evaluate_once import peak_memory
+from measuring import peak_memory
 with peak_memory("cpu") as peak:
     for _ in range(3):
         held = np.ones(50_000_000)

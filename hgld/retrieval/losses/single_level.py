@@ -13,6 +13,7 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.retrieval.losses.rank_loss import RankLoss
 from hgld.retrieval.losses.ranks import rank
+from hgld.retrieval.losses.simix import MixedPositives
 from hgld.retrieval.losses.step_sums import step_sums
 from hgld.retrieval.losses.steps import Heaviside, Sigmoid, Step, SupRankStep
 
@@ -27,24 +28,36 @@ class SingleLevelLoss(RankLoss):
         level: the level, 1 (the coarsest) to L; None for L.
         plus: h^+, the step among positives.
         step: h^-.
+        mixup: adds virtual positives to each query's retrieval set.
         include_query: see :class:`RankLoss`.
 
     Raises:
         ConfigurationError: (when called) labels have no such level.
     """
 
-    def __init__(self, level: int | None, *, plus: Step, step: Step, include_query: bool) -> None:
+    def __init__(
+        self, level: int | None, *, plus: Step, step: Step, mixup: MixedPositives | None, include_query: bool
+    ) -> None:
         super().__init__(step=step, include_query=include_query)
+        self.mixup = mixup
         self.level = level
         self.plus = plus
 
     def per_query(self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
         """See :class:`RankLoss`."""
-        return self.per_binary_query(scores, self._binary(levels, n_levels))
+        levels = self._binary(levels, n_levels)
+        if self.mixup is not None:
+            scores, levels = self.mixup(scores, levels)
+        return self.per_binary_query(scores, levels)
 
     @abstractmethod
     def per_binary_query(self, scores: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
         """As :meth:`per_query`, of levels 1, 0 and -1."""
+
+    @property
+    def draws(self) -> bool:
+        """See :class:`RankLoss`."""
+        return self.mixup is not None
 
     def has_positive(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
         """See :class:`RankLoss`."""
@@ -79,14 +92,22 @@ class SupAP(_AP):
     Args:
         step: H^-.
         level: from which on an item is positive, 1 (the coarsest) to L; None for L.
+        mixup: adds virtual positives to each query's retrieval set; see :mod:`~hgld.retrieval.losses.simix`.
         include_query: see :class:`RankLoss`.
 
     Raises:
         ConfigurationError: (when called) labels have no such level.
     """
 
-    def __init__(self, *, step: Step = _SUPRANK, level: int | None = None, include_query: bool = True) -> None:
-        super().__init__(level, plus=Heaviside(), step=step, include_query=include_query)
+    def __init__(
+        self,
+        *,
+        step: Step = _SUPRANK,
+        level: int | None = None,
+        mixup: MixedPositives | None = None,
+        include_query: bool = True,
+    ) -> None:
+        super().__init__(level, plus=Heaviside(), step=step, mixup=mixup, include_query=include_query)
 
 
 class SmoothAP(_AP):
@@ -95,14 +116,22 @@ class SmoothAP(_AP):
     Args:
         step: h^+ and h^-.
         level: as in :class:`SupAP`.
+        mixup: adds virtual positives to each query's retrieval set; see :mod:`~hgld.retrieval.losses.simix`.
         include_query: see :class:`RankLoss`.
 
     Raises:
         ConfigurationError: (when called) labels have no such level.
     """
 
-    def __init__(self, *, step: Step = _SIGMOID, level: int | None = None, include_query: bool = True) -> None:
-        super().__init__(level, plus=step, step=step, include_query=include_query)
+    def __init__(
+        self,
+        *,
+        step: Step = _SIGMOID,
+        level: int | None = None,
+        mixup: MixedPositives | None = None,
+        include_query: bool = True,
+    ) -> None:
+        super().__init__(level, plus=step, step=step, mixup=mixup, include_query=include_query)
 
 
 class _Recall(SingleLevelLoss):
@@ -114,9 +143,10 @@ class _Recall(SingleLevelLoss):
         plus: Step,
         step: Step,
         level: int | None,
+        mixup: MixedPositives | None,
         include_query: bool,
     ) -> None:
-        super().__init__(level, plus=plus, step=step, include_query=include_query)
+        super().__init__(level, plus=plus, step=step, mixup=mixup, include_query=include_query)
         if not ks or not all(k >= 1 for k in ks):
             raise ConfigurationError(f"the ks of a recall loss are {list(ks)}; expected one or more, from 1 on")
         if not tau_star > 0:
@@ -158,6 +188,7 @@ class SupRecall(_Recall):
         tau_star: the temperature of the second sigmoid, above 0, in ranks.
         step: H^-.
         level: from which on an item is positive, 1 (the coarsest) to L; None for L.
+        mixup: adds virtual positives to each query's retrieval set; see :mod:`~hgld.retrieval.losses.simix`.
         include_query: see :class:`RankLoss`.
 
     Raises:
@@ -171,9 +202,10 @@ class SupRecall(_Recall):
         *,
         step: Step = _SUPRANK,
         level: int | None = None,
+        mixup: MixedPositives | None = None,
         include_query: bool = True,
     ) -> None:
-        super().__init__(ks, tau_star, False, Heaviside(), step, level, include_query)
+        super().__init__(ks, tau_star, False, Heaviside(), step, level, mixup, include_query)
 
 
 class SmoothRecall(_Recall):
@@ -188,6 +220,7 @@ class SmoothRecall(_Recall):
             authors of SupRank did not.
         step: h^+ and h^-.
         level: as in :class:`SupRecall`.
+        mixup: adds virtual positives to each query's retrieval set; see :mod:`~hgld.retrieval.losses.simix`.
         include_query: see :class:`RankLoss`; Patel et al. leave the query out.
 
     Raises:
@@ -202,6 +235,7 @@ class SmoothRecall(_Recall):
         clip: bool = False,
         step: Step = _SIGMOID,
         level: int | None = None,
+        mixup: MixedPositives | None = None,
         include_query: bool = True,
     ) -> None:
-        super().__init__(ks, tau_star, clip, step, step, level, include_query)
+        super().__init__(ks, tau_star, clip, step, step, level, mixup, include_query)

@@ -25,7 +25,7 @@ class Step(Protocol):
         """Its derivative at ``t``; jumps have none."""
 
     def split(self) -> tuple[float, Step | None]:
-        """The step as (jump, rest): jump times :class:`Heaviside`, whose sums need no pairs, plus the rest, if any."""
+        """(jump, rest) with h = jump H + rest: sums of H (:class:`Heaviside`) need no pairs. None for no rest."""
 
 
 @dataclass(frozen=True)

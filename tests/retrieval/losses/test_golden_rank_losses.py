@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 
 from hgld.retrieval.losses.rank_loss import RankLoss
 from hgld.retrieval.losses.rank_losses import SmoothHAP, SmoothNDCG, SupHAP, SupNDCG
+from hgld.retrieval.losses.simix import same_class_pairs, with_mixed_positives, with_virtual_items
 from hgld.retrieval.losses.single_level import SmoothAP, SmoothRecall, SupAP, SupRecall
 from hgld.retrieval.losses.steps import LeakyStep, suprank_step
 from hgld.retrieval.relevance import by_level
@@ -111,3 +114,34 @@ def test_sup_hap_against_a_memory(golden: Arrays) -> None:
 )
 def test_one_level(golden: Arrays, name: str, loss: RankLoss) -> None:
     expect(golden, f"official_f64/{name}", value_and_gradient(loss, golden, torch.float64, columns=1), 5e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("supap_eq4_simix", SupAP),
+        ("supap_cfg144_simix", partial(SupAP, step=CFG144)),
+        ("supap_cfginat_simix", partial(SupAP, step=suprank_step("cfginat"))),
+        ("smoothrecall_K1-2-4-8-16_simix", SmoothRecall),
+    ],
+)
+def test_mixed_positives(golden: Arrays, name: str, make: Callable[..., RankLoss]) -> None:
+    alphas = torch.from_numpy(golden["B64/simix_alpha_official"])
+    for dtype, source, atol in [(torch.float64, "official_f64", 5e-8), (torch.float32, "official", 1e-5)]:
+        loss = make(mixup=partial(with_mixed_positives, alphas=alphas.to(dtype)))
+        expect(golden, f"{source}/{name}", value_and_gradient(loss, golden, dtype), atol)
+
+
+def test_simix_of_patel_et_al(golden: Arrays, shared: Path) -> None:
+    legend = json.loads((shared / "golden" / "losses.json").read_text("utf-8"))
+    name = "smoothrecall_simix_paper_K10values"
+    x = torch.from_numpy(golden["B64/x"]).double().requires_grad_()
+    labels = torch.from_numpy(golden["B64/labels"])
+    pairs = torch.from_numpy(golden["B64/simix_pairs_paper"]).long()
+    assert set(map(tuple, same_class_pairs(labels).tolist())) == set(map(tuple, pairs.tolist()))
+    alphas = torch.from_numpy(golden["B64/simix_alpha_paper"])
+    loss = SmoothRecall(legend["cases"]["B64"]["losses"][name]["K"], include_query=False)
+    value = loss(*with_virtual_items(x, labels, pairs, alphas))
+    value.backward()
+    assert x.grad is not None
+    expect(golden, f"paper/{name}", (value.item(), x.grad.numpy()), 1e-9)

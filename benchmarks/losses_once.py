@@ -1,0 +1,111 @@
+"""One measurement of ``losses.py``, in a process of its own: prints seconds and GB of forward and backward as JSON.
+
+``python losses_once.py FOLDER WORK N_QUERIES N_REFERENCES DEVICE``; without references, 0, queries are a batch. Value
+and gradient of a loss go into the folder. Embeddings are made up: a direction for each root, group and landmark, and
+noise, so that the cosine of two images is about 0.33 if they show the same landmark, 0.17 if it has the same group,
+0.06 if it has the same root, and else 0, with a deviation of 0.04.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import dense_losses
+import numpy as np
+import torch
+from measuring import print_cost
+
+from hgld.retrieval.losses.base import pair_levels
+from hgld.retrieval.losses.interpolated_sums import interpolated_sums
+from hgld.retrieval.losses.pair_sums import pair_sums
+from hgld.retrieval.losses.rank_losses import SupHAP
+from hgld.retrieval.losses.single_level import SmoothAP
+from hgld.retrieval.losses.steps import suprank_step
+
+DIMENSION = 512
+#: Groups and roots of H-GLDv2; in a batch there are 4 images of a landmark, and 20 of each among references.
+N_GROUPS, N_ROOTS, PER_BATCH, PER_SET = 78, 2, 4, 20
+#: How long the directions of a root, a group and a landmark are; noise has the length 1.
+LENGTHS = (0.3, 0.4, 0.5)
+
+
+class Work:
+    """What can be measured; each method is one piece of work, forward and backward."""
+
+    def __init__(self, folder: Path, n_queries: int, n_references: int, device: str) -> None:
+        self.folder = folder
+        chance = torch.Generator(device).manual_seed(0)
+        n_landmarks = max(n_queries // PER_BATCH, n_references // PER_SET)
+        sizes = (n_landmarks, N_GROUPS, N_ROOTS)
+        parents = [torch.randint(0, size, (of,), generator=chance, device=device) for of, size in pairwise(sizes)]
+
+        def directions(n: int, length: float) -> torch.Tensor:
+            return torch.randn(n, DIMENSION, generator=chance, device=device) * (length / DIMENSION**0.5)
+
+        centres = [directions(size, length) for size, length in zip(sizes, reversed(LENGTHS), strict=True)]
+
+        def images(landmarks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            labels = torch.stack([landmarks, parents[0][landmarks], parents[1][parents[0][landmarks]]], 1)
+            embeddings = torch.empty(len(labels), DIMENSION, device=device)
+            for some, columns in zip(embeddings.split(2**13), labels.split(2**13), strict=True):
+                around = sum(centre[column] for centre, column in zip(centres, columns.T, strict=True))
+                some.copy_(torch.nn.functional.normalize(around + directions(len(some), 1.0)))
+            return embeddings, labels
+
+        self.embeddings, self.labels = images(torch.arange(n_queries, device=device) // PER_BATCH)
+        self.references, self.reference_labels = images(torch.arange(n_references, device=device) % n_landmarks)
+        self.embeddings.requires_grad_()
+
+    def sup_h_ap(self) -> None:
+        """Sup-H-AP, by hgld."""
+        self._step("hgld", SupHAP())
+
+    def smooth_ap(self) -> None:
+        """Smooth-AP, by hgld."""
+        self._step("hgld", SmoothAP())
+
+    def dense_sup_h_ap(self) -> None:
+        """Sup-H-AP, the plain way."""
+        self._step("dense", dense_losses.sup_h_ap)
+
+    def dense_smooth_ap(self) -> None:
+        """Smooth-AP, the plain way."""
+        self._step("dense", dense_losses.smooth_ap)
+
+    def pairs(self) -> None:
+        """Sums of H^- over the lower levels, by pairs."""
+        self._sums(pair_sums)
+
+    def interpolation(self) -> None:
+        """The same sums, by interpolation."""
+        self._sums(interpolated_sums)
+
+    def _step(self, name: str, loss: Callable[..., torch.Tensor]) -> None:
+        references = (self.references, self.reference_labels) if len(self.references) else ()
+        value = loss(self.embeddings, self.labels, *references)
+        value.backward()
+        assert self.embeddings.grad is not None
+        found = {"value": value.detach(), "gradient": self.embeddings.grad}
+        np.savez(self.folder / f"{name}.npz", **{key: tensor.cpu().numpy() for key, tensor in found.items()})
+
+    def _sums(self, sums: Callable[..., torch.Tensor]) -> None:
+        scores = self.embeddings @ self.references.T
+        levels = pair_levels(self.labels, self.reference_labels)
+        depth = self.labels.shape[1]
+        lower = scores.new_ones(1, depth + 1, depth + 1).tril(-1)
+        sums(scores, levels, lower, suprank_step()).sum().backward()
+
+
+def main() -> None:
+    """Measure and print."""
+    folder, name, n_queries, n_references, device = sys.argv[1:]
+    few = Work(Path(folder), min(int(n_queries), 16), min(int(n_references), 500), device)
+    getattr(few, name)()  # libraries load, threads start
+    print_cost(getattr(Work(Path(folder), int(n_queries), int(n_references), device), name), device)
+
+
+if __name__ == "__main__":
+    main()
