@@ -24,6 +24,7 @@ from hgld.retrieval.losses.decomposability_losses import DecomposabilityLoss, Pr
 from hgld.retrieval.losses.named import LOSSES, Space
 from hgld.retrieval.losses.rank_loss import RankLoss
 from hgld.retrieval.losses.rank_losses import SmoothHAP, SmoothNDCG, SupHAP, SupNDCG
+from hgld.retrieval.losses.simix import MixedPositives, SiMix
 from hgld.retrieval.losses.single_level import SmoothAP, SmoothRecall, SupAP, SupRecall
 from hgld.retrieval.losses.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 
@@ -39,10 +40,12 @@ __all__ = [
     "Heaviside",
     "LeakyStep",
     "Loss",
+    "MixedPositives",
     "MultiSimilarityLoss",
     "ProxyLoss",
     "ProxyNCAPP",
     "RankLoss",
+    "SiMix",
     "Sigmoid",
     "SmoothAP",
     "SmoothHAP",

@@ -33,6 +33,7 @@ from hgld.retrieval.losses.baselines import (
 from hgld.retrieval.losses.combined import SumOverLevels
 from hgld.retrieval.losses.decomposability_losses import DecomposabilityLoss, PairReduction, ProxyLoss
 from hgld.retrieval.losses.rank_losses import SmoothHAP, SmoothNDCG, SupHAP, SupNDCG
+from hgld.retrieval.losses.simix import SiMix
 from hgld.retrieval.losses.single_level import SmoothAP, SmoothRecall, SupAP, SupRecall
 from hgld.retrieval.losses.steps import Sigmoid, Variant, suprank_step
 
@@ -122,10 +123,15 @@ def recall(
     tau: float = 0.01,
     tau_star: float = 1.0,
     clip: bool = False,
+    simix: bool = False,
     include_query: bool = True,
 ) -> Loss:
-    """The surrogate of recall at k (Patel et al., CVPR 2022), as the paper's authors ran it."""
-    return SmoothRecall(ks, tau_star, clip=clip, step=Sigmoid(tau), include_query=include_query)
+    """The surrogate of recall at k (Patel et al., CVPR 2022), as the paper's authors ran it.
+
+    As Patel et al. ran it, with ``simix`` for similarity mixup: clip, and include_query false.
+    """
+    loss = SmoothRecall(ks, tau_star, clip=clip, step=Sigmoid(tau), include_query=include_query)
+    return SiMix(loss) if simix else loss
 
 
 def sup_recall(
@@ -137,11 +143,13 @@ def sup_recall(
     tau: float = 0.01,
     rho: float = 100.0,
     delta: float = 0.05,
+    simix: bool = False,
     include_query: bool = True,
 ) -> Loss:
-    """L_Sup-R@K (paper, Eq. 16)."""
+    """L_Sup-R@K (paper, Eq. 16), with ``simix`` for similarity mixup (Patel et al., Eqs. 8 to 10)."""
     step = suprank_step(variant, tau=tau, rho=rho, delta=delta)
-    return SupRecall(ks, tau_star, step=step, include_query=include_query)
+    loss = SupRecall(ks, tau_star, step=step, include_query=include_query)
+    return SiMix(loss) if simix else loss
 
 
 def rod_recall(

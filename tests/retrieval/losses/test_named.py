@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import hgld.retrieval.losses as room
 from hgld.errors import ConfigurationError, InputError
-from hgld.retrieval.losses import LOSSES, Loss, Space, SumOverLevels, XBMContrastive
+from hgld.retrieval.losses import LOSSES, Loss, SiMix, Space, SumOverLevels, XBMContrastive
 
 LABELS = np.repeat([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]], 3, axis=0)
 SPACE = Space.of(8, LABELS)
@@ -54,6 +54,14 @@ def test_sums_over_levels(name: str) -> None:
 def test_proxies_of_each_level_are_as_many_as_its_classes() -> None:
     loss = LOSSES["norm_softmax"](SPACE, levels="all")
     assert [tuple(proxies.shape) for proxies in loss.parameters()] == [(4, 8), (3, 8), (2, 8)]
+
+
+@pytest.mark.parametrize("name", ["recall", "sup_recall"])
+def test_similarity_mixup(name: str) -> None:
+    loss = LOSSES[name](SPACE, simix=True)
+    assert isinstance(loss, SiMix)
+    torch.manual_seed(0)
+    expect_gradients(loss)
 
 
 def test_settings_reach_the_loss() -> None:
