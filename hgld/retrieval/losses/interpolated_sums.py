@@ -24,7 +24,7 @@ which is a sum of the same kind; only, what was a source is a target. Each opera
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 

@@ -10,16 +10,17 @@ import torch
 from hgld.errors import InputError
 from hgld.retrieval.losses.base import Loss, at_least_float32, check_batch, pair_levels
 from hgld.retrieval.losses.steps import Step
+from hgld.retrieval.threads import spread, thread_count
 
-#: Scores that are worked on at once: a block of queries has about as many. Over all levels, each takes 200 bytes.
+#: Scores that are worked on at once, in the blocks of all threads. In a loss over all levels each takes 200 bytes.
 BLOCK_SCORES = 2**21
 
 
 class RankLoss(Loss):
     """1 minus a metric of each query's ranking, averaged over the queries that have a positive.
 
-    Queries are worked on in blocks, and the gradient of a block is computed together with its value, so that memory
-    is O(block x N) for N items in the retrieval set, and not O(B x N).
+    Queries are worked on in blocks, a few at once, and the gradient of a block is computed together with its value:
+    so memory is O(block x N) for N items in the retrieval set, and not O(B x N).
 
     Args:
         step: h, what stands for Heaviside's step.
@@ -47,6 +48,11 @@ class RankLoss(Loss):
         Returns:
             The dtype of ``scores``, shape (n_query,); NaN without positives.
         """
+
+    @property
+    def draws(self) -> bool:
+        """Whether :meth:`per_query` draws random numbers, so that queries have to be worked on in their order."""
+        return False
 
     def has_positive(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
         """Which queries have one: bool, shape (n_query,). Arguments are those of :meth:`per_query`."""
@@ -88,36 +94,49 @@ class _MeanOverQueries(torch.autograd.Function):
         loss: RankLoss,
         leave_out: bool,
     ) -> torch.Tensor:
-        wants = ctx.needs_input_grad[:2]
-        gradients = [
+        wants = any(ctx.needs_input_grad)
+
+        def work(block: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
+            """The sum of the losses of a block, how many they are, and the gradient of the sum by the scores."""
+            with torch.no_grad():
+                levels = pair_levels(labels[block], reference_labels)
+                if leave_out:
+                    levels.diagonal(block.start).fill_(-1)
+                valid = loss.has_positive(levels, labels.shape[1])
+                scores = (embeddings[block] @ references.T).requires_grad_(wants)
+            with torch.set_grad_enabled(wants):
+                total = loss.per_query(scores, levels, labels.shape[1])[valid].sum()
+            gradient = None
+            if total.requires_grad:
+                (gradient,) = torch.autograd.grad(total, scores)
+                gradient.masked_fill_(~valid.unsqueeze(1), 0)  # 0 times infinity
+            return total.detach(), int(valid.sum()), gradient
+
+        of_embeddings, of_references = (
             torch.zeros_like(tensor) if wanted else None
-            for tensor, wanted in zip((embeddings, references), wants, strict=True)
-        ]
+            for tensor, wanted in zip((embeddings, references), ctx.needs_input_grad[:2], strict=True)
+        )
         total, n_valid = embeddings.new_zeros((), dtype=torch.float64), 0
-        size = max(1, BLOCK_SCORES // len(references))
-        for begin in range(0, len(embeddings), size):
-            block = slice(begin, begin + size)
-            levels = pair_levels(labels[block], reference_labels)
-            if leave_out:
-                levels.diagonal(begin).fill_(-1)
-            scores = (embeddings[block] @ references.T).requires_grad_(any(wants))
-            valid = loss.has_positive(levels, labels.shape[1])
-            with torch.set_grad_enabled(any(wants)):
-                sum_of_block = loss.per_query(scores, levels, labels.shape[1])[valid].sum()
-            total += sum_of_block.detach()
-            n_valid += int(valid.sum())
-            if any(wants) and sum_of_block.requires_grad:
-                (of_scores,) = torch.autograd.grad(sum_of_block, scores)
-                of_scores.masked_fill_(~valid.unsqueeze(1), 0)  # 0 times infinity
-                if gradients[0] is not None:
-                    torch.mm(of_scores, references, out=gradients[0][block])
-                if gradients[1] is not None:
-                    gradients[1].addmm_(of_scores.T, embeddings[block])
+        n_threads = 1 if loss.draws else thread_count(embeddings.device)
+        size = max(1, min(BLOCK_SCORES // len(references), len(embeddings)) // n_threads)
+        blocks = [slice(begin, begin + size) for begin in range(0, len(embeddings), size)]
+        for first in range(0, len(blocks), n_threads):
+            at_once = blocks[first : first + n_threads]
+            for block, (of_block, n, of_scores) in zip(
+                at_once, spread(work, at_once, embeddings.device), strict=True
+            ):
+                total += of_block
+                n_valid += n
+                if of_embeddings is not None and of_scores is not None:
+                    torch.mm(of_scores, references, out=of_embeddings[block])
+                if of_references is not None and of_scores is not None:
+                    of_references.addmm_(of_scores.T, embeddings[block])
         if not n_valid:
             raise InputError(
                 f"none of {len(embeddings)} queries has a positive among {len(references)} items; batches for a rank "
                 "loss want two or more images of a class, and labels of references that match those of queries"
             )
+        gradients = (of_embeddings, of_references)
         ctx.save_for_backward(*(None if gradient is None else gradient.div_(n_valid) for gradient in gradients))
         return (total / n_valid).to(embeddings.dtype)
 

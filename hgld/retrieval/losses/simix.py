@@ -1,4 +1,4 @@
-"""Similarity mixup: virtual items of mixed similarities between two of the same class (Patel et al., Eqs. 8 to 10)."""
+"""Similarity mixup: virtual items of mixed similarities, within classes (Patel et al., Eqs. 8 to 10)."""
 
 from __future__ import annotations
 

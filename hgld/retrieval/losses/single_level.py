@@ -54,6 +54,11 @@ class SingleLevelLoss(RankLoss):
     def per_binary_query(self, scores: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
         """As :meth:`per_query`, of levels 1, 0 and -1."""
 
+    @property
+    def draws(self) -> bool:
+        """See :class:`RankLoss`."""
+        return self.mixup is not None
+
     def has_positive(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
         """See :class:`RankLoss`."""
         return (self._binary(levels, n_levels) > 0).any(1)

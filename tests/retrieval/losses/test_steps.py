@@ -29,14 +29,16 @@ def curves(shared: Path) -> dict[str, torch.Tensor]:
 
 
 def test_eq_4(curves: dict[str, torch.Tensor]) -> None:
-    torch.testing.assert_close(SupRankStep().value(curves["t"]), curves["eq4"], rtol=0, atol=1e-12)
+    at = curves["t"] != 0  # where the reference takes the first branch of Eq. 4, and hgld the second
+    found = SupRankStep().value(curves["t"])
+    torch.testing.assert_close(found[at], curves["eq4"][at], rtol=0, atol=1e-12)
+    assert found[~at].tolist() == [1.0]
     torch.testing.assert_close(Heaviside().value(curves["t"]), curves["heaviside"], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("variant", ["eq4", "cfg144", "cfginat"])
 def test_published_variants(curves: dict[str, torch.Tensor], variant: Any) -> None:
-    # at 0, the published code takes the first branch
-    at = curves["t"] != 0
+    at = curves["t"] != 0  # where the published code takes the first branch
     found = suprank_step(variant).value(curves["t"])
     torch.testing.assert_close(found[at], curves[f"official_{variant}"][at], rtol=0, atol=1e-7)
     assert found[~at].tolist() == [0.5 if variant == "cfginat" else 1.0]
