@@ -11,7 +11,7 @@ import torch
 from hgld.retrieval.losses.steps import Step
 
 #: Pairs of one block: what stays in the caches of a CPU, and what keeps a GPU busy.
-BLOCK_PAIRS = {"cpu": 2**18, "cuda": 2**26}
+BLOCK_PAIRS = {"cpu": 2**18, "cuda": 2**25}
 
 
 def pair_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
