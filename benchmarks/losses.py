@@ -53,7 +53,10 @@ def main() -> None:
         tables = [
             table(HEADER, compare(Path(name), sizes[0], how)),
             table(["loss", "queries x references", "s", "GB"], with_references(Path(name), sizes[1], how)),
-            table(["queries x references", "pairs, ms a query", "interpolation"], ways(Path(name), sizes[2], how)),
+            table(
+                ["queries x references", "pairs, ms a query on one core", "interpolation"],
+                ways(Path(name), sizes[2], how),
+            ),
         ]
     if options.quick:
         print("\n\n".join(tables))
@@ -92,7 +95,7 @@ def ways(folder: Path, sizes: Sequence[tuple[int, int]], how: How) -> list[list[
     """Rows of sums of H^- over the lower levels, by pairs and by interpolation."""
     rows = []
     for size in sizes:
-        costs = measure(folder, {way: way for way in ("pairs", "interpolation")}, size, how)
+        costs = measure(folder, {way: way for way in ("pairs", "interpolation")}, size, how, {"OMP_NUM_THREADS": "1"})
         rows.append(
             [f"{size[0]:,} x {size[1]:,}", *(f"{1000 * cost.seconds / size[0]:.2f}" for cost in costs.values())]
         )
@@ -104,10 +107,17 @@ def in_words(cost: Cost) -> list[str]:
     return [f"{cost.seconds:.3f}", f"{cost.gb:.2f}"]
 
 
-def measure(folder: Path, works: Mapping[str, str], size: tuple[int, int], how: How) -> dict[str, Cost]:
+def measure(
+    folder: Path,
+    works: Mapping[str, str],
+    size: tuple[int, int],
+    how: How,
+    variables: Mapping[str, str] | None = None,
+) -> dict[str, Cost]:
     """The medians of works of ``losses_once.py``, which run in turns."""
     processes = {
-        name: Process("losses_once.py", [str(folder), work, *map(str, size)]) for name, work in works.items()
+        name: Process("losses_once.py", [str(folder), work, *map(str, size)], variables or {})
+        for name, work in works.items()
     }
     return measuring.measure(processes, how)
 

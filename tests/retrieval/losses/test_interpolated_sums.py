@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hgld.errors import InputError
 from hgld.retrieval.losses import interpolated_sums as module
 from hgld.retrieval.losses.interpolated_sums import interpolated_sums
+from hgld.retrieval.losses.pair_sums import pair_sums
 from hgld.retrieval.losses.sorting import sort_scores
 from hgld.retrieval.losses.steps import Sigmoid, SupRankStep, suprank_step
 
@@ -116,6 +117,22 @@ def test_any_parameters_and_any_range_of_scores(
     scores, levels = random_case(n_queries, n_items, spread, seed)
     weights = torch.rand(1, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     compare(scores, levels, weights, step, 1e-4)
+
+
+@pytest.mark.parametrize("name", ["eq4", "sigmoid"])
+def test_pairs_give_the_same(name: str) -> None:
+    scores, levels = random_case(3, 500, 0.1, seed=5)
+    weights = torch.rand(3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    upstream = torch.randn(scores.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = []
+    for sums in (pair_sums, interpolated_sums):
+        leaf = scores.clone().requires_grad_()
+        of_all = sums(leaf, levels, weights, STEPS[name])
+        of_all.backward(upstream)
+        assert leaf.grad is not None
+        found.append((of_all.detach(), leaf.grad))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found[1][1], found[0][1], rtol=0, atol=1e-6 * float(found[0][1].abs().max()))
 
 
 def test_float32_is_as_exact_as_its_scores() -> None:
