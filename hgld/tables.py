@@ -72,6 +72,7 @@ class TableSpec:
         schema: the columns that it always has.
         key: the columns that no two rows agree in.
         optional: columns that may follow, in this order.
+        named_by_table: the type of any further columns, whose names and number are a table's own; None for none.
     """
 
     name: str
@@ -79,6 +80,7 @@ class TableSpec:
     schema: pa.Schema
     key: tuple[str, ...]
     optional: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    named_by_table: pa.DataType | None = None
 
     @property
     def tag(self) -> str:
@@ -233,8 +235,27 @@ IMAGES = TableSpec(
     key=("id",),
 )
 
+MANIFEST = TableSpec(
+    "manifest",
+    1,
+    pa.schema(
+        [
+            _required("id", pa.string()),
+            # A picture, or a tar file and where in it the picture's bytes are; relative to a folder named on use.
+            _required("path", pa.string()),
+            pa.field("offset", pa.int64()),
+            pa.field("size", pa.int64()),
+            _required("split", pa.string()),
+        ]
+    ),
+    key=("id",),
+    # A column per level, finest first.
+    named_by_table=pa.string(),
+)
+
 TABLES: Mapping[str, TableSpec] = {
-    spec.name: spec for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY, IMAGES)
+    spec.name: spec
+    for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY, IMAGES, MANIFEST)
 }
 
 
@@ -343,8 +364,8 @@ def write_table(
     Args:
         path: the file to write or replace.
         spec: the kind of table.
-        rows: the rows; batches, each a row group of the file, need not be in memory together, but have no
-            optional columns.
+        rows: the rows; batches, each a row group of the file, need not be in memory together, but have only the
+            columns of every such table.
         provenance: what made them.
 
     Raises:
@@ -430,8 +451,12 @@ def _table_of(batch: pa.RecordBatch) -> pa.Table:
 
 
 def _layout(names: Sequence[str], spec: TableSpec) -> pa.Schema:
-    """The columns that a table of this kind must have, given which optional ones it has."""
-    return pa.schema([*spec.schema, *(column for column in spec.optional if column.name in names)])
+    """The columns that a table of this kind must have, given which optional ones it has and which are its own."""
+    layout = [*spec.schema, *(column for column in spec.optional if column.name in names)]
+    if spec.named_by_table is not None:
+        known = {*spec.schema.names, *spec.optional.names}
+        layout += [_required(name, spec.named_by_table) for name in names if name not in known]
+    return pa.schema(layout)
 
 
 def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:

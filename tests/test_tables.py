@@ -13,6 +13,7 @@ from hgld.tables import (
     CLASSES,
     CLEAN,
     LABEL_EMBEDDINGS,
+    MANIFEST,
     TABLES,
     Provenance,
     digests,
@@ -55,6 +56,20 @@ def test_an_empty_table_is_a_table(tmp_path: Path) -> None:
     path = tmp_path / "clean.parquet"
     write_table(path, CLEAN, CLEAN.schema.empty_table(), MADE)
     assert len(read_table(path, CLEAN)) == 0
+
+
+def test_columns_that_a_table_names_itself(tmp_path: Path) -> None:
+    fixed = {"id": ["a"], "path": ["a.jpg"], "offset": pa.nulls(1, pa.int64()), "size": pa.nulls(1, pa.int64())}
+    table = pa.table(fixed | {"split": ["train"], "species": ["heron"], "order": ["Pelecaniformes"]})
+    write_table(tmp_path / "m.parquet", MANIFEST, table, MADE)
+    assert read_table(tmp_path / "m.parquet", MANIFEST).to_pylist() == table.to_pylist()
+    for wrong, message in (
+        (table.append_column("n", pa.array([1])), '"n" is int64, expected string'),
+        (table.append_column("n", pa.nulls(1, pa.string())), '"n" is null in 1 of 1 rows'),
+        (table.select(["species", *fixed, "split"]), "columns are"),
+    ):
+        with pytest.raises(InputError, match=message):
+            write_table(tmp_path / "m.parquet", MANIFEST, wrong, MADE)
 
 
 @pytest.mark.parametrize("dimensions", [3, 384])
@@ -211,4 +226,5 @@ def test_layouts_change_only_with_their_version() -> None:
             "natural_or_human_made: string !",
         ],
         "images/1": ["id: string !", "shard: string !", "offset: int64 !", "size: int64 !"],
+        "manifest/1": ["id: string !", "path: string !", "offset: int64", "size: int64", "split: string !"],
     }

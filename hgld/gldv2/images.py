@@ -6,7 +6,7 @@ import io
 import os
 import tarfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hgld.errors import InputError, listing
-from hgld.gldv2.image_index import Stamps, shards_of
+from hgld.gldv2.image_index import shards_of
 from hgld.tables import IMAGES, read_table
 
 
@@ -51,8 +51,8 @@ class ImageReader:
         self._ids = _fixed_width(table["id"])
         del table, shards
         pa.default_memory_pool().release_unused()  # checking the table takes several times what is kept
-        # The function knows nothing of this object, which can thus go when it is no longer used.
-        self._open = lru_cache(max_open)(partial(_OpenShard, folder, stamps=shards_of(index)))
+        sizes = {shard: stamp[0] for shard, stamp in shards_of(index).items()}
+        self._files = TarFiles(folder, sizes, max_open=max_open)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -94,8 +94,8 @@ class ImageReader:
         Raises:
             InputError: the tar file is gone, or is not the one that was indexed.
         """
-        shard = self._open(self._shards[self._shard[position]])
-        return shard.read(int(self._offset[position]), int(self._size[position]))
+        shard = self._shards[self._shard[position]]
+        return self._files.read(shard, int(self._offset[position]), int(self._size[position]))
 
     def open(self, image_id: str) -> Image.Image:
         """The photograph, which Pillow decodes when its pixels are asked for (``draft`` can make that cheaper).
@@ -110,10 +110,42 @@ class ImageReader:
             raise InputError(f"{self._folder}: the photograph {image_id} is no picture that can be read") from error
 
 
+class TarFiles:
+    """The tar files below a folder, opened when they are read; see :class:`ImageReader` for threads and processes.
+
+    Args:
+        folder: the folder.
+        sizes: how many bytes the files had when they were indexed, by their paths relative to the folder; those of
+            which this is not known are not asked.
+        max_open: how many are kept open; the one not used for longest is closed first.
+    """
+
+    def __init__(self, folder: Path, sizes: Mapping[str, int] | None = None, *, max_open: int = 64) -> None:
+        self._folder, self._sizes, self._max_open = folder, sizes or {}, max_open
+        # The function knows nothing of this object, which can thus go when it is no longer used.
+        self._open = lru_cache(max_open)(partial(_OpenShard, folder, sizes=self._sizes))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(TarFiles, max_open=self._max_open), (self._folder, self._sizes)
+
+    def read(self, shard: str, offset: int, size: int) -> bytes:
+        """The bytes of a member.
+
+        Args:
+            shard: the tar file, relative to the folder.
+            offset: where the bytes begin.
+            size: how many they are.
+
+        Raises:
+            InputError: the tar file is gone, or is not the one that was indexed.
+        """
+        return self._open(shard).read(offset, size)
+
+
 class _OpenShard:
     """An open tar file; closed when nobody uses it any more, be it in the middle of another thread's read."""
 
-    def __init__(self, folder: Path, shard: str, *, stamps: Stamps) -> None:
+    def __init__(self, folder: Path, shard: str, *, sizes: Mapping[str, int]) -> None:
         self._path = folder / shard
         try:
             self._descriptor = os.open(self._path, os.O_RDONLY)
@@ -122,8 +154,8 @@ class _OpenShard:
                 f"{self._path}: {error.strerror}; fetch it again, or run hgld index-images without it"
             ) from error
         weakref.finalize(self, os.close, self._descriptor)
-        found, indexed = os.fstat(self._descriptor).st_size, stamps[shard][0]
-        if found != indexed:
+        found, indexed = os.fstat(self._descriptor).st_size, sizes.get(shard)
+        if indexed is not None and found != indexed:
             raise self._other(f"it has {found:,} bytes, but had {indexed:,}")
 
     def read(self, offset: int, size: int) -> bytes:

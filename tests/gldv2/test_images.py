@@ -102,7 +102,7 @@ def test_worker_processes_have_it_from_their_parent(indexed: tuple[Path, Path], 
     reader.read(ids[0])  # an open file goes along
     with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
         assert list(pool.map(reader.read, ids)) == [content(image_id) for image_id in ids]
-    assert pickle.loads(pickle.dumps(reader))._open.cache_info().maxsize == 2
+    assert pickle.loads(pickle.dumps(reader))._files._open.cache_info().maxsize == 2
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
