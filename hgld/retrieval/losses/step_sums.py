@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import torch
 
-from hgld.retrieval.losses.steps import Step
+from hgld.retrieval.losses.pair_sums import pair_sums
+from hgld.retrieval.losses.steps import Heaviside, Step
 
 
 def step_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
@@ -27,4 +28,26 @@ def step_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor,
     Returns:
         The dtype and shape of ``scores``; 0 where the level of k is below 1.
     """
-    raise NotImplementedError
+    if isinstance(step, Heaviside):
+        return heaviside_sums(scores, levels, weights)
+    return pair_sums(scores, levels, weights, step)
+
+
+@torch.no_grad()
+def heaviside_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """:func:`step_sums` of Heaviside's step, by counting the items of each level in sorted order. Ties count."""
+    n_levels = weights.shape[1] - 1
+    ascending, order = scores.sort(1)
+    position = torch.arange(scores.shape[1], device=scores.device)
+    is_first = torch.ones_like(ascending, dtype=torch.bool)
+    is_first[:, 1:] = ascending[:, 1:] > ascending[:, :-1]
+    first_of_tie = torch.where(is_first, position, 0).cummax(1).values
+    sorted_levels = levels.gather(1, order)
+    row = sorted_levels.clamp(min=0)
+    sums = torch.zeros_like(ascending)
+    for level in range(n_levels + 1):
+        of_level = sorted_levels == level
+        up_to = of_level.cumsum(1, dtype=torch.int32)
+        below = (up_to - of_level.int()).gather(1, first_of_tie)
+        sums += (up_to[:, -1:] - below - of_level.int()) * weights[:, :, level].expand(len(scores), -1).gather(1, row)
+    return torch.zeros_like(sums).scatter_(1, order, sums * (sorted_levels > 0))

@@ -124,6 +124,47 @@ class SupRankStep:
         return torch.where(t > self.delta, self.rho, value * (1 - value) / self.tau)
 
 
+@dataclass(frozen=True)
+class LeakyStep:
+    """A step with slopes on both sides, which the authors' settings name as an option of H-rank^+ (not in the paper).
+
+    ::
+
+        leak t                   t <= 0
+        min(beta t + gamma, 1)   t > 0
+
+    There, items of finer levels than that of k are pulled above k, where the step has a slope.
+
+    Args:
+        beta: the slope above 0, 0 or more.
+        gamma: the value just above 0.
+        leak: the slope below 0, 0 or more.
+
+    Raises:
+        ConfigurationError: a slope is negative.
+
+    >>> LeakyStep().value(torch.tensor([-0.01, 0.0, 0.01, 0.1], dtype=torch.float64))
+    tensor([-0.1000,  0.0000,  0.7500,  1.0000], dtype=torch.float64)
+    """
+
+    beta: float = 25.0
+    gamma: float = 0.5
+    leak: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not (self.beta >= 0 and self.leak >= 0):
+            raise ConfigurationError(f"beta is {self.beta} and leak {self.leak}; expected 0 or more")
+
+    def value(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        return torch.where(t > 0, (self.beta * t + self.gamma).clamp(max=1), self.leak * t)
+
+    def slope(self, t: torch.Tensor) -> torch.Tensor:
+        """See :class:`Step`."""
+        above = self.beta * (self.beta * t + self.gamma <= 1).to(t.dtype)
+        return torch.where(t > 0, above, self.leak)
+
+
 #: The H^- of Eq. 4, and what the authors' settings files have in its place: ``cfg144`` (SOP, CUB, Cars196, DyML and
 #: H-GLDv2) steps down by 0.053 at delta; ``cfginat`` (iNaturalist) is 1/2 at 0 and no upper bound.
 Variant = Literal["eq4", "cfg144", "cfginat"]
