@@ -89,6 +89,7 @@ def _batches(dataset: ImageDataset, indices: Sequence[_Indices], workers: int) -
         sampler=indices,
         num_workers=workers,
         collate_fn=_as_it_is,
+        generator=torch.Generator(),  # else each loader would draw a seed from the one that dropout draws from
         pin_memory=torch.cuda.is_available(),
     )
     return _raising(loader)

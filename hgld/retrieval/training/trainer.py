@@ -100,12 +100,13 @@ class Trainer:
         self.loss.train()
         self.model.freeze_backbone(self.epoch < self.settings.warm_up_epochs)
         model = self.distributed()
+        began = time.perf_counter()
         for batch in self.batches():
-            began = time.perf_counter()
             rates = self.optimisers.set_rates(self.step)
             loss = self.train_step(model, batch)
             self.batch, self.step = self.batch + 1, self.step + 1
-            self.tell(batch, loss, rates, time.perf_counter() - began)
+            began, seconds = time.perf_counter(), time.perf_counter() - began
+            self.tell(batch, loss, rates, seconds)
             stop = any(self.processes.gather(wish.is_there))
             if stop or self.step % self.settings.checkpoint_steps == 0:
                 self.save()

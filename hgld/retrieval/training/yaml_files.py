@@ -181,7 +181,8 @@ def _problem(detail: ErrorDetails, kind: type[BaseModel], tree: _Tree, path: Pat
             names = re.findall(r"'(.*?)'", context["expected"])
             problem = f"found {found}{_suggestion(str(detail['input']), names)}"
         case _:
-            problem = f"{detail['msg'][0].lower()}{detail['msg'][1:]}, found {found}"
+            expected = detail["msg"].replace("Input should be", "expected").partition(", unable")[0]
+            problem = f"{expected}, found {found}"
     return f"{said}: {where}: {problem}" if where else f"{said}: {problem}"
 
 
