@@ -56,6 +56,10 @@ class Loss(nn.Module):
         """
         raise NotImplementedError
 
+    def reference_part(self) -> Loss | None:
+        """What of this loss depends on references; None where nothing does, as proxies are compared with instead."""
+        return self
+
 
 def at_least_float32(embeddings: torch.Tensor) -> torch.Tensor:
     """The same in float32, unless it is in float64."""

@@ -1,0 +1,116 @@
+"""Losses that are made of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import nn
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.retrieval.losses.base import Loss, check_batch
+
+
+class WeightedSum(Loss):
+    """The sum of losses, each times a weight; ``parts`` has their values before weights.
+
+    Args:
+        losses: weight and loss by the name in ``parts``, at least one.
+
+    Raises:
+        ConfigurationError: there is nothing to add up.
+    """
+
+    def __init__(self, losses: Mapping[str, tuple[float, Loss]]) -> None:
+        super().__init__()
+        if not losses:
+            raise ConfigurationError("a weighted sum of no losses; name at least one")
+        self.weights = {name: weight for name, (weight, _) in losses.items()}
+        self.losses = nn.ModuleDict({name: loss for name, (_, loss) in losses.items()})
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :class:`~hgld.retrieval.losses.base.Loss`."""
+        values = {
+            name: loss(embeddings, labels, reference_embeddings, reference_labels)
+            for name, loss in self.losses.items()
+        }
+        self.parts = {name: value.detach() for name, value in values.items()}
+        return torch.stack([self.weights[name] * value for name, value in values.items()]).sum()
+
+    def reference_part(self) -> Loss | None:
+        """See :class:`~hgld.retrieval.losses.base.Loss`."""
+        parts = {name: loss.reference_part() for name, loss in self.losses.items() if isinstance(loss, Loss)}
+        kept = {name: (self.weights[name], part) for name, part in parts.items() if part is not None}
+        return WeightedSum(kept) if kept else None
+
+
+class AtLevel(Loss):
+    """A loss that is shown one column of the labels.
+
+    Args:
+        loss: the loss.
+        column: 0 for the finest.
+    """
+
+    def __init__(self, loss: Loss, column: int) -> None:
+        super().__init__()
+        self.loss = loss
+        self.column = column
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :class:`~hgld.retrieval.losses.base.Loss`."""
+        check_batch(embeddings, labels, reference_embeddings, reference_labels)
+        if self.column >= labels.shape[1]:
+            raise InputError(f"labels of {labels.shape[1]} levels have no column {self.column}")
+        one = slice(self.column, self.column + 1)
+        shown = None if reference_labels is None else reference_labels[:, one]
+        value: torch.Tensor = self.loss(embeddings, labels[:, one], reference_embeddings, shown)
+        self.parts = self.loss.parts
+        return value
+
+    def reference_part(self) -> Loss | None:
+        """See :class:`~hgld.retrieval.losses.base.Loss`."""
+        part = self.loss.reference_part()
+        return None if part is None else AtLevel(part, self.column)
+
+
+class SumOverLevels(WeightedSum):
+    """The sum of a loss at every level, each shown one column of the labels; the papers' tables call it Sigma.
+
+    ``parts`` has the levels as ``level_1``, the coarsest, to ``level_L``.
+
+    Args:
+        make_loss: makes the loss of a column, 0 for the finest; proxies are as many as that column has classes.
+        n_levels: L, at least 1.
+
+    Raises:
+        ConfigurationError: there are no levels.
+    """
+
+    def __init__(self, make_loss: Callable[[int], Loss], n_levels: int) -> None:
+        levels = {f"level_{n_levels - column}": AtLevel(make_loss(column), column) for column in range(n_levels)}
+        super().__init__({name: (1.0, loss) for name, loss in levels.items()})
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :class:`~hgld.retrieval.losses.base.Loss`."""
+        if labels.ndim == 2 and labels.shape[1] != len(self.losses):
+            raise InputError(f"labels of {labels.shape[1]} levels, but the loss is a sum over {len(self.losses)}")
+        return super().forward(embeddings, labels, reference_embeddings, reference_labels)
