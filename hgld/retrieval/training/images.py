@@ -50,7 +50,7 @@ class TrainingImages:
 
     def space(self, dim: int) -> Space:
         """What a loss has to know of the labels and of the embeddings, ``dim`` numbers each."""
-        return Space(dim, self.train.manifest.n_classes)
+        return Space.of(dim, self.train.manifest.labels)
 
     def __str__(self) -> str:
         train, test = self.train.manifest, self.test.manifest

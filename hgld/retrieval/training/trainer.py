@@ -123,7 +123,7 @@ class Trainer:
         def loss_of(embeddings: torch.Tensor) -> torch.Tensor:
             loss: torch.Tensor = self.loss(gather_embeddings(embeddings, [len(own) for own, _ in everyone]), labels)
             if not loss.isfinite():
-                raise ConfigurationError(_not_finite(self.step, loss, self.loss.parts))
+                raise ConfigurationError(_not_finite(self.step, float(loss.detach()), self.loss.parts))
             return loss
 
         self.optimisers.zero_grad()
@@ -272,10 +272,10 @@ def _check_groups(groups: Mapping[str, list[nn.Parameter]], settings: TrainingSe
         )
 
 
-def _not_finite(step: int, loss: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> str:
+def _not_finite(step: int, loss: float, parts: Mapping[str, torch.Tensor]) -> str:
     said = ", ".join(f"{name} {float(part):.4g}" for name, part in parts.items())
     return (
-        f"the loss is {float(loss)} at step {step}{f' ({said})' if said else ''}; lower the learning rates, set "
+        f"the loss is {loss} at step {step}{f' ({said})' if said else ''}; lower the learning rates, set "
         "clip_norm, or try another mixed_precision. The checkpoint before it is whole"
     )
 

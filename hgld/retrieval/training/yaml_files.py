@@ -169,6 +169,8 @@ def _problem(detail: ErrorDetails, kind: type[BaseModel], tree: _Tree, path: Pat
             problem = f"there is no such setting{_suggestion(keys[-1], names)}"
         case "missing":
             problem = "is missing"
+        case "model_type" | "model_attributes_type":
+            problem = f"expected settings of its own ('key: value'), found {found}"
         case "union_tag_not_found":
             problem = "its name is missing"
         case "union_tag_invalid":

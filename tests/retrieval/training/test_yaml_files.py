@@ -52,7 +52,7 @@ def test_values_arrive_with_their_types(base: Path) -> None:
 
 
 def test_a_file_is_laid_over_the_one_it_builds_upon(base: Path, tmp_path: Path) -> None:
-    middle = write(tmp_path / "sub" / "middle.yaml", "base: ../base.yaml\noptimiser: {head: {lr: 1}}\nseed: 5\n")
+    write(tmp_path / "sub" / "middle.yaml", "base: ../base.yaml\noptimiser: {head: {lr: 1}}\nseed: 5\n")
     top = write(tmp_path / "sub" / "top.yaml", "base: middle.yaml\nseed: 6\nmixed_precision: off\n")
     settings = read(top, "optimiser.head.weight_decay=0.5")
     assert (settings.seed, settings.optimiser.head.lr, settings.optimiser.backbone.lr) == (6, 1.0, 1e-5)
@@ -99,7 +99,7 @@ def test_all_that_is_wrong_is_told_with_file_key_and_suggestion(base: Path, tmp_
     assert f"{top}: loss.lamda: there is no such setting; did you mean lambda?" in said
     assert f'{top}: optimiser.backbone.name: found "adan"; did you mean adam?' in said
     assert f'{top}: image.size: expected a valid integer, found "big"' in said
-    assert f"{top}: sampler.super_classes: there is no such setting; did you mean max_per_class?" in said
+    assert f"{top}: sampler.super_classes: there is no such setting; did you mean per_class?" in said
     assert f"{top}: memory.sise: there is no such setting; did you mean size?" in said
     assert "--set: seed: expected greater than or equal to 0, found -1" in said
     assert "--set: model.dimension: there is no such setting" in said
@@ -109,9 +109,9 @@ def test_all_that_is_wrong_is_told_with_file_key_and_suggestion(base: Path, tmp_
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("loss.name=hapier", "--set: loss.name: found \"hapier\"; did you mean happier?"),
+        ("loss.name=hapier", '--set: loss.name: found "hapier"; did you mean happier?'),
         ("loss={lambda: 1}", "--set: loss: its name is missing"),
-        ("loss=happier", "loss"),
+        ("loss=happier", "--set: loss: expected settings of its own ('key: value'), found \"happier\""),
         ("steps=3", "give either epochs or steps"),
         ("batch_size=6", "batch_size 6 is no multiple of 4 per class"),
         ("data.queries=q", "--set: data: give either test (leave-one-out), or queries and gallery"),
@@ -146,6 +146,6 @@ def test_numbers_are_read_as_they_are_written(number: float) -> None:
     from hgld.retrieval.training.yaml_files import _Loader
 
     for text in (repr(number).replace("inf", ".inf"), yaml.safe_dump(number).split("\n")[0]):
-        found = yaml.load(text, _Loader)  # noqa: S506
+        found = yaml.load(text, _Loader)
         assert isinstance(found, float)
         assert found == number
