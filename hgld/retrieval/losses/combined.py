@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.retrieval.losses.base import Loss, check_batch
+from hgld.retrieval.losses.decomposability_losses import ProxyLoss
+from hgld.retrieval.losses.rank_losses import SupHAP, SupNDCG
+from hgld.retrieval.losses.single_level import DEFAULT_KS, SupAP, SupRecall
+from hgld.retrieval.losses.steps import Step, SupRankStep
+
+_SUPRANK = SupRankStep()
 
 
 class WeightedSum(Loss):
@@ -114,3 +120,96 @@ class SumOverLevels(WeightedSum):
         if labels.ndim == 2 and labels.shape[1] != len(self.losses):
             raise InputError(f"labels of {labels.shape[1]} levels, but the loss is a sum over {len(self.losses)}")
         return super().forward(embeddings, labels, reference_embeddings, reference_labels)
+
+
+def roadmap(
+    decomposability: Loss, lambda_: float = 0.1, *, step: Step = _SUPRANK, include_query: bool = True
+) -> WeightedSum:
+    """L_ROADMAP = (1 - lambda) L_Sup-AP + lambda L_DG (paper, Eq. 12); parts ``sup_ap`` and ``decomposability``.
+
+    Args:
+        decomposability: a :class:`~hgld.retrieval.losses.DecomposabilityLoss`, as in ROADMAP of NeurIPS 2021 (with a
+            lambda of 0.5), or a :class:`~hgld.retrieval.losses.ProxyLoss`, which the paper keeps after its Table II.
+        lambda_: 0 to 1.
+        step: H^-.
+        include_query: see :class:`~hgld.retrieval.losses.RankLoss`.
+
+    Raises:
+        ConfigurationError: ``lambda_`` is out of its range.
+    """
+    return _decomposable("sup_ap", SupAP(step=step, include_query=include_query), decomposability, lambda_)
+
+
+def rod_recall(
+    decomposability: Loss,
+    lambda_: float = 0.5,
+    *,
+    ks: Sequence[int] = DEFAULT_KS,
+    tau_star: float = 1.0,
+    step: Step = _SUPRANK,
+    include_query: bool = True,
+) -> WeightedSum:
+    """L_ROD-R@K = (1 - lambda) L_Sup-R@K + lambda L_DG (paper, Eq. 17); parts ``sup_recall`` and ``decomposability``.
+
+    Args:
+        decomposability: as in :func:`roadmap`.
+        lambda_: 0 to 1.
+        ks: K, see :class:`~hgld.retrieval.losses.SupRecall`.
+        tau_star: see there.
+        step: H^-.
+        include_query: see :class:`~hgld.retrieval.losses.RankLoss`.
+
+    Raises:
+        ConfigurationError: a number is out of its range.
+    """
+    rank_loss = SupRecall(ks, tau_star, step=step, include_query=include_query)
+    return _decomposable("sup_recall", rank_loss, decomposability, lambda_)
+
+
+def happier(
+    proxies: ProxyLoss,
+    lambda_: float = 0.1,
+    *,
+    alpha: float = 1.0,
+    step: Step = _SUPRANK,
+    include_query: bool = True,
+) -> WeightedSum:
+    """L_HAPPIER = (1 - lambda) L_Sup-H-AP + lambda L*_DG (paper, Eq. 22); parts ``sup_hap`` and ``decomposability``.
+
+    HAPPIER_F is the same with an ``alpha`` above 1: 5 on SOP, 3 on iNaturalist (VII-C).
+
+    Args:
+        proxies: L*_DG.
+        lambda_: 0 to 1.
+        alpha: of the relevance, see :class:`~hgld.retrieval.losses.SupHAP`.
+        step: H^-.
+        include_query: see :class:`~hgld.retrieval.losses.RankLoss`.
+
+    Raises:
+        ConfigurationError: a number is out of its range.
+    """
+    rank_loss = SupHAP(alpha, step=step, include_query=include_query)
+    return _decomposable("sup_hap", rank_loss, proxies, lambda_)
+
+
+def rod_ndcg(
+    proxies: ProxyLoss, lambda_: float = 0.1, *, step: Step = _SUPRANK, include_query: bool = True
+) -> WeightedSum:
+    """L_ROD-NDCG = (1 - lambda) L_Sup-NDCG + lambda L*_DG (paper, Eq. 25); ``sup_ndcg`` and ``decomposability``.
+
+    Args:
+        proxies: L*_DG.
+        lambda_: 0 to 1.
+        step: H^-.
+        include_query: see :class:`~hgld.retrieval.losses.RankLoss`.
+
+    Raises:
+        ConfigurationError: ``lambda_`` is out of its range.
+    """
+    return _decomposable("sup_ndcg", SupNDCG(step=step, include_query=include_query), proxies, lambda_)
+
+
+def _decomposable(name: str, rank_loss: Loss, decomposability: Loss, lambda_: float) -> WeightedSum:
+    if not 0 <= lambda_ <= 1:
+        raise ConfigurationError(f"lambda is {lambda_}; expected 0 (the rank loss alone) to 1")
+    return WeightedSum({name: (1 - lambda_, rank_loss), "decomposability": (lambda_, decomposability)})

@@ -29,8 +29,7 @@ class DecomposabilityLoss(PairLoss):
         alpha: the score that positives are to reach, -1 to 1.
         beta: the score that negatives are to stay below, -1 to 1.
         reduction: ``query_mean`` for Eq. 7, ``violating`` for the published code.
-        include_query: without references, count the query as one of its own positives; under ``violating`` it makes
-            no difference.
+        include_query: without references, count the query as one of its own positives; ``violating`` never does.
 
     Raises:
         ConfigurationError: a score is no cosine, or there is no such reduction.
@@ -48,7 +47,7 @@ class DecomposabilityLoss(PairLoss):
         *,
         include_query: bool = True,
     ) -> None:
-        super().__init__(include_query)
+        super().__init__(include_query and reduction != "violating")
         if not (-1 <= alpha <= 1 and -1 <= beta <= 1):
             raise ConfigurationError(f"alpha is {alpha} and beta {beta}; expected cosines, -1 to 1")
         if reduction not in ("query_mean", "violating"):
@@ -62,7 +61,7 @@ class DecomposabilityLoss(PairLoss):
         near = torch.where(positives, functional.relu(self.alpha - scores), 0)
         far = torch.where(negatives, functional.relu(scores - self.beta), 0)
         if self.reduction == "violating":
-            return sum(losses.sum() / (losses > 0).sum().clamp(min=1) for losses in (near, far))
+            return near.sum() / (near > 0).sum().clamp(min=1) + far.sum() / (far > 0).sum().clamp(min=1)
         per_query = near.sum(dim=1) / positives.sum(dim=1).clamp(min=1)
         per_query = per_query + far.sum(dim=1) / negatives.sum(dim=1).clamp(min=1)
         return per_query.mean()

@@ -1,4 +1,4 @@
-"""Sums of any step, pair by pair, in blocks that fit into a cache; nothing of a block is kept."""
+"""Sums of any step, pair by pair: in blocks that fit into a cache, of which nothing is kept."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import torch
 
 from hgld.retrieval.losses.steps import Step
 
-#: Pairs of one block: what stays in the second-level cache of a CPU core, and what keeps a GPU busy.
-BLOCK_PAIRS = {"cpu": 2**18, "cuda": 2**25}
+#: Pairs of one block: what stays in the caches of a CPU, and what keeps a GPU busy.
+BLOCK_PAIRS = {"cpu": 2**18, "cuda": 2**26}
 
 
 def pair_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
-    """:func:`~hgld.retrieval.losses.step_sums.step_sums` of any step, over all pairs whose weight is not zero."""
+    """:func:`~hgld.retrieval.losses.step_sums.step_sums` of any step, over the pairs that have a weight.
+
+    Memory is O(n_query x n_items + block); the backward pass evaluates the blocks anew.
+    """
     return _PairSums.apply(scores, levels, weights, step)  # type: ignore[no-any-return]
 
 
@@ -26,106 +29,137 @@ class _PairSums(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(scores, levels, weights)
         ctx.step = step
-        items = _by_level(scores, levels, weights)
         sums = torch.zeros_like(scores)
-        for block in _blocks(items):
-            values = step.value(block.differences())
-            sums.view(-1).index_add_(0, block.k.view(-1), (values @ block.weights).view(-1) * block.is_k.view(-1))
-        own = weights.diagonal(dim1=1, dim2=2).expand(len(scores), -1).gather(1, items.levels.clamp(min=0))
         at_0 = step.value(scores.new_zeros(()))
-        sums -= own * at_0 * (items.levels > 0)
-        return torch.zeros_like(sums).scatter_(1, items.order, sums)
+        for rows in _rows(scores, levels, weights):
+            of_k = torch.zeros_like(rows.is_k)
+            for block in rows.blocks:
+                block.of_k(of_k).copy_(block.sum_over_j(rows, step.value(block.differences(rows))))
+            sums.view(-1).index_add_(0, rows.k.view(-1), ((of_k - rows.own * at_0) * rows.is_k).view(-1))
+        return sums
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         scores, levels, weights = ctx.saved_tensors
-        items = _by_level(scores, levels, weights)
-        upstream = upstream.gather(1, items.order).view(-1)
         gradient = torch.zeros_like(scores)
-        flat = gradient.view(-1)
-        for block in _blocks(items):
-            slopes = ctx.step.slope(block.differences())
-            from_above = (upstream[block.k] * block.is_k).unsqueeze(1)
-            flat.index_add_(
-                0, block.k.view(-1), -((slopes @ block.weights).squeeze(2) * from_above.squeeze(1)).view(-1)
-            )
-            flat.index_add_(
-                0, block.j.view(-1), ((from_above @ slopes).squeeze(1) * block.weights.squeeze(2)).view(-1)
-            )
-        return torch.zeros_like(gradient).scatter_(1, items.order, gradient), None, None, None
+        for rows in _rows(scores, levels, weights):
+            of_k, of_j = torch.zeros_like(rows.is_k), torch.zeros_like(rows.weights)
+            upstream_of_k = upstream.reshape(-1)[rows.k] * rows.is_k
+            for block in rows.blocks:
+                slopes = ctx.step.slope(block.differences(rows))
+                block.of_j(of_j).add_((block.of_k(upstream_of_k).unsqueeze(1) @ slopes).squeeze(1))
+                block.of_k(of_k).copy_(block.sum_over_j(rows, slopes))
+            gradient.view(-1).index_add_(0, rows.k.view(-1), (of_k * upstream_of_k).neg_().view(-1))
+            gradient.view(-1).index_add_(0, rows.j.view(-1), (of_j * rows.weights).view(-1))
+        return gradient, None, None, None
 
 
 @dataclass(frozen=True, eq=False)
-class _Items:
-    """The items of each query in the order of their levels, coarsest first."""
+class _Rows:
+    """Items k of one level and the items j that have a weight for them; a row per query that has both.
 
-    order: torch.Tensor
-    scores: torch.Tensor
-    levels: torch.Tensor
-    weights: torch.Tensor
-    #: on the CPU, shape (n_query, L + 3): where each level from -1 on begins, and the number of items.
-    begins: torch.Tensor
+    Rows are padded. Those with alike numbers of items stand together, so that blocks have little padding.
+    """
 
-
-def _by_level(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> _Items:
-    sorted_levels, order = levels.sort(dim=1, stable=True)
-    bounds = torch.arange(-1, weights.shape[1] + 1, device=levels.device).expand(len(levels), -1).contiguous()
-    begins = torch.searchsorted(sorted_levels, bounds).cpu()
-    return _Items(order, scores.gather(1, order), sorted_levels, weights, begins)
-
-
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """Items k of one level against the items j of other levels, for some queries; padded to rectangles."""
-
-    k: torch.Tensor  #: int64, shape (n, P): where they are in the flattened, sorted items
+    k: torch.Tensor  #: int64, shape (n, P): places in the flattened scores
     is_k: torch.Tensor  #: shape (n, P): 1, or 0 for padding
+    k_scores: torch.Tensor
     j: torch.Tensor  #: int64, shape (n, M)
-    weights: torch.Tensor  #: shape (n, M, 1): of the items j; 0 for padding
-    scores: torch.Tensor
-
-    def differences(self) -> torch.Tensor:
-        """s_j - s_k, shape (n, P, M)."""
-        flat = self.scores.view(-1)
-        return flat[self.j].unsqueeze(1) - flat[self.k].unsqueeze(2)
+    j_scores: torch.Tensor
+    weights: torch.Tensor  #: shape (n, M): of the items j; 0 for padding
+    own: torch.Tensor  #: shape (n, 1): the weight of a pair of items k
+    blocks: list[_Block]
 
 
-def _blocks(items: _Items) -> Iterator[_Block]:
-    n_query, n_items = items.scores.shape
-    device = items.scores.device
-    most = BLOCK_PAIRS[device.type]
-    weighs = (items.weights != 0).any(0).cpu()
-    for level in range(1, items.weights.shape[1]):
-        others = weighs[level].nonzero().view(-1)
-        if not len(others):
+@dataclass(frozen=True)
+class _Block:
+    """A rectangle of pairs for some rows."""
+
+    rows: slice
+    k: slice
+    j: slice
+    #: whether in each row all items j have the same weight, none of them being padding
+    even: bool
+
+    def of_k(self, array: torch.Tensor) -> torch.Tensor:
+        return array[self.rows, self.k]
+
+    def of_j(self, array: torch.Tensor) -> torch.Tensor:
+        return array[self.rows, self.j]
+
+    def differences(self, rows: _Rows) -> torch.Tensor:
+        """s_j - s_k, shape (rows, k, j)."""
+        return self.of_j(rows.j_scores).unsqueeze(1) - self.of_k(rows.k_scores).unsqueeze(2)
+
+    def sum_over_j(self, rows: _Rows, values: torch.Tensor) -> torch.Tensor:
+        """The weighted sum over j of values of pairs, which are overwritten."""
+        weights = self.of_j(rows.weights)
+        if self.even:
+            return values.sum(2) * weights[:, :1]
+        return values.mul_(weights.unsqueeze(1)).sum(2)
+
+
+def _rows(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> Iterator[_Rows]:
+    """All pairs that have a weight, from coarse levels of k to fine ones."""
+    n_query, n_items = scores.shape
+    n_levels = weights.shape[1] - 1
+    device = scores.device
+    sorted_levels, order = levels.to(torch.int8).sort(dim=1, stable=True)
+    bounds = torch.arange(-1, n_levels + 2, dtype=torch.int8, device=device).expand(n_query, -1).contiguous()
+    begins = torch.searchsorted(sorted_levels, bounds)
+    on_cpu, weighs = begins.cpu(), (weights != 0).any(0).cpu()
+    same = (weights[:, :, 1:] == weights[:, :, :-1]).all(0).cpu()
+    weights = weights.expand(n_query, -1, -1)
+    for level in range(1, n_levels + 1):
+        others = weighs[level].nonzero().view(-1).tolist()
+        if not others:
             continue
-        k_begin, k_end = items.begins[:, level + 1], items.begins[:, level + 2]
-        j_begin, j_end = items.begins[:, others[0] + 1], items.begins[:, others[-1] + 2]
-        n_k, n_j = k_end - k_begin, j_end - j_begin
-        # queries with alike numbers of items share a block, so that little of it is padding
+        first, last = others[0], others[-1]
+        n_k = on_cpu[:, level + 2] - on_cpu[:, level + 1]
+        n_j = on_cpu[:, last + 2] - on_cpu[:, first + 1]
         by_size = (n_j * (n_items + 1) + n_k).argsort()
-        by_size = by_size[(n_k * n_j)[by_size] > 0]
-        first = 0
-        while first < len(by_size):
-            widest_k, widest_j, last = 0, 0, first
-            while last < len(by_size):
-                wide_k, wide_j = max(widest_k, int(n_k[by_size[last]])), max(widest_j, int(n_j[by_size[last]]))
-                if last > first and (last - first + 1) * wide_k * wide_j > most:
-                    break
-                widest_k, widest_j, last = wide_k, wide_j, last + 1
-            queries = by_size[first:last]
-            first = last
-            rows = max(1, most // widest_j) if len(queries) == 1 else widest_k
-            base = (queries * n_items)[:, None]
-            j_at = torch.arange(widest_j)
-            is_j = j_at < n_j[queries, None]
-            j = (base + (j_begin[queries, None] + j_at).clamp(max=n_items - 1)).to(device)
-            of_j = items.weights.expand(n_query, -1, -1)[queries.to(device), level].gather(
-                1, items.levels.view(-1)[j].clamp(min=0)
-            ) * is_j.to(device)
-            for begin in range(0, widest_k, rows):
-                k_at = torch.arange(begin, min(begin + rows, widest_k))
-                is_k = (k_at < n_k[queries, None]).to(device, items.scores.dtype)
-                k = (base + (k_begin[queries, None] + k_at).clamp(max=n_items - 1)).to(device)
-                yield _Block(k, is_k, j, of_j.unsqueeze(2), items.scores)
+        by_size = by_size[(n_j * n_k)[by_size] > 0]
+        if not len(by_size):
+            continue
+        n_k, n_j, queries = n_k[by_size], n_j[by_size], by_size.to(device)
+        k, is_k = _padded(order, begins[:, level + 1], queries, n_k)
+        j, is_j = _padded(order, begins[:, first + 1], queries, n_j)
+        levels_of_j = levels[queries].gather(1, j).clamp_(min=0)
+        base = queries.unsqueeze(1) * n_items
+        k, j = k + base, j + base
+        yield _Rows(
+            k,
+            is_k.to(scores.dtype),
+            scores.reshape(-1)[k],
+            j,
+            scores.reshape(-1)[j],
+            weights[queries, level].gather(1, levels_of_j) * is_j,
+            weights[queries, level, level].unsqueeze(1),
+            list(_blocks(n_k.tolist(), n_j.tolist(), bool(same[level, first:last].all()), BLOCK_PAIRS[device.type])),
+        )
+
+
+def _padded(
+    order: torch.Tensor, begins: torch.Tensor, queries: torch.Tensor, sizes: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The items from ``begins`` on for each of the queries, and which of them are no padding."""
+    at = torch.arange(int(sizes.max()), device=order.device)
+    places = (begins[queries].unsqueeze(1) + at).clamp_(max=order.shape[1] - 1)
+    return order[queries].gather(1, places), at < sizes.to(order.device).unsqueeze(1)
+
+
+def _blocks(n_k: list[int], n_j: list[int], even: bool, most: int) -> Iterator[_Block]:
+    """Rectangles of at most ``most`` pairs, or one item k, for rows of these many items, ``n_j`` ascending."""
+    begin = 0
+    while begin < len(n_k):
+        end, width = begin + 1, n_k[begin]
+        while end < len(n_k) and (end + 1 - begin) * max(width, n_k[end]) * n_j[end] <= most:
+            width = max(width, n_k[end])
+            end += 1
+        height = n_j[end - 1]
+        at_once = max(1, most // ((end - begin) * height))
+        for first in range(0, width, at_once):
+            k = slice(first, min(first + at_once, width))
+            yield _Block(slice(begin, end), k, slice(0, height), even and n_j[begin] == height)
+        begin = end

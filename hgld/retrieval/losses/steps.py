@@ -111,17 +111,33 @@ class SupRankStep:
         """The value at which the line begins."""
         if self.offset is not None:
             return self.offset
-        return float(torch.sigmoid(torch.tensor(self.delta / self.tau, dtype=torch.float64))) + self.start
+        return self._at_delta + self.start
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
         """See :class:`Step`."""
-        near = torch.sigmoid(t / self.tau) + self.start * (t >= 0)
-        return torch.where(t > self.delta, self.rho * (t - self.delta) + self.line_start, near)
+        at_delta = self._at_delta
+        value = self._near(t)
+        value.add_((t - self.delta).clamp_(min=0), alpha=self.rho)
+        if self.start:
+            value.add_((t >= 0).to(t.dtype), alpha=self.start)
+        if (jump := self.line_start - at_delta - self.start) != 0:
+            value.add_((t > self.delta).to(t.dtype), alpha=jump)
+        return value
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
         """See :class:`Step`."""
-        value = torch.sigmoid(t / self.tau)
-        return torch.where(t > self.delta, self.rho, value * (1 - value) / self.tau)
+        near = self._near(t)
+        slope = near.addcmul_(near, near, value=-1).div_(self.tau)
+        at_delta = self._at_delta * (1 - self._at_delta) / self.tau
+        return slope.add_((t > self.delta).to(t.dtype), alpha=self.rho - at_delta)
+
+    @property
+    def _at_delta(self) -> float:
+        return float(torch.sigmoid(torch.tensor(self.delta / self.tau, dtype=torch.float64)))
+
+    def _near(self, t: torch.Tensor) -> torch.Tensor:
+        """sigma(min(t, delta) / tau); clamps are many times as fast as a choice between branches."""
+        return t.clamp(max=self.delta).div_(self.tau).sigmoid_()
 
 
 @dataclass(frozen=True)
