@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch.utils.data import Dataset
 
 from hgld.errors import InputError, listing
@@ -33,7 +33,7 @@ class Skipped:
 
     Args:
         row: in the manifest.
-        reason: in words.
+        reason: in words, beginning with the picture's id.
     """
 
     row: int
@@ -105,7 +105,7 @@ class ImageDataset(Dataset[Example | Skipped]):
         try:
             image = _decoded(self._bytes(row))
         except _UnreadableError as error:
-            return Skipped(row, str(error))
+            return Skipped(row, f"{self.manifest.ids[row]}: {error}")
         with _drawing_from(seed):
             pixels = self._transform(image)
         return Example(pixels, torch.from_numpy(self.manifest.labels[row].copy()), row)
@@ -118,7 +118,7 @@ class ImageDataset(Dataset[Example | Skipped]):
         try:
             return (self.root / path).read_bytes()
         except OSError as error:
-            raise _UnreadableError(f"{path}: {error.strerror}") from error
+            raise _UnreadableError(f"{self.root / path}: {error.strerror}") from error
 
 
 def collate(examples: Sequence[Example | Skipped]) -> Batch:
@@ -151,6 +151,8 @@ def _decoded(data: bytes) -> Image.Image:
         return Image.open(io.BytesIO(data)).convert("RGB")
     except MemoryError:
         raise
+    except UnidentifiedImageError as error:  # whose message is an address in memory
+        raise _UnreadableError(f"no picture of a known format, in {len(data):,} bytes") from error
     except Exception as error:  # decoders raise whatever damaged bytes make them stumble over
         raise _UnreadableError(f"{type(error).__name__}: {error}") from error
 
