@@ -6,11 +6,12 @@ import warnings
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import timm
 import torch
-from timm.models import get_pretrained_cfg
+from timm.models import get_pretrained_cfg, load_state_dict
 from torch import nn
 
 from hgld.errors import ConfigurationError, SourceError
@@ -68,7 +69,7 @@ def normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
 def _configuration(name: str) -> Any:
     """What timm says of a model with its tag."""
     if not timm.is_model(name):
-        meant = " or ".join(get_close_matches(name, [*timm.list_models(), *PRESETS], n=3))
+        meant = " or ".join(get_close_matches(name, {*timm.list_models(), *PRESETS}, n=3))
         raise ConfigurationError(
             f"timm knows no model {name!r}; "
             + (f"is {meant} meant?" if meant else "timm.list_models() lists what it knows")
@@ -87,17 +88,27 @@ def _create(settings: ModelSettings, configuration: Any, weights: Path | None = 
     arguments: dict[str, Any] = {"num_classes": 0}
     if settings.pooling != "own":
         arguments["global_pool"] = ""
-    if weights is not None:
-        arguments |= {"pretrained": True, "pretrained_cfg_overlay": {"file": str(weights)}}
     try:
+        if weights is not None:
+            # Without a classifier in its name, timm is strict about all keys; else it would let any file pass.
+            given = {"state_dict": _without_classifier(weights, configuration), "classifier": None}
+            arguments |= {"pretrained": True, "pretrained_cfg_overlay": given}
         with warnings.catch_warnings():  # of models about themselves
             warnings.simplefilter("ignore")
             return _made(settings.backbone, arguments, any_size=configuration.fixed_input_size)
     except Exception as error:  # whatever models assert of their arguments, and torch of files
         what = f"with the weights of {weights} " if weights else ""
         raise ConfigurationError(
-            f"{settings.backbone} cannot be made {what}for the pooling {settings.pooling!r}: {error}"
+            f"{settings.backbone} cannot be made {what}for the pooling {settings.pooling!r}: "
+            f"{shorten(str(error), 500)}"
         ) from error
+
+
+def _without_classifier(weights: Path, configuration: Any) -> dict[str, torch.Tensor]:
+    names = configuration.classifier or ()
+    prefixes = tuple(f"{name}." for name in ([names] if isinstance(names, str) else names))
+    state = load_state_dict(str(weights), weights_only=True)
+    return {key: value for key, value in state.items() if not key.startswith(prefixes)}
 
 
 def _made(name: str, arguments: dict[str, Any], *, any_size: bool) -> nn.Module:

@@ -26,8 +26,15 @@ def images(n: int = 2, size: int = 64, seed: int = 1) -> torch.Tensor:
     return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(seed))
 
 
-#: Layouts of features that timm has: (B, C, h, w), (B, h, w, C), tokens with a class token, a head with a convolution.
-BACKBONES = ("test_resnet", "test_convnext", "test_mambaout", "test_vit", "test_efficientnet", "mobilenetv3_small_050")
+#: Layouts that timm has: (B, C, h, w), (B, h, w, C), tokens with a class token, a head with a convolution.
+BACKBONES = (
+    "test_resnet",
+    "test_convnext",
+    "test_mambaout",
+    "test_vit",
+    "test_efficientnet",
+    "mobilenetv3_small_050",
+)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -99,8 +106,9 @@ def test_gem_of_zeros_and_negative_features_has_finite_gradients() -> None:
     features = torch.tensor([[[0.0, 0.0], [-1.0, 2.0]]], requires_grad=True)
     gem = GeM()
     gem(features).sum().backward()
-    assert gem.p.grad is not None and features.grad is not None
-    assert gem.p.grad.isfinite() and features.grad.isfinite().all()
+    for grad in (gem.p.grad, features.grad):
+        assert grad is not None
+        assert grad.isfinite().all()
 
 
 def test_p_is_learnt_or_not() -> None:
@@ -143,7 +151,8 @@ def test_frozen_batch_norm_keeps_its_statistics_and_learns_its_weights(frozen: b
     after = statistics(model)
     assert all(torch.equal(before[name], after[name]) for name in before) is frozen
     assert not torch.equal(model.state_dict()["backbone.bn1.weight"], weights["backbone.bn1.weight"])
-    assert model.training and model.backbone.training and model.backbone.bn1.training is not frozen
+    assert model.backbone.training
+    assert model.backbone.bn1.training is not frozen
 
 
 def test_a_frozen_backbone_stays_as_it_is_until_it_is_let_go() -> None:
