@@ -26,13 +26,9 @@ State = dict[str, Any]
 
 @pytest.fixture(autouse=True, scope="module")
 def toy_model() -> Iterator[None]:
-    """The toy model, in one thread: threads that wait for each other take longer than the work."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "build_model", toy.build)
         yield
-    torch.set_num_threads(n_threads)
 
 
 @pytest.fixture(scope="module")
@@ -241,9 +237,13 @@ def test_an_archive_that_is_gone_or_damaged_stops_the_run(tmp_path: Path) -> Non
     n = 12
     levels = {"class": [f"c{i // 4}" for i in range(n)], "super": ["s"] * n}
     manifest = manifest_of(
-        [f"{i}" for i in range(n)], levels, path=["a.tar"] * n, offset=[512 + 1024 * i for i in range(n)], size=[100] * n,
+        [f"{i}" for i in range(n)],
+        levels,
+        path=["a.tar"] * n,
+        offset=[512 + 1024 * i for i in range(n)],
+        size=[100] * n,
         split=["test"] * 4 + ["train"] * 8,
-    )  # fmt: skip
+    )
     write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
     settings = toy.settings(tmp_path / "manifest.parquet", batch_size=4)
     with pytest.raises(InputError, match=r"1 of the manifest's 1 tar files are not in this folder"):

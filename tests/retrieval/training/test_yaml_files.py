@@ -61,7 +61,7 @@ def test_a_file_is_laid_over_the_one_it_builds_upon(base: Path, tmp_path: Path) 
 
 
 def test_another_loss_has_none_of_the_options_of_the_first(base: Path, tmp_path: Path) -> None:
-    other = write(tmp_path / "other.yaml", "base: base.yaml\nloss: {name: contrastive, margin: 0.2}\n")
+    other = write(tmp_path / "other.yaml", "base: base.yaml\nloss: {name: triplet, margin: 0.2}\n")
     assert read(other).loss.options()["margin"] == 0.2
     assert read(other, "loss.name=happier").loss.options()["lambda_"] == 0.1  # its default
     assert read(base, "loss.lambda=0.3").loss.options()["lambda_"] == 0.3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ SETTINGS: dict[str, Any] = {
 class Backbone(nn.Module):
     """Dropout tells whether random numbers are the same."""
 
-    def __init__(self, dropout: float = 0.2) -> None:
+    def __init__(self, dropout: float) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Dropout(dropout), nn.Conv2d(8, 12, 3, stride=2)
@@ -46,8 +47,13 @@ class Backbone(nn.Module):
         return features
 
 
-def build(settings: ModelSettings) -> EmbeddingModel:
-    return EmbeddingModel(Backbone(), 12, settings)
+def build(settings: ModelSettings, dropout: float = 0.2) -> EmbeddingModel:
+    return EmbeddingModel(Backbone(dropout), 12, settings)
+
+
+def gradients(module: nn.Module) -> torch.Tensor:
+    """Those of all parameters that have any."""
+    return torch.cat([parameter.grad.flatten() for parameter in module.parameters() if parameter.grad is not None])
 
 
 def images(folder: Path, n_classes: int = 9, per_class: int = 6) -> Path:
@@ -70,6 +76,6 @@ def changed(before: TrainingSettings, **changes: Any) -> TrainingSettings:
     return TrainingSettings.model_validate({**plain(before), **changes})
 
 
-def use_toy_model() -> None:
+def use_toy_model(dropout: float = 0.2) -> None:
     """For scripts; tests patch it."""
-    run.build_model = build
+    run.build_model = partial(build, dropout=dropout)
