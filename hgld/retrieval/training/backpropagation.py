@@ -38,7 +38,7 @@ def gather_embeddings(embeddings: torch.Tensor, counts: Sequence[int]) -> torch.
     if len(counts) == 1:
         return embeddings
     padded = pad(embeddings, (0, 0, 0, max(counts) - len(embeddings)))
-    parts = torch.distributed.nn.functional.all_gather(padded)
+    parts = torch.distributed.nn.functional.all_gather(padded)  # type: ignore[no-untyped-call]
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
@@ -72,10 +72,10 @@ def backpropagate(
 
     if chunk_size is None or len(images) <= chunk_size:
         loss = loss_of(embed(images))
-        scale(loss).backward()
+        scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    chunks = images.split(chunk_size)
+    chunks = images.split(chunk_size)  # type: ignore[no-untyped-call]
     drawn, parts = [], []
     with torch.no_grad():
         for chunk in chunks:
@@ -83,13 +83,14 @@ def backpropagate(
             parts.append(embed(chunk))
     embeddings = torch.cat(parts).requires_grad_()
     loss = loss_of(embeddings)
-    scale(loss).backward()
+    scale(loss).backward()  # type: ignore[no-untyped-call]
     assert embeddings.grad is not None
-    for n, (chunk, gradient) in enumerate(zip(chunks, embeddings.grad.split(chunk_size), strict=True)):
+    gradients = embeddings.grad.split(chunk_size)  # type: ignore[no-untyped-call]
+    for n, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
         with _drawing_again(drawn[n], images.device), _exchanging(model, n == len(chunks) - 1):
             again = embed(chunk)
             if again.requires_grad:
-                again.backward(gradient)
+                again.backward(gradient)  # type: ignore[no-untyped-call]
     return loss.detach()
 
 

@@ -39,7 +39,7 @@ def load_checkpoint(path: Path, device: str | torch.device = "cpu") -> dict[str,
         InputError: there is no such file, or it is no checkpoint of hgld's.
     """
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
+        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:

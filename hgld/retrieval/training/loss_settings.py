@@ -34,7 +34,8 @@ def loss_settings(name: str, constructor: Callable[..., Loss]) -> type[LossSetti
     {'lambda_': 0.3}
     """
     parameters = list(inspect.signature(constructor, eval_str=True).parameters.values())[1:]  # the first is the space
-    fields: Mapping[str, Any] = {
+    fields: dict[str, Any] = {"name": (Literal[name], name)}
+    fields |= {
         parameter.name: (
             parameter.annotation,
             Field(
@@ -44,7 +45,7 @@ def loss_settings(name: str, constructor: Callable[..., Loss]) -> type[LossSetti
         )
         for parameter in parameters
     }
-    return create_model(f"{name}_settings", __base__=LossSettings, name=(Literal[name], name), **fields)
+    return create_model(f"{name}_settings", __base__=LossSettings, **fields)
 
 
 def build_loss(settings: LossSettings, losses: Mapping[str, Callable[..., Loss]], space: Space) -> Loss:

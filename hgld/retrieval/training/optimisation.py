@@ -92,7 +92,7 @@ def _optimiser(parameters: list[torch.nn.Parameter], settings: GroupSettings) ->
             weight_decay=settings.weight_decay,
             nesterov=settings.momentum > 0,
         )
-    kind = {"adam": Adam, "adamw": AdamW}[settings.name]
+    kind = AdamW if settings.name == "adamw" else Adam
     return kind(parameters, settings.lr, weight_decay=settings.weight_decay)
 
 

@@ -103,7 +103,7 @@ class RunFolder:
                 self._told_skipped = {row["id"] for row in csv.DictReader(stream)}
         step = json.loads(lines[-1])["step"] + 1 if lines else None
         self._lines = self._history.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(self._tensorboard), purge_step=step)  # type: ignore[no-untyped-call]
+        self._board = SummaryWriter(str(self._tensorboard), purge_step=step)
 
     @property
     def n_skipped(self) -> int:
@@ -115,7 +115,7 @@ class RunFolder:
         print(json.dumps({"kind": kind, "step": step, **values}), file=self._lines, flush=True)
         self.n_lines += 1
         for name, value in flat(values).items():
-            self._board.add_scalar(f"{kind}/{name}", value, step)  # type: ignore[no-untyped-call]
+            self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def tell_skipped(self, images: Mapping[str, str]) -> None:
         """Add images to the list of those that could not be read, by id with the reason, each once."""
@@ -137,7 +137,7 @@ class RunFolder:
     def close(self) -> None:
         """Close the history."""
         self._lines.close()
-        self._board.close()  # type: ignore[no-untyped-call]
+        self._board.close()
 
     def _files(self) -> list[Path]:
         return [

@@ -182,7 +182,7 @@ class TrainingSettings(Settings):
     """
 
     model: ModelSettings
-    image: ImageSettings = ImageSettings()
+    image: ImageSettings = Field(default_factory=ImageSettings)
     data: DataSettings
     sampler: Annotated[ClassBalancedSettings | HierarchicalSettings, Field(discriminator="name")] = (
         ClassBalancedSettings()

@@ -31,7 +31,7 @@ def stop_wishes() -> Iterator[StopWish]:
                 os._exit(128 + number)
             return
         wish.is_there = True
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     if threading.current_thread() is not threading.main_thread():
         yield wish

@@ -117,7 +117,7 @@ class Trainer:
         """One step; the loss, or None if too many images could not be read for there to be one."""
         everyone = self.processes.gather((batch.labels, len(batch.skipped)))
         labels = torch.cat([labels for labels, _ in everyone]).to(self.device)
-        if any(n_skipped for _, n_skipped in everyone) and len(labels[:, 0].unique()) == len(labels):
+        if any(n_skipped for _, n_skipped in everyone) and len(set(labels[:, 0].tolist())) == len(labels):
             return None  # no class has two images left
 
         def loss_of(embeddings: torch.Tensor) -> torch.Tensor:

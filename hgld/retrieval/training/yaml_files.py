@@ -65,7 +65,7 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     >>> flat({"loss": {"name": "happier", "lambda": 0.1}, "seed": 0})
     {'loss.name': 'happier', 'loss.lambda': 0.1, 'seed': 0}
     """
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
             found |= {f"{key}.{inner}": one for inner, one in flat(value).items()}
@@ -102,8 +102,9 @@ def _laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, 
     merged = dict(lower)
     for key, value in upper.items():
         below = merged.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = _laid_over(below, value) if both else value
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            value = _laid_over(below, value)
+        merged[key] = value
     return merged
 
 
