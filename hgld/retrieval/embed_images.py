@@ -1,6 +1,6 @@
 """``hgld embed-images``: the embeddings of many images, in parts that several processes share.
 
-A part is some thousand images. Parts are written beside the output, in ``.{name}.parts``, each whole or not at all;
+Parts of some thousand images are written beside the output, in ``.{name}.parts``, each whole or not at all;
 a run that was killed goes on with those that are missing. In the end they become the output and are removed. Beside
 the output, ``{stem}.skipped.csv`` lists the images that could not be read, and ``{stem}.made.json`` says what the
 embeddings were made of.
@@ -36,6 +36,9 @@ from hgld.retrieval.models.embedding import EmbeddingModel
 from hgld.retrieval.processes import Processes
 from hgld.tables import Provenance, replacing, sha256_of
 
+#: Convolutions take a quarter less time with channels last, on CPUs as well.
+_LAYOUT = torch.channels_last
+
 
 @dataclass(frozen=True)
 class EmbedImagesConfig:
@@ -56,7 +59,7 @@ class EmbedImagesConfig:
     half: bool = False
     device: str = "cpu"
     batch_size: int = 64
-    part_size: int = 4096
+    part_size: int = 1024
     workers: int = 2
 
     def __post_init__(self) -> None:
@@ -166,7 +169,7 @@ def embed_images(
     provenance = _provenance(images, manifest, root, model, image_settings, config)
     if not force and _is_up_to_date(out, provenance):
         return None
-    model = model.to(config.device).eval()
+    model = model.to(config.device, memory_format=_LAYOUT).eval()
     starts = range(0, len(manifest), config.part_size)
     with only_run(out) if processes.rank == 0 else nullcontext():
         parts = Parts(out.with_name(f".{out.name}.parts"), provenance, len(starts))
@@ -224,7 +227,7 @@ def embed_rows(
 
 def _embedded(model: EmbeddingModel, batch: Batch, config: EmbedImagesConfig, device: torch.device) -> torch.Tensor:
     half = torch.float16 if device.type == "cuda" else torch.bfloat16
-    images = batch.images.to(device, non_blocking=True)
+    images = batch.images.to(device, non_blocking=True, memory_format=_LAYOUT)
     with torch.inference_mode(), torch.autocast(device.type, half, enabled=config.half):
         found = model(images) if tuple(config.scales) == (1,) else model.multi_scale(images, config.scales)
     return found.cpu()

@@ -52,7 +52,8 @@ def chosen_model(
         {"preset": name} if name in PRESETS else {"backbone": name}
     ).without_head()
     if pretrained is not None:
-        settings = settings.model_copy(update={"pretrained": False if pretrained == "none" else pretrained})
+        weights = False if pretrained == "none" else pretrained
+        settings = settings.model_copy(update={"pretrained": weights})
     images = image_settings_for(settings, _images(sizes))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
