@@ -1,6 +1,6 @@
 """``hgld embed-images``: the embeddings of many images, in parts that several processes share.
 
-A part is some thousand images. Parts are written beside the output, in ``.{name}.parts``, each whole or not at all;
+Parts of some thousand images are written beside the output, in ``.{name}.parts``, each whole or not at all;
 a run that was killed goes on with those that are missing. In the end they become the output and are removed. Beside
 the output, ``{stem}.skipped.csv`` lists the images that could not be read, and ``{stem}.made.json`` says what the
 embeddings were made of.
@@ -31,10 +31,13 @@ from hgld.retrieval.datasets.manifest import Manifest
 from hgld.retrieval.datasets.sources import read_images
 from hgld.retrieval.datasets.transforms import ImageSettings, test_transform
 from hgld.retrieval.embedding_parts import Part, Parts
-from hgld.retrieval.embeddings import write_embeddings
+from hgld.retrieval.embeddings import check_suffix, write_embeddings
 from hgld.retrieval.models.embedding import EmbeddingModel
 from hgld.retrieval.processes import Processes
 from hgld.tables import Provenance, replacing, sha256_of
+
+#: Convolutions take a quarter less time with channels last, on CPUs as well.
+_LAYOUT = torch.channels_last
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class EmbedImagesConfig:
     half: bool = False
     device: str = "cpu"
     batch_size: int = 64
-    part_size: int = 4096
+    part_size: int = 1024
     workers: int = 2
 
     def __post_init__(self) -> None:
@@ -64,8 +67,8 @@ class EmbedImagesConfig:
             raise ConfigurationError(f"the scales are {list(self.scales)}; expected at least one, all above 0")
         if min(self.batch_size, self.part_size) < 1 or self.workers < 0:
             raise ConfigurationError(
-                f"batch size {self.batch_size}, part size {self.part_size}, {self.workers} workers; expected at least "
-                "1, 1 and 0"
+                f"batch size {self.batch_size}, part size {self.part_size}, {self.workers} workers; expected at "
+                "least 1, 1 and 0"
             )
         try:
             torch.empty(0, device=self.device)
@@ -96,13 +99,25 @@ class EmbedImagesSummary:
     def __str__(self) -> str:
         new = self.images + len(self.skipped) - self.earlier
         text = (
-            f"{self.images:,} images as vectors of {self.dim:,} numbers; {new:,} of them now in {self.seconds:.1f} s, "
-            f"{new / self.seconds:.1f} images/s"
+            f"{self.images:,} images as vectors of {self.dim:,} numbers; {new:,} of them now in "
+            f"{self.seconds:.1f} s, {new / self.seconds:.1f} images/s"
         )
         if self.skipped:
             text += f"\n{len(self.skipped):,} images could not be read and have none, see {self.listed}:\n"
             text += listing(self.skipped, most=5)
         return text
+
+
+def parse_scales(text: str) -> tuple[float, ...]:
+    """Scales from a text such as ``1,0.7071,1.4142``.
+
+    Raises:
+        ConfigurationError: they are no numbers.
+    """
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        raise ConfigurationError(f'the scales are "{text}"; expected numbers such as 1,0.7071,1.4142') from error
 
 
 def embed_images(
@@ -117,7 +132,9 @@ def embed_images(
     processes: Processes | None = None,
     progress: Progress | None = None,
 ) -> EmbedImagesSummary | None:
-    """Write the embeddings of images, with their ids, and landmark ids where a manifest says them.
+    """Write the embeddings of images, with their ids.
+
+    Landmark ids go with them where a manifest says them and the format has a place for them.
 
     A run that was killed goes on, and writes the bytes that it would have written undisturbed, on the same kind of
     device and with the same number of threads. So do several processes.
@@ -138,11 +155,11 @@ def embed_images(
 
     Raises:
         InputError: there are no such images, none of them can be read, or a tar file cannot be.
-        ConfigurationError: there are parts of other settings, there is no such split, or the format of ``out`` has no
-            place for landmark ids.
+        ConfigurationError: there are parts of other settings, or there is no such split.
         BusyError: another run is writing ``out``.
     """
     began = time.monotonic()
+    check_suffix(out)
     config, processes = config or EmbedImagesConfig(), processes or Processes()
     manifest = read_images(images)
     if config.split is not None:
@@ -152,7 +169,7 @@ def embed_images(
     provenance = _provenance(images, manifest, root, model, image_settings, config)
     if not force and _is_up_to_date(out, provenance):
         return None
-    model = model.to(config.device).eval()
+    model = model.to(config.device, memory_format=_LAYOUT).eval()
     starts = range(0, len(manifest), config.part_size)
     with only_run(out) if processes.rank == 0 else nullcontext():
         parts = Parts(out.with_name(f".{out.name}.parts"), provenance, len(starts))
@@ -210,7 +227,7 @@ def embed_rows(
 
 def _embedded(model: EmbeddingModel, batch: Batch, config: EmbedImagesConfig, device: torch.device) -> torch.Tensor:
     half = torch.float16 if device.type == "cuda" else torch.bfloat16
-    images = batch.images.to(device, non_blocking=True)
+    images = batch.images.to(device, non_blocking=True, memory_format=_LAYOUT)
     with torch.inference_mode(), torch.autocast(device.type, half, enabled=config.half):
         found = model(images) if tuple(config.scales) == (1,) else model.multi_scale(images, config.scales)
     return found.cpu()
@@ -226,13 +243,15 @@ def _write(out: Path, joined: Part, manifest: Manifest, provenance: Provenance) 
             f"{listing([one.reason for one in joined.skipped], most=5)}"
         )
     rows = joined.rows.numpy()
-    landmarks = _landmark_ids(manifest)
+    landmarks = None if out.suffix == ".npy" else _landmark_ids(manifest)
     made = _beside(out, "made.json")
     made.unlink(missing_ok=True)  # it speaks of what is replaced now
     with replacing(_beside(out, "skipped.csv")) as draft, draft.open("w", newline="", encoding="utf-8") as stream:
         lines = csv.writer(stream)
         lines.writerow(["id", "reason"])
-        lines.writerows((manifest.ids[one.row], one.reason) for one in joined.skipped)
+        lines.writerows(
+            (manifest.ids[one.row], one.reason.removeprefix(f"{manifest.ids[one.row]}: ")) for one in joined.skipped
+        )
     write_embeddings(out, joined.vectors, manifest.ids[rows].tolist(), None if landmarks is None else landmarks[rows])
     with replacing(made) as draft:
         draft.write_text(json.dumps({"provenance": asdict(provenance), "embeddings": _stamp(out)}, indent=1) + "\n")

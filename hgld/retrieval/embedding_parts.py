@@ -78,10 +78,10 @@ class Parts:
                 skipped += [Skipped(*one) for one in json.loads(part.metadata()["skipped"])]
                 dim = part.get_slice("vectors").get_shape()[1]
         shape = (sum(map(len, rows)), dim)
-        vectors = torch.empty(shape)
-        if all(shape):
-            joined = np.lib.format.open_memmap(self._folder / "joined.npy", "w+", np.float32, shape)
-            vectors = torch.from_numpy(joined)
+        if not shape[0]:  # nothing can be mapped
+            return Part(torch.empty(shape), torch.cat(rows), skipped)
+        joined = np.lib.format.open_memmap(self._folder / "joined.npy", "w+", np.float32, shape)
+        vectors = torch.from_numpy(joined)
         at = 0
         for file, own in zip(files, rows, strict=True):
             with safe_open(file, framework="pt") as part:

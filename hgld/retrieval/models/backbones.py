@@ -35,7 +35,7 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         ConfigurationError: timm knows no such model, or its weights cannot be had.
     """
     configuration = _configuration(settings.backbone)
-    if not settings.pretrained:
+    if settings.pretrained is False:
         backbone = _create(settings, configuration)
     elif settings.pretrained == LITE0:
         backbone = _create(settings, configuration)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -58,5 +59,7 @@ def load_checkpoint_model(path: Path) -> tuple[EmbeddingModel, ImageSettings]:
     except KeyError as error:
         raise InputError(f"{path}: the checkpoint lacks {error}; train again") from error
     except (ValidationError, RuntimeError) as error:  # torch tells which tensors do not fit
-        raise InputError(f"{path}: the checkpoint does not fit this version of hgld or of timm: {error}") from error
+        raise InputError(
+            f"{path}: the checkpoint does not fit this version of hgld or of timm: {shorten(str(error), 500)}"
+        ) from error
     return model.eval(), images
