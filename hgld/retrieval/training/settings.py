@@ -170,6 +170,8 @@ class TrainingSettings(Settings):
         epochs: how long; or
         steps: how long.
         warm_up_epochs: at the beginning, in which the backbone stays as it is.
+        frozen: beginnings of names of the model's parameters that always stay as they are, such as
+            ``backbone.blocks.0``; where these are the first layers, each step is the faster for it.
         batch_size: images of a step, of all processes together.
         chunk_size: images of a process that are embedded at a time; fewer take less memory and more time, and make
             no other difference (:mod:`hgld.retrieval.training.backpropagation`). None for all.
@@ -193,6 +195,7 @@ class TrainingSettings(Settings):
     epochs: PositiveInt | None = None
     steps: PositiveInt | None = None
     warm_up_epochs: NonNegativeInt = 0
+    frozen: tuple[str, ...] = ()
     batch_size: PositiveInt = 256
     chunk_size: PositiveInt | None = None
     mixed_precision: Literal["off", "bf16", "fp16"] = "off"

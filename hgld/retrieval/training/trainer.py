@@ -68,7 +68,7 @@ class Trainer:
         self.device = next(model.parameters()).device
         self.n_steps = settings.steps or (settings.epochs or 0) * len(images.sampler)
         groups = {**model.groups(), "proxies": list(loss.parameters())}
-        _check_groups(groups, settings)
+        _check_frozen(model, groups, settings)
         self.optimisers = Optimisers(groups, dict(settings.optimiser), self.n_steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=settings.mixed_precision == "fp16")
         self.epoch = self.batch = self.step = 0
@@ -98,7 +98,7 @@ class Trainer:
         """Train for what is left of an epoch."""
         self.model.train()
         self.loss.train()
-        self.model.freeze_backbone(self.epoch < self.settings.warm_up_epochs)
+        self.freeze()
         model = self.distributed()
         began = time.perf_counter()
         for batch in self.batches():
@@ -154,6 +154,13 @@ class Trainer:
             workers=self.settings.workers,
         )
         return islice(batches, self.n_steps - self.step)
+
+    def freeze(self) -> None:
+        """Keep the backbone as it is in the warm-up, and what is to stay so ever."""
+        self.model.freeze_backbone(self.epoch < self.settings.warm_up_epochs)
+        for name, parameter in self.model.named_parameters():
+            if name.startswith(self.settings.frozen):
+                parameter.requires_grad_(False)
 
     def distributed(self) -> nn.Module:
         """The model, exchanging the gradients of what is to be trained now, if there are several processes."""
@@ -264,7 +271,14 @@ def average_gradients(parameters: Iterable[nn.Parameter], processes: Processes) 
             parameter.grad /= processes.count
 
 
-def _check_groups(groups: Mapping[str, list[nn.Parameter]], settings: TrainingSettings) -> None:
+def _check_frozen(model: nn.Module, groups: Mapping[str, list[nn.Parameter]], settings: TrainingSettings) -> None:
+    names = [name for name, _ in model.named_parameters()]
+    for beginning in settings.frozen:
+        if not any(name.startswith(beginning) for name in names):
+            raise ConfigurationError(
+                f'frozen: no parameter of the model has a name that begins with "{beginning}"; there are '
+                f"{', '.join(dict.fromkeys('.'.join(name.split('.')[:3]) for name in names))}"
+            )
     if settings.warm_up_epochs and not groups["head"] and not groups["proxies"]:
         raise ConfigurationError(
             "there is nothing to train in the warm-up: the backbone is frozen, the model has no head and the loss no "
