@@ -37,7 +37,7 @@ def train(
 
     Example: hgld train pipelines/benchmarks/washington/happier.yaml -o runs/washington
     """
-    with friendly_errors():
+    with friendly_errors(again="go on with --resume"):
         import torch
 
         from hgld.errors import ConfigurationError

@@ -184,7 +184,7 @@ class TrainingSettings(Settings):
     """
 
     model: ModelSettings
-    image: ImageSettings = Field(default_factory=ImageSettings)
+    image: ImageSettings = ImageSettings()
     data: DataSettings
     sampler: Annotated[ClassBalancedSettings | HierarchicalSettings, Field(discriminator="name")] = (
         ClassBalancedSettings()

@@ -23,7 +23,7 @@ from hgld.retrieval.models.embedding import EmbeddingModel
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.training.backpropagation import backpropagate, gather_embeddings
 from hgld.retrieval.training.checkpoints import random_state, save_checkpoint, set_random_state
-from hgld.retrieval.training.evaluation import evaluate_model
+from hgld.retrieval.training.evaluation import LAYOUT, evaluate_model
 from hgld.retrieval.training.images import TrainingImages
 from hgld.retrieval.training.optimisation import Optimisers
 from hgld.retrieval.training.run_folder import RunFolder
@@ -130,7 +130,7 @@ class Trainer:
         try:
             loss = backpropagate(
                 model,
-                batch.images.to(self.device, non_blocking=True),
+                batch.images.to(self.device, non_blocking=True, memory_format=LAYOUT),
                 loss_of,
                 chunk_size=self.settings.chunk_size,
                 autocast=self.autocast,
@@ -176,6 +176,7 @@ class Trainer:
 
     def evaluate(self) -> None:
         """Evaluate, write down the result, and keep the model if it is the best."""
+        log.info("evaluating with %d images", len(self.images.test))
         found = evaluate_model(
             self.model,
             self.images,
@@ -277,7 +278,7 @@ def _check_frozen(model: nn.Module, groups: Mapping[str, list[nn.Parameter]], se
         if not any(name.startswith(beginning) for name in names):
             raise ConfigurationError(
                 f'frozen: no parameter of the model has a name that begins with "{beginning}"; there are '
-                f"{', '.join(dict.fromkeys('.'.join(name.split('.')[:3]) for name in names))}"
+                f"{', '.join(dict.fromkeys('.'.join(name.split('.')[:2]) for name in names))}"
             )
     if settings.warm_up_epochs and not groups["head"] and not groups["proxies"]:
         raise ConfigurationError(
