@@ -48,6 +48,9 @@ class EmbedImagesConfig:
         split: of a manifest, where not all images are wanted.
         scales: factors of height and width; with several, see :meth:`EmbeddingModel.multi_scale`.
         half: whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
+        center: whether the mean of all embeddings is subtracted, which are then normalised again: features of a
+            backbone that was not trained for retrieval have much in common, which says nothing. Queries and gallery
+            in files of their own would lose different means.
         device: a torch device.
         batch_size: images at a time.
         part_size: images in a part.
@@ -57,6 +60,7 @@ class EmbedImagesConfig:
     split: str | None = None
     scales: Sequence[float] = (1.0,)
     half: bool = False
+    center: bool = False
     device: str = "cpu"
     batch_size: int = 64
     part_size: int = 1024
@@ -169,7 +173,7 @@ def embed_images(
     provenance = _provenance(images, manifest, root, model, image_settings, config)
     if not force and _is_up_to_date(out, provenance):
         return None
-    model = model.to(config.device, memory_format=_LAYOUT).eval()
+    model = model.to(config.device).to(memory_format=_LAYOUT).eval()
     starts = range(0, len(manifest), config.part_size)
     with only_run(out) if processes.rank == 0 else nullcontext():
         parts = Parts(out.with_name(f".{out.name}.parts"), provenance, len(starts))
@@ -187,6 +191,8 @@ def embed_images(
         processes.gather(None)
         if processes.rank == 0:
             joined = parts.join()
+            if config.center:
+                _center(joined.vectors)
             _write(out, joined, manifest, provenance)
             parts.remove()
             found = len(joined.rows), tuple(manifest.ids[one.row] for one in joined.skipped)
@@ -234,6 +240,12 @@ def _embedded(model: EmbeddingModel, batch: Batch, config: EmbedImagesConfig, de
 
 
 # The output
+
+
+def _center(vectors: torch.Tensor) -> None:
+    """Subtract the mean of unit vectors, shape (N, d), and normalise them again, in place."""
+    vectors -= vectors.mean(0, dtype=torch.float64).float()
+    torch.nn.functional.normalize(vectors, dim=1, out=vectors)
 
 
 def _write(out: Path, joined: Part, manifest: Manifest, provenance: Provenance) -> None:
@@ -303,6 +315,7 @@ def _provenance(
         "split": config.split,
         "scales": list(config.scales),
         "half": config.half,
+        "center": config.center,
         # The last bits depend on these.
         "device": torch.device(config.device).type,
         "batch_size": config.batch_size,

@@ -246,6 +246,16 @@ def test_half_precision_and_scales_change_little_and_much(made: Made, folder: Pa
     torch.testing.assert_close(scaled.norm(dim=1), torch.ones(22))
 
 
+def test_the_mean_is_subtracted_before_the_last_normalisation(made: Made, folder: Path, tmp_path: Path) -> None:
+    vectors = []
+    for center in (False, True):
+        embed_images(folder, tmp_path / "e.npy", *made, EmbedImagesConfig(workers=0, part_size=5, center=center))
+        vectors.append(read_embeddings(tmp_path / "e.npy").vectors.double().numpy().copy())
+    plain, centred = vectors
+    expected = plain - plain.mean(0)
+    np.testing.assert_allclose(centred, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+
+
 def test_the_table_of_index_images_and_its_folder(made: Made, tmp_path: Path) -> None:
     write_tar(tmp_path / "1.tar", {f"{n}.jpg": picture(str(n), file_format="JPEG") for n in "ab"})
     index_images(tmp_path, tmp_path / "images.parquet")
