@@ -59,7 +59,7 @@ def embed_images(
         ),
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 64,
+    batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 32,
     workers: Annotated[int, typer.Option(help="Processes that read images.")] = 2,
     force: Force = False,
 ) -> None:

@@ -62,7 +62,7 @@ class EmbedImagesConfig:
     half: bool = False
     center: bool = False
     device: str = "cpu"
-    batch_size: int = 64
+    batch_size: int = 32
     part_size: int = 1024
     workers: int = 2
 
