@@ -75,7 +75,7 @@ def read_labels(
         return _from_array(path, embeddings, hierarchy, split)
     present = column_names(path)
     if "landmark_id" in present:
-        ids, landmark_ids = _landmarks(path, present)
+        ids, landmark_ids = read_image_landmarks(path)
         rows = _rows_of_images(path, embeddings, ids, landmark_ids[:, None])
         with _naming(path):
             return labels_from_landmarks(landmark_ids[rows], hierarchy, split)
@@ -136,11 +136,21 @@ def _from_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None,
     return found
 
 
-def _landmarks(path: Path, present: Sequence[str]) -> tuple[pa.Array, Labels]:
-    """Ids of images and their landmarks, from a file with a row per image or per landmark."""
+def read_image_landmarks(path: Path) -> tuple[pa.Array, Labels]:
+    """Ids of images and their landmarks, from a file with a row per image or per landmark.
+
+    Args:
+        path: ``.csv`` or ``.parquet`` with ``landmark_id``, and ``id`` or ``images``; see :func:`read_labels`.
+
+    Raises:
+        InputError: there is no such file, it is not one of these, or values are missing.
+    """
+    present = column_names(path)
     key = next((name for name in ("id", "images") if name in present), None)
-    if key is None:
-        raise InputError(f"{path}: no column id and no column images beside landmark_id; found {', '.join(present)}")
+    if key is None or "landmark_id" not in present:
+        raise InputError(
+            f"{path}: expected the columns landmark_id and id, or landmark_id and images; found {', '.join(present)}"
+        )
     table = read_columns(path, (key, "landmark_id"), {key: pa.string(), "landmark_id": pa.int64()})
     refuse_gaps(table, path)
     ids, landmark_ids = table[key].combine_chunks(), table["landmark_id"].to_numpy()

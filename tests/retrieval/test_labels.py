@@ -131,7 +131,10 @@ def test_images_without_ids(write: Callable[..., Path]) -> None:
     ("text", "message"),
     [
         ("", "Empty CSV file"),
-        ("landmark_id,name\n1,a\n", "no column id and no column images beside landmark_id; found landmark_id, name"),
+        (
+            "landmark_id,name\n1,a\n",
+            "expected the columns landmark_id and id, or landmark_id and images; found landmark_id, name",
+        ),
         ("id,landmark_id\n01,\n", r"landmark_id is missing in 1 of 1 rows: rows 0"),
         ("id,landmark_id\n01,1\n,2\n", "id is missing in 1 of 2 rows: rows 1"),
         ("id,landmark_id\n01,lake\n", "Row #2: .* invalid value 'lake'"),

@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 #: Finest first, as in a label matrix.
 LEVELS = ("fine", "middle", "coarse")
 METRICS = ("AP", "ASI", "R@1")
-_PRODUCT = "mini-bmk_all_in_one"
+#: The folder of DyML-Product's test set.
+PRODUCT = "mini-bmk_all_in_one"
 _LABEL = "label"
 #: The last name of the header, and the first image after it.
 _GLUED = re.compile(r"\s*([A-Za-z_]+)([0-9].*)")
@@ -70,11 +71,11 @@ def read_benchmark(folder: Path) -> dict[str, DymlLevel]:
             stands in an earlier row or whose label is no whole number; a query has another label than the gallery
             image of the same name, so that names do not tell which one is the query itself.
     """
-    if (folder / _PRODUCT).is_dir():
+    if (folder / PRODUCT).is_dir():
         return _read_product(folder)
     if not (folder / f"bmk_{LEVELS[0]}").is_dir():
         raise InputError(
-            f"{folder}: neither bmk_{LEVELS[0]} (DyML-Vehicle and -Animal) nor {_PRODUCT} (DyML-Product) in this "
+            f"{folder}: neither bmk_{LEVELS[0]} (DyML-Vehicle and -Animal) nor {PRODUCT} (DyML-Product) in this "
             "folder; unpack the data set here, or name the folder that holds these"
         )
     return {level: _read_level(folder, f"bmk_{level}") for level in LEVELS}
@@ -126,8 +127,8 @@ def tasks_by_level(images: Embeddings, labels: ImageLabels) -> list[Task]:
 
 def _read_product(folder: Path) -> dict[str, DymlLevel]:
     columns = [f"{level}_id" for level in LEVELS]
-    images, labels = _read_labels(folder / _PRODUCT / "label.csv", columns)
-    ids = _ids(f"{_PRODUCT}/imgs", images)
+    images, labels = read_label_csv(folder / PRODUCT / "label.csv", columns)
+    ids = _ids(f"{PRODUCT}/imgs", images)
     return {
         level: DymlLevel(ids, column, ids, column, np.arange(len(ids)))
         for level, column in zip(LEVELS, labels.T.copy(), strict=True)
@@ -135,8 +136,8 @@ def _read_product(folder: Path) -> dict[str, DymlLevel]:
 
 
 def _read_level(folder: Path, name: str) -> DymlLevel:
-    queries, query_labels = _read_labels(folder / name / "query.csv", [_LABEL])
-    gallery, gallery_labels = _read_labels(folder / name / "gallery.csv", [_LABEL])
+    queries, query_labels = read_label_csv(folder / name / "query.csv", [_LABEL])
+    gallery, gallery_labels = read_label_csv(folder / name / "gallery.csv", [_LABEL])
     position = {image: n for n, image in enumerate(gallery)}
     selves = np.array([position.get(image, -1) for image in queries])
     differs = (selves >= 0) & (query_labels != gallery_labels[selves]).any(axis=1)
@@ -160,8 +161,16 @@ def _ids(folder: str, images: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{folder}/{image}" for image in images)
 
 
-def _read_labels(path: Path, columns: Sequence[str]) -> tuple[list[str], Integers]:
-    """The images of a file, and their labels: int64, shape (n_images, n_columns)."""
+def read_label_csv(path: Path, columns: Sequence[str]) -> tuple[list[str], Integers]:
+    """The images of a file such as ``label.csv``, and their labels: int64, shape (n_images, n_columns).
+
+    Args:
+        path: the file.
+        columns: those of the labels.
+
+    Raises:
+        InputError: see :func:`read_benchmark`.
+    """
     lines: dict[str, int] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> list[int]:
