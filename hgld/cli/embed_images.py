@@ -50,8 +50,16 @@ def embed_images(
         str, typer.Option(help="Factors of height and width, to embed each image at several: 1,0.7071,1.4142.")
     ] = "1",
     half: Annotated[bool, typer.Option("--half", help="Let the backbone compute in 16 bits.")] = False,
+    center: Annotated[
+        bool,
+        typer.Option(
+            "--center",
+            help="Subtract the mean of all embeddings, which those of an untrained backbone have in common; not for "
+            "queries and a gallery in files of their own.",
+        ),
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 64,
+    batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 32,
     workers: Annotated[int, typer.Option(help="Processes that read images.")] = 2,
     force: Force = False,
 ) -> None:
@@ -70,7 +78,13 @@ def embed_images(
 
         embedder, image_settings = chosen_model(checkpoint, model, pretrained, size=size, resize=resize)
         config = EmbedImagesConfig(
-            split, parse_scales(scales), half, local_device(device), batch_size, workers=workers
+            split=split,
+            scales=parse_scales(scales),
+            half=half,
+            center=center,
+            device=local_device(device),
+            batch_size=batch_size,
+            workers=workers,
         )
         with joined_processes() as processes, Shown("embed", "images") as shown:
             summary = embed_images(

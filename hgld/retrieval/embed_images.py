@@ -27,7 +27,7 @@ from hgld.locks import only_run
 from hgld.progress import Progress, Silent
 from hgld.retrieval.datasets.images import Batch, ImageDataset, Skipped
 from hgld.retrieval.datasets.loading import test_batches
-from hgld.retrieval.datasets.manifest import Manifest
+from hgld.retrieval.datasets.manifest import Manifest, Texts
 from hgld.retrieval.datasets.sources import read_images
 from hgld.retrieval.datasets.transforms import ImageSettings, test_transform
 from hgld.retrieval.embedding_parts import Part, Parts
@@ -48,6 +48,9 @@ class EmbedImagesConfig:
         split: of a manifest, where not all images are wanted.
         scales: factors of height and width; with several, see :meth:`EmbeddingModel.multi_scale`.
         half: whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
+        center: whether the mean of all embeddings is subtracted, which are then normalised again: features of a
+            backbone that was not trained for retrieval have much in common, which says nothing. Queries and gallery
+            in files of their own would lose different means.
         device: a torch device.
         batch_size: images at a time.
         part_size: images in a part.
@@ -57,8 +60,9 @@ class EmbedImagesConfig:
     split: str | None = None
     scales: Sequence[float] = (1.0,)
     half: bool = False
+    center: bool = False
     device: str = "cpu"
-    batch_size: int = 64
+    batch_size: int = 32
     part_size: int = 1024
     workers: int = 2
 
@@ -84,7 +88,7 @@ class EmbedImagesSummary:
         images: how many have an embedding now.
         dim: of the embeddings.
         skipped: the ids of the images that could not be read.
-        earlier: how many images a run before this one had seen to.
+        embedded: how many images were seen to now, and not by an earlier run.
         seconds: how long it took.
         listed: where the images that could not be read are listed.
     """
@@ -92,15 +96,14 @@ class EmbedImagesSummary:
     images: int
     dim: int
     skipped: tuple[str, ...]
-    earlier: int
+    embedded: int
     seconds: float
     listed: Path
 
     def __str__(self) -> str:
-        new = self.images + len(self.skipped) - self.earlier
         text = (
-            f"{self.images:,} images as vectors of {self.dim:,} numbers; {new:,} of them now in "
-            f"{self.seconds:.1f} s, {new / self.seconds:.1f} images/s"
+            f"{self.images:,} images as vectors of {self.dim:,} numbers; {self.embedded:,} of them now "
+            f"in {self.seconds:.1f} s, {self.embedded / self.seconds:.1f} images/s"
         )
         if self.skipped:
             text += f"\n{len(self.skipped):,} images could not be read and have none, see {self.listed}:\n"
@@ -169,32 +172,45 @@ def embed_images(
     provenance = _provenance(images, manifest, root, model, image_settings, config)
     if not force and _is_up_to_date(out, provenance):
         return None
-    model = model.to(config.device, memory_format=_LAYOUT).eval()
-    starts = range(0, len(manifest), config.part_size)
+    landmarks = None if out.suffix == ".npy" else _landmark_ids(manifest)
+    model = model.to(config.device).to(memory_format=_LAYOUT).eval()
     with only_run(out) if processes.rank == 0 else nullcontext():
-        parts = Parts(out.with_name(f".{out.name}.parts"), provenance, len(starts))
+        parts = Parts(out.with_name(f".{out.name}.parts"), provenance, -(-len(manifest) // config.part_size))
         if processes.rank == 0:
             parts.begin(anew=force)
-        # What the first one sees; a part that another has written since would be missing in the list of a slow one.
-        missing = processes.gather(parts.missing())[0]
-        progress = progress or Silent()
-        own = missing[processes.rank :: processes.count]
-        sizes = {number: min(config.part_size, len(manifest) - starts[number]) for number in range(len(starts))}
-        progress.start(sum(sizes[number] for number in own))
-        for number in own:
-            rows = np.arange(starts[number], starts[number] + sizes[number])
-            parts.write(number, embed_rows(model, dataset, rows, config, progress))
-        processes.gather(None)
+        embedded = _embed_missing(parts, model, dataset, config, processes, progress or Silent())
+        found = 0, list[str]()
         if processes.rank == 0:
             joined = parts.join()
-            _write(out, joined, manifest, provenance)
+            if config.center:
+                _center(joined.vectors)
+            _write(out, joined, manifest.ids, landmarks, provenance)
             parts.remove()
-            found = len(joined.rows), tuple(manifest.ids[one.row] for one in joined.skipped)
-        else:
-            found = 0, ()
+            found = len(joined.rows), [manifest.ids[one.row] for one in joined.skipped]
         n, skipped = processes.gather(found)[0]
-    earlier = len(manifest) - sum(sizes[number] for number in missing)
-    return EmbedImagesSummary(n, model.dim, skipped, earlier, time.monotonic() - began, _beside(out, "skipped.csv"))
+    seconds = time.monotonic() - began
+    return EmbedImagesSummary(n, model.dim, tuple(skipped), embedded, seconds, _beside(out, "skipped.csv"))
+
+
+def _embed_missing(
+    parts: Parts,
+    model: EmbeddingModel,
+    dataset: ImageDataset,
+    config: EmbedImagesConfig,
+    processes: Processes,
+    progress: Progress,
+) -> int:
+    """Write the parts that are not there, with the others; returns how many images those have."""
+    # What the first one sees: a slow one would miss parts that another has written since.
+    missing = processes.gather(parts.missing())[0]
+    every, size = np.arange(len(dataset)), config.part_size
+    rows = {number: every[number * size : (number + 1) * size] for number in missing}
+    own = missing[processes.rank :: processes.count]
+    progress.start(sum(len(rows[number]) for number in own))
+    for number in own:
+        parts.write(number, embed_rows(model, dataset, rows[number], config, progress))
+    processes.gather(None)  # all are there now
+    return sum(map(len, rows.values()))
 
 
 def embed_rows(
@@ -212,6 +228,10 @@ def embed_rows(
         rows: of its manifest, int64, shape (n,).
         config: how.
         progress: told of images.
+
+    Raises:
+        InputError: a tar file cannot be read, or embeddings are not finite.
+        ConfigurationError: a batch does not fit into the memory of the device.
     """
     progress = progress or Silent()
     device = next(model.parameters()).device
@@ -228,31 +248,44 @@ def embed_rows(
 def _embedded(model: EmbeddingModel, batch: Batch, config: EmbedImagesConfig, device: torch.device) -> torch.Tensor:
     half = torch.float16 if device.type == "cuda" else torch.bfloat16
     images = batch.images.to(device, non_blocking=True, memory_format=_LAYOUT)
-    with torch.inference_mode(), torch.autocast(device.type, half, enabled=config.half):
-        found = model(images) if tuple(config.scales) == (1,) else model.multi_scale(images, config.scales)
+    try:
+        with torch.inference_mode(), torch.autocast(device.type, half, enabled=config.half):
+            found = model(images) if tuple(config.scales) == (1,) else model.multi_scale(images, config.scales)
+    except torch.cuda.OutOfMemoryError as error:
+        raise ConfigurationError(
+            f"{len(batch)} images of {images.shape[3]} x {images.shape[2]} do not fit into the memory of {device}; "
+            "choose a smaller --batch-size"
+        ) from error
+    if not found.isfinite().all():
+        raise InputError(
+            "the model gives numbers that are not finite; look at its weights"
+            + (", or embed without --half" if config.half else "")
+        )
     return found.cpu()
 
 
 # The output
 
 
-def _write(out: Path, joined: Part, manifest: Manifest, provenance: Provenance) -> None:
+def _center(vectors: torch.Tensor) -> None:
+    """Subtract the mean of unit vectors, shape (N, d), and normalise them again, in place."""
+    vectors -= vectors.mean(0, dtype=torch.float64).float()
+    torch.nn.functional.normalize(vectors, dim=1, out=vectors)
+
+
+def _write(out: Path, joined: Part, ids: Texts, landmarks: NDArray[np.int64] | None, provenance: Provenance) -> None:
     if not len(joined.rows):
         raise InputError(
-            f"none of the {len(manifest):,} images can be read:\n"
-            f"{listing([one.reason for one in joined.skipped], most=5)}"
+            f"none of the {len(ids):,} images can be read:\n{listing([one.reason for one in joined.skipped], most=5)}"
         )
     rows = joined.rows.numpy()
-    landmarks = None if out.suffix == ".npy" else _landmark_ids(manifest)
     made = _beside(out, "made.json")
     made.unlink(missing_ok=True)  # it speaks of what is replaced now
     with replacing(_beside(out, "skipped.csv")) as draft, draft.open("w", newline="", encoding="utf-8") as stream:
         lines = csv.writer(stream)
         lines.writerow(["id", "reason"])
-        lines.writerows(
-            (manifest.ids[one.row], one.reason.removeprefix(f"{manifest.ids[one.row]}: ")) for one in joined.skipped
-        )
-    write_embeddings(out, joined.vectors, manifest.ids[rows].tolist(), None if landmarks is None else landmarks[rows])
+        lines.writerows((ids[one.row], one.reason.removeprefix(f"{ids[one.row]}: ")) for one in joined.skipped)
+    write_embeddings(out, joined.vectors, ids[rows].tolist(), None if landmarks is None else landmarks[rows])
     with replacing(made) as draft:
         draft.write_text(json.dumps({"provenance": asdict(provenance), "embeddings": _stamp(out)}, indent=1) + "\n")
 
@@ -303,6 +336,7 @@ def _provenance(
         "split": config.split,
         "scales": list(config.scales),
         "half": config.half,
+        "center": config.center,
         # The last bits depend on these.
         "device": torch.device(config.device).type,
         "batch_size": config.batch_size,

@@ -127,7 +127,7 @@ def test_a_killed_run_goes_on_and_writes_the_same_bytes(
     progress = KillAfter(100)
     summary = embed_images(folder, out, *made, CONFIG, progress=progress)
     assert summary is not None
-    assert progress.total == 22 - summary.earlier == 22 - 5 * len(parts)
+    assert progress.total == summary.embedded == 22 - 5 * len(parts)
     files = sorted(path.name for path in undisturbed.parent.iterdir())
     assert files == sorted(path.name for path in out.parent.iterdir()), "parts and locks are gone"
     for name in files:
@@ -224,7 +224,7 @@ def test_parts_of_other_settings_are_refused(made: Made, folder: Path, tmp_path:
         embed_images(folder, out, *made, other)
     summary = embed_images(folder, out, *made, other, force=True)
     assert summary is not None
-    assert summary.earlier == 0
+    assert summary.embedded == 22
 
 
 def test_two_runs_do_not_write_the_same_output(made: Made, folder: Path, tmp_path: Path) -> None:
@@ -244,6 +244,33 @@ def test_half_precision_and_scales_change_little_and_much(made: Made, folder: Pa
     assert (plain * half).sum(1).min() > 0.999
     assert (plain * scaled).sum(1).max() < 0.9999
     torch.testing.assert_close(scaled.norm(dim=1), torch.ones(22))
+
+
+def test_numbers_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) -> None:
+    model, image_settings = chosen_model(None, "test_resnet", "none", size=32, resize=32)
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    with pytest.raises(InputError, match="not finite; look at its weights$"):
+        embed_images(folder, tmp_path / "e.npy", model, image_settings, CONFIG)
+
+
+def test_a_batch_that_does_not_fit_is_explained(made: Made, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(EmbeddingModel, "forward", forward)
+    with pytest.raises(ConfigurationError, match="3 images of 32 x 32 do not fit .* cpu; choose a smaller --batch"):
+        embed_images(folder, folder / "e.npy", *made, CONFIG)
+
+
+def test_the_mean_is_subtracted_before_the_last_normalisation(made: Made, folder: Path, tmp_path: Path) -> None:
+    vectors = []
+    for center in (False, True):
+        embed_images(folder, tmp_path / "e.npy", *made, EmbedImagesConfig(workers=0, part_size=5, center=center))
+        vectors.append(read_embeddings(tmp_path / "e.npy").vectors.double().numpy().copy())
+    plain, centred = vectors
+    expected = plain - plain.mean(0)
+    np.testing.assert_allclose(centred, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
 
 
 def test_the_table_of_index_images_and_its_folder(made: Made, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
 def _configuration(name: str) -> Any:
     """What timm says of a model with its tag."""
     if not timm.is_model(name):
-        meant = " or ".join(get_close_matches(name, {*timm.list_models(), *PRESETS}, n=3))
+        meant = " or ".join(get_close_matches(name, sorted({*timm.list_models(), *PRESETS}), n=3))
         raise ConfigurationError(
             f"timm knows no model {name!r}; "
             + (f"is {meant} meant?" if meant else "timm.list_models() lists what it knows")

@@ -125,6 +125,6 @@ def _preset(name: Any) -> Mapping[str, Any]:
         return PRESETS[name]
     meant = get_close_matches(str(name), PRESETS, n=1)
     raise ValueError(
-        f"there is no preset {name!r}{f'; is {meant[0]} meant?' if meant else ''} Presets: {', '.join(PRESETS)}; "
-        "for another model of timm give backbone"
+        f"there is no preset {name!r}; {f'is {meant[0]} meant? ' if meant else ''}there are {', '.join(PRESETS)}. "
+        "For other models of timm give backbone"
     )
