@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -55,11 +55,13 @@ def training_batches(
         )
     size = sampler.batch_size // processes.count
     share = slice(processes.rank * size, (processes.rank + 1) * size)
-    indices: list[_Indices] = []
-    for number, rows in enumerate(sampler.batches(epoch)[start:], start):
-        seeds = epoch_generator(seed, epoch, number).integers(2**63, size=len(rows))
-        indices.append(list(zip(rows[share].tolist(), seeds[share].tolist(), strict=True)))
-    return _with_pictures(_batches(dataset, indices, workers))
+
+    def indices() -> Iterator[_Indices]:
+        for number, rows in enumerate(sampler.batches(epoch)[start:], start):
+            seeds = epoch_generator(seed, epoch, number).integers(2**63, size=len(rows))
+            yield list(zip(rows[share].tolist(), seeds[share].tolist(), strict=True))
+
+    return _with_pictures(_batches(dataset, indices(), workers))
 
 
 def test_batches(dataset: ImageDataset, rows: NDArray[np.int64], *, batch_size: int, workers: int) -> Iterator[Batch]:
@@ -77,10 +79,11 @@ def test_batches(dataset: ImageDataset, rows: NDArray[np.int64], *, batch_size: 
     """
     if batch_size < 1:
         raise ConfigurationError(f"the batch size is {batch_size}; expected at least 1")
-    return _batches(dataset, [rows[at : at + batch_size].tolist() for at in range(0, len(rows), batch_size)], workers)
+    parts = (rows[at : at + batch_size].tolist() for at in range(0, len(rows), batch_size))
+    return _batches(dataset, parts, workers)
 
 
-def _batches(dataset: ImageDataset, indices: Sequence[_Indices], workers: int) -> Iterator[Batch]:
+def _batches(dataset: ImageDataset, indices: Iterable[_Indices], workers: int) -> Iterator[Batch]:
     if workers < 0:
         raise ConfigurationError(f"{workers} workers; expected 0 or more")
     loader = DataLoader(
