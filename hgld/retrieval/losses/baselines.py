@@ -47,7 +47,6 @@ class _MinedLoss(BinaryLoss):
         reference_classes: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :class:`~hgld.retrieval.losses.binary.BinaryLoss`."""
-        # References that are None, and not the batch, keep a query from being its own positive.
         given = (reference_embeddings, reference_classes)
         mined = None if self._miner is None else self._miner(embeddings, classes, *given)
         value: torch.Tensor = self._loss(embeddings, classes, mined, *given)

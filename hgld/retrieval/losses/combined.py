@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import nn
@@ -51,7 +52,7 @@ class WeightedSum(Loss):
 
     def reference_part(self) -> Loss | None:
         """See :class:`~hgld.retrieval.losses.base.Loss`."""
-        parts = {name: loss.reference_part() for name, loss in self.losses.items() if isinstance(loss, Loss)}
+        parts = {name: cast(Loss, loss).reference_part() for name, loss in self.losses.items()}
         kept = {name: (self.weights[name], part) for name, part in parts.items() if part is not None}
         return WeightedSum(kept) if kept else None
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import torch
 
-from hgld.retrieval.losses.step_sums import step_sums
+from hgld.retrieval.losses.step_sums import step_sums, sums_of_steps
 from hgld.retrieval.losses.steps import Step
 
 
@@ -30,10 +30,10 @@ def rank(scores: torch.Tensor, levels: torch.Tensor, n_levels: int, *, plus: Ste
     Returns:
         The dtype and shape of ``scores``; 1 where the level of k is below 1.
     """
+    everything = scores.new_ones(1, n_levels + 1, n_levels + 1)
     if plus == minus:
-        return 1 + step_sums(scores, levels, scores.new_ones(1, n_levels + 1, n_levels + 1), plus)
-    lower = scores.new_ones(1, n_levels + 1, n_levels + 1).tril(-1)
-    return 1 + step_sums(scores, levels, 1 - lower, plus) + step_sums(scores, levels, lower, minus)
+        return 1 + step_sums(scores, levels, everything, plus)
+    return 1 + sums_of_steps(scores, levels, [(everything.triu(), plus), (everything.tril(-1), minus)])
 
 
 def h_rank_plus(
@@ -55,7 +55,7 @@ def h_rank_plus(
     own = relevance.gather(1, levels.clamp(min=0))
     if finer is None:
         return own + step_sums(scores, levels, least, plus)
-    return own + step_sums(scores, levels, least.tril(), plus) + step_sums(scores, levels, least.triu(1), finer)
+    return own + sums_of_steps(scores, levels, [(least.tril(), plus), (least.triu(1), finer)])
 
 
 def count_levels(levels: torch.Tensor, n_levels: int) -> torch.Tensor:

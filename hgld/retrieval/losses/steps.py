@@ -7,7 +7,7 @@ pairs take derivatives of blocks of pairs anew in the backward pass, and keep no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import torch
@@ -23,6 +23,9 @@ class Step(Protocol):
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
         """Its derivative at ``t``; jumps have none."""
+
+    def split(self) -> tuple[float, Step | None]:
+        """The step as (jump, rest): jump times :class:`Heaviside`, whose sums need no pairs, plus the rest, if any."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class Heaviside:
     def slope(self, t: torch.Tensor) -> torch.Tensor:
         """See :class:`Step`."""
         return torch.zeros_like(t)
+
+    def split(self) -> tuple[float, Step | None]:
+        """See :class:`Step`."""
+        return 1.0, None
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,11 @@ class Sigmoid:
     def slope(self, t: torch.Tensor) -> torch.Tensor:
         """See :class:`Step`."""
         value = torch.sigmoid(t / self.tau)
-        return value * (1 - value) / self.tau
+        return value.addcmul_(value, value, value=-1).div_(self.tau)
+
+    def split(self) -> tuple[float, Step | None]:
+        """See :class:`Step`."""
+        return 0.0, self
 
 
 @dataclass(frozen=True)
@@ -115,13 +126,12 @@ class SupRankStep:
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
         """See :class:`Step`."""
-        at_delta = self._at_delta
         value = self._near(t)
         value.add_((t - self.delta).clamp_(min=0), alpha=self.rho)
         if self.start:
-            value.add_((t >= 0).to(t.dtype), alpha=self.start)
-        if (jump := self.line_start - at_delta - self.start) != 0:
-            value.add_((t > self.delta).to(t.dtype), alpha=jump)
+            value.add_(torch.ge(t, 0, out=torch.empty_like(t)), alpha=self.start)
+        if (jump := self.line_start - self._at_delta - self.start) != 0:
+            value.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=jump)
         return value
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
@@ -129,14 +139,19 @@ class SupRankStep:
         near = self._near(t)
         slope = near.addcmul_(near, near, value=-1).div_(self.tau)
         at_delta = self._at_delta * (1 - self._at_delta) / self.tau
-        return slope.add_((t > self.delta).to(t.dtype), alpha=self.rho - at_delta)
+        return slope.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.rho - at_delta)
+
+    def split(self) -> tuple[float, Step | None]:
+        """See :class:`Step`."""
+        offset = None if self.offset is None else self.offset - self.start
+        return self.start, replace(self, start=0.0, offset=offset)
 
     @property
     def _at_delta(self) -> float:
         return float(torch.sigmoid(torch.tensor(self.delta / self.tau, dtype=torch.float64)))
 
     def _near(self, t: torch.Tensor) -> torch.Tensor:
-        """sigma(min(t, delta) / tau); clamps are many times as fast as a choice between branches."""
+        """sigma(min(t, delta) / tau): clamps are many times as fast as a choice between branches."""
         return t.clamp(max=self.delta).div_(self.tau).sigmoid_()
 
 
@@ -179,6 +194,10 @@ class LeakyStep:
         """See :class:`Step`."""
         above = self.beta * (self.beta * t + self.gamma <= 1).to(t.dtype)
         return torch.where(t > 0, above, self.leak)
+
+    def split(self) -> tuple[float, Step | None]:
+        """See :class:`Step`."""
+        return 0.0, self
 
 
 #: The H^- of Eq. 4, and what the authors' settings files have in its place: ``cfg144`` (SOP, CUB, Cars196, DyML and

@@ -117,3 +117,7 @@ def test_half_precision_is_worked_on_in_full() -> None:
             value = loss(x, LABELS)
         assert value.dtype == torch.float32
         assert value == loss(x, LABELS)
+    references = unit(5, seed=2).half()
+    of_references = LABELS[:5]
+    loss = DecomposabilityLoss()
+    assert loss(x, LABELS, references, of_references) == loss(x, LABELS, references.float(), of_references)

@@ -1,0 +1,34 @@
+"""Scores in ascending order, which exact counts of a ranking begin with."""
+
+from __future__ import annotations
+
+import torch
+
+
+def sort_scores(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``scores.sort(1)`` returns, but several times as fast for float32 on a CPU.
+
+    There torch sorts whole numbers with vector instructions, and pairs of a value and its position without: so both
+    are packed into one number.
+
+    Args:
+        scores: float, shape (n_query, n_items); no NaN.
+
+    Returns:
+        The scores of each query in ascending order, and int64, the items that they belong to; ties in any order.
+
+    >>> sort_scores(torch.tensor([[0.5, -1.0, 0.25]]))
+    (tensor([[-1.0000,  0.2500,  0.5000]]), tensor([[1, 2, 0]]))
+    """
+    if scores.dtype != torch.float32 or scores.device.type != "cpu":
+        return scores.sort(1)
+    keys = _flip_negative(scores.view(torch.int32)).long()
+    keys.bitwise_left_shift_(32).bitwise_or_(torch.arange(scores.shape[1]))
+    keys = keys.sort(1).values
+    ascending = _flip_negative((keys >> 32).int()).view(torch.float32)
+    return ascending, keys.bitwise_and_(2**32 - 1)
+
+
+def _flip_negative(bits: torch.Tensor) -> torch.Tensor:
+    """The bits of float32 as int32 of the same order, and back: a sign and a magnitude become one number."""
+    return bits ^ (bits >> 31).bitwise_and_(2**31 - 1)
