@@ -60,7 +60,7 @@ def evaluate_model(
     parts, rows, skipped = [torch.empty(0, model.dim)], [torch.empty(0, dtype=torch.int64)], []
     model.eval()
     with torch.inference_mode():
-        for batch in test_batches(images.test, batch_size=batch_size, rows=share, workers=workers):
+        for batch in test_batches(images.test, share, batch_size=batch_size, workers=workers):
             with autocast():
                 parts.append(model(batch.images.to(device, memory_format=LAYOUT)).float().cpu())
             rows.append(batch.rows)

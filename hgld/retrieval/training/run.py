@@ -19,6 +19,7 @@ from hgld.retrieval.losses.base import Loss
 from hgld.retrieval.losses.named import LOSSES
 from hgld.retrieval.memory import CrossBatchMemory
 from hgld.retrieval.models.embedding import EmbeddingModel, build_model
+from hgld.retrieval.models.images import image_settings_for
 from hgld.retrieval.models.whitening import initialise_whitening
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.report import rows_table
@@ -66,8 +67,14 @@ class TrainingSummary:
 
 
 def read_training(config: Path, overrides: Sequence[str] = ()) -> TrainingSettings:
-    """The settings of a training; see :func:`~hgld.retrieval.training.yaml_files.read_settings`."""
-    return read_settings(TrainingSettings, config, overrides)
+    """The settings of a training; pixels are normalised as the backbone is used to, unless the file says otherwise.
+
+    Raises:
+        InputError: see :func:`~hgld.retrieval.training.yaml_files.read_settings`.
+        ConfigurationError: likewise; or timm knows no such backbone.
+    """
+    settings = read_settings(TrainingSettings, config, overrides)
+    return settings.model_copy(update={"image": image_settings_for(settings.model, settings.image)})
 
 
 def plan(settings: TrainingSettings) -> str:
@@ -165,8 +172,7 @@ def _model(
     if settings.model.whitening:
         dataset = images.untransformed()
         rows = np.arange(len(dataset))[processes.rank :: processes.count]
-        size = settings.chunk_size or settings.batch_size // processes.count
-        batches = test_batches(dataset, batch_size=size, rows=rows, workers=settings.workers)
+        batches = test_batches(dataset, rows, batch_size=settings.evaluation.batch_size, workers=settings.workers)
         initialise_whitening(model, (batch.images for batch in batches), processes)
     return model
 

@@ -143,11 +143,13 @@ class EvaluationSettings(Settings):
         every: so many epochs.
         metrics: by the names that ``hgld evaluate`` knows; those of the papers if there are none.
         best: the metric that chooses ``best.pt``.
+        batch_size: images of a process that are embedded at a time.
     """
 
     every: PositiveInt = 1
     metrics: tuple[str, ...] = ()
     best: str = "H-AP"
+    batch_size: PositiveInt = 64
 
     @model_validator(mode="after")
     def _best_is_taken(self) -> EvaluationSettings:

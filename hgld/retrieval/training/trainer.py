@@ -181,7 +181,7 @@ class Trainer:
             self.model,
             self.images,
             metrics=self.settings.evaluation.metrics,
-            batch_size=self.settings.chunk_size or self.settings.batch_size // self.processes.count,
+            batch_size=self.settings.evaluation.batch_size,
             workers=self.settings.workers,
             autocast=self.autocast,
             processes=self.processes,

@@ -51,6 +51,8 @@ def test_settings_are_those_of_the_authors() -> None:
     inat = read_training(FOLDER / "inat" / "roadmap_pairs.yaml")
     assert inat.loss.options()["decomposability"] == "pairs"
     assert inat.loss.options()["lambda_"] == 0.1
+    assert inat.image.mean == (0.485, 0.456, 0.406)
+    assert read_training(FOLDER / "washington" / "happier.yaml").image.mean[0] > 0.49  # its backbone's
     csl = read_training(FOLDER / "h-gldv2" / "csl.yaml")
     assert (csl.optimiser.proxies.lr, csl.optimiser.head.lr) == (10, 1e-5)
     assert csl.model.backbone.startswith("resnet101")

@@ -19,6 +19,7 @@ from hgld.retrieval.losses.base import Loss
 from hgld.retrieval.training import run
 from hgld.retrieval.training.checkpoints import load_checkpoint
 from hgld.retrieval.training.settings import TrainingSettings
+from hgld.retrieval.training.yaml_files import read_settings
 from tests.retrieval.training import toy
 
 State = dict[str, Any]
@@ -100,7 +101,7 @@ def test_a_run_leaves_its_settings_history_and_checkpoints(undisturbed: Path, ma
     assert state["best"] == max(line["H-AP"] for line in evaluations)
     assert int(state["loss"]["n_stored"]) == 64
     assert state["settings"]["loss"]["lambda"] == 0.1
-    again = run.read_training(undisturbed / "settings.yaml")
+    again = read_settings(TrainingSettings, undisturbed / "settings.yaml")
     assert again == toy.settings(manifest)
     said = json.loads((undisturbed / "run.json").read_text())
     assert set(said["versions"]) == {"hgld", "torch", "python"}
@@ -169,7 +170,7 @@ def test_a_process_killed_at_any_moment_goes_on(undisturbed: Path, manifest: Pat
 
 def test_a_run_with_other_settings_or_data_is_not_taken_up(undisturbed: Path, tmp_path: Path) -> None:
     other = toy.images(tmp_path / "other", per_class=5)
-    before = run.read_training(undisturbed / "settings.yaml")
+    before = read_settings(TrainingSettings, undisturbed / "settings.yaml")
     changed = toy.changed(
         before,
         data={"manifest": str(other), "test": "test"},
