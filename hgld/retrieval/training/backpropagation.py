@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
-import torch.distributed.nn.functional
+import torch.distributed
 from torch import nn
 from torch.nn.functional import pad
 from torch.nn.parallel import DistributedDataParallel
@@ -38,8 +39,24 @@ def gather_embeddings(embeddings: torch.Tensor, counts: Sequence[int]) -> torch.
     if len(counts) == 1:
         return embeddings
     padded = pad(embeddings, (0, 0, 0, max(counts) - len(embeddings)))
-    parts = torch.distributed.nn.functional.all_gather(padded)  # type: ignore[no-untyped-call]
+    parts: torch.Tensor = _AllGather.apply(padded)
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+class _AllGather(torch.autograd.Function):
+    """The tensors of all processes, stacked. Torch deprecates ``torch.distributed.nn.functional.all_gather``."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(parts, tensor.contiguous())
+        return torch.stack(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        torch.distributed.all_reduce(total)
+        return total[torch.distributed.get_rank()]
 
 
 def backpropagate(

@@ -176,7 +176,8 @@ class Trainer:
 
     def evaluate(self) -> None:
         """Evaluate, write down the result, and keep the model if it is the best."""
-        log.info("evaluating with %d images", len(self.images.test))
+        if self.processes.rank == 0:
+            log.info("evaluating with %d images", len(self.images.test))
         found = evaluate_model(
             self.model,
             self.images,
