@@ -99,7 +99,8 @@ def train(
 
     Args:
         settings: of everything.
-        out: the folder of the run, see :mod:`hgld.retrieval.training.run_folder`.
+        out: the folder of the run, see :mod:`hgld.retrieval.training.run_folder`; the first process writes to it, and
+            all read its checkpoint when a run goes on.
         resume: go on with the run that is in the folder, if there is one.
         force: delete it.
         device: of this process.
@@ -138,7 +139,10 @@ def train(
         finally:
             if processes.rank == 0:
                 folder.close()
-    return _summary(trainer)
+        summary = _summary(trainer) if processes.rank == 0 else None
+    found = processes.gather(summary)[0]
+    assert found is not None
+    return found
 
 
 def _summary(trainer: Trainer) -> TrainingSummary:

@@ -87,7 +87,7 @@ class Trainer:
         with stop_wishes() as wish:
             if self.step == 0:
                 self.evaluate()
-            while self.step < self.n_steps:
+            while self.step < self.n_steps or self.batch > 0:  # a checkpoint may be of an epoch's last step
                 self.train_epoch(wish)
                 self.epoch, self.batch = self.epoch + 1, 0
                 if self.epoch % self.settings.evaluation.every == 0 or self.step == self.n_steps:

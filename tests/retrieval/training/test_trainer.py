@@ -19,6 +19,7 @@ from hgld.retrieval.losses.base import Loss
 from hgld.retrieval.training import run
 from hgld.retrieval.training.checkpoints import load_checkpoint
 from hgld.retrieval.training.settings import TrainingSettings
+from hgld.retrieval.training.trainer import Trainer
 from hgld.retrieval.training.yaml_files import read_settings
 from tests.retrieval.training import toy
 
@@ -125,6 +126,18 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(
     summary = run.train(toy.settings(manifest), tmp_path / "run", resume=True)
     assert_same(tmp_path / "run", undisturbed)
     assert summary.steps == 8
+
+
+def test_a_run_killed_before_its_last_evaluation_is_evaluated(
+    undisturbed: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate = Trainer.evaluate
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "evaluate", lambda self: die() if self.step == 8 else evaluate(self))
+        with pytest.raises(Killed):
+            run.train(toy.settings(manifest), tmp_path / "run")
+    run.train(toy.settings(manifest), tmp_path / "run", resume=True)
+    assert_same(tmp_path / "run", undisturbed)
 
 
 def test_a_stopped_run_has_saved_its_last_step(undisturbed: Path, manifest: Path, tmp_path: Path) -> None:
