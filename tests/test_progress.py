@@ -58,6 +58,6 @@ def test_a_bar_on_a_terminal() -> None:
 def test_measures_are_no_counters(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), Shown("train", "images", interval_s=0) as progress:
         progress.start(512)
-        progress.advance(256, epoch=3, loss=0.53217)
+        progress.advance(256, skipped=1200, loss=0.53217)
     (line,) = (record.getMessage() for record in caplog.records)
-    assert "3 epoch, loss 0.532" in line
+    assert "1,200 skipped, loss 0.532" in line

@@ -17,8 +17,9 @@ from hgld.tables import replacing
 
 FORMAT = "hgld.checkpoint/1"
 
-#: Settings that say how the work is done and not what comes of it; they may change when a run goes on.
-_FREE = ("workers", "checkpoint_steps", "evaluation", "data.root")
+#: Settings that say how the work is done and not what comes of it; they may change when a run goes on. Files are told
+#: by their digests.
+_FREE = ("workers", "checkpoint_steps", "evaluation.every", "evaluation.batch_size", "data.manifest", "data.root")
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:

@@ -132,7 +132,7 @@ def train(
             trainer.load(state)
             n_lines = state["history"]
         if processes.rank == 0:
-            run = {"data": images.digests, "processes": processes.count, "device": str(where)}
+            run = {"digests": images.digests, "processes": processes.count, "device": str(where)}
             folder.begin(to_yaml(settings), run, n_lines=n_lines)
         try:
             trainer.train()

@@ -83,10 +83,10 @@ class Trainer:
             ConfigurationError: the loss is not finite, or memory does not suffice.
             InputError: an image archive cannot be read.
         """
-        self.progress.start(self.n_steps * self.settings.batch_size, self.step * self.settings.batch_size)
         with stop_wishes() as wish:
             if self.step == 0:
                 self.evaluate()
+            self.progress.start(self.n_steps * self.settings.batch_size, self.step * self.settings.batch_size)
             while self.step < self.n_steps or self.batch > 0:  # a checkpoint may be of an epoch's last step
                 self.train_epoch(wish)
                 self.epoch, self.batch = self.epoch + 1, 0
@@ -227,7 +227,7 @@ class Trainer:
         """What has to be the same when a training goes on."""
         return {
             "settings": plain(self.settings),
-            "data": self.images.digests,
+            "digests": self.images.digests,
             "processes": self.processes.count,
         }
 
@@ -256,7 +256,7 @@ class Trainer:
         self.folder.tell("step", self.step, values)
         self.tell_skipped(self.images.train, skipped)
         details = {} if loss is None else {"loss": loss, **values["parts"]}
-        self.progress.advance(n_images, epoch=self.epoch + 1, **details)
+        self.progress.advance(n_images, **details)
 
     def tell_skipped(self, dataset: ImageDataset, skipped: Iterable[Skipped]) -> None:
         """Write down which images could not be read."""

@@ -106,7 +106,7 @@ def test_a_run_leaves_its_settings_history_and_checkpoints(undisturbed: Path, ma
     assert again == toy.settings(manifest)
     said = json.loads((undisturbed / "run.json").read_text())
     assert set(said["versions"]) == {"hgld", "torch", "python"}
-    assert len(said["data"]["manifest"]) == 64
+    assert len(said["digests"]["manifest"]) == 64
     assert list((undisturbed / "tensorboard").iterdir())
 
 
@@ -197,7 +197,8 @@ def test_a_run_with_other_settings_or_data_is_not_taken_up(undisturbed: Path, tm
     assert "last.pt: this run was begun with something else" in said
     assert "loss.lambda: 0.1 then, 0.4 now" in said
     assert "memory.size: 20 then, None now" in said
-    assert "data.manifest: " in said
+    assert "digests.manifest: " in said
+    assert "data.manifest: " not in said
     assert "workers" not in said
 
 
