@@ -32,8 +32,8 @@ class Progress(Protocol):
     def start(self, total: int, done: int = 0) -> None:
         """The work has ``total`` units, of which ``done`` were there before."""
 
-    def advance(self, units: int = 1, **details: int) -> None:
-        """``units`` more are done (fewer, if negative); ``details`` are counters to show beside them, by name."""
+    def advance(self, units: int = 1, **details: float) -> None:
+        """``units`` more are done (fewer, if negative); ``details`` are shown beside them: counters, or measures."""
 
 
 class Silent:
@@ -42,7 +42,7 @@ class Silent:
     def start(self, total: int, done: int = 0) -> None:
         """See :class:`Progress`."""
 
-    def advance(self, units: int = 1, **details: int) -> None:
+    def advance(self, units: int = 1, **details: float) -> None:
         """See :class:`Progress`."""
 
 
@@ -66,7 +66,7 @@ class Shown:
             unit, scaled = ("B", True) if self._unit == "B" else (f" {self._unit}", False)
             self._bar = tqdm(desc=self._title, unit=unit, unit_scale=scaled, total=total, initial=done, smoothing=0.1)
 
-    def advance(self, units: int = 1, **details: int) -> None:
+    def advance(self, units: int = 1, **details: float) -> None:
         """See :class:`Progress`."""
         self._done += units
         if self._bar is not None:
@@ -85,13 +85,18 @@ class Shown:
         if self._bar is not None:
             self._bar.close()
 
-    def _log(self, details: dict[str, int]) -> None:
+    def _log(self, details: dict[str, float]) -> None:
         seconds = time.monotonic() - self._began
         rate = (self._done - self._before) / seconds if seconds else 0.0
         left = f"{(self._total - self._done) / rate / 60:.0f} min left" if rate else "time left unknown"
-        counters = "".join(f", {count:,} {name}" for name, count in details.items())
+        counters = "".join(f", {_detail(name, value)}" for name, value in details.items())
         if self._unit == "B":
             far = f"{byte_size(self._done)} of {byte_size(self._total)}, {byte_size(rate)}/s"
         else:
             far = f"{self._done} of {self._total} {self._unit}, {rate:.1f}/s"
         log.info("%s: %s%s, %s", self._title, far, counters, left)
+
+
+def _detail(name: str, value: float) -> str:
+    """A counter as ``1,200 requests``, a measure as ``loss 0.532``."""
+    return f"{value:,} {name}" if isinstance(value, int) else f"{name} {value:.3g}"

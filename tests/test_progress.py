@@ -53,3 +53,11 @@ def test_a_bar_on_a_terminal() -> None:
     assert "scrape: 100%" in text
     assert "4/4" in text
     assert "requests=7, retries=2" in text
+
+
+def test_measures_are_no_counters(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), Shown("train", "images", interval_s=0) as progress:
+        progress.start(512)
+        progress.advance(256, skipped=1200, loss=0.53217)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert "1,200 skipped, loss 0.532" in line

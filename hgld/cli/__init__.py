@@ -6,7 +6,18 @@ imports stay inside the commands, so that ``--help`` answers at once.
 
 # Each registers its commands with the application; in the order of the help, which is that of the work.
 # isort: off
-from hgld.cli import labels, review, build, release, data, manifest, retrieval
+from hgld.cli import labels, review, build, release, data, manifest, train, embed_images, retrieval
 from hgld.cli.base import app
 
-__all__ = ["app", "build", "data", "labels", "manifest", "release", "retrieval", "review"]
+__all__ = [
+    "app",
+    "build",
+    "data",
+    "embed_images",
+    "labels",
+    "manifest",
+    "release",
+    "retrieval",
+    "review",
+    "train",
+]

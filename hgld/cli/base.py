@@ -43,15 +43,15 @@ Force = Annotated[bool, typer.Option("--force", help="Do the work although the o
 
 
 @contextmanager
-def friendly_errors() -> Iterator[None]:
-    """Turn what went wrong into one message on stderr and exit code 1; Ctrl-C into 130."""
+def friendly_errors(*, again: str = "run the same command again to go on") -> Iterator[None]:
+    """Turn what went wrong into one message on stderr and exit code 1; Ctrl-C into 130, and how to go on."""
     try:
         yield
     except HgldError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        typer.echo("interrupted; run the same command again to go on", err=True)
+        typer.echo(f"interrupted; {again}", err=True)
         raise typer.Exit(130) from None
 
 

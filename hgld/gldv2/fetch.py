@@ -281,7 +281,7 @@ class _Share:
         """The download goes on after ``done`` bytes, which may be fewer than were kept."""
         self.advance(done - self._done)
 
-    def advance(self, units: int = 1, **details: int) -> None:
+    def advance(self, units: int = 1, **details: float) -> None:
         self._done += units
         with self._lock:
             self._whole.advance(units, **details)

@@ -21,7 +21,7 @@ from hgld.errors import ConfigurationError, InputError, listing
 from hgld.progress import Progress, Silent
 from hgld.tables import IMAGES, Provenance, is_up_to_date, read_provenance, read_table, repeated_keys, write_table
 
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 #: What the header of a plain file says; the bytes of any other member are not a photograph's.
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
@@ -130,7 +130,11 @@ def index_shard(path: Path) -> ShardIndex:
             for member in archive:
                 at = archive.offset
                 name = PurePosixPath(member.name)
-                if member.type in _PLAIN and name.suffix.lower() in _SUFFIXES and not name.name.startswith("."):
+                if (
+                    member.type in _PLAIN
+                    and name.suffix.lower() in PICTURE_SUFFIXES
+                    and not name.name.startswith(".")
+                ):
                     ids.append(_text(name.stem))
                     offsets.append(member.offset_data)
                     sizes.append(member.size)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, SourceError
+from hgld.hub import hub_file
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,6 @@ _INSTEAD = (
     f"Give the path of a downloaded file instead (--encoder {_OPEN_CLIP}<model>/<path>), or an encoder that "
     "needs no download (--encoder minilm)"
 )
-_TIMEOUT_S = 10
 
 
 class TextEncoder(Protocol):
@@ -161,33 +161,18 @@ def _checkpoint(model: str, pretrained: str) -> tuple[Path, bool]:
 def _fetched(model: str, tag: str, source: dict[str, Any]) -> Path:
     """The file of a tag's weights from the cache, else from its hub or server."""
     import open_clip
-    import requests
-    from huggingface_hub import hf_hub_download, hf_hub_url
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
     repository, _, file_name = source.get("hf_hub", "").rpartition("/")
     names = [file_name] if file_name else ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]
     try:
-        if not repository:
-            url = source["url"]
-            return Path(open_clip.download_pretrained(source))
-        for name in names:
-            try:
-                return Path(hf_hub_download(repository, name, local_files_only=True))
-            except LocalEntryNotFoundError:
-                continue
-        for name in names:
-            url = hf_hub_url(repository, name)
-            # One question first: the hub's own client goes on asking for a minute when nobody answers.
-            answer = requests.head(url, allow_redirects=True, timeout=_TIMEOUT_S)
-            if answer.ok:
-                return Path(hf_hub_download(repository, name))
-        answer.raise_for_status()
-    except Exception as error:  # which ones the hub's client raises differs from version to version
-        raise SourceError(
-            f"the weights {tag} of {model} are not on this machine, and {url} cannot be fetched: {error}. {_INSTEAD}"
-        ) from error
-    raise AssertionError("unreachable: raise_for_status raises when no answer was ok")
+        if repository:
+            return hub_file(repository, names)
+        return Path(open_clip.download_pretrained(source))
+    except SourceError as error:
+        why = str(error)
+    except Exception as error:  # which ones open_clip raises differs from version to version
+        why = f"{source['url']} cannot be fetched: {error}"
+    raise SourceError(f"the weights {tag} of {model} are not on this machine, and {why}. {_INSTEAD}")
 
 
 @contextmanager

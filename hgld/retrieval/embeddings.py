@@ -82,8 +82,7 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
         InputError: there is no such file, its suffix is another, it is cut short, it does not hold embeddings of
             the types above, vectors differ in length, or ids are missing, repeated or of another number.
     """
-    if path.suffix not in _READERS:
-        raise _no_format(path)
+    check_suffix(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the embeddings of images")
     vectors, names = _READERS[path.suffix](path)
@@ -152,8 +151,7 @@ def write_embeddings(
             begins with a byte order mark, where ids are lines of a file.
         ConfigurationError: the format has no place for bfloat16 or for landmark ids.
     """
-    if path.suffix not in _READERS:
-        raise _no_format(path)
+    check_suffix(path)
     _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
     if vectors.dtype == torch.bfloat16 and path.suffix != ".safetensors":
         raise ConfigurationError(f"{path}: {path.suffix} has no bfloat16; choose .safetensors, or write float32")
@@ -179,8 +177,10 @@ def write_embeddings(
                 save_file(tensors, draft)
 
 
-def _no_format(path: Path) -> InputError:
-    return InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {", ".join(_READERS)} files')
+def check_suffix(path: Path) -> None:
+    """Raise an :class:`InputError` unless the suffix is that of a format."""
+    if path.suffix not in _READERS:
+        raise InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {", ".join(_READERS)} files')
 
 
 def _check_vectors(path: Path, dtype: str, shape: Sequence[int], *, known: bool) -> None:

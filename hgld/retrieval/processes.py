@@ -47,15 +47,16 @@ def current_processes() -> Processes:
 
 
 @contextmanager
-def joined_processes() -> Iterator[Processes]:
+def joined_processes(backend: str = "gloo") -> Iterator[Processes]:
     """Join the others that ``torchrun`` has started; without it, be alone.
 
-    Only results are exchanged, so gloo serves for GPUs as well.
+    Args:
+        backend: of torch.distributed; where only results are exchanged, gloo serves for GPUs as well.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
         return
-    torch.distributed.init_process_group("gloo")
+    torch.distributed.init_process_group(backend)
     try:
         yield current_processes()
     finally:

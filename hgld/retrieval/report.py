@@ -99,6 +99,22 @@ def means_table(
     return table
 
 
+def rows_table(rows: Mapping[str, Mapping[str, float]], *, width: int = 80) -> str:
+    """Means in percent, a row for each name, in a table of at most this width; the metrics are those of the first."""
+    console = Console(file=StringIO(), width=width, color_system=None, highlight=False, emoji=False, markup=False)
+
+    def table_of(metrics: Sequence[str]) -> Table:
+        table = _table("mean in %", metrics)
+        for name, means in rows.items():
+            table.add_row(Text(name), *_cells(metrics, means))
+        return table
+
+    with console.capture() as text:
+        for table in _fitting(table_of, list(next(iter(rows.values()))), console):
+            console.print(table, "")
+    return "\n".join(line.rstrip() for line in text.get().splitlines())
+
+
 def counts_table(results: Sequence[RetrievalResult], counts: Sequence[str] | None = None) -> Table:
     """A row per result: queries, gallery, and by level the queries without a positive of that level or finer.
 

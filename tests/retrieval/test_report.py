@@ -16,7 +16,7 @@ import pytest
 from hgld import tables
 from hgld.errors import ConfigurationError
 from hgld.retrieval.evaluation import evaluate_retrieval
-from hgld.retrieval.report import means_table, notes, summary, to_json, to_latex, write_per_query
+from hgld.retrieval.report import means_table, notes, rows_table, summary, to_json, to_latex, write_per_query
 from hgld.retrieval.results import RetrievalResult
 
 PROVENANCE = tables.Provenance("evaluate", {"protocol": "leave-one-out"}, {"embeddings": "0" * 64})
@@ -276,3 +276,13 @@ def test_parts_with_other_metrics_and_levels_share_a_file(tmp_path: Path) -> Non
     assert found["map100_labelled"].isna().tolist() == [False, False, True, True]
     assert found["positives_l3"].fillna(-1).tolist() == [2, 2, -1, -1]
     assert str(found["positives_l3"].dtype) == "int64[pyarrow]"
+
+
+def test_rows_have_the_metrics_of_the_first_and_fit_the_width() -> None:
+    rows = {"epoch 0": {"H-AP": 0.5, "R@1": 0.25}, "epoch 4": {"H-AP": 0.612, "R@1": math.nan}}
+    text = rows_table(rows)
+    assert [line.split() for line in text.splitlines()[2:4]] == [
+        ["epoch", "0", "50.00", "25.00"],
+        ["epoch", "4", "61.20", "–"],
+    ]
+    assert len(rows_table(rows, width=20).split("mean in %")) == 3  # a table for each metric

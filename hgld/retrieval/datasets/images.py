@@ -123,24 +123,17 @@ class ImageDataset(Dataset[Example | Skipped]):
 
 
 def collate(examples: Sequence[Example | Skipped]) -> Batch:
-    """The pictures that could be read as one batch, and the others beside it.
-
-    Raises:
-        InputError: none of them could be read.
-    """
+    """The pictures that could be read as one batch, which has none where none could be, and the others beside it."""
     read = [example for example in examples if isinstance(example, Example)]
-    skipped = [example for example in examples if isinstance(example, Skipped)]
-    if not read:
-        raise InputError(
-            f"none of the {len(skipped):,} pictures of a batch can be read; is the folder of the pictures right?\n"
-            f"{listing([one.reason for one in skipped], most=5)}"
-        )
+    nothing = Example(torch.empty(3, 0, 0), torch.empty(0, dtype=torch.int64), 0)
+    images, labels, rows = zip(*(read or [nothing]), strict=True)
+    n = len(read)
     return Batch(
         # Not torch.stack, whose threads wait for each other: with other work on the machine, twenty times as long.
-        images=torch.from_numpy(np.stack([example.image.numpy() for example in read])),
-        labels=torch.stack([example.labels for example in read]),
-        rows=torch.tensor([example.row for example in read]),
-        skipped=skipped,
+        images=torch.from_numpy(np.stack([image.numpy() for image in images]))[:n],
+        labels=torch.stack(labels)[:n],
+        rows=torch.tensor(rows)[:n],
+        skipped=[example for example in examples if isinstance(example, Skipped)],
     )
 
 

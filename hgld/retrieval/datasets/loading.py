@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from hgld.errors import ConfigurationError, HgldError
+from hgld.errors import ConfigurationError, HgldError, InputError, listing
 from hgld.retrieval.datasets.images import Batch, ImageDataset, collate
 from hgld.retrieval.datasets.samplers import BatchSampler, epoch_generator
 from hgld.retrieval.processes import Processes
@@ -61,11 +61,11 @@ def training_batches(
             seeds = epoch_generator(seed, epoch, number).integers(2**63, size=len(rows))
             yield list(zip(rows[share].tolist(), seeds[share].tolist(), strict=True))
 
-    return _batches(dataset, indices(), workers)
+    return _with_pictures(_batches(dataset, indices(), workers))
 
 
 def test_batches(dataset: ImageDataset, rows: NDArray[np.int64], *, batch_size: int, workers: int) -> Iterator[Batch]:
-    """Pictures in the order given, the last batch being what is left.
+    """Pictures in the order given, the last batch being what is left; a batch has none if none can be read.
 
     Args:
         dataset: the pictures, with a transform for tests.
@@ -75,7 +75,7 @@ def test_batches(dataset: ImageDataset, rows: NDArray[np.int64], *, batch_size: 
 
     Raises:
         ConfigurationError: ``batch_size`` is below 1, or ``workers`` is negative.
-        InputError: a tar file cannot be read, or none of the pictures of a batch.
+        InputError: a tar file cannot be read.
     """
     if batch_size < 1:
         raise ConfigurationError(f"the batch size is {batch_size}; expected at least 1")
@@ -92,6 +92,7 @@ def _batches(dataset: ImageDataset, indices: Iterable[_Indices], workers: int) -
         sampler=indices,
         num_workers=workers,
         collate_fn=_as_it_is,
+        generator=torch.Generator(),  # else each loader would draw a seed from the one that dropout draws from
         pin_memory=torch.cuda.is_available(),
     )
     return _raising(loader)
@@ -102,6 +103,16 @@ def _raising(loader: DataLoader[Batch | HgldError]) -> Iterator[Batch]:
         if isinstance(found, HgldError):
             raise found
         yield found
+
+
+def _with_pictures(batches: Iterator[Batch]) -> Iterator[Batch]:
+    for batch in batches:
+        if not len(batch):
+            raise InputError(
+                f"none of the {len(batch.skipped):,} pictures of a batch can be read; is the folder of the pictures "
+                f"right?\n{listing([one.reason for one in batch.skipped], most=5)}"
+            )
+        yield batch
 
 
 class _WholeBatches(Dataset[Batch | HgldError]):

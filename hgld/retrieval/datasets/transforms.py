@@ -34,8 +34,8 @@ class ImageSettings(Settings):
         flip: for training, whether every other picture, by chance, is mirrored.
     """
 
-    size: int = Field(224, ge=1)
-    resize: int = Field(256, ge=1)
+    size: int = Field(default=224, ge=1)
+    resize: int = Field(default=256, ge=1)
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     crop_scale: tuple[float, float] = (0.16, 1.0)

@@ -209,12 +209,14 @@ def test_pictures_of_any_mode(tmp_path: Path, mode: str) -> None:
 
 @forking
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_batch_of_nothing_is_an_error(manifest: Manifest, tmp_path: Path, workers: int) -> None:
+def test_a_batch_of_nothing_is_an_error_in_training_alone(manifest: Manifest, tmp_path: Path, workers: int) -> None:
     (tmp_path / "empty").mkdir()
     dataset = ImageDataset(manifest, tmp_path / "empty", IN_ORDER)
-    batches = loading.test_batches(dataset, np.arange(3), batch_size=3, workers=workers)
-    with pytest.raises(InputError, match="^none of the 3 pictures of a batch can be read; is the folder") as raised:
-        next(batches)
+    (batch,) = loading.test_batches(dataset, np.arange(3), batch_size=3, workers=workers)
+    assert (len(batch), len(batch.labels), len(batch.rows)) == (0, 0, 0)
+    assert [one.row for one in batch.skipped] == [0, 1, 2]
+    with pytest.raises(InputError, match="^none of the 8 pictures of a batch can be read; is the folder") as raised:
+        batches_of(dataset, workers=workers)
     assert "Traceback" not in str(raised.value)
 
 

@@ -1,0 +1,102 @@
+"""From images to embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hgld.cli.base import Force, app, friendly_errors, tell
+
+
+@app.command(rich_help_panel="Retrieval")
+def embed_images(
+    images: Annotated[
+        Path,
+        typer.Option(help="A manifest, the table from hgld index-images, or a folder of pictures."),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The embeddings to write: .parquet, .npy or .safetensors.")
+    ],
+    checkpoint: Annotated[Path | None, typer.Option(help="A model that hgld train has trained.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Instead: the backbone and the pooling of a preset, or a model of timm, without training."),
+    ] = None,
+    pretrained: Annotated[
+        str | None,
+        typer.Option(
+            help="Of --model: a file of weights, efficientnet-lite0 (those of a package), or none.",
+            show_default="those of the preset, or of timm's hub",
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(help="The folder that paths in IMAGES are relative to.", show_default="the folder of IMAGES"),
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of a manifest, where not all are wanted.")] = None,
+    size: Annotated[
+        int | None, typer.Option(help="Of what the model gets.", show_default="that of training, or 224")
+    ] = None,
+    resize: Annotated[
+        int | None,
+        typer.Option(
+            help="The shorter side of pictures, of which the centre is cut out.",
+            show_default="that of training, or 256",
+        ),
+    ] = None,
+    scales: Annotated[
+        str, typer.Option(help="Factors of height and width, to embed each image at several: 1,0.7071,1.4142.")
+    ] = "1",
+    half: Annotated[bool, typer.Option("--half", help="Let the backbone compute in 16 bits.")] = False,
+    center: Annotated[
+        bool,
+        typer.Option(
+            "--center",
+            help="Subtract the mean of all embeddings, which those of an untrained backbone have in common; not for "
+            "queries and a gallery in files of their own.",
+        ),
+    ] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 32,
+    workers: Annotated[int, typer.Option(help="Processes that read images.")] = 2,
+    force: Force = False,
+) -> None:
+    """Embed images with a trained model, or with a backbone as it is.
+
+    A run that was stopped goes on where it was. Images that cannot be read are listed in OUT.skipped.csv.
+    Several processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ...
+
+    Example: hgld embed-images --checkpoint run/last.pt --images images.parquet -o embeddings.parquet
+    """
+    with friendly_errors():
+        from hgld.progress import Shown, Silent
+        from hgld.retrieval.embed_images import EmbedImagesConfig, embed_images, parse_scales
+        from hgld.retrieval.models.choice import chosen_model
+        from hgld.retrieval.processes import joined_processes, local_device
+
+        embedder, image_settings = chosen_model(checkpoint, model, pretrained, size=size, resize=resize)
+        config = EmbedImagesConfig(
+            split=split,
+            scales=parse_scales(scales),
+            half=half,
+            center=center,
+            device=local_device(device),
+            batch_size=batch_size,
+            workers=workers,
+        )
+        with joined_processes() as processes, Shown("embed", "images") as shown:
+            summary = embed_images(
+                images,
+                out,
+                embedder,
+                image_settings,
+                config,
+                root=root,
+                force=force,
+                processes=processes,
+                progress=Silent() if processes.rank else shown,
+            )
+        if not processes.rank:  # the first one tells
+            tell(out, summary)

@@ -1,0 +1,1 @@
+"""Training of embedding models: settings, the loop, and the folder of a run."""

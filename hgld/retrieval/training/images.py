@@ -1,0 +1,84 @@
+"""The images of a training: those to train on, in batches, and those that show what was learned."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from hgld.errors import ConfigurationError
+from hgld.retrieval.datasets.images import ImageDataset
+from hgld.retrieval.datasets.manifest import Manifest, read_manifest
+from hgld.retrieval.datasets.samplers import BatchSampler, ClassBalanced, Hierarchical
+from hgld.retrieval.datasets.transforms import test_transform, training_transform
+from hgld.retrieval.losses.named import Space
+from hgld.retrieval.training.settings import DataSettings, HierarchicalSettings, TrainingSettings
+from hgld.tables import sha256_of
+
+
+class TrainingImages:
+    """The images that settings name.
+
+    Args:
+        settings: of the training.
+
+    Attributes:
+        train: the images to train on.
+        sampler: of their batches.
+        test: the images to evaluate with; queries and gallery together, where they are apart.
+        is_query: bool, shape (n_test,): which of them are queries; None where all are, and are ranked for each other.
+        digests: SHA-256 of what was read.
+
+    Raises:
+        InputError: the manifest cannot be read, or the folder of its images does not exist.
+        ConfigurationError: there is no such split, or batches cannot be made of what there is.
+    """
+
+    def __init__(self, settings: TrainingSettings) -> None:
+        self._settings, data = settings, settings.data
+        root = data.root or data.manifest.parent
+        manifest = read_manifest(data.manifest)
+        train, test = manifest.part(data.train), _test_part(manifest, data)
+        self.train = ImageDataset(train, root, training_transform(settings.image))
+        self.test = ImageDataset(test, root, test_transform(settings.image))
+        self.is_query = None if data.queries is None else test.splits == data.queries
+        self.sampler = _sampler(settings, train)
+        self.digests = {"manifest": sha256_of(data.manifest)}
+
+    def untransformed(self) -> ImageDataset:
+        """The images to train on, as they are embedded in tests."""
+        return ImageDataset(self.train.manifest, self.train.root, test_transform(self._settings.image))
+
+    def space(self, dim: int) -> Space:
+        """What a loss has to know of the labels and of the embeddings, ``dim`` numbers each."""
+        return Space.of(dim, self.train.manifest.labels)
+
+    def __str__(self) -> str:
+        train, test = self.train.manifest, self.test.manifest
+        names = ", ".join(train.level_names)
+        classes = "{} of the levels {}".format(", ".join(f"{n:,}" for n in train.n_classes), names)
+        ranked = f"{len(test):,} ranked for each other"
+        if self.is_query is not None:
+            ranked = f"{int(self.is_query.sum()):,} queries, {int((~self.is_query).sum()):,} in the gallery"
+        return f"train: {len(train):,} images, classes: {classes}\ntest: {ranked}"
+
+
+def _test_part(manifest: Manifest, data: DataSettings) -> Manifest:
+    """The images to evaluate with; labels of queries and gallery are numbered together."""
+    if data.test is not None:
+        return manifest.part(data.test)
+    wanted: npt.NDArray[np.bool_] = np.zeros(len(manifest), bool)
+    for split in (data.queries, data.gallery):
+        chosen = manifest.splits == split
+        if not chosen.any():
+            raise ConfigurationError(
+                f'{data.manifest}: there is no split "{split}"; expected one of {", ".join(manifest.split_names)}'
+            )
+        wanted |= chosen
+    return manifest.rows(np.flatnonzero(wanted))
+
+
+def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
+    chosen, labels, size, seed = settings.sampler, manifest.labels, settings.batch_size, settings.seed
+    if isinstance(chosen, HierarchicalSettings):
+        return Hierarchical(labels, size, chosen.per_class, chosen.super_classes, chosen.batches_per_tuple, seed=seed)
+    return ClassBalanced(labels, size, chosen.per_class, max_per_class=chosen.max_per_class, seed=seed)

@@ -1,0 +1,44 @@
+"""Ctrl-C and SIGTERM as wishes: the step that is under way is finished, and what was learned is saved."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class StopWish:
+    """Whether someone wants the work to end."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+
+
+@contextmanager
+def stop_wishes() -> Iterator[StopWish]:
+    """Take Ctrl-C and SIGTERM as wishes in the block, each once; a second one ends the process as ever.
+
+    Only the main thread can do so; in others signals do what they always do.
+    """
+    wish, owner = StopWish(), os.getpid()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a forked process that reads images: it ends with this one
+            if number == signal.SIGTERM:
+                os._exit(128 + number)
+            return
+        wish.is_there = True
+        signal.signal(number, before[signal.Signals(number)])
+
+    if threading.current_thread() is not threading.main_thread():
+        yield wish
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield wish
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
