@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, listing
+from hgld.retrieval.models.checkpoints import CHECKPOINT_FORMAT
 from hgld.retrieval.training.yaml_files import flat
 from hgld.tables import replacing
-
-FORMAT = "hgld.checkpoint/1"
 
 #: Settings that say how the work is done and not what comes of it; they may change when a run goes on. Files are told
 #: by their digests.
@@ -23,32 +21,14 @@ _FREE = ("workers", "checkpoint_steps", "evaluation.every", "evaluation.batch_si
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint, atomically.
+    """Write a checkpoint, atomically; :func:`~hgld.retrieval.models.checkpoints.read_checkpoint` reads it.
 
     Args:
         path: the file to write or replace.
         state: tensors, numbers, texts, and mappings and sequences of them.
     """
     with replacing(path) as draft:
-        torch.save({"format": FORMAT, **state}, draft)
-
-
-def load_checkpoint(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
-    """Read a checkpoint; nothing in it is run.
-
-    Raises:
-        InputError: there is no such file, or it is no checkpoint of hgld's.
-    """
-    try:
-        state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise InputError(f"{path}: cannot be read as a checkpoint ({error})") from error
-    found = state.get("format") if isinstance(state, dict) else None
-    if found != FORMAT:
-        raise InputError(f'{path}: expected a checkpoint "{FORMAT}", but its format is {found!r}')
-    return state
+        torch.save({"format": CHECKPOINT_FORMAT, **state}, draft)
 
 
 def check_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:

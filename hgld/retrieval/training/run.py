@@ -18,12 +18,13 @@ from hgld.retrieval.datasets.loading import test_batches
 from hgld.retrieval.losses.base import Loss
 from hgld.retrieval.losses.named import LOSSES
 from hgld.retrieval.memory import CrossBatchMemory
+from hgld.retrieval.models.checkpoints import read_checkpoint
 from hgld.retrieval.models.embedding import EmbeddingModel, build_model
 from hgld.retrieval.models.images import image_settings_for
 from hgld.retrieval.models.whitening import initialise_whitening
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.report import rows_table
-from hgld.retrieval.training.checkpoints import check_same, load_checkpoint
+from hgld.retrieval.training.checkpoints import check_same
 from hgld.retrieval.training.images import TrainingImages
 from hgld.retrieval.training.loss_settings import build_loss
 from hgld.retrieval.training.run_folder import RunFolder
@@ -127,7 +128,7 @@ def train(
         _seed(settings.seed + processes.rank)  # dropout of each its own
         n_lines = 0
         if there:
-            state = load_checkpoint(folder.last, where)
+            state = read_checkpoint(folder.last, where)
             check_same(folder.last, {key: state[key] for key in trainer.made_with()}, trainer.made_with())
             trainer.load(state)
             n_lines = state["history"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,7 @@ from hgld.errors import ConfigurationError
 from hgld.progress import Progress, Silent
 from hgld.retrieval.datasets.images import Batch, ImageDataset, Skipped
 from hgld.retrieval.datasets.loading import training_batches
+from hgld.retrieval.datasets.samplers import epoch_generator
 from hgld.retrieval.losses.base import Loss
 from hgld.retrieval.models.embedding import EmbeddingModel
 from hgld.retrieval.processes import Processes
@@ -121,7 +122,9 @@ class Trainer:
             return None  # no class has two images left
 
         def loss_of(embeddings: torch.Tensor) -> torch.Tensor:
-            loss: torch.Tensor = self.loss(gather_embeddings(embeddings, [len(own) for own, _ in everyone]), labels)
+            gathered = gather_embeddings(embeddings, [len(own) for own, _ in everyone])
+            with self.drawing_alike():
+                loss: torch.Tensor = self.loss(gathered, labels)
             if not loss.isfinite():
                 raise ConfigurationError(_not_finite(self.step, float(loss.detach()), self.loss.parts))
             return loss
@@ -173,6 +176,14 @@ class Trainer:
         """The precision of the model."""
         half = _HALF.get(self.settings.mixed_precision)
         return torch.autocast(self.device.type, half, enabled=half is not None)
+
+    @contextmanager
+    def drawing_alike(self) -> Iterator[None]:
+        """Draw the same in all processes: each takes the loss of the whole batch, which may mix or disturb it."""
+        gpus = [torch.cuda.current_device()] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(gpus):
+            torch.manual_seed(int(epoch_generator(self.settings.seed, self.epoch, self.batch, 1).integers(2**63)))
+            yield
 
     def evaluate(self) -> None:
         """Evaluate, write down the result, and keep the model if it is the best."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from hgld.retrieval.models.checkpoints import read_checkpoint
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.training import run
-from hgld.retrieval.training.checkpoints import load_checkpoint
 from tests.retrieval.training import together, toy
 
 
@@ -65,7 +65,7 @@ def test_two_processes_train_the_model_that_one_trains(
 ) -> None:
     monkeypatch.setattr(run, "build_model", partial(toy.build, dropout=0))
     together.train(manifest, tmp_path / "alone")
-    alone, both = (load_checkpoint(folder / "last.pt") for folder in (tmp_path / "alone", written / "run"))
+    alone, both = (read_checkpoint(folder / "last.pt") for folder in (tmp_path / "alone", written / "run"))
     assert both["step"] == alone["step"] == 12
     for part in ("model", "loss"):
         for name, expected in alone[part].items():

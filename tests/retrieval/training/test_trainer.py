@@ -16,8 +16,8 @@ import torch
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import Silent
 from hgld.retrieval.losses.base import Loss
+from hgld.retrieval.models.checkpoints import read_checkpoint
 from hgld.retrieval.training import run
-from hgld.retrieval.training.checkpoints import load_checkpoint
 from hgld.retrieval.training.settings import TrainingSettings
 from hgld.retrieval.training.trainer import Trainer
 from hgld.retrieval.training.yaml_files import read_settings
@@ -84,7 +84,7 @@ def flat(state: Any) -> list[Any]:
 def assert_same(folder: Path, expected: Path) -> None:
     """Every bit of the last checkpoint, of the best one, and of the history."""
     for name in ("last.pt", "best.pt"):
-        assert flat(load_checkpoint(folder / name)) == flat(load_checkpoint(expected / name))
+        assert flat(read_checkpoint(folder / name)) == flat(read_checkpoint(expected / name))
     for kind in ("step", "evaluation"):
         assert history(folder, kind) == history(expected, kind)
 
@@ -97,7 +97,7 @@ def test_a_run_leaves_its_settings_history_and_checkpoints(undisturbed: Path, ma
     assert steps[0]["loss"] != steps[7]["loss"]
     assert not any(name.startswith("memory") for name in steps[3]["parts"])  # which begins with epoch 1
     assert "memory" in steps[4]["parts"]
-    state = load_checkpoint(undisturbed / "last.pt")  # with weights_only
+    state = read_checkpoint(undisturbed / "last.pt")  # with weights_only
     assert (state["epoch"], state["batch"], state["step"]) == (2, 0, 8)
     assert state["best"] == max(line["H-AP"] for line in evaluations)
     assert int(state["loss"]["n_stored"]) == 64
@@ -113,7 +113,7 @@ def test_a_run_leaves_its_settings_history_and_checkpoints(undisturbed: Path, ma
 def test_training_changes_all_parts(undisturbed: Path) -> None:
     torch.manual_seed(0)
     before = toy.build(toy.ModelSettings.model_validate(toy.SETTINGS["model"])).state_dict()
-    after = load_checkpoint(undisturbed / "last.pt")["model"]
+    after = read_checkpoint(undisturbed / "last.pt")["model"]
     assert all((before[name] != after[name]).any() for name in before)
 
 
@@ -150,7 +150,7 @@ def test_a_stopped_run_has_saved_its_last_step(undisturbed: Path, manifest: Path
                 resume=True,
                 progress=Doing(step if number == signal.SIGTERM else 2, lambda n=number: os.kill(os.getpid(), n)),
             )
-        assert load_checkpoint(tmp_path / "run" / "last.pt")["step"] == step
+        assert read_checkpoint(tmp_path / "run" / "last.pt")["step"] == step
         assert signal.getsignal(signal.SIGTERM) is handler
     run.train(toy.settings(manifest), tmp_path / "run", resume=True)  # checkpoint_steps may differ
     assert_same_but_settings(tmp_path / "run", undisturbed)
@@ -158,7 +158,7 @@ def test_a_stopped_run_has_saved_its_last_step(undisturbed: Path, manifest: Path
 
 def assert_same_but_settings(folder: Path, expected: Path) -> None:
     for part in ("model", "loss", "optimiser", "rng", "step"):
-        assert flat(load_checkpoint(folder / "last.pt")[part]) == flat(load_checkpoint(expected / "last.pt")[part])
+        assert flat(read_checkpoint(folder / "last.pt")[part]) == flat(read_checkpoint(expected / "last.pt")[part])
 
 
 def test_a_process_killed_at_any_moment_goes_on(undisturbed: Path, manifest: Path, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_devices_that_are_not_there(manifest: Path, tmp_path: Path) -> None:
 def test_the_backbone_rests_in_the_warm_up(manifest: Path, tmp_path: Path) -> None:
     def trained(name: str, **changes: Any) -> State:
         run.train(toy.settings(manifest, memory=None, **changes), tmp_path / name)
-        state: State = load_checkpoint(tmp_path / name / "last.pt")["model"]
+        state: State = read_checkpoint(tmp_path / name / "last.pt")["model"]
         return state
 
     first, second, without = (
@@ -359,13 +359,32 @@ def test_whitening_begins_the_projection(manifest: Path, tmp_path: Path) -> None
     run.train(settings, tmp_path / "run")
     images = run.TrainingImages(settings)
     model = toy.build(settings.model)
-    model.load_state_dict(load_checkpoint(tmp_path / "run" / "last.pt")["model"])
+    model.load_state_dict(read_checkpoint(tmp_path / "run" / "last.pt")["model"])
     model.eval()
     assert model.projection is not None
     dataset = images.untransformed()
     with torch.no_grad():
         projected = model.projection(model.features(torch.stack([dataset[row][0] for row in range(len(dataset))])))
     torch.testing.assert_close(projected.T.cov(), torch.eye(6), atol=1e-3, rtol=0)
+
+
+def test_losses_that_draw_do_so_alike_in_all_processes(manifest: Path, tmp_path: Path) -> None:
+    """Whose generators differ, for dropout. Yet each step draws anew."""
+    settings = toy.settings(manifest, epochs=1)
+    drawn = []
+
+    class Drawing(Loss):
+        def forward(self, embeddings: torch.Tensor, *_: Any) -> torch.Tensor:
+            drawn.append(float(torch.rand(())))
+            return embeddings.sum()
+
+    for rank in (0, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run, "_loss", lambda *_: Drawing())
+            patch.setattr(run, "_seed", lambda seed, rank=rank: torch.manual_seed(seed + rank))
+            run.train(settings, tmp_path / str(rank))
+    assert drawn[:4] == drawn[4:]
+    assert len(set(drawn)) == 4
 
 
 def test_the_plan(manifest: Path) -> None:
