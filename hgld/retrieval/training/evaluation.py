@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from hgld.errors import InputError
 from hgld.retrieval.datasets.images import Skipped
-from hgld.retrieval.datasets.loading import test_batches
+from hgld.retrieval.embed_images import EmbedImagesConfig, embed_rows
 from hgld.retrieval.evaluation import evaluate_retrieval
 from hgld.retrieval.models.embedding import EmbeddingModel
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.results import RetrievalResult
 from hgld.retrieval.training.images import TrainingImages
-
-#: Convolutions are the faster for it, on CPUs as well.
-LAYOUT = torch.channels_last
 
 
 @dataclass(frozen=True)
@@ -37,10 +32,11 @@ def evaluate_model(
     metrics: Sequence[str] = (),
     batch_size: int,
     workers: int,
-    autocast: Callable[[], AbstractContextManager[object]],
     processes: Processes,
 ) -> ModelEvaluation:
     """Embed the test images and rank them: for each other, or those of the gallery for the queries.
+
+    They are embedded as ``hgld embed-images`` does, in float32 whatever the precision of the training.
 
     Args:
         model: that embeds.
@@ -48,24 +44,17 @@ def evaluate_model(
         metrics: by name; those of the papers if there are none.
         batch_size: images that are embedded at a time.
         workers: processes that read them.
-        autocast: the context of the model's forward pass.
         processes: that share the images, and then the queries.
 
     Raises:
-        InputError: an archive cannot be read, or too few images could be.
-        ConfigurationError: there is no such metric.
+        InputError: an archive cannot be read, too few images could be, or embeddings are not finite.
+        ConfigurationError: there is no such metric, or images do not fit into the memory of the device.
     """
-    device = next(model.parameters()).device
+    device = str(next(model.parameters()).device)
     share = np.array_split(np.arange(len(images.test)), processes.count)[processes.rank]
-    parts, rows, skipped = [torch.empty(0, model.dim)], [torch.empty(0, dtype=torch.int64)], []
-    model.eval()
-    with torch.inference_mode():
-        for batch in test_batches(images.test, share, batch_size=batch_size, workers=workers):
-            with autocast():
-                parts.append(model(batch.images.to(device, memory_format=LAYOUT)).float().cpu())
-            rows.append(batch.rows)
-            skipped += batch.skipped
-    everyone = processes.gather((torch.cat(parts).numpy(), torch.cat(rows).numpy(), skipped))
+    config = EmbedImagesConfig(device=device, batch_size=batch_size, workers=workers)
+    own = embed_rows(model.eval(), images.test, share, config)
+    everyone = processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped))
     embeddings, kept = (np.concatenate([found[n] for found in everyone]) for n in (0, 1))
     labels = images.test.manifest.labels[kept]
     if images.is_query is None:
@@ -78,7 +67,7 @@ def evaluate_model(
     result = evaluate_retrieval(
         *(values for half in halves for values in half),
         metrics=metrics or None,
-        device=str(device),
+        device=device,
         processes=processes,
     )
     return ModelEvaluation(result, [one for _, _, some in everyone for one in some])

@@ -20,11 +20,11 @@ from hgld.retrieval.datasets.images import Batch, ImageDataset, Skipped
 from hgld.retrieval.datasets.loading import training_batches
 from hgld.retrieval.datasets.samplers import epoch_generator
 from hgld.retrieval.losses.base import Loss
-from hgld.retrieval.models.embedding import EmbeddingModel
+from hgld.retrieval.models.embedding import LAYOUT, EmbeddingModel
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.training.backpropagation import backpropagate, gather_embeddings
 from hgld.retrieval.training.checkpoints import random_state, save_checkpoint, set_random_state
-from hgld.retrieval.training.evaluation import LAYOUT, evaluate_model
+from hgld.retrieval.training.evaluation import evaluate_model
 from hgld.retrieval.training.images import TrainingImages
 from hgld.retrieval.training.optimisation import Optimisers
 from hgld.retrieval.training.run_folder import RunFolder
@@ -195,7 +195,6 @@ class Trainer:
             metrics=self.settings.evaluation.metrics,
             batch_size=self.settings.evaluation.batch_size,
             workers=self.settings.workers,
-            autocast=self.autocast,
             processes=self.processes,
         )
         means, best = found.result.means, self.settings.evaluation.best
