@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from hgld.retrieval.losses.base import Loss
 from hgld.retrieval.losses.named import Space
@@ -16,7 +16,6 @@ from hgld.retrieval.settings import Settings
 class LossSettings(Settings):
     """A loss by its name, and the keywords of its constructor."""
 
-    model_config = ConfigDict(validate_by_name=False, validate_by_alias=True)
     name: str
 
     def options(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
         return kind.model_validate(tree.values)
     except ValidationError as error:
         problems = [_problem(detail, kind, tree, path) for detail in error.errors(include_url=False)]
-        raise ConfigurationError(f"{len(problems)} of the settings are wrong:\n{listing(problems)}") from None
+        raise ConfigurationError(f"wrong settings, {len(problems)} in all:\n{listing(problems)}") from None
 
 
 def to_yaml(settings: BaseModel) -> str:

@@ -94,7 +94,7 @@ def test_all_that_is_wrong_is_told_with_file_key_and_suggestion(base: Path, tmp_
         "sampler: {name: class_balanced, super_classes: 3}\nmemory: {sise: 3}\n",
     )
     said = problems(top, "seed=-1", "model.dimension=3", "clip_norm=x")
-    assert said.splitlines()[0] == "9 of the settings are wrong:"
+    assert said.splitlines()[0] == "wrong settings, 9 in all:"
     assert f"{top}: batchsize: there is no such setting; did you mean batch_size?" in said
     assert f"{top}: loss.lamda: there is no such setting; did you mean lambda?" in said
     assert f'{top}: optimiser.backbone.name: found "adan"; did you mean adam?' in said
