@@ -42,6 +42,7 @@ def train(
 
         from hgld.errors import ConfigurationError
         from hgld.progress import Shown, Silent
+        from hgld.retrieval.heap import keep_freed_memory
         from hgld.retrieval.processes import joined_processes, local_device
         from hgld.retrieval.training import run
 
@@ -51,6 +52,7 @@ def train(
             return
         if out is None:
             raise ConfigurationError("there is no folder for the run; name one with -o")
+        keep_freed_memory()
         where = local_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         backend = "cpu:gloo,cuda:nccl" if where.startswith("cuda") else "gloo"
         with joined_processes(backend) as processes, Shown("train", "images") as shown:
