@@ -1,1 +1,1 @@
-"""Retrieval with hierarchical labels: rankings, their metrics, and the protocols that the field evaluates with."""
+"""Retrieval with hierarchical labels: losses, models and their training; rankings, metrics and protocols."""
