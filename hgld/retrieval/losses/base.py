@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -32,6 +33,7 @@ class Loss(nn.Module):
         super().__init__()
         self.parts = {}
 
+    @abstractmethod
     def forward(
         self,
         embeddings: torch.Tensor,
@@ -54,7 +56,6 @@ class Loss(nn.Module):
         Raises:
             InputError: shapes do not fit, or the labels are not nested.
         """
-        raise NotImplementedError
 
     def reference_part(self) -> Loss | None:
         """What of this loss depends on references; None where nothing does, as proxies are compared with instead."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 
 from hgld.errors import ConfigurationError, InputError
@@ -27,6 +29,7 @@ class BinaryLoss(Loss):
             references = reference_embeddings.to(queries.dtype)
             return self.of_classes(queries, labels[:, 0], references, reference_labels[:, 0])
 
+    @abstractmethod
     def of_classes(
         self,
         embeddings: torch.Tensor,
@@ -35,7 +38,6 @@ class BinaryLoss(Loss):
         reference_classes: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The loss of checked input in full precision; classes are int64, shapes (B,) and (N,)."""
-        raise NotImplementedError
 
 
 class PairLoss(BinaryLoss):
@@ -66,12 +68,12 @@ class PairLoss(BinaryLoss):
         same = classes[:, None] == reference_classes
         return self.of_pairs(embeddings @ reference_embeddings.T, same, ~same)
 
+    @abstractmethod
     def of_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
         """The loss of scores; bool masks say which pairs are positive and negative, and what is neither is left out.
 
         All have the shape (B, N).
         """
-        raise NotImplementedError
 
 
 class ProxyBasedLoss(BinaryLoss):
@@ -107,9 +109,9 @@ class ProxyBasedLoss(BinaryLoss):
         check_proxies(embeddings, classes, self.n_classes, self.dim)
         return self.of_proxies(embeddings, classes)
 
+    @abstractmethod
     def of_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         """The loss of embeddings (B, d) whose classes (B,) all have a proxy."""
-        raise NotImplementedError
 
 
 def new_proxies(n_classes: int, dim: int) -> torch.nn.Parameter:
