@@ -28,6 +28,7 @@ from hgld.progress import Progress, Silent
 from hgld.retrieval.datasets.images import Batch, ImageDataset, Skipped
 from hgld.retrieval.datasets.loading import test_batches
 from hgld.retrieval.datasets.manifest import Manifest, Texts
+from hgld.retrieval.datasets.readers.gldv2 import LANDMARK
 from hgld.retrieval.datasets.sources import read_images
 from hgld.retrieval.datasets.transforms import ImageSettings, test_transform
 from hgld.retrieval.embedding_parts import Part, Parts
@@ -288,15 +289,14 @@ def _write(out: Path, joined: Part, ids: Texts, landmarks: NDArray[np.int64] | N
 
 
 def _landmark_ids(manifest: Manifest) -> NDArray[np.int64] | None:
-    """The landmark of each image, where the manifest has such a level."""
-    if "landmark_id" not in manifest.level_names:
+    """The landmark of each image, where the manifest has such a level and its names are numbers, as GLDv2's are."""
+    if LANDMARK not in manifest.level_names:
         return None
-    level = manifest.level_names.index("landmark_id")
-    try:
-        numbers = np.array([int(name) for name in manifest.class_names[level]])
-    except ValueError as error:
-        raise InputError(f"a landmark_id of the manifest is no number: {error}") from error
-    return numbers[manifest.labels[:, level]]
+    level = manifest.level_names.index(LANDMARK)
+    names = manifest.class_names[level]
+    if not all(name.isdecimal() for name in names):
+        return None
+    return np.array([int(name) for name in names])[manifest.labels[:, level]]
 
 
 def _beside(out: Path, suffix: str) -> Path:

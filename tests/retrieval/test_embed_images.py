@@ -23,6 +23,7 @@ from hgld.gldv2.images import ImageReader
 from hgld.locks import only_run
 from hgld.retrieval.datasets import transforms
 from hgld.retrieval.datasets.manifest import Manifest, write_manifest
+from hgld.retrieval.datasets.readers.gldv2 import LANDMARK
 from hgld.retrieval.datasets.transforms import ImageSettings
 from hgld.retrieval.embed_images import EmbedImagesConfig, EmbedImagesSummary, embed_images, parse_scales
 from hgld.retrieval.embeddings import read_embeddings
@@ -87,7 +88,7 @@ def test_photographs_in_tar_files_are_embedded_as_one_by_one(made: Made, shared:
     few = table.slice(0, 7).to_pydict()
     manifest = manifest_of(
         few["id"],
-        {"landmark_id": [str(landmark_of[name]) for name in few["id"]]},
+        {LANDMARK: [str(landmark_of[name]) for name in few["id"]]},
         path=few["shard"],
         offset=few["offset"],
         size=few["size"],
@@ -306,11 +307,11 @@ def test_images_that_are_not_there_are_explained(made: Made, tmp_path: Path) -> 
         embed_images(tmp_path, tmp_path / "e.txt", *made)
 
 
-def test_a_landmark_id_is_a_number(made: Made, folder: Path, tmp_path: Path) -> None:
-    manifest: Manifest = manifest_of(PATHS[:2], {"landmark_id": ["1", "x"]})
+def test_landmarks_that_have_names_are_no_ids(made: Made, folder: Path, tmp_path: Path) -> None:
+    manifest: Manifest = manifest_of(PATHS[:2], {"landmark": ["1", "x"]})
     write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
-    with pytest.raises(InputError, match=r"a landmark_id of the manifest is no number: .*'x'"):
-        embed_images(tmp_path / "manifest.parquet", tmp_path / "e.parquet", *made, CONFIG, root=folder)
+    embed_images(tmp_path / "manifest.parquet", tmp_path / "e.parquet", *made, CONFIG, root=folder)
+    assert read_embeddings(tmp_path / "e.parquet").landmark_ids is None
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,9 @@ from hgld.retrieval.datasets.readers.lists import Reading
 from hgld.retrieval.labels import read_image_landmarks
 from hgld.tables import IMAGES, MANIFEST, read_table
 
+#: The finest level; its names are the landmark ids.
+LANDMARK = "landmark"
+
 
 @dataclass(frozen=True)
 class Gldv2:
@@ -95,7 +98,7 @@ class Gldv2:
             "split": pa.array(np.full(len(ids), split, object), pa.string()),
         }
         table = pa.table({name: columns[name] for name in MANIFEST.schema.names}).take(pa.array(rows))
-        table = table.append_column("landmark", pa.array(landmark_ids[rows]).cast(pa.string()))
+        table = table.append_column(LANDMARK, pa.array(landmark_ids[rows]).cast(pa.string()))
         if hierarchy is not None:
             codes = hierarchy.labels_of(landmark_ids[rows], self.split)
             for column, (name, texts) in enumerate(zip(hierarchy.level_names[1:], hierarchy.nodes, strict=True), 1):
