@@ -20,7 +20,8 @@ class RankLoss(Loss):
     """1 minus a metric of each query's ranking, averaged over the queries that have a positive.
 
     Queries are worked on in blocks, a few at once, and the gradient of a block is computed together with its value:
-    so memory is O(block x N) for N items in the retrieval set, and not O(B x N).
+    so memory is O(block x N) for N items in the retrieval set, and not O(B x N). Where a query has too many pairs to
+    look at each, ranks have a relative error of up to 1e-6 (:mod:`~hgld.retrieval.losses.interpolated_sums`).
 
     Args:
         step: h, what stands for Heaviside's step.
