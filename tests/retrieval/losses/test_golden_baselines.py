@@ -73,9 +73,8 @@ def compare(golden: Arrays, name: str, loss: Loss, proxies: nn.Parameter | None 
         tolerance = {"rtol": 0, "atol": TOLERANCES[source]}
         np.testing.assert_allclose(value.item(), golden[f"{source}/{key}/value"], **tolerance)
         gradients = (x.grad, torch.from_numpy(golden[f"{source}/{key}/grad"]))
-        if (
-            key == "softbinap_20"
-        ):  # rounding says whether a query's score with itself has a gradient, which lies along it
+        if key == "softbinap_20":
+            # Rounding says whether a query's score with itself has a gradient, which lies along the query.
             gradients = tuple(gradient - (gradient * x).sum(1, keepdim=True) * x for gradient in gradients)
         np.testing.assert_allclose(*(gradient.detach() for gradient in gradients), **tolerance)
         if proxies is None:
