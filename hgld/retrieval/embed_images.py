@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hgld.errors import ConfigurationError, InputError, listing
 from hgld.locks import only_run
 from hgld.progress import Progress, Silent
-from hgld.retrieval.datasets.images import Batch, ImageDataset, Skipped
+from hgld.retrieval.datasets.images import Batch, Examples, ImageDataset, Skipped
 from hgld.retrieval.datasets.loading import test_batches
 from hgld.retrieval.datasets.manifest import Manifest, Texts
 from hgld.retrieval.datasets.readers.gldv2 import LANDMARK
@@ -193,7 +193,7 @@ def embed_images(
 def _embed_missing(
     parts: Parts,
     model: EmbeddingModel,
-    dataset: ImageDataset,
+    dataset: Examples,
     config: EmbedImagesConfig,
     processes: Processes,
     progress: Progress,
@@ -213,7 +213,7 @@ def _embed_missing(
 
 def embed_rows(
     model: EmbeddingModel,
-    dataset: ImageDataset,
+    dataset: Examples,
     rows: NDArray[np.int64],
     config: EmbedImagesConfig,
     progress: Progress | None = None,
@@ -232,20 +232,20 @@ def embed_rows(
         ConfigurationError: a batch does not fit into the memory of the device.
     """
     progress = progress or Silent()
-    device = next(model.parameters()).device
     vectors, kept, skipped = [torch.empty(0, model.dim)], [torch.empty(0, dtype=torch.int64)], list[Skipped]()
     for batch in test_batches(dataset, rows, batch_size=config.batch_size, workers=config.workers):
         if len(batch):
-            vectors.append(_embedded(model, batch, config, device))
+            vectors.append(_embedded(model, batch, config))
             kept.append(batch.rows)
         skipped += batch.skipped
         progress.advance(len(batch) + len(batch.skipped), skipped=len(skipped))
     return Part(torch.cat(vectors), torch.cat(kept), skipped)
 
 
-def _embedded(model: EmbeddingModel, batch: Batch, config: EmbedImagesConfig, device: torch.device) -> torch.Tensor:
+def _embedded(model: EmbeddingModel, batch: Batch, config: EmbedImagesConfig) -> torch.Tensor:
+    device = model.device
     half = torch.float16 if device.type == "cuda" else torch.bfloat16
-    images = batch.images.to(device, non_blocking=True, memory_format=LAYOUT)
+    images = model.to_device(batch.images)
     try:
         with torch.inference_mode(), torch.autocast(device.type, half, enabled=config.half):
             found = model(images) if tuple(config.scales) == (1,) else model.multi_scale(images, config.scales)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,7 +21,10 @@ from hgld.retrieval.datasets.transforms import Transform
 
 
 class Example(NamedTuple):
-    """A picture that could be read: float32 [3, h, w], its labels, int64 [L], and its row in the manifest."""
+    """A picture that could be read: float32 [3, h, w], its labels, int64 [L], and its row in the manifest.
+
+    Where a backbone's features stand for pictures, ``image`` is float32 [C].
+    """
 
     image: torch.Tensor
     labels: torch.Tensor
@@ -46,7 +49,7 @@ class Batch:
     """Pictures together; b may be less than was asked for, as pictures that could not be read are left out.
 
     Args:
-        images: float32, shape (b, 3, h, w).
+        images: float32, shape (b, 3, h, w); or (b, C), features.
         labels: int64, shape (b, L), finest first; as in the manifest.
         rows: int64, shape (b,): in the manifest.
         skipped: the pictures left out.
@@ -63,6 +66,16 @@ class Batch:
     def pin_memory(self) -> Batch:
         """The same in pinned memory, as torch's DataLoader asks for it."""
         return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
+
+
+class Examples(Protocol):
+    """The images of a manifest, however they come; an index is a row, or a row and a seed of what is drawn for it."""
+
+    manifest: Manifest
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int | tuple[int, int]) -> Example | Skipped: ...
 
 
 class ImageDataset(Dataset[Example | Skipped]):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from hgld.errors import ConfigurationError, HgldError, InputError, listing
-from hgld.retrieval.datasets.images import Batch, ImageDataset, collate
+from hgld.retrieval.datasets.images import Batch, Examples, collate
 from hgld.retrieval.datasets.samplers import BatchSampler, epoch_generator
 from hgld.retrieval.processes import Processes
 
@@ -20,7 +20,7 @@ _Indices = list[int] | list[tuple[int, int]]
 
 
 def training_batches(
-    dataset: ImageDataset,
+    dataset: Examples,
     sampler: BatchSampler,
     epoch: int,
     *,
@@ -64,7 +64,7 @@ def training_batches(
     return _with_pictures(_batches(dataset, indices(), workers))
 
 
-def test_batches(dataset: ImageDataset, rows: NDArray[np.int64], *, batch_size: int, workers: int) -> Iterator[Batch]:
+def test_batches(dataset: Examples, rows: NDArray[np.int64], *, batch_size: int, workers: int) -> Iterator[Batch]:
     """Pictures in the order given, the last batch being what is left; a batch has none if none can be read.
 
     Args:
@@ -83,7 +83,7 @@ def test_batches(dataset: ImageDataset, rows: NDArray[np.int64], *, batch_size: 
     return _batches(dataset, parts, workers)
 
 
-def _batches(dataset: ImageDataset, indices: Iterable[_Indices], workers: int) -> Iterator[Batch]:
+def _batches(dataset: Examples, indices: Iterable[_Indices], workers: int) -> Iterator[Batch]:
     if workers < 0:
         raise ConfigurationError(f"{workers} workers; expected 0 or more")
     loader = DataLoader(
@@ -122,7 +122,7 @@ class _WholeBatches(Dataset[Batch | HgldError]):
     for a message.
     """
 
-    def __init__(self, dataset: ImageDataset) -> None:
+    def __init__(self, dataset: Examples) -> None:
         self._dataset = dataset
 
     def __getitem__(self, indices: _Indices) -> Batch | HgldError:

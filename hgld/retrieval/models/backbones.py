@@ -16,7 +16,8 @@ from torch import nn
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.hub import hub_file
-from hgld.retrieval.models.settings import PRESETS, ModelSettings
+from hgld.retrieval.datasets.transforms import ImageSettings
+from hgld.retrieval.models.settings import FEATURES, PRESETS, ModelSettings
 
 #: The package of this name holds the weights of ``tf_efficientnet_lite0`` under other names, in the same order.
 LITE0 = "efficientnet-lite0"
@@ -29,11 +30,14 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
     """The backbone with its weights, and how many channels its features have.
 
     It maps images to vectors (B, C) where pooling is ``own``, else to features of positions: (B, C, h, w),
-    (B, h, w, C) or (B, tokens, C).
+    (B, h, w, C) or (B, tokens, C). Without a backbone, features stay as they are.
 
     Raises:
         ConfigurationError: timm knows no such model, or its weights cannot be had.
     """
+    if settings.backbone == FEATURES:
+        assert settings.n_features is not None
+        return nn.Identity(), settings.n_features
     configuration = _configuration(settings.backbone)
     if settings.pretrained is False:
         backbone = _create(settings, configuration)
@@ -60,6 +64,9 @@ def normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
     Raises:
         ConfigurationError: timm knows no such model.
     """
+    if settings.backbone == FEATURES:  # there are no images
+        default = ImageSettings()
+        return default.mean, default.std
     if settings.pretrained == LITE0:  # on values from 0 to 255: (x - 127) / 128
         return (127 / 255,) * 3, (128 / 255,) * 3
     configuration = _configuration(settings.backbone)

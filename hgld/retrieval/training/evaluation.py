@@ -50,7 +50,7 @@ def evaluate_model(
         InputError: an archive cannot be read, too few images could be, or embeddings are not finite.
         ConfigurationError: there is no such metric, or images do not fit into the memory of the device.
     """
-    device = str(next(model.parameters()).device)
+    device = str(model.device)
     share = np.array_split(np.arange(len(images.test)), processes.count)[processes.rank]
     config = EmbedImagesConfig(device=device, batch_size=batch_size, workers=workers)
     own = embed_rows(model.eval(), images.test, share, config)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hgld.errors import ConfigurationError
-from hgld.retrieval.datasets.images import ImageDataset
+from hgld.errors import ConfigurationError, InputError
+from hgld.retrieval.datasets.features import FeatureDataset
+from hgld.retrieval.datasets.images import Examples, ImageDataset
 from hgld.retrieval.datasets.manifest import Manifest, read_manifest
 from hgld.retrieval.datasets.samplers import BatchSampler, ClassBalanced, Hierarchical
 from hgld.retrieval.datasets.transforms import test_transform, training_transform
@@ -23,30 +24,36 @@ class TrainingImages:
 
     Attributes:
         train: the images to train on.
+        untransformed: the same, as they are embedded in tests.
         sampler: of their batches.
         test: the images to evaluate with; queries and gallery together, where they are apart.
         is_query: bool, shape (n_test,): which of them are queries; None where all are, and are ranked for each other.
         digests: SHA-256 of what was read.
 
     Raises:
-        InputError: the manifest cannot be read, or the folder of its images does not exist.
+        InputError: the manifest or the features cannot be read, or the folder of the images does not exist.
         ConfigurationError: there is no such split, or batches cannot be made of what there is.
     """
 
     def __init__(self, settings: TrainingSettings) -> None:
-        self._settings, data = settings, settings.data
+        data = settings.data
         root = data.root or data.manifest.parent
         manifest = read_manifest(data.manifest)
         train, test = manifest.part(data.train), _test_part(manifest, data)
-        self.train = ImageDataset(train, root, training_transform(settings.image))
-        self.test = ImageDataset(test, root, test_transform(settings.image))
+        self.train: Examples
+        self.untransformed: Examples
+        self.test: Examples
+        if data.features is None:
+            self.train = ImageDataset(train, root, training_transform(settings.image))
+            self.untransformed = ImageDataset(train, root, test_transform(settings.image))
+            self.test = ImageDataset(test, root, test_transform(settings.image))
+        else:
+            assert settings.model.n_features is not None
+            self.train = self.untransformed = FeatureDataset(train, data.features, settings.model.n_features)
+            self.test = FeatureDataset(test, data.features, settings.model.n_features)
         self.is_query = None if data.queries is None else test.splits == data.queries
         self.sampler = _sampler(settings, train)
-        self.digests = {"manifest": sha256_of(data.manifest)}
-
-    def untransformed(self) -> ImageDataset:
-        """The images to train on, as they are embedded in tests."""
-        return ImageDataset(self.train.manifest, self.train.root, test_transform(self._settings.image))
+        self.digests = digests_of(data)
 
     def space(self, dim: int) -> Space:
         """What a loss has to know of the labels and of the embeddings, ``dim`` numbers each."""
@@ -60,6 +67,19 @@ class TrainingImages:
         if self.is_query is not None:
             ranked = f"{int(self.is_query.sum()):,} queries, {int((~self.is_query).sum()):,} in the gallery"
         return f"train: {len(train):,} images, classes: {classes}\ntest: {ranked}"
+
+
+def digests_of(data: DataSettings) -> dict[str, str]:
+    """SHA-256 of the files that a training reads besides pictures, by their names in the settings.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    given = {name: path for name in ("manifest", "features") if (path := getattr(data, name)) is not None}
+    for name, path in given.items():
+        if not path.is_file():
+            raise InputError(f"{path}: no such file, which data.{name} names")
+    return {name: sha256_of(path) for name, path in given.items()}
 
 
 def _test_part(manifest: Manifest, data: DataSettings) -> Manifest:

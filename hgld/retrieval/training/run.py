@@ -21,16 +21,16 @@ from hgld.retrieval.memory import CrossBatchMemory
 from hgld.retrieval.models.checkpoints import read_checkpoint
 from hgld.retrieval.models.embedding import EmbeddingModel, build_model
 from hgld.retrieval.models.images import image_settings_for
-from hgld.retrieval.models.whitening import initialise_whitening
+from hgld.retrieval.models.pca import initialise_projection
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.report import rows_table
 from hgld.retrieval.training.checkpoints import check_same
-from hgld.retrieval.training.images import TrainingImages
+from hgld.retrieval.training.images import TrainingImages, digests_of
 from hgld.retrieval.training.loss_settings import build_loss
 from hgld.retrieval.training.run_folder import RunFolder
 from hgld.retrieval.training.settings import TrainingSettings
 from hgld.retrieval.training.trainer import Trainer
-from hgld.retrieval.training.yaml_files import read_settings, to_yaml
+from hgld.retrieval.training.yaml_files import plain, read_settings, to_yaml
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TrainingSummary:
     images: int
 
     def __str__(self) -> str:
-        first, *_, last = self.evaluations
+        first, last = next(iter(self.evaluations)), list(self.evaluations)[-1]
         shown = {name: self.evaluations[name] for name in dict.fromkeys((first, self.best, last))}
         lines = [rows_table({f"{name}{' (best)' * (name == self.best)}": row for name, row in shown.items()})]
         gain = self.evaluations[self.best][self.metric] - self.evaluations[first][self.metric]
@@ -140,10 +140,28 @@ def train(
         finally:
             if processes.rank == 0:
                 folder.close()
+        if processes.rank == 0:
+            folder.finish()
         summary = _summary(trainer) if processes.rank == 0 else None
     found = processes.gather(summary)[0]
     assert found is not None
     return found
+
+
+def is_finished(settings: TrainingSettings, out: Path) -> bool:
+    """Whether a folder holds this training, come to its end.
+
+    Raises:
+        ConfigurationError: it holds one that was begun with other settings or data.
+        InputError: the data cannot be read.
+    """
+    begun = RunFolder(out).begun_with()
+    if begun is None:
+        return False
+    then, said = begun
+    now = {"settings": plain(settings), "digests": digests_of(settings.data)}
+    check_same(out, {"settings": then, "digests": said["digests"]}, now)
+    return bool(said["finished"])
 
 
 def _summary(trainer: Trainer) -> TrainingSummary:
@@ -174,11 +192,11 @@ def _model(
     if not with_weights:
         return build_model(settings.model.model_copy(update={"pretrained": False})).to(device)
     model = build_model(settings.model).to(device)
-    if settings.model.whitening:
-        dataset = images.untransformed()
+    if settings.model.projection != "random":
+        dataset = images.untransformed
         rows = np.arange(len(dataset))[processes.rank :: processes.count]
         batches = test_batches(dataset, rows, batch_size=settings.evaluation.batch_size, workers=settings.workers)
-        initialise_whitening(model, (batch.images for batch in batches), processes)
+        initialise_projection(model, (batch.images for batch in batches), processes)
     return model
 
 

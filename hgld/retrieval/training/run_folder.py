@@ -3,7 +3,7 @@
 ::
 
     settings.yaml     all settings, defaults as well; `hgld train settings.yaml` does the same again
-    run.json          versions, the machine, digests of the data
+    run.json          versions, the machine, digests of the data; and whether the training came to its end
     history.jsonl     a line per step and per evaluation
     skipped.csv       the images that could not be read
     last.pt, best.pt  checkpoints
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from hgld import __version__
 from hgld.errors import ConfigurationError
@@ -91,9 +92,7 @@ class RunFolder:
         versions = {"hgld": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
         with replacing(self._settings) as draft:
             draft.write_text(settings, encoding="utf-8")
-        with replacing(self._run) as draft:
-            said = {"versions": versions, "machine": platform.platform(), **run}
-            draft.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        self._tell_run({"versions": versions, "machine": platform.platform(), **run, "finished": False})
         lines = self._history.read_text(encoding="utf-8").splitlines()[:n_lines] if n_lines else []
         with replacing(self._history) as draft:
             draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -104,6 +103,17 @@ class RunFolder:
         step = json.loads(lines[-1])["step"] + 1 if lines else None
         self._lines = self._history.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(self._tensorboard), purge_step=step)
+
+    def finish(self) -> None:
+        """Write down that the training came to its end."""
+        self._tell_run({**json.loads(self._run.read_text(encoding="utf-8")), "finished": True})
+
+    def begun_with(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The settings of the run that is there, and what ``run.json`` says of it; None if there is no run."""
+        if not (self._settings.is_file() and self._run.is_file()):
+            return None
+        settings = yaml.safe_load(self._settings.read_text(encoding="utf-8"))
+        return settings, json.loads(self._run.read_text(encoding="utf-8"))
 
     @property
     def n_skipped(self) -> int:
@@ -138,6 +148,10 @@ class RunFolder:
         """Close the history."""
         self._lines.close()
         self._board.close()
+
+    def _tell_run(self, said: Mapping[str, Any]) -> None:
+        with replacing(self._run) as draft:
+            draft.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _files(self) -> list[Path]:
         return [

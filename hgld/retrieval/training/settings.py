@@ -14,7 +14,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from hgld.retrieval.datasets.transforms import ImageSettings
 from hgld.retrieval.losses.named import LOSSES
-from hgld.retrieval.models.settings import ModelSettings
+from hgld.retrieval.models.settings import FEATURES, ModelSettings
 from hgld.retrieval.settings import Settings
 from hgld.retrieval.training.loss_settings import LossSettings, loss_settings
 
@@ -33,6 +33,8 @@ class DataSettings(Settings):
     Args:
         manifest: the table from ``hgld manifest``.
         root: the folder that its paths are relative to; None for the folder of the manifest.
+        features: of all images, from ``hgld embed-images``; then nothing but what follows the backbone is trained,
+            which is ``features``, and pictures are not read at all.
         train: the split to train on.
         test: the split whose images are ranked for each other (leave-one-out); or
         queries: the split of the queries, and
@@ -41,6 +43,7 @@ class DataSettings(Settings):
 
     manifest: Path
     root: Path | None = None
+    features: Path | None = None
     train: str = "train"
     test: str | None = None
     queries: str | None = None
@@ -170,7 +173,7 @@ class TrainingSettings(Settings):
         memory: embeddings of former batches.
         optimiser: of each group of parameters.
         epochs: how long; or
-        steps: how long.
+        steps: how long; 0 evaluates the model as it is.
         warm_up_epochs: at the beginning, in which the backbone stays as it is.
         frozen: beginnings of names of the model's parameters that always stay as they are, such as
             ``backbone.blocks.0``; where these are the first layers, each step is the faster for it.
@@ -195,7 +198,7 @@ class TrainingSettings(Settings):
     memory: MemorySettings | None = None
     optimiser: OptimiserSettings = OptimiserSettings()
     epochs: PositiveInt | None = None
-    steps: PositiveInt | None = None
+    steps: NonNegativeInt | None = None
     warm_up_epochs: NonNegativeInt = 0
     frozen: tuple[str, ...] = ()
     batch_size: PositiveInt = 256
@@ -211,6 +214,11 @@ class TrainingSettings(Settings):
     def _one_length(self) -> TrainingSettings:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give either epochs or steps")
+        if (self.data.features is None) == (self.model.backbone == FEATURES):
+            raise ValueError(
+                f"data.features goes with the backbone {FEATURES}, and with no other; it is "
+                f"{self.data.features or 'not set'}, and the backbone is {self.model.backbone}"
+            )
         if self.batch_size % self.sampler.per_class:
             raise ValueError(f"batch_size {self.batch_size} is no multiple of {self.sampler.per_class} per class")
         return self

@@ -16,11 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hgld.errors import ConfigurationError
 from hgld.progress import Progress, Silent
-from hgld.retrieval.datasets.images import Batch, ImageDataset, Skipped
+from hgld.retrieval.datasets.images import Batch, Examples, Skipped
 from hgld.retrieval.datasets.loading import training_batches
 from hgld.retrieval.datasets.samplers import epoch_generator
 from hgld.retrieval.losses.base import Loss
-from hgld.retrieval.models.embedding import LAYOUT, EmbeddingModel
+from hgld.retrieval.models.embedding import EmbeddingModel
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.training.backpropagation import backpropagate, gather_embeddings
 from hgld.retrieval.training.checkpoints import random_state, save_checkpoint, set_random_state
@@ -66,7 +66,7 @@ class Trainer:
     ) -> None:
         self.settings, self.images, self.model, self.loss, self.folder = settings, images, model, loss, folder
         self.processes, self.progress = processes or Processes(), progress or Silent()
-        self.device = next(model.parameters()).device
+        self.device = model.device
         self.n_steps = settings.steps or (settings.epochs or 0) * len(images.sampler)
         groups = {**model.groups(), "proxies": list(loss.parameters())}
         _check_frozen(model, groups, settings)
@@ -87,6 +87,8 @@ class Trainer:
         with stop_wishes() as wish:
             if self.step == 0:
                 self.evaluate()
+            if self.n_steps == 0:
+                self.save()
             self.progress.start(self.n_steps * self.settings.batch_size, self.step * self.settings.batch_size)
             while self.step < self.n_steps or self.batch > 0:  # a checkpoint may be of an epoch's last step
                 self.train_epoch(wish)
@@ -133,7 +135,7 @@ class Trainer:
         try:
             loss = backpropagate(
                 model,
-                batch.images.to(self.device, non_blocking=True, memory_format=LAYOUT),
+                self.model.to_device(batch.images),
                 loss_of,
                 chunk_size=self.settings.chunk_size,
                 autocast=self.autocast,
@@ -268,7 +270,7 @@ class Trainer:
         details = {} if loss is None else {"loss": loss, **values["parts"]}
         self.progress.advance(n_images, **details)
 
-    def tell_skipped(self, dataset: ImageDataset, skipped: Iterable[Skipped]) -> None:
+    def tell_skipped(self, dataset: Examples, skipped: Iterable[Skipped]) -> None:
         """Write down which images could not be read."""
         self.folder.tell_skipped({dataset.manifest.ids[one.row]: one.reason for one in skipped})
 

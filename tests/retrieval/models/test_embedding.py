@@ -238,7 +238,7 @@ def test_presets_are_settings_of_models_that_timm_has(name: str) -> None:
         ("resnet51", "there is no preset 'resnet51'; is resnet50 meant"),
         ({"preset": 3}, "there is no preset 3"),
         ({"backbone": "resnet50", "pool": "gem"}, "pool"),
-        ({"backbone": "resnet50", "whitening": True}, "whitening is how the projection begins, but there is none"),
+        ({"backbone": "resnet50", "projection": "pca"}, "pca is what the projection begins with, but there is none"),
         ({"backbone": "resnet50", "layer_norm": True, "l2_norm": True}, "a model has one of them"),
         ({"backbone": "resnet50", "gem_p": 0}, "gem_p"),
         ({"backbone": "resnet50", "dim": 0}, "dim"),

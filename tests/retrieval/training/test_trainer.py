@@ -354,7 +354,7 @@ def test_precision_chunks_and_clipping_train(
 def test_whitening_begins_the_projection(manifest: Path, tmp_path: Path) -> None:
     nothing = {name: {"lr": 0, "weight_decay": 0} for name in ("backbone", "head", "proxies")}
     settings = toy.settings(
-        manifest, model={**toy.SETTINGS["model"], "whitening": True}, epochs=1, optimiser=nothing, memory=None
+        manifest, model={**toy.SETTINGS["model"], "projection": "whitening"}, epochs=1, optimiser=nothing, memory=None
     )
     run.train(settings, tmp_path / "run")
     images = run.TrainingImages(settings)
@@ -362,7 +362,7 @@ def test_whitening_begins_the_projection(manifest: Path, tmp_path: Path) -> None
     model.load_state_dict(read_checkpoint(tmp_path / "run" / "last.pt")["model"])
     model.eval()
     assert model.projection is not None
-    dataset = images.untransformed()
+    dataset = images.untransformed
     with torch.no_grad():
         projected = model.projection(model.features(torch.stack([dataset[row][0] for row in range(len(dataset))])))
     torch.testing.assert_close(projected.T.cov(), torch.eye(6), atol=1e-3, rtol=0)

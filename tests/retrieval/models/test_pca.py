@@ -1,4 +1,4 @@
-"""PCA-whitening against numpy."""
+"""PCA against numpy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.retrieval.models.whitening import Moments, initialise_whitening, whitening
+from hgld.retrieval.models.pca import Moments, initialise_projection, pca
 from hgld.retrieval.processes import Processes
 from tests.retrieval.models.test_embedding import images, tiny
 
@@ -34,16 +34,19 @@ def test_moments_in_batches_are_those_of_numpy(n: int, cuts: list[int], seed: in
     np.testing.assert_allclose(found.scatter / (n - 1), np.cov(x.T), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("whitened", [True, False])
 @pytest.mark.parametrize("dim", [1, 4, 8])
-def test_whitened_features_have_covariance_1_and_the_directions_of_numpy(dim: int) -> None:
+def test_projected_features_have_the_variances_and_the_directions_of_numpy(dim: int, whitened: bool) -> None:
     x = features(200, 8)
-    weight, bias = whitening(moments_of(x, 7, 100), dim)
-    whitened = x @ weight.numpy().T + bias.numpy()
-    np.testing.assert_allclose(whitened.mean(0), 0, atol=1e-9)
-    np.testing.assert_allclose(np.cov(whitened.T).reshape(dim, dim), np.eye(dim), atol=1e-9)
+    weight, bias = pca(moments_of(x, 7, 100), dim, whitened=whitened)
+    projected = x @ weight.numpy().T + bias.numpy()
     # singular values and vectors, the slow way that never makes a covariance
     _, s, v = np.linalg.svd(x - x.mean(0), full_matrices=False)
-    expected = v[:dim] / (s[:dim, None] / np.sqrt(len(x) - 1))
+    deviations = s[:dim] / np.sqrt(len(x) - 1)
+    variances = np.ones(dim) if whitened else deviations**2
+    np.testing.assert_allclose(projected.mean(0), 0, atol=1e-9)
+    np.testing.assert_allclose(np.cov(projected.T).reshape(dim, dim), np.diag(variances), atol=1e-8)
+    expected = v[:dim] / (deviations[:, None] if whitened else 1)
     signs = np.sign((expected * weight.numpy()).sum(1, keepdims=True))
     np.testing.assert_allclose(weight, expected * signs, rtol=1e-7, atol=1e-9)
     assert (weight.gather(1, weight.abs().argmax(1, keepdim=True)) > 0).all()
@@ -52,17 +55,17 @@ def test_whitened_features_have_covariance_1_and_the_directions_of_numpy(dim: in
 def test_directions_without_variance_stay_small() -> None:
     x = features(50, 6)
     x[:, 2] = x[:, 3]  # one direction less
-    weight, bias = whitening(moments_of(x), 6)
+    weight, bias = pca(moments_of(x), 6, whitened=True)
     whitened = x @ weight.numpy().T + bias.numpy()
     np.testing.assert_allclose(np.cov(whitened.T), np.diag([1, 1, 1, 1, 1, 0]), atol=1e-6)
     assert weight.isfinite().all()
 
 
 def test_a_model_begins_with_whitened_embeddings() -> None:
-    model = tiny(pooling="gem", l2_norm=True, dim=6, whitening=True).train()
+    model = tiny(pooling="gem", l2_norm=True, dim=6, projection="whitening").train()
     batches = [images(8, 32, seed) for seed in range(4)]
     before = model.backbone.bn1.running_mean.clone()
-    initialise_whitening(model, [*batches[:1], torch.empty(0, 3, 32, 32), *batches[1:]])
+    initialise_projection(model, [*batches[:1], torch.empty(0, 3, 32, 32), *batches[1:]])
     assert model.training
     assert torch.equal(before, model.backbone.bn1.running_mean), "evaluation mode"
     model.eval()
@@ -77,22 +80,22 @@ def test_a_model_begins_with_whitened_embeddings() -> None:
 def test_processes_put_their_moments_together(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [images(8, 32, seed) for seed in range(3)]
     alone, together = tiny(dim=4), tiny(dim=4)
-    initialise_whitening(alone, batches)
+    initialise_projection(alone, batches)
     other = Moments.of(tiny(dim=4).features(torch.cat(batches[1:])).detach())
     monkeypatch.setattr(Processes, "gather", lambda _, own: [own, None, other])
-    initialise_whitening(together, batches[:1], Processes(0, 3))
+    initialise_projection(together, batches[:1], Processes(0, 3))
     for one, same in zip(alone.parameters(), together.parameters(), strict=True):
         torch.testing.assert_close(one, same, rtol=1e-4, atol=1e-4)
 
 
 def test_what_cannot_be_whitened_is_an_error() -> None:
     with pytest.raises(InputError, match="needs more than 6 images; found 6"):
-        initialise_whitening(tiny(dim=6), [images(6, 32)])
+        initialise_projection(tiny(dim=6), [images(6, 32)])
     with pytest.raises(InputError, match="there are no images"):
-        initialise_whitening(tiny(dim=6), [])
+        initialise_projection(tiny(dim=6), [])
     with pytest.raises(InputError, match="all the same, or not finite"):
-        initialise_whitening(tiny(dim=2), [torch.full((4, 3, 32, 32), torch.nan)])
+        initialise_projection(tiny(dim=2), [torch.full((4, 3, 32, 32), torch.nan)])
     with pytest.raises(InputError, match="all the same, or not finite"):
-        whitening(Moments.of(torch.ones(9, 3)), 2)
+        pca(Moments.of(torch.ones(9, 3)), 2, whitened=False)
     with pytest.raises(ConfigurationError, match="the model has no projection"):
-        initialise_whitening(tiny(), [images()])
+        initialise_projection(tiny(), [images()])
