@@ -1,0 +1,1 @@
+"""A comparison of methods: which trainings, on which devices, and what came of them."""
