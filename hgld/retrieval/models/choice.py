@@ -35,8 +35,8 @@ def chosen_model(
         resize: of the images' shorter side before that, likewise, or 256.
 
     Raises:
-        ConfigurationError: it is a head without a backbone; not one of ``checkpoint`` and ``name`` is given, there is no such model, its weights
-            cannot be had, or the sizes do not fit.
+        ConfigurationError: not one of ``checkpoint`` and ``name`` is given, there is no such model, its weights
+            cannot be had, or the sizes do not fit; or the checkpoint is of a head without a backbone.
         InputError: the checkpoint cannot be used.
     """
     if (checkpoint is None) == (name is None):
