@@ -170,7 +170,7 @@ def _dependences(settings: BenchmarkSettings, methods: Sequence[MethodResults]) 
     n_queries, n_gallery = (f"{result.counts[name]:,}" for name in ("queries", "gallery"))
     if isinstance(settings.evaluation, Gldv2Evaluation):
         said = [
-            f"GLDv2's retrieval: {n_queries} test images with hierarchical labels, and a gallery of {n_gallery} images.",
+            f"GLDv2's retrieval: {n_queries} test images with hierarchical labels, a gallery of {n_gallery} images.",
             f"map100_official is over {len(result.per_query):,} test images, Public and Private together.",
         ]
     else:

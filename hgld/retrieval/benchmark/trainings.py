@@ -67,6 +67,6 @@ def data_text(data: DataSettings) -> str:
     known = np.intersect1d(train.class_names[0], test.class_names[0]).size
     shared = f"{known:,} of which were trained on" if known else "none of which was trained on"
     return (
-        f"Trained on {len(train):,} images of {train.n_classes[0]:,} classes ({what}), evaluated with {len(test):,} images "
-        f"of {test.n_classes[0]:,} classes, {shared}."
+        f"Trained on {len(train):,} images of {train.n_classes[0]:,} classes ({what}), evaluated with "
+        f"{len(test):,} images of {test.n_classes[0]:,} classes, {shared}."
     )
