@@ -233,7 +233,7 @@ def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
         }
     parameters = {
         "training": plain(run.settings),
-        "protocol": evaluation.protocol,
+        "protocol": evaluation.name,
         "metrics": list(settings.metrics),
     }
     return Provenance("benchmark", parameters, digests_of(run.settings.data) | digests_of_files(files))

@@ -16,7 +16,7 @@ from hgld.tables import Provenance
 from tests.retrieval.datasets.pictures import manifest_of
 
 N_STEPS = 4
-METRICS = ["H-AP", "R@1", "mAP@100"]
+METRICS = ["H-AP", "R@1", "mAP@10"]
 TRAINING: dict[str, Any] = {
     "model": {"backbone": "features", "n_features": 6, "l2_norm": True, "dim": 4},
     "loss": {"name": "happier"},
