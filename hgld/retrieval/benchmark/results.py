@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.retrieval.benchmark import markdown
-from hgld.retrieval.benchmark.evaluating import EvaluatedRun, per_query_of
+from hgld.retrieval.benchmark.evaluating import EvaluatedRun, per_query_file
 from hgld.retrieval.benchmark.methods import MethodResults, best_baseline
 from hgld.retrieval.benchmark.runs import SweepPoint
 from hgld.retrieval.benchmark.settings import BenchmarkSettings
@@ -152,7 +152,7 @@ def _write_rows(
     runs: Sequence[EvaluatedRun],
     out: Path,
 ) -> None:
-    digests = {str(one.run.folder.relative_to(out)): sha256_of(per_query_of(one.run)) for one in runs}
+    digests = {str(one.run.folder.relative_to(out)): sha256_of(per_query_file(one.run)) for one in runs}
     write_table(
         path,
         spec,
