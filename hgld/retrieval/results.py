@@ -23,8 +23,9 @@ class RetrievalResult:
     Args:
         name: what was evaluated, such as a protocol and its part.
         per_query: a row per query: float64 columns named like the metrics (NaN where a query has no positive that the
-            metric could be about), then ``positives_l1``, ..., the gallery items of that level or finer. The index
-            ``query`` holds the ids of the queries, or their positions.
+            metric could be about), then ``positives_l1``, ..., the gallery items of that level or finer, and perhaps
+            ``class``, the name of the query's finest class. The index ``query`` holds the ids of the queries, or
+            their positions.
         metrics: the names of the metrics, in the order of tables.
         counts: ``queries``, ``gallery``, and ``without_positives_l1``, ...: the queries that have no gallery item of
             that level or finer, which means of that level leave out.
@@ -56,11 +57,7 @@ class RetrievalResult:
         Raises:
             ConfigurationError: the confidence is not between 0 and 1, or there are no resamples.
         """
-        if not 0 < confidence < 1 or n_resamples < 1:
-            raise ConfigurationError(
-                f"the confidence is {confidence} with {n_resamples} resamples; expected 0 < confidence < 1, and 1 or "
-                "more resamples"
-            )
+        check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
         means = _resampled_means(values, n_resamples, np.random.default_rng(seed))
         tail = (1 - confidence) / 2
@@ -92,6 +89,15 @@ def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
     return {"queries": len(per_query)} | {
         f"without_{column}": int((per_query[column] == 0).sum()) for column in columns
     }
+
+
+def check_resampling(confidence: float, n_resamples: int) -> None:
+    """Raise a :class:`ConfigurationError` unless intervals can be had with these settings."""
+    if not 0 < confidence < 1 or n_resamples < 1:
+        raise ConfigurationError(
+            f"the confidence is {confidence} with {n_resamples} resamples; expected 0 < confidence < 1, and 1 or "
+            "more resamples"
+        )
 
 
 def _resampled_means(
