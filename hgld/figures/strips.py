@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
 
 from hgld.figures.style import FAINT, INK, save
 from hgld.retrieval.differing import Differing, Side, points
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 #: Lengths in the picture are in sides of a photograph.
-_GAP, _LINE, _TEXT = 0.06, 0.3, 1.15
+_GAP, _LINE, _NAMES = 0.06, 0.3, 1.4
 _QUERY = 2 + _GAP
-_FIRST = _QUERY + _TEXT + 2 * _GAP
-_WIDTH_INCHES = 12
-_PIXELS = 160
+_FIRST = _QUERY + _NAMES + 2 * _GAP
+_WIDTH_INCHES = 9.5
+_PIXELS = 240
+_LONGEST_NAME = 110
+_SIZE = 7.5
 
 
-def draw_strips(
+def draw_differing(
     path: Path,
     differing: Differing,
     *,
@@ -47,7 +50,7 @@ def draw_strips(
     parts = {heading: rows for heading, rows in differing.parts(per_part).items() if rows}
     n_items = differing.method.found.positions.shape[1]
     width = _FIRST + n_items * (1 + _GAP)
-    height = _LINE * 2 + sum(_LINE * 1.5 + len(rows) * (_QUERY + _LINE * 1.5) for rows in parts.values())
+    height = _LINE + sum(2 * _LINE + len(rows) * (_QUERY + 1.5 * _LINE) for rows in parts.values())
     figure = Figure(figsize=(_WIDTH_INCHES, _WIDTH_INCHES * height / width))
     axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
     axes.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
@@ -61,13 +64,13 @@ def draw_strips(
         if level is not None:
             _frame(axes, (left, top, side), colours[level], str(level))
 
-    top = 2 * _LINE
+    top = _LINE
     for heading, rows in parts.items():
-        _text(axes, 0, top + _LINE / 2, heading, weight="bold", size=11)
-        top += 1.5 * _LINE
+        _text(axes, 0, top + 1.2 * _LINE, heading, weight="bold", size=9.5)
+        top += 2 * _LINE
         for row in rows:
             asked = query(int(differing.queries[row]))
-            names = " · ".join(asked.names) or asked.id
+            names = shorten(" · ".join(asked.names) or asked.id, _LONGEST_NAME, placeholder=" …")
             _text(axes, 0, top + _LINE / 2, f"{names}: {differing.metric} {points(differing.differences[row])}")
             top += _LINE
             photograph(asked, 0, top, _QUERY)
@@ -83,21 +86,26 @@ def draw_strips(
 
 
 def _legend(axes: Axes, levels: list[Level]) -> None:
-    """The levels in a row at the top: each one's frame and number, and what it means."""
-    left = 0.0
-    for level in levels:
-        axes.text(
-            left,
-            _LINE / 2,
-            f" {level.number} ",
-            size=9,
-            color=INK,
-            va="center",
-            bbox={"boxstyle": "square,pad=0.15", "facecolor": level.colour, "edgecolor": "none"},
-        )
-        meaning = f"same {level.meaning}" if level.number else level.meaning
-        _text(axes, left + 0.3, _LINE / 2, meaning)
-        left += 0.6 + 0.085 * len(meaning)
+    """The levels in a row at the top."""
+    from matplotlib.patches import Patch
+
+    meanings = [f"same {level.meaning}" if level.number else level.meaning for level in levels]
+    patches = [
+        Patch(color=level.colour, label=f"{level.number}: {meaning}")
+        for level, meaning in zip(levels, meanings, strict=True)
+    ]
+    axes.legend(
+        handles=patches,
+        ncols=len(patches),
+        loc="upper left",
+        bbox_to_anchor=(0, 1),
+        borderaxespad=0,
+        borderpad=0,
+        frameon=False,
+        fontsize=_SIZE,
+        handlelength=1,
+        handleheight=1,
+    )
 
 
 def _name(axes: Axes, side: Side, metric: str, row: int, top: float) -> None:
@@ -110,7 +118,7 @@ def _draw(axes: Axes, image: Image | None, photo: Photo, square: tuple[float, fl
     """A photograph, all of it, in the middle of a square, or its id."""
     left, top, side = square
     if image is None:
-        _text(axes, left + side / 2, top + side / 2, photo.id, size=6, color=FAINT, ha="center")
+        _text(axes, left + side / 2, top + side / 2, photo.id, size=5, color=FAINT, ha="center")
         return
     longest = max(image.size)
     width, height = (side * length / longest for length in image.size)
@@ -125,11 +133,14 @@ def _frame(axes: Axes, square: tuple[float, float, float], colour: str, number: 
     left, top, side = square
     inset = 0.025 * side
     axes.add_patch(
-        Rectangle((left + inset, top + inset), side - 2 * inset, side - 2 * inset, fill=False, lw=3, edgecolor=colour)
+        Rectangle(
+            (left + inset, top + inset), side - 2 * inset, side - 2 * inset, fill=False, lw=2.4, edgecolor=colour
+        )
     )
     axes.add_patch(Rectangle((left, top + 0.8 * side), 0.16 * side, 0.2 * side, facecolor=colour, edgecolor="none"))
-    _text(axes, left + 0.08 * side, top + 0.9 * side, number, size=7, ha="center")
+    _text(axes, left + 0.08 * side, top + 0.9 * side, number, size=6, ha="center")
 
 
-def _text(axes: Axes, left: float, middle: float, text: str, **how: object) -> None:
-    axes.text(left, middle, text, **{"size": 9, "color": INK, "va": "center", "parse_math": False} | how)
+def _text(axes: Axes, left: float, middle: float, text: str, **how: Any) -> None:
+    usual: dict[str, Any] = {"size": _SIZE, "color": INK, "va": "center", "parse_math": False}
+    axes.text(left, middle, text, **usual | how)

@@ -80,9 +80,8 @@ class Differing:
     def __str__(self) -> str:
         n_queries = self.better + self.worse + self.equal
         return (
-            f"Of {n_queries:,} queries, {self.method.name} has the higher {self.metric} for {self.better:,}, "
-            f"{self.baseline.name} for {self.worse:,}, and {self.equal:,} have the same with both; the mean "
-            f"difference is {points(self.mean)}."
+            f"Of {n_queries:,} queries, {self.method.name} has the higher {self.metric} for {self.better:,} and the "
+            f"lower for {self.worse:,}; the mean difference from {self.baseline.name} is {points(self.mean)}."
         )
 
 
