@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import re
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+from hgld.machine import machine
+
 _README = Path(__file__).with_name("README.md")
-
-
-def machine() -> str:
-    """Processor, cores, memory and Python, in a line."""
-    cpuinfo = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text()) if cpuinfo.exists() else []
-    processor = names[0] if names else platform.processor() or platform.machine()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

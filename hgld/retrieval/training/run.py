@@ -13,6 +13,7 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.locks import only_run
+from hgld.machine import machine
 from hgld.progress import Progress
 from hgld.retrieval.datasets.loading import test_batches
 from hgld.retrieval.losses.base import Loss
@@ -133,7 +134,12 @@ def train(
             trainer.load(state)
             n_lines = state["history"]
         if processes.rank == 0:
-            run = {"digests": images.digests, "processes": processes.count, "device": str(where)}
+            run = {
+                "digests": images.digests,
+                "processes": processes.count,
+                "device": _device_name(where),
+                "machine": machine(),
+            }
             folder.begin(to_yaml(settings), run, n_lines=n_lines)
         try:
             trainer.train()
@@ -220,6 +226,10 @@ def _device(name: str) -> torch.device:
             raise ConfigurationError(f'the device is "{name}", but torch sees no GPU; take cpu')
         torch.cuda.set_device(device)
     return device
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
 def _seed(seed: int) -> None:

@@ -84,7 +84,7 @@ class RunFolder:
 
         Args:
             settings: YAML.
-            run: the digests of data and whatever else is to be known of the run.
+            run: the digests of data, the machine, and whatever else is to be known of the run.
             n_lines: of the history that a run had which goes on; what it wrote after its checkpoint is dropped.
         """
         from torch.utils.tensorboard import SummaryWriter  # TensorBoard takes a second to import
@@ -92,7 +92,7 @@ class RunFolder:
         versions = {"hgld": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
         with replacing(self._settings) as draft:
             draft.write_text(settings, encoding="utf-8")
-        self._tell_run({"versions": versions, "machine": platform.platform(), **run, "finished": False})
+        self._tell_run({"versions": versions, **run, "finished": False})
         lines = self._history.read_text(encoding="utf-8").splitlines()[:n_lines] if n_lines else []
         with replacing(self._history) as draft:
             draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
