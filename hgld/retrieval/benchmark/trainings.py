@@ -22,8 +22,8 @@ class Training:
     Args:
         steps: that were taken.
         train_seconds: of these steps, without evaluations.
-        device: such as ``cuda:0``.
-        machine: its system.
+        device: ``cpu``, or the name of a GPU.
+        machine: processor, cores, memory.
         versions: of the software, by its name.
     """
 
