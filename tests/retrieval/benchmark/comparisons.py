@@ -68,5 +68,5 @@ def write_comparison(folder: Path, *, seeds: tuple[int, ...] = (0,), **trainings
         "sweeps": {"lambda": LAMBDA},
     }
     path = folder / "comparison.yaml"
-    path.write_text(yaml.safe_dump(comparison))
+    path.write_text(yaml.safe_dump(comparison, sort_keys=False))
     return path
