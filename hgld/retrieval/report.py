@@ -36,6 +36,10 @@ Intervals = Sequence[Mapping[str, Interval]]
 #: The columns of the paper's Table VII; ``map100_labelled`` is what it calls mAP@100.
 TABLE_VII = ("mAP@100", "map100_labelled", "H-AP", "ASI", "NDCG")
 _WITHOUT = "without_positives"
+_LEFT_OUT = (
+    'Means leave out the queries without a positive of the metric\'s level; "no l1" counts those without any, as l1 '
+    "is the coarsest level."
+)
 _RESULTS_KEY = b"hgld.results"
 _LATEX_HEADS = {"map100_labelled": "mAP@100 (labelled)", "map100_official": "mAP@100 (official)"}
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
@@ -67,7 +71,7 @@ def summary(
             console.print(table, "")
         for table in _fitting(partial(counts_table, results), _counts_of(results), console):
             console.print(table, "")
-        for note in notes(results):
+        for note in (_LEFT_OUT, *notes(results)):
             console.print(note)
     return "\n".join(line.rstrip() for line in text.get().splitlines())
 
@@ -387,11 +391,7 @@ def _cells(metrics: Sequence[str], values: Mapping[str, float]) -> list[str]:
 
 
 def _notes(result: RetrievalResult) -> list[str]:
-    said = [
-        'Means leave out the queries without a positive of the metric\'s level; "no l1" counts those without any, as '
-        "l1 is the coarsest level."
-    ]
-    said += filter(None, (_wording(*setting, result.metrics) for setting in result.settings.items()))
+    said = list(filter(None, (_wording(*setting, result.metrics) for setting in result.settings.items())))
     for name, count in result.counts.items():
         if count and name not in {"queries", "gallery"} and not name.startswith(_WITHOUT):
             said.append(f"{name.replace('_', ' ').capitalize()}: {count:,}.")
