@@ -21,7 +21,8 @@ from hgld.locks import only_run
 from hgld.progress import Progress
 from hgld.retrieval.benchmark.evaluating import EvaluatedRun, per_query_file, read_evaluated
 from hgld.retrieval.benchmark.launching import Slot, launch
-from hgld.retrieval.benchmark.results import MethodResults, comparison_text, write_results, write_sweep
+from hgld.retrieval.benchmark.methods import MethodResults
+from hgld.retrieval.benchmark.results import comparison_text, write_results, write_sweep
 from hgld.retrieval.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.retrieval.benchmark.settings import BenchmarkSettings
 from hgld.retrieval.benchmark.work import Task, is_done

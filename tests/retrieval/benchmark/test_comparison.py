@@ -57,12 +57,13 @@ def times(folder: Path) -> dict[Path, int]:
 
 
 def test_a_comparison_is_made_once(folder: Path, launched: list[str]) -> None:
+    write_comparison(folder, pictures=True)
     summary = compare(folder)
     assert launched == ["roadmap/seed0", "happier/seed0"]
     assert summary is not None
     assert "HAPPIER" in str(summary)
     assert "2 runs, 0 of them done before" in str(summary)
-    assert {"results.md", "results.tex", "results.parquet"} <= {path.name for path in summary.files}
+    assert {"results.md", "results.tex", "results.parquet", "strips.html"} <= {path.name for path in summary.files}
     assert all(path.is_file() for path in summary.files)
     written = {
         "manifest.parquet",
