@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from PIL.Image import Image
 
+#: The left and the top of a square, and its side.
+Square = tuple[float, float, float]
+
 #: Lengths in the picture are in sides of a photograph.
-_GAP, _LINE, _NAMES = 0.06, 0.3, 1.4
+_GAP, _LINE, _NAMES, _FRAME = 0.06, 0.3, 1.4, 0.045
 _QUERY = 2 + _GAP
 _FIRST = _QUERY + _NAMES + 2 * _GAP
 _WIDTH_INCHES = 9.5
@@ -59,11 +62,6 @@ def draw_differing(
     colours = {level.number: level.colour for level in levels}
     _legend(axes, levels)
 
-    def photograph(photo: Photo, left: float, top: float, side: float, level: int | None = None) -> None:
-        _draw(axes, small(image(photo.id), _PIXELS), photo, (left, top, side))
-        if level is not None:
-            _frame(axes, (left, top, side), colours[level], str(level))
-
     top = _LINE
     for heading, rows in parts.items():
         _text(axes, 0, top + 1.2 * _LINE, heading, weight="bold", size=9.5)
@@ -73,14 +71,15 @@ def draw_differing(
             names = shorten(" · ".join(asked.names) or asked.id, _LONGEST_NAME, placeholder=" …")
             _text(axes, 0, top + _LINE / 2, f"{names}: {differing.metric} {points(differing.differences[row])}")
             top += _LINE
-            photograph(asked, 0, top, _QUERY)
+            _draw(axes, small(image(asked.id), _PIXELS), asked, (0, top, _QUERY))
             for strip, side in enumerate((differing.baseline, differing.method)):
                 above = top + strip * (1 + _GAP)
                 _name(axes, side, differing.metric, row, above)
                 for column, item in enumerate(side.found.positions[row].tolist()):
                     if item >= 0:
-                        left = _FIRST + column * (1 + _GAP)
-                        photograph(gallery(item), left, above, 1, int(side.found.levels[row, column]))
+                        photo, level = gallery(item), int(side.found.levels[row, column])
+                        inside = _frame(axes, _FIRST + column * (1 + _GAP), above, colours[level], level)
+                        _draw(axes, small(image(photo.id), _PIXELS), photo, inside)
             top += _QUERY + _LINE / 2
     save(figure, path)
 
@@ -114,7 +113,7 @@ def _name(axes: Axes, side: Side, metric: str, row: int, top: float) -> None:
     _text(axes, _QUERY + 2 * _GAP, top + 0.65, f"{metric} {100 * side.per_query[metric].iloc[row]:.1f}")
 
 
-def _draw(axes: Axes, image: Image | None, photo: Photo, square: tuple[float, float, float]) -> None:
+def _draw(axes: Axes, image: Image | None, photo: Photo, square: Square) -> None:
     """A photograph, all of it, in the middle of a square, or its id."""
     left, top, side = square
     if image is None:
@@ -123,24 +122,22 @@ def _draw(axes: Axes, image: Image | None, photo: Photo, square: tuple[float, fl
     longest = max(image.size)
     width, height = (side * length / longest for length in image.size)
     left, top = left + (side - width) / 2, top + (side - height) / 2
-    axes.imshow(image, extent=(left, left + width, top + height, top), interpolation="antialiased", aspect="equal")
+    extent = (left, left + width, top + height, top)
+    axes.imshow(image, extent=extent, interpolation="antialiased", zorder=2)
 
 
-def _frame(axes: Axes, square: tuple[float, float, float], colour: str, number: str) -> None:
-    """The colour of a level around a photograph, and its number in the corner for those who see colours alike."""
+def _frame(axes: Axes, left: float, top: float, colour: str, level: int) -> Square:
+    """A frame in the colour of a level, its number in the corner for those who see colours alike; its inside."""
     from matplotlib.patches import Rectangle
 
-    left, top, side = square
-    inset = 0.025 * side
-    axes.add_patch(
-        Rectangle(
-            (left + inset, top + inset), side - 2 * inset, side - 2 * inset, fill=False, lw=2.4, edgecolor=colour
-        )
-    )
-    axes.add_patch(Rectangle((left, top + 0.8 * side), 0.16 * side, 0.2 * side, facecolor=colour, edgecolor="none"))
-    _text(axes, left + 0.08 * side, top + 0.9 * side, number, size=6, ha="center")
+    inside = left + _FRAME, top + _FRAME, 1 - 2 * _FRAME
+    axes.add_patch(Rectangle((left, top), 1, 1, facecolor=colour))
+    axes.add_patch(Rectangle(inside[:2], inside[2], inside[2], facecolor="white"))
+    axes.add_patch(Rectangle((left, top + 0.8), 0.16, 0.2, facecolor=colour, zorder=3))
+    _text(axes, left + 0.08, top + 0.9, str(level), size=6, ha="center")
+    return inside
 
 
 def _text(axes: Axes, left: float, middle: float, text: str, **how: Any) -> None:
-    usual: dict[str, Any] = {"size": _SIZE, "color": INK, "va": "center", "parse_math": False}
+    usual: dict[str, Any] = {"size": _SIZE, "color": INK, "va": "center", "parse_math": False, "zorder": 4}
     axes.text(left, middle, text, **usual | how)

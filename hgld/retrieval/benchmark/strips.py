@@ -13,7 +13,7 @@ import torch
 from hgld.figures.strips import draw_differing
 from hgld.pairs import Pairs
 from hgld.retrieval.benchmark.evaluating import TestImages, test_images
-from hgld.retrieval.benchmark.results import MethodResults
+from hgld.retrieval.benchmark.methods import MethodResults
 from hgld.retrieval.benchmark.settings import BenchmarkSettings, SplitEvaluation
 from hgld.retrieval.differing import find_differing
 from hgld.retrieval.differing_page import differing_page
