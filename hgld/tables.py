@@ -330,6 +330,15 @@ def digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
     return found
 
 
+def digests_of_files(paths: Mapping[str, Path]) -> dict[str, str]:
+    """SHA-256 by role, for :class:`Provenance`; of folders, that of each CSV file in them."""
+    return {
+        "/".join((name, *file.relative_to(path).parts)): sha256_of(file)
+        for name, path in paths.items()
+        for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])
+    }
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, which becomes ``path`` when the block ends well and vanishes when it does not.

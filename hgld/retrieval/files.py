@@ -28,7 +28,7 @@ from hgld.retrieval.tasks import HowToEvaluate, Ids, Task, leave_one_out, query_
 from hgld.retrieval.thumbnails import FindImage, images_in_folder, images_in_shards
 from hgld.retrieval.worst import find_worst
 from hgld.retrieval.worst_page import Photo, names_of, worst_page
-from hgld.tables import Provenance, sha256_of
+from hgld.tables import Provenance, digests_of_files
 
 Protocol = Literal["leave-one-out", "retrieval", "gldv2-retrieval", "dyml", "roxford", "rparis"]
 
@@ -81,12 +81,7 @@ class EvaluationFiles:
             "precision": how.ranking.precision,
             "ties": how.ranking.ties,
         }
-        digests = {
-            "/".join((name, *file.relative_to(path).parts)): sha256_of(file)
-            for name, path in paths.items()
-            for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])
-        }
-        return Provenance("evaluate", parameters, digests)
+        return Provenance("evaluate", parameters, digests_of_files(paths))
 
     @property
     def separate(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich import box
 from rich.console import Console
@@ -24,9 +25,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hgld import __version__
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.retrieval.results import Interval, RetrievalResult
-from hgld.tables import Provenance, replacing, stamped
+from hgld.tables import Provenance, read_provenance, replacing, stamped
 
 #: The 95 % intervals of each result, from :meth:`RetrievalResult.intervals`.
 Intervals = Sequence[Mapping[str, Interval]]
@@ -34,6 +35,7 @@ Intervals = Sequence[Mapping[str, Interval]]
 #: The columns of the paper's Table VII; ``map100_labelled`` is what it calls mAP@100.
 TABLE_VII = ("mAP@100", "map100_labelled", "H-AP", "ASI", "NDCG")
 _WITHOUT = "without_positives"
+_RESULTS_KEY = b"hgld.results"
 _LATEX_HEADS = {"map100_labelled": "mAP@100 (labelled)", "map100_official": "mAP@100 (official)"}
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -211,7 +213,7 @@ def to_latex(
 
 
 def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: Provenance) -> None:
-    """Write a Parquet file with a row per query of every result, atomically.
+    """Write a Parquet file with a row per query of every result, atomically; :func:`read_per_query` reads it.
 
     Columns: ``part``, the name of the result, where there are several; ``query``; the metrics, float64, from 0 to 1;
     ``positives_l1`` and so on, int64. What a result or a query does not have is null. The file's metadata hold what
@@ -228,11 +230,41 @@ def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: 
         parts.append(table.add_column(0, "part", pa.array([result.name] * len(table), pa.string())))
     table = pa.concat_tables(parts, promote_options="default")
     metrics = metrics_of(results)
-    counts = [name for name in table.column_names if name not in {"part", "query", *metrics}]
-    table = table.select([*(["part"] if len(results) > 1 else []), "query", *metrics, *counts])
+    others = [name for name in table.column_names if name not in {"part", "query", *metrics}]
+    table = table.select([*(["part"] if len(results) > 1 else []), "query", *metrics, *others])
+    said = [
+        {
+            "name": result.name,
+            "columns": list(result.per_query.columns),
+            "metrics": list(result.metrics),
+            "counts": result.counts,
+            "settings": result.settings,
+        }
+        for result in results
+    ]
+    metadata = stamped(table.schema, "per_query/1", provenance).metadata | {_RESULTS_KEY: json.dumps(_plain(said))}
     with replacing(path) as draft:
-        schema = stamped(table.schema, "per_query/1", provenance)
-        pq.write_table(table.replace_schema_metadata(schema.metadata), draft, compression="zstd")
+        pq.write_table(table.replace_schema_metadata(metadata), draft, compression="zstd")
+
+
+def read_per_query(path: Path) -> list[RetrievalResult]:
+    """The results that :func:`write_per_query` wrote; settings are values of JSON.
+
+    Raises:
+        InputError: there is no such file, or it is another.
+    """
+    read_provenance(path)  # or tell that it is not hgld's
+    table = pq.read_table(path)
+    if _RESULTS_KEY not in table.schema.metadata:
+        raise InputError(f"{path}: expected the results of queries, as hgld writes them; evaluate again")
+    results = []
+    for said in json.loads(table.schema.metadata[_RESULTS_KEY]):
+        part = table.filter(pc.field("part") == said["name"]) if "part" in table.column_names else table
+        per_query = part.select(["query", *said["columns"]]).replace_schema_metadata().to_pandas().set_index("query")
+        results.append(
+            RetrievalResult(said["name"], per_query, tuple(said["metrics"]), said["counts"], said["settings"])
+        )
+    return results
 
 
 def metrics_of(results: Sequence[RetrievalResult]) -> list[str]:

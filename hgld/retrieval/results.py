@@ -23,8 +23,9 @@ class RetrievalResult:
     Args:
         name: what was evaluated, such as a protocol and its part.
         per_query: a row per query: float64 columns named like the metrics (NaN where a query has no positive that the
-            metric could be about), then ``positives_l1``, ..., the gallery items of that level or finer. The index
-            ``query`` holds the ids of the queries, or their positions.
+            metric could be about), then ``positives_l1``, ..., the gallery items of that level or finer, and perhaps
+            ``class``, the name of the query's finest class. The index ``query`` holds the ids of the queries, or
+            their positions.
         metrics: the names of the metrics, in the order of tables.
         counts: ``queries``, ``gallery``, and ``without_positives_l1``, ...: the queries that have no gallery item of
             that level or finer, which means of that level leave out.

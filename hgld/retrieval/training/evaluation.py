@@ -1,13 +1,16 @@
-"""Evaluation of a model in the middle of its training."""
+"""Evaluation of a model with the test images of its training: in the middle of it, and afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hgld.errors import InputError
+from hgld.progress import Progress, Silent
 from hgld.retrieval.datasets.images import Skipped
 from hgld.retrieval.embed_images import EmbedImagesConfig, embed_rows
 from hgld.retrieval.evaluation import evaluate_retrieval
@@ -15,6 +18,21 @@ from hgld.retrieval.models.embedding import EmbeddingModel
 from hgld.retrieval.processes import Processes
 from hgld.retrieval.results import RetrievalResult
 from hgld.retrieval.training.images import TrainingImages
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedImages:
+    """The embeddings of test images, as far as these could be read.
+
+    Args:
+        vectors: float32, shape (n, d).
+        rows: int64, shape (n,); which of the test images they are, in order.
+        skipped: the others.
+    """
+
+    vectors: npt.NDArray[np.float32]
+    rows: npt.NDArray[np.int64]
+    skipped: list[Skipped]
 
 
 @dataclass(frozen=True)
@@ -34,9 +52,7 @@ def evaluate_model(
     workers: int,
     processes: Processes,
 ) -> ModelEvaluation:
-    """Embed the test images and rank them: for each other, or those of the gallery for the queries.
-
-    They are embedded as ``hgld embed-images`` does, in float32 whatever the precision of the training.
+    """Embed the test images and rank them.
 
     Args:
         model: that embeds.
@@ -47,27 +63,66 @@ def evaluate_model(
         processes: that share the images, and then the queries.
 
     Raises:
-        InputError: an archive cannot be read, too few images could be, or embeddings are not finite.
-        ConfigurationError: there is no such metric, or images do not fit into the memory of the device.
+        InputError, ConfigurationError: see :func:`embed_test_images` and :func:`rank_test_images`.
     """
-    device = str(model.device)
+    embedded = embed_test_images(model, images, batch_size=batch_size, workers=workers, processes=processes)
+    result = rank_test_images(embedded, images, metrics=metrics, device=str(model.device), processes=processes)
+    return ModelEvaluation(result, embedded.skipped)
+
+
+def embed_test_images(
+    model: EmbeddingModel,
+    images: TrainingImages,
+    *,
+    batch_size: int,
+    workers: int,
+    processes: Processes,
+    progress: Progress | None = None,
+) -> EmbeddedImages:
+    """Embed the test images as ``hgld embed-images`` does, in float32 whatever the precision of the training.
+
+    Every process gets all of them. For the arguments see :func:`evaluate_model`.
+
+    Raises:
+        InputError: an archive cannot be read, or embeddings are not finite.
+        ConfigurationError: images do not fit into the memory of the device.
+    """
     share = np.array_split(np.arange(len(images.test)), processes.count)[processes.rank]
-    config = EmbedImagesConfig(device=device, batch_size=batch_size, workers=workers)
-    own = embed_rows(model.eval(), images.test, share, config)
+    config = EmbedImagesConfig(device=str(model.device), batch_size=batch_size, workers=workers)
+    progress = progress or Silent()
+    progress.start(len(share))
+    own = embed_rows(model.eval(), images.test, share, config, progress)
     everyone = processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped))
-    embeddings, kept = (np.concatenate([found[n] for found in everyone]) for n in (0, 1))
-    labels = images.test.manifest.labels[kept]
-    if images.is_query is None:
-        halves = [(embeddings, labels)]
-    else:
-        is_query = images.is_query[kept]
-        halves = [(embeddings[half], labels[half]) for half in (is_query, ~is_query)]
-    if min(len(vectors) for vectors, _ in halves) == 0:
+    vectors, rows = (np.concatenate([found[n] for found in everyone]) for n in (0, 1))
+    return EmbeddedImages(vectors, rows, [one for _, _, some in everyone for one in some])
+
+
+def rank_test_images(
+    embedded: EmbeddedImages,
+    images: TrainingImages,
+    *,
+    metrics: Sequence[str] = (),
+    device: str,
+    processes: Processes,
+) -> RetrievalResult:
+    """Rank test images: for each other, or those of the gallery for the queries.
+
+    The queries of the result are numbered, in the order of the images. For the arguments see :func:`evaluate_model`.
+
+    Raises:
+        InputError: too few images are left.
+        ConfigurationError: there is no such metric.
+    """
+    vectors, labels = embedded.vectors, images.test.manifest.labels[embedded.rows]
+    halves: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = [(vectors, labels)]
+    if images.is_query is not None:
+        is_query = images.is_query[embedded.rows]
+        halves = [(vectors[half], labels[half]) for half in (is_query, ~is_query)]
+    if min(len(half) for half, _ in halves) == 0:
         raise InputError("no test images are left to rank: none of the queries, or none of the gallery, can be read")
-    result = evaluate_retrieval(
+    return evaluate_retrieval(
         *(values for half in halves for values in half),
         metrics=metrics or None,
         device=device,
         processes=processes,
     )
-    return ModelEvaluation(result, [one for _, _, some in everyone for one in some])

@@ -39,7 +39,7 @@ class TrainingImages:
         data = settings.data
         root = data.root or data.manifest.parent
         manifest = read_manifest(data.manifest)
-        train, test = manifest.part(data.train), _test_part(manifest, data)
+        train, test = manifest.part(data.train), test_part(manifest, data)
         self.train: Examples
         self.untransformed: Examples
         self.test: Examples
@@ -82,8 +82,12 @@ def digests_of(data: DataSettings) -> dict[str, str]:
     return {name: sha256_of(path) for name, path in given.items()}
 
 
-def _test_part(manifest: Manifest, data: DataSettings) -> Manifest:
-    """The images to evaluate with; labels of queries and gallery are numbered together."""
+def test_part(manifest: Manifest, data: DataSettings) -> Manifest:
+    """The images to evaluate with; labels of queries and gallery are numbered together.
+
+    Raises:
+        ConfigurationError: there is no such split.
+    """
     if data.test is not None:
         return manifest.part(data.test)
     wanted: npt.NDArray[np.bool_] = np.zeros(len(manifest), bool)

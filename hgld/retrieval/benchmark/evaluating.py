@@ -1,0 +1,248 @@
+"""What a trained model is worth: the last checkpoint of a run, evaluated as the comparison says.
+
+Beside the run, in ``evaluation``::
+
+    embeddings.npy                the test images, with their ids in embeddings.ids.txt; or
+    queries.npy, gallery.npy      likewise, of GLDv2's protocol
+    per_query.parquet             a row per query, see hgld.retrieval.report; written last
+
+It is the last checkpoint, and not the best: that one was chosen by these images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+from hgld.errors import ConfigurationError
+from hgld.gldv2.retrieval import landmark_of_queries, read_image_to_landmark, read_retrieval_solution
+from hgld.hierarchy import load_hierarchy
+from hgld.progress import Progress
+from hgld.retrieval.benchmark.runs import Run
+from hgld.retrieval.benchmark.settings import BenchmarkSettings, Gldv2Evaluation
+from hgld.retrieval.datasets.manifest import Manifest, read_manifest
+from hgld.retrieval.embed_images import EmbedImagesConfig, embed_images
+from hgld.retrieval.embeddings import read_embeddings, write_embeddings
+from hgld.retrieval.models.checkpoints import load_checkpoint_model
+from hgld.retrieval.models.embedding import LAYOUT
+from hgld.retrieval.processes import Processes
+from hgld.retrieval.protocols.gldv2 import LANDMARKS, SOLUTION, evaluate_gldv2
+from hgld.retrieval.ranking import RankingConfig
+from hgld.retrieval.report import read_per_query, write_per_query
+from hgld.retrieval.results import RetrievalResult
+from hgld.retrieval.tasks import HowToEvaluate
+from hgld.retrieval.training.evaluation import embed_test_images, rank_test_images
+from hgld.retrieval.training.images import TrainingImages, digests_of, test_part
+from hgld.retrieval.training.run import is_finished
+from hgld.retrieval.training.run_folder import RunFolder
+from hgld.retrieval.training.yaml_files import plain
+from hgld.tables import Provenance, digests_of_files, is_up_to_date
+
+_OFFICIAL = "map100_official"
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedRun:
+    """A run and what its model is worth.
+
+    Args:
+        run: of the comparison.
+        result: of the queries. Their column ``class`` is the name of the landmark.
+    """
+
+    run: Run
+    result: RetrievalResult
+
+
+@dataclass(frozen=True, eq=False)
+class TestImages:
+    """The images that a run was evaluated with, as far as they could be read.
+
+    Args:
+        embeddings: float32, shape (n, d).
+        manifest: of these n images, in the same order.
+        is_query: bool, shape (n,): which of them are queries; None where all are, and are ranked for each other.
+    """
+
+    __test__ = False  # for pytest, which goes by names
+
+    embeddings: npt.NDArray[np.float32]
+    manifest: Manifest
+    is_query: npt.NDArray[np.bool_] | None
+
+
+def evaluate_run(
+    settings: BenchmarkSettings,
+    run: Run,
+    *,
+    device: str = "cpu",
+    processes: Processes | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Evaluate the last checkpoint of a run, unless that is done.
+
+    Args:
+        settings: of the comparison.
+        run: that has come to its end.
+        device: of this process.
+        processes: that share the images and the queries; all call this.
+        force: do it again.
+        progress: told of this process's images.
+
+    Raises:
+        ConfigurationError: the run has not come to its end, or has other settings; a metric is unknown.
+        InputError: images or labels cannot be read.
+    """
+    processes = processes or Processes()
+    if not is_finished(run.settings, run.folder):
+        raise ConfigurationError(f"{run.folder}: the training has not come to its end; go on with it, then evaluate")
+    provenance = _provenance(settings, run)
+    # As the first one sees it, which is the one that writes.
+    if processes.gather(not force and _is_done(settings, run, provenance))[0]:
+        return
+    evaluate = _evaluate_gldv2 if isinstance(settings.evaluation, Gldv2Evaluation) else _evaluate_split
+    results = evaluate(settings, run, device, processes, force, progress)
+    if processes.rank == 0:
+        write_per_query(results, _per_query(run), provenance)
+    processes.gather(None)  # it is there now
+
+
+def read_evaluated(settings: BenchmarkSettings, run: Run) -> EvaluatedRun | None:
+    """What :func:`evaluate_run` found; None where it has not been called, or something has changed since.
+
+    Of GLDv2's protocol the result is that of the queries with hierarchical labels, and beside it ``map100_official``
+    of all queries, Public and Private together: the others have no value of the other metrics.
+
+    Raises:
+        InputError: a file that the run was made from is missing.
+    """
+    if not RunFolder(run.folder).last.is_file() or not _is_done(settings, run, _provenance(settings, run)):
+        return None
+    results = read_per_query(_per_query(run))
+    return EvaluatedRun(run, results[0] if len(results) == 1 else _joined(results))
+
+
+def test_images(run: Run) -> TestImages:
+    """The embeddings that a run was evaluated with, where the trainings' test images are what is evaluated.
+
+    Raises:
+        InputError: there are none; it was not evaluated, or by another protocol.
+    """
+    data = run.settings.data
+    found = read_embeddings(_folder(run) / "embeddings.npy")
+    assert found.ids is not None
+    manifest = test_part(read_manifest(data.manifest), data)
+    row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}
+    manifest = manifest.rows(np.array([row_of[name] for name in found.ids.tolist()]))
+    return TestImages(
+        found.vectors.numpy(), manifest, None if data.queries is None else manifest.splits == data.queries
+    )
+
+
+def _evaluate_split(
+    settings: BenchmarkSettings,
+    run: Run,
+    device: str,
+    processes: Processes,
+    force: bool,  # nothing is left of an earlier evaluation
+    progress: Progress | None,
+) -> list[RetrievalResult]:
+    model, _ = load_checkpoint_model(RunFolder(run.folder).last)
+    images = TrainingImages(run.settings)
+    embedded = embed_test_images(
+        model.to(device).to(memory_format=LAYOUT),
+        images,
+        batch_size=run.settings.evaluation.batch_size,
+        workers=run.settings.workers,
+        processes=processes,
+        progress=progress,
+    )
+    manifest = images.test.manifest.rows(embedded.rows)
+    if processes.rank == 0:
+        write_embeddings(_folder(run) / "embeddings.npy", torch.from_numpy(embedded.vectors), manifest.ids.tolist())
+    result = rank_test_images(embedded, images, metrics=settings.metrics, device=device, processes=processes)
+    queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
+    names = np.array(manifest.class_names[0], object)[manifest.labels[queries, 0]]
+    per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query")).assign(**{"class": names})
+    return [replace(result, per_query=per_query, counts=result.counts | {"images_not_read": len(embedded.skipped)})]
+
+
+def _evaluate_gldv2(
+    settings: BenchmarkSettings,
+    run: Run,
+    device: str,
+    processes: Processes,
+    force: bool,
+    progress: Progress | None,
+) -> list[RetrievalResult]:
+    evaluation = settings.evaluation
+    assert isinstance(evaluation, Gldv2Evaluation)
+    model, image_settings = load_checkpoint_model(RunFolder(run.folder).last)
+    config = EmbedImagesConfig(
+        device=device, batch_size=run.settings.evaluation.batch_size, workers=run.settings.workers
+    )
+    queries, gallery = (_folder(run) / f"{name}.npy" for name in ("queries", "gallery"))
+    for images, out in ((evaluation.queries, queries), (evaluation.gallery, gallery)):
+        embed_images(images, out, model, image_settings, config, force=force, processes=processes, progress=progress)
+    how = HowToEvaluate(metrics=settings.metrics or None, ranking=RankingConfig(device=device), processes=processes)
+    results, _ = evaluate_gldv2(
+        read_embeddings(queries),
+        read_embeddings(gallery),
+        evaluation.ground_truth,
+        load_hierarchy(evaluation.hierarchy),
+        how,
+    )
+    solution = read_retrieval_solution(evaluation.ground_truth / SOLUTION)
+    landmarks = landmark_of_queries(solution, read_image_to_landmark(evaluation.ground_truth / LANDMARKS))
+    names = pd.Series(landmarks.landmark_ids.astype(str), index=list(solution.query_ids))
+    return [
+        replace(result, per_query=result.per_query.assign(**{"class": names[result.per_query.index]}))
+        for result in results
+    ]
+
+
+def _joined(results: list[RetrievalResult]) -> RetrievalResult:
+    """The labelled part of GLDv2's protocol, and the official values of all queries beside its own."""
+    labelled, *official = results
+    values = pd.concat([part.per_query[[_OFFICIAL, "class"]] for part in official])
+    per_query = values.join(labelled.per_query.drop(columns="class"))
+    return replace(labelled, per_query=per_query, metrics=(*labelled.metrics, _OFFICIAL))
+
+
+def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
+    evaluation = settings.evaluation
+    files = {"checkpoint": RunFolder(run.folder).last}
+    if isinstance(evaluation, Gldv2Evaluation):
+        files |= {
+            "queries": evaluation.queries,
+            "gallery": evaluation.gallery,
+            "solution": evaluation.ground_truth / SOLUTION,
+            "landmarks": evaluation.ground_truth / LANDMARKS,
+            "hierarchy": evaluation.hierarchy,
+        }
+    parameters = {
+        "training": plain(run.settings),
+        "protocol": evaluation.protocol,
+        "metrics": list(settings.metrics),
+    }
+    return Provenance("benchmark", parameters, digests_of(run.settings.data) | digests_of_files(files))
+
+
+def _is_done(settings: BenchmarkSettings, run: Run, provenance: Provenance) -> bool:
+    names = ("queries", "gallery") if isinstance(settings.evaluation, Gldv2Evaluation) else ("embeddings",)
+    beside = [_folder(run) / f"{name}.{suffix}" for name in names for suffix in ("npy", "ids.txt")]
+    return all(path.is_file() for path in beside) and is_up_to_date(_per_query(run), provenance)
+
+
+def _folder(run: Run) -> Path:
+    return run.folder / "evaluation"
+
+
+def _per_query(run: Run) -> Path:
+    return _folder(run) / "per_query.parquet"
