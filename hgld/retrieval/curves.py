@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,10 @@ from hgld.pairs import Pairs
 from hgld.retrieval.judgements import Judgements
 from hgld.retrieval.ranking import RankingConfig, rank
 from hgld.retrieval.relevance import Relevance, by_level, hierarchical_relevance
+from hgld.retrieval.threads import spread
 
-#: Elements of a temporary array [rows, ranks].
-_BLOCK = 2**20
+#: Elements of a temporary array [rows, L, ranks]: some fit into a core's cache, and many keep a GPU busy.
+_BLOCK = {"cpu": 2**18, "cuda": 2**25}
 #: Sums of many shares of 1 are off by less.
 _ROUNDING = 1e-9
 
@@ -78,26 +80,29 @@ def precision_recall(
     for ranked in rank(
         query_embeddings, gallery_embeddings, judgements, left_out=left_out, unused=unused, config=config
     ):
-        step = max(1, _BLOCK // ranked.levels.shape[1])
-        for levels, n_ranked in zip(ranked.levels.split(step), ranked.n_ranked.split(step), strict=True):
-            found = _precisions(levels, n_ranked, n_levels, relevances, wanted.to(levels.device)).cpu()
-            sums += found.nansum(dim=1)
-            n_known += (~found.isnan()).sum(dim=1)
+        device, n_ranks = ranked.levels.device, ranked.levels.shape[1]
+        of_block = partial(_precisions, n_levels=n_levels, relevances=relevances, recall=wanted.to(device))
+        step = max(1, _BLOCK[device.type] // (n_levels * n_ranks))
+        blocks = zip(torch.split(ranked.levels, step), torch.split(ranked.n_ranked, step), strict=True)
+        for found in spread(of_block, blocks, device):
+            sums += found.nansum(dim=1).cpu()
+            n_known += (~found.isnan()).sum(dim=1).cpu()
     means = (sums / n_known).numpy()
     return PrecisionRecall(wanted.numpy(), means[:-1], means[-1])
 
 
 def _precisions(
-    levels: torch.Tensor,
-    n_ranked: torch.Tensor,
+    ranked: tuple[torch.Tensor, torch.Tensor],
+    *,
     n_levels: int,
     relevances: Sequence[Relevance],
     recall: torch.Tensor,
 ) -> torch.Tensor:
     """H-P@k at the first k with each H-R@k, for each relevance: shape (n_relevance, n, m); NaN without positives.
 
-    They are precision and recall where the relevance of the items is 0 or 1.
+    They are precision and recall where relevances are 0 and 1. Of a few rankings there are levels and lengths.
     """
+    levels, n_ranked = ranked
     exactly = torch.arange(1, n_levels + 1, device=levels.device)[:, None]
     seen = (levels[:, None] == exactly).cumsum(dim=2, dtype=torch.float64)  # of each level up to each rank
     counts = torch.cat([(n_ranked - seen[..., -1].sum(1))[:, None], seen[..., -1]], dim=1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_the_area_below_a_curve_is_ap_and_that_below_the_hierarchical_one_is_h_a
             assert math.isnan(means[name])
             continue
         recalls = [oracles.h_recall_at_k(levels, table, k) for k in range(len(levels) + 1)]
-        stairs = [(low, high) for low, high in zip(recalls, recalls[1:], strict=False) if high > low]
+        stairs = [(low, high) for low, high in pairwise(recalls) if high > low]
         found = leave_one_out(1, [(low + high) / 2 for low, high in stairs], slice(query, query + 1))
         heights = [*found.precision, found.hierarchical][n]
         area = sum((high - low) * height for (low, high), height in zip(stairs, heights, strict=True))
@@ -103,7 +104,7 @@ def test_the_area_below_a_curve_is_ap_and_that_below_the_hierarchical_one_is_h_a
 
 def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = leave_one_out(2, GRID)
-    monkeypatch.setattr(curves, "_BLOCK", 1)
+    monkeypatch.setattr(curves, "_BLOCK", {"cpu": 1})
     parts = leave_one_out(2, GRID)
     np.testing.assert_allclose(parts.precision, whole.precision)
     np.testing.assert_allclose(parts.hierarchical, whole.hierarchical)
