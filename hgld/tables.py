@@ -253,9 +253,62 @@ MANIFEST = TableSpec(
     named_by_table=pa.string(),
 )
 
+#: What a run found and took, for the tables of a comparison.
+_OF_RUN = [
+    _required("seed", pa.int64()),
+    _required("metric", pa.string()),
+    # From 0 to 1; NaN where no query has the metric.
+    _required("value", pa.float64()),
+    _required("steps", pa.int64()),
+    _required("train_seconds", pa.float64()),
+    _required("device", pa.string()),
+    _required("machine", pa.string()),
+]
+
+COMPARISON = TableSpec(
+    "comparison",
+    1,
+    pa.schema(
+        [
+            _required("method", pa.string()),
+            _required("title", pa.string()),
+            _required("baseline", pa.bool_()),
+            *_OF_RUN,
+        ]
+    ),
+    key=("method", "seed", "metric"),
+)
+
+STUDY = TableSpec(
+    "study",
+    1,
+    pa.schema(
+        [
+            _required("curve", pa.string()),
+            # The value of what is studied, as text.
+            _required("setting", pa.string()),
+            _required("method", pa.string()),
+            *_OF_RUN,
+        ]
+    ),
+    key=("curve", "setting", "seed", "metric"),
+)
+
 TABLES: Mapping[str, TableSpec] = {
     spec.name: spec
-    for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY, IMAGES, MANIFEST)
+    for spec in (
+        SCRAPED,
+        CLASSES,
+        CLEAN,
+        REMOVED,
+        LABEL_EMBEDDINGS,
+        CLUSTERS,
+        HIERARCHY,
+        IMAGES,
+        MANIFEST,
+        COMPARISON,
+        STUDY,
+    )
 }
 
 
@@ -331,12 +384,17 @@ def digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
 
 
 def digests_of_files(paths: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 by role, for :class:`Provenance`; of folders, that of each CSV file in them."""
+    """SHA-256 by role, for :class:`Provenance`; of folders, that of each table in them."""
     return {
         "/".join((name, *file.relative_to(path).parts)): sha256_of(file)
         for name, path in paths.items()
-        for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])
+        for file in (_tables_in(path) if path.is_dir() else [path])
     }
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    """The tables in a folder, and in that of a release."""
+    return sorted(file for tables in ("*.csv", "*.parquet", "data/*.parquet") for file in folder.glob(tables))
 
 
 @contextmanager

@@ -72,6 +72,18 @@ def announcing(open_browser: bool) -> Callable[[str], None]:
     return announce
 
 
+def log_to_stderr(verbose: bool = False) -> None:
+    """Show what the library logs; of other packages, what is more than talk."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+        level=logging.DEBUG if verbose else logging.INFO,
+    )
+    for chatty in ("urllib3", "matplotlib", "PIL", "httpx", "httpcore", "filelock"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"hgld {__version__}")
@@ -88,11 +100,4 @@ def main(
     ] = False,
 ) -> None:
     """Set up logging for every command."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-        level=logging.DEBUG if verbose else logging.INFO,
-    )
-    for chatty in ("urllib3", "matplotlib", "PIL", "httpx", "httpcore", "filelock"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    log_to_stderr(verbose)

@@ -43,7 +43,7 @@ def train(
         from hgld.errors import ConfigurationError
         from hgld.progress import Shown, Silent
         from hgld.retrieval.heap import keep_freed_memory
-        from hgld.retrieval.processes import joined_processes, local_device
+        from hgld.retrieval.processes import joined_processes, local_device, training_backend
         from hgld.retrieval.training import run
 
         read = run.read_training(config, settings or ())
@@ -54,8 +54,7 @@ def train(
             raise ConfigurationError("there is no folder for the run; name one with -o")
         keep_freed_memory()
         where = local_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        backend = "cpu:gloo,cuda:nccl" if where.startswith("cuda") else "gloo"
-        with joined_processes(backend) as processes, Shown("train", "images") as shown:
+        with joined_processes(training_backend(where)) as processes, Shown("train", "images") as shown:
             summary = run.train(
                 read,
                 out,

@@ -63,7 +63,11 @@ def joined_processes(backend: str = "gloo") -> Iterator[Processes]:
         torch.distributed.destroy_process_group()
 
 
+def training_backend(device: str) -> str:
+    """The backend of processes that exchange gradients on such devices."""
+    return "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+
+
 def local_device(device: str) -> str:
-    """``cuda`` as ``torchrun`` means it: to each process of a machine a GPU of its own."""
-    rank = os.environ.get("LOCAL_RANK")
-    return f"cuda:{rank}" if device == "cuda" and rank is not None else device
+    """``cuda`` as ``torchrun`` means it: to each process of a machine a GPU of its own; without it, the first."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device == "cuda" else device

@@ -42,3 +42,14 @@ def stop_wishes() -> Iterator[StopWish]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def stop_with_parent() -> None:
+    """Take it as SIGTERM when stdin ends, which is to be a pipe that a parent holds for as long as it lives."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

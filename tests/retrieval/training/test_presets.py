@@ -10,7 +10,7 @@ from hgld.retrieval.training.loss_settings import build_loss
 from hgld.retrieval.training.run import read_training
 
 FOLDER = Path(__file__).parents[3] / "pipelines" / "benchmarks"
-PRESETS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.yaml") if path.name != "base.yaml")
+PRESETS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.yaml") if path.name != "base.yaml")
 #: The rows of the paper's tables.
 TABLE_I = ["fast_ap", "softbin_ap", "blackbox_ap", "smooth_ap", "roadmap"]
 TABLE_II = [

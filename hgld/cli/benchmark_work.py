@@ -1,0 +1,36 @@
+"""What ``hgld benchmark`` starts in child processes; not a command of its own."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import typer
+
+from hgld.cli.base import friendly_errors, log_to_stderr
+
+
+def main(task: Path, device: str) -> None:
+    """Do what a task says; end in good order when the parent asks for it, or is no more."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    log_to_stderr()
+    with friendly_errors():
+        from hgld.progress import Shown, Silent
+        from hgld.retrieval.benchmark.work import Task, work
+        from hgld.retrieval.heap import keep_freed_memory
+        from hgld.retrieval.processes import joined_processes, local_device, training_backend
+        from hgld.retrieval.training.stopping import stop_with_parent
+
+        stop_with_parent()
+        keep_freed_memory()
+        with joined_processes(training_backend(device)) as processes, Shown("train", "images") as shown:
+            work(
+                Task.read(task),
+                device=local_device(device),
+                processes=processes,
+                progress=Silent() if processes.rank else shown,
+            )
+
+
+if __name__ == "__main__":
+    typer.run(main)
