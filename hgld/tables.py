@@ -253,9 +253,62 @@ MANIFEST = TableSpec(
     named_by_table=pa.string(),
 )
 
+#: What a run found and took, for the tables of a comparison.
+_OF_RUN = [
+    _required("seed", pa.int64()),
+    _required("metric", pa.string()),
+    # From 0 to 1; NaN where no query has the metric.
+    _required("value", pa.float64()),
+    _required("steps", pa.int64()),
+    _required("train_seconds", pa.float64()),
+    _required("device", pa.string()),
+    _required("machine", pa.string()),
+]
+
+COMPARISON = TableSpec(
+    "comparison",
+    1,
+    pa.schema(
+        [
+            _required("method", pa.string()),
+            _required("title", pa.string()),
+            _required("baseline", pa.bool_()),
+            *_OF_RUN,
+        ]
+    ),
+    key=("method", "seed", "metric"),
+)
+
+STUDY = TableSpec(
+    "study",
+    1,
+    pa.schema(
+        [
+            _required("curve", pa.string()),
+            # The value of what is studied, as text.
+            _required("setting", pa.string()),
+            _required("method", pa.string()),
+            *_OF_RUN,
+        ]
+    ),
+    key=("curve", "setting", "seed", "metric"),
+)
+
 TABLES: Mapping[str, TableSpec] = {
     spec.name: spec
-    for spec in (SCRAPED, CLASSES, CLEAN, REMOVED, LABEL_EMBEDDINGS, CLUSTERS, HIERARCHY, IMAGES, MANIFEST)
+    for spec in (
+        SCRAPED,
+        CLASSES,
+        CLEAN,
+        REMOVED,
+        LABEL_EMBEDDINGS,
+        CLUSTERS,
+        HIERARCHY,
+        IMAGES,
+        MANIFEST,
+        COMPARISON,
+        STUDY,
+    )
 }
 
 

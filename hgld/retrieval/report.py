@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -35,6 +36,10 @@ Intervals = Sequence[Mapping[str, Interval]]
 #: The columns of the paper's Table VII; ``map100_labelled`` is what it calls mAP@100.
 TABLE_VII = ("mAP@100", "map100_labelled", "H-AP", "ASI", "NDCG")
 _WITHOUT = "without_positives"
+_LEFT_OUT = (
+    'Means leave out the queries without a positive of the metric\'s level; "no l1" counts those without any, as l1 '
+    "is the coarsest level."
+)
 _RESULTS_KEY = b"hgld.results"
 _LATEX_HEADS = {"map100_labelled": "mAP@100 (labelled)", "map100_official": "mAP@100 (official)"}
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
@@ -66,7 +71,7 @@ def summary(
             console.print(table, "")
         for table in _fitting(partial(counts_table, results), _counts_of(results), console):
             console.print(table, "")
-        for note in notes(results):
+        for note in (_LEFT_OUT, *notes(results)):
             console.print(note)
     return "\n".join(line.rstrip() for line in text.get().splitlines())
 
@@ -103,16 +108,32 @@ def means_table(
 
 def rows_table(rows: Mapping[str, Mapping[str, float]], *, width: int = 80) -> str:
     """Means in percent, a row for each name, in a table of at most this width; the metrics are those of the first."""
+    metrics = list(next(iter(rows.values())))
+    return text_table(
+        "mean in %", metrics, {name: _cells(metrics, means) for name, means in rows.items()}, width=width
+    )
+
+
+def text_table(corner: str, heads: Sequence[str], rows: Mapping[str, Sequence[str]], *, width: int = 80) -> str:
+    """Texts in a table for a terminal; columns that do not fit go into a further one.
+
+    Args:
+        corner: above the names of the rows.
+        heads: of the columns.
+        rows: the cells by the name of the row.
+        width: of a line.
+    """
     console = Console(file=StringIO(), width=width, color_system=None, highlight=False, emoji=False, markup=False)
 
-    def table_of(metrics: Sequence[str]) -> Table:
-        table = _table("mean in %", metrics)
-        for name, means in rows.items():
-            table.add_row(Text(name), *_cells(metrics, means))
+    def table_of(chosen: Sequence[str]) -> Table:
+        table = _table(corner, chosen)
+        for name, cells in rows.items():
+            cell_of = dict(zip(heads, cells, strict=True))
+            table.add_row(Text(name), *(cell_of[head] for head in chosen))
         return table
 
     with console.capture() as text:
-        for table in _fitting(table_of, list(next(iter(rows.values()))), console):
+        for table in _fitting(table_of, heads, console):
             console.print(table, "")
     return "\n".join(line.rstrip() for line in text.get().splitlines())
 
@@ -184,23 +205,63 @@ def to_latex(
     Raises:
         ConfigurationError: no result has any of the metrics.
     """
-    there = metrics_of(results)
-    columns = [name for name in (TABLE_VII if metrics is None else metrics) if name in there]
+    columns = columns_there(TABLE_VII if metrics is None else metrics, metrics_of(results))
+    rows = [
+        LatexRow(latex_text(result.name), result.means)
+        for result in results
+        if set(result.metrics).intersection(columns)
+    ]
+    return latex_table(rows, columns, caption=caption)
+
+
+def columns_there(wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Those of the wanted metrics that there are.
+
+    Raises:
+        ConfigurationError: there are none of them.
+    """
+    columns = [name for name in wanted if name in there]
     if not columns:
-        wanted = ", ".join(TABLE_VII if metrics is None else metrics)
-        raise ConfigurationError(f"no result has {wanted}; the metrics are {', '.join(there)}")
-    results = [result for result in results if set(result.metrics).intersection(columns)]
-    cells = [[_latex(result.name) for result in results]]
-    for name in columns:
-        cells.append(_marked([round(100 * result.means.get(name, math.nan), 1) for result in results]))
-    rows = [["Method", *map(_latex_head, columns)], *map(list, zip(*cells, strict=True))]
-    head, *body = (f"    {' & '.join(row)} \\\\" for row in rows)
+        raise ConfigurationError(f"no result has {', '.join(wanted)}; the metrics are {', '.join(there)}")
+    return columns
+
+
+@dataclass(frozen=True)
+class LatexRow:
+    """A row of a table.
+
+    Args:
+        head: its name in LaTeX.
+        means: by metric, from 0 to 1.
+        spreads: how much the runs differ that the means are of, likewise; NaN or nothing where there is one.
+    """
+
+    head: str
+    means: Mapping[str, float]
+    spreads: Mapping[str, float] = field(default_factory=dict)
+
+
+def latex_table(rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None) -> str:
+    """The table that :func:`to_latex` describes, of these rows and columns; spreads stand small behind the means."""
+    cells = [[row.head for row in rows]]
+    for name in metrics:
+        texts = marked([row.means.get(name, math.nan) for row in rows], r"\textbf{{{}}}", r"\underline{{{}}}")
+        spreads = (row.spreads.get(name, math.nan) for row in rows)
+        cells.append(
+            [
+                text if math.isnan(spread) else rf"{text} {{\scriptsize $\pm$ {100 * spread:.1f}}}"
+                for text, spread in zip(texts, spreads, strict=True)
+            ]
+        )
+    head, *body = (
+        f"    {' & '.join(row)} \\\\" for row in [["Method", *map(_latex_head, metrics)], *zip(*cells, strict=True)]
+    )
     return "\n".join(
         [
             r"\begin{table}",
             r"  \centering",
             *([rf"  \caption{{{caption}}}"] if caption else []),
-            rf"  \begin{{tabular}}{{l{'c' * len(columns)}}}",
+            rf"  \begin{{tabular}}{{l{'c' * len(metrics)}}}",
             r"    \toprule",
             head,
             r"    \midrule",
@@ -210,6 +271,26 @@ def to_latex(
             r"\end{table}",
         ]
     )
+
+
+def marked(means: Sequence[float], best: str, second: str, *, decimals: int = 1) -> list[str]:
+    """The cells of a column in percent, the best and the second in formats of their own; empty where there is none.
+
+    As far as the decimals shown tell them apart: several can be best, and then none is second; a single one is
+    neither.
+
+    >>> marked([0.1234, 0.25, math.nan, 0.1], "**{}**", "_{}_")
+    ['_12.3_', '**25.0**', '', '10.0']
+    """
+    percents = [round(100 * mean, decimals) for mean in means]
+    order = sorted((value for value in percents if not math.isnan(value)), reverse=True)
+    marks = {order[1]: second, order[0]: best} if len(order) > 1 else {}  # the same value twice: both are best
+    return ["" if math.isnan(value) else marks.get(value, "{}").format(f"{value:.{decimals}f}") for value in percents]
+
+
+def latex_text(text: str) -> str:
+    """Text with the characters escaped that mean something to LaTeX."""
+    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
 
 
 def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: Provenance) -> None:
@@ -310,11 +391,7 @@ def _cells(metrics: Sequence[str], values: Mapping[str, float]) -> list[str]:
 
 
 def _notes(result: RetrievalResult) -> list[str]:
-    said = [
-        'Means leave out the queries without a positive of the metric\'s level; "no l1" counts those without any, as '
-        "l1 is the coarsest level."
-    ]
-    said += filter(None, (_wording(*setting, result.metrics) for setting in result.settings.items()))
+    said = list(filter(None, (_wording(*setting, result.metrics) for setting in result.settings.items())))
     for name, count in result.counts.items():
         if count and name not in {"queries", "gallery"} and not name.startswith(_WITHOUT):
             said.append(f"{name.replace('_', ' ').capitalize()}: {count:,}.")
@@ -354,24 +431,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def _marked(percents: Sequence[float]) -> list[str]:
-    """The cells of a column: the best bold, the second underlined."""
-    order = sorted((value for value in percents if not math.isnan(value)), reverse=True)
-    best, second = (order[0], order[1]) if len(order) > 1 else (None, None)
-    marks = {second: r"\underline", best: r"\textbf"}  # the same value twice: both are best
-    cells = []
-    for value in percents:
-        shown = "" if math.isnan(value) else f"{value:.1f}"
-        cells.append(f"{marks[value]}{{{shown}}}" if value in marks else shown)
-    return cells
-
-
 def _latex_head(metric: str) -> str:
     if metric.startswith("H-"):
-        return rf"$\mathcal{{H}}$-{_latex(metric[2:])}"
-    return _latex(_LATEX_HEADS.get(metric, metric))
-
-
-def _latex(text: str) -> str:
-    """Text with the characters escaped that mean something to LaTeX."""
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+        return rf"$\mathcal{{H}}$-{latex_text(metric[2:])}"
+    return latex_text(_LATEX_HEADS.get(metric, metric))

@@ -57,11 +57,7 @@ class RetrievalResult:
         Raises:
             ConfigurationError: the confidence is not between 0 and 1, or there are no resamples.
         """
-        if not 0 < confidence < 1 or n_resamples < 1:
-            raise ConfigurationError(
-                f"the confidence is {confidence} with {n_resamples} resamples; expected 0 < confidence < 1, and 1 or "
-                "more resamples"
-            )
+        check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
         means = _resampled_means(values, n_resamples, np.random.default_rng(seed))
         tail = (1 - confidence) / 2
@@ -93,6 +89,15 @@ def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
     return {"queries": len(per_query)} | {
         f"without_{column}": int((per_query[column] == 0).sum()) for column in columns
     }
+
+
+def check_resampling(confidence: float, n_resamples: int) -> None:
+    """Raise a :class:`ConfigurationError` unless intervals can be had with these settings."""
+    if not 0 < confidence < 1 or n_resamples < 1:
+        raise ConfigurationError(
+            f"the confidence is {confidence} with {n_resamples} resamples; expected 0 < confidence < 1, and 1 or "
+            "more resamples"
+        )
 
 
 def _resampled_means(

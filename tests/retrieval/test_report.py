@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,20 @@ import pandas as pd
 import pytest
 
 from hgld import tables
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.retrieval.evaluation import evaluate_retrieval
-from hgld.retrieval.report import means_table, notes, rows_table, summary, to_json, to_latex, write_per_query
+from hgld.retrieval.report import (
+    LatexRow,
+    latex_table,
+    means_table,
+    notes,
+    read_per_query,
+    rows_table,
+    summary,
+    to_json,
+    to_latex,
+    write_per_query,
+)
 from hgld.retrieval.results import RetrievalResult
 
 PROVENANCE = tables.Provenance("evaluate", {"protocol": "leave-one-out"}, {"embeddings": "0" * 64})
@@ -120,7 +132,7 @@ def test_a_table_has_a_row_per_result_that_has_something_to_say() -> None:
 
 def test_all_that_numbers_depend_on_is_said() -> None:
     said = notes([result(means={"H-AP": 0.5, "NDCG": 0.5}, settings={"ties": "optimistic", "seen_from": "above"})])
-    assert said[1:] == [
+    assert said == [
         "H-AP: relevance (l/L)^1 / |Omega^(l)|.",
         "NDCG: gain 2^l - 1.",
         "Ties: optimistic, of equal scores the item of higher level stands first.",
@@ -243,6 +255,17 @@ def test_latex_has_other_metrics_only_when_asked() -> None:
         to_latex(parts[:2])
 
 
+def test_latex_of_several_runs_says_how_much_they_differ() -> None:
+    rows = [
+        LatexRow("A", {"ASI": 0.5, "H-AP": 0.25}, {"ASI": 0.0123, "H-AP": math.nan}),
+        LatexRow(r"$B$", {"ASI": 0.75}),
+    ]
+    assert rows_of(latex_table(rows, ["ASI", "H-AP"])) == [
+        ["A", r"\underline{50.0} {\scriptsize $\pm$ 1.2}", "25.0"],
+        ["$B$", r"\textbf{75.0}", ""],
+    ]
+
+
 def test_latex_escapes_names() -> None:
     ((name, _),) = rows_of(to_latex([result("50 % of R&D_#1 {a\\b}~^$\n2")]))
     assert name == r"50 \% of R\&D\_\#1 \{a\textbackslash{}b\}\textasciitilde{}\textasciicircum{}\$ 2"
@@ -276,6 +299,29 @@ def test_parts_with_other_metrics_and_levels_share_a_file(tmp_path: Path) -> Non
     assert found["map100_labelled"].isna().tolist() == [False, False, True, True]
     assert found["positives_l3"].fillna(-1).tolist() == [2, 2, -1, -1]
     assert str(found["positives_l3"].dtype) == "int64[pyarrow]"
+
+
+def test_what_was_written_is_read_again(tmp_path: Path, evaluated: RetrievalResult) -> None:
+    ids = pd.Index([f"image {row}" for row in range(240)], name="query")
+    named = evaluated.per_query.set_axis(ids).assign(**{"class": [f"landmark {row // 3}" for row in range(240)]})
+    parts = [
+        replace(evaluated, per_query=named),
+        result("official", {"map100_official": 0.25, "H-AP": math.nan}, n_levels=1),
+    ]
+    for written in (parts, parts[:1], parts[1:]):
+        write_per_query(written, tmp_path / "per_query.parquet", PROVENANCE)
+        found = read_per_query(tmp_path / "per_query.parquet")
+        assert len(found) == len(written)
+        for one, other in zip(found, written, strict=True):
+            pd.testing.assert_frame_equal(one.per_query, other.per_query)
+            assert (one.name, one.metrics) == (other.name, other.metrics)
+            assert (one.counts, one.settings) == (other.counts, other.settings)
+
+
+def test_other_tables_are_no_results_of_queries(tmp_path: Path) -> None:
+    tables.write_table(tmp_path / "images.parquet", tables.IMAGES, tables.IMAGES.schema.empty_table(), PROVENANCE)
+    with pytest.raises(InputError, match=r"images.parquet: expected the results of queries"):
+        read_per_query(tmp_path / "images.parquet")
 
 
 def test_rows_have_the_metrics_of_the_first_and_fit_the_width() -> None:

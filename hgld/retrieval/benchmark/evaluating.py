@@ -109,7 +109,7 @@ def evaluate_run(
     evaluate = _evaluate_gldv2 if isinstance(settings.evaluation, Gldv2Evaluation) else _evaluate_split
     results = evaluate(settings, run, device, processes, force, progress)
     if processes.rank == 0:
-        write_per_query(results, _per_query(run), provenance)
+        write_per_query(results, per_query_file(run), provenance)
     processes.gather(None)  # it is there now
 
 
@@ -124,8 +124,13 @@ def read_evaluated(settings: BenchmarkSettings, run: Run) -> EvaluatedRun | None
     """
     if not RunFolder(run.folder).last.is_file() or not _is_done(settings, run, _provenance(settings, run)):
         return None
-    results = read_per_query(_per_query(run))
+    results = read_per_query(per_query_file(run))
     return EvaluatedRun(run, results[0] if len(results) == 1 else _joined(results))
+
+
+def per_query_file(run: Run) -> Path:
+    """Where :func:`evaluate_run` writes what it found; what a result is made from is known by its digest."""
+    return _folder(run) / "per_query.parquet"
 
 
 def test_images(run: Run) -> TestImages:
@@ -228,7 +233,7 @@ def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
         }
     parameters = {
         "training": plain(run.settings),
-        "protocol": evaluation.protocol,
+        "protocol": evaluation.name,
         "metrics": list(settings.metrics),
     }
     return Provenance("benchmark", parameters, digests_of(run.settings.data) | digests_of_files(files))
@@ -237,12 +242,8 @@ def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
 def _is_done(settings: BenchmarkSettings, run: Run, provenance: Provenance) -> bool:
     names = ("queries", "gallery") if isinstance(settings.evaluation, Gldv2Evaluation) else ("embeddings",)
     beside = [_folder(run) / f"{name}.{suffix}" for name in names for suffix in ("npy", "ids.txt")]
-    return all(path.is_file() for path in beside) and is_up_to_date(_per_query(run), provenance)
+    return all(path.is_file() for path in beside) and is_up_to_date(per_query_file(run), provenance)
 
 
 def _folder(run: Run) -> Path:
     return run.folder / "evaluation"
-
-
-def _per_query(run: Run) -> Path:
-    return _folder(run) / "per_query.parquet"

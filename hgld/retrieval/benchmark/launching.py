@@ -5,8 +5,8 @@
     OUT/runs/METHOD/seed0.json    what the process was asked to do, see hgld.retrieval.benchmark.work
     OUT/runs/METHOD/seed0.log     what it said, the last time that it ran
 
-A process that fails does not stop the others. When this process is asked to stop, or dies, its children save what they
-have learned and end.
+A process that fails does not stop the others. When this one is asked to stop, or dies, its children save what they
+learned and end.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Slot:
         device = "cpu" if self.devices[0] == "cpu" else "cuda"
         alone = [sys.executable, "-m"]
         together = [*alone, "torch.distributed.run", "--standalone", f"--nproc-per-node={len(self.devices)}", "-m"]
-        return [*(together if len(self.devices) > 1 else alone), _MODULE, str(task), "--device", device]
+        return [*(together if len(self.devices) > 1 else alone), _MODULE, str(task), device]
 
     def environment(self) -> dict[str, str]:
         """In which a process of the run sees the GPUs of its slot only, the first of them as ``cuda:0``."""
@@ -95,7 +95,7 @@ def parse_slots(devices: str | None = None, per_run: int = 1) -> tuple[Slot, ...
         raise ConfigurationError(f"{len(names)} devices cannot be shared out {per_run} to each run")
     groups = [tuple(names[first : first + per_run]) for first in range(0, len(names), per_run)]
     for group in groups:
-        if "cpu" in group and set(group) != {"cpu"} or "cpu" not in group and len(set(group)) < per_run:
+        if set(group) != {"cpu"} and ("cpu" in group or len(set(group)) < per_run):
             raise ConfigurationError(f"{', '.join(group)}: a run needs different GPUs, or cpu only")
     return tuple(Slot(group, max(1, torch.get_num_threads() // len(names))) for group in groups)
 
@@ -135,8 +135,8 @@ def launch(tasks: Sequence[Task], slots: Sequence[Slot], *, progress: Progress |
     if failed:
         said = "\n".join(f"{child.task.run} ({child.log}):\n{child.last_words()}" for child in failed)
         raise ConfigurationError(
-            f"{len(failed)} of {len(tasks)} runs failed; mend what they say and run the same command again, which goes "
-            f"on from here, or leave their methods out:\n{said}"
+            f"{len(failed)} of {len(tasks)} runs failed, the others are done; mend what they say and run the same "
+            f"command again, which goes on from here, or leave their methods out:\n{said}"
         )
 
 

@@ -42,6 +42,9 @@ class Run:
     folder: Path
     settings: TrainingSettings
 
+    def __str__(self) -> str:
+        return ", ".join([self.method, f"seed {self.seed}", *self.overrides])
+
 
 @dataclass(frozen=True)
 class SweepPoint:

@@ -40,7 +40,7 @@ class SplitEvaluation(Settings):
     These are ``data.test`` of the trainings, ranked for each other, or ``data.queries`` and ``data.gallery``.
     """
 
-    protocol: Literal["split"] = "split"
+    name: Literal["split"] = "split"
 
 
 class Gldv2Evaluation(Settings):
@@ -53,7 +53,7 @@ class Gldv2Evaluation(Settings):
         hierarchy: H-GLDv2's levels of the index landmarks.
     """
 
-    protocol: Literal["gldv2-retrieval"]
+    name: Literal["gldv2-retrieval"]
     queries: Path
     gallery: Path
     ground_truth: Path
@@ -135,7 +135,7 @@ class BenchmarkSettings(Settings):
     title: str
     methods: Mapping[str, MethodSettings] = Field(min_length=1)
     seeds: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
-    evaluation: Annotated[SplitEvaluation | Gldv2Evaluation, Field(discriminator="protocol")] = SplitEvaluation()
+    evaluation: Annotated[SplitEvaluation | Gldv2Evaluation, Field(discriminator="name")] = SplitEvaluation()
     metrics: tuple[str, ...] = ()
     columns: tuple[str, ...] = ("mAP@100", "H-AP", "ASI", "NDCG")
     pictures: PictureSettings | None = None

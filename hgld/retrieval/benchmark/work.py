@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hgld.errors import ConfigurationError
 from hgld.progress import Progress
 from hgld.retrieval.benchmark.evaluating import evaluate_run, read_evaluated
 from hgld.retrieval.benchmark.runs import Run

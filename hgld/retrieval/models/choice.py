@@ -13,7 +13,7 @@ from hgld.retrieval.datasets.transforms import ImageSettings
 from hgld.retrieval.models.checkpoints import load_checkpoint_model
 from hgld.retrieval.models.embedding import EmbeddingModel, build_model
 from hgld.retrieval.models.images import image_settings_for
-from hgld.retrieval.models.settings import PRESETS, ModelSettings
+from hgld.retrieval.models.settings import FEATURES, PRESETS, ModelSettings
 
 
 def chosen_model(
@@ -36,7 +36,7 @@ def chosen_model(
 
     Raises:
         ConfigurationError: not one of ``checkpoint`` and ``name`` is given, there is no such model, its weights
-            cannot be had, or the sizes do not fit.
+            cannot be had, or the sizes do not fit; or the checkpoint is of a head without a backbone.
         InputError: the checkpoint cannot be used.
     """
     if (checkpoint is None) == (name is None):
@@ -46,6 +46,11 @@ def chosen_model(
         if pretrained is not None:
             raise ConfigurationError("--pretrained is for --model; the checkpoint has weights of its own")
         model, images = load_checkpoint_model(checkpoint)
+        if model.settings.backbone == FEATURES:
+            raise ConfigurationError(
+                f"{checkpoint}: a head that was trained upon features of {model.settings.n_features:,} numbers; it "
+                "takes no pictures. Name the checkpoint of a model with a backbone"
+            )
         return model, _images(images.model_dump() | sizes)
     assert name is not None
     settings = ModelSettings.model_validate(
