@@ -384,12 +384,17 @@ def digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
 
 
 def digests_of_files(paths: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 by role, for :class:`Provenance`; of folders, that of each CSV file in them."""
+    """SHA-256 by role, for :class:`Provenance`; of folders, that of each table in them."""
     return {
         "/".join((name, *file.relative_to(path).parts)): sha256_of(file)
         for name, path in paths.items()
-        for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])
+        for file in (_tables_in(path) if path.is_dir() else [path])
     }
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    """The tables in a folder, and in that of a release."""
+    return sorted(file for tables in ("*.csv", "*.parquet", "data/*.parquet") for file in folder.glob(tables))
 
 
 @contextmanager

@@ -17,10 +17,12 @@ from hgld.tables import (
     TABLES,
     Provenance,
     digests,
+    digests_of_files,
     is_up_to_date,
     read_provenance,
     read_table,
     replacing,
+    sha256_of,
     write_table,
 )
 
@@ -161,6 +163,10 @@ def test_layouts_change_only_with_their_version() -> None:
         spec.tag: [f"{f.name}: {f.type}{'' if f.nullable else ' !'}" for f in spec.schema] for spec in TABLES.values()
     }
     values = "list<element: struct<item: string, label: string not null, language: string> not null>"
+    of_run = [
+        "seed: int64 !", "metric: string !", "value: double !", "steps: int64 !", "train_seconds: double !",
+        "device: string !", "machine: string !",
+    ]  # fmt: skip
     assert layouts == {
         "scraped/1": [
             "split: string !",
@@ -227,4 +233,16 @@ def test_layouts_change_only_with_their_version() -> None:
         ],
         "images/1": ["id: string !", "shard: string !", "offset: int64 !", "size: int64 !"],
         "manifest/1": ["id: string !", "path: string !", "offset: int64", "size: int64", "split: string !"],
+        "comparison/1": ["method: string !", "title: string !", "baseline: bool !", *of_run],
+        "study/1": ["curve: string !", "setting: string !", "method: string !", *of_run],
     }
+
+
+def test_tables_in_folders_have_digests_of_their_own(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.parquet", "data/c.parquet", "d.txt", "other/e.csv"):
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / name).write_text(name)
+    (tmp_path / "file.csv").write_text("f")
+    found = digests_of_files({"truth": tmp_path / "folder", "labels": tmp_path / "file.csv"})
+    assert list(found) == ["truth/a.csv", "truth/b.parquet", "truth/data/c.parquet", "labels"]
+    assert found["truth/data/c.parquet"] == sha256_of(tmp_path / "folder" / "data" / "c.parquet")
