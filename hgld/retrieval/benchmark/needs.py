@@ -25,6 +25,7 @@ from hgld.retrieval.benchmark.throughput import (
     measure_step,
     with_threads,
 )
+from hgld.retrieval.heap import keep_freed_memory
 from hgld.retrieval.training.run import is_finished
 from hgld.retrieval.training.settings import TrainingSettings
 from hgld.text import aligned
@@ -101,6 +102,7 @@ def plan(settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot]
         InputError: images to train on are not there, and they are not GLDv2's.
         ConfigurationError: a batch does not fit into the memory of the GPU; or a run was begun with other settings.
     """
+    keep_freed_memory()  # as trainings do
     bench = _Bench(settings, slots[0])
     with with_threads(slots[0].threads):
         needs = {

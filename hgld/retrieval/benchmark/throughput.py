@@ -30,7 +30,7 @@ from hgld.retrieval.training.settings import TrainingSettings
 from hgld.retrieval.training.trainer import autocast, freeze, out_of_memory
 
 _REPEATS, _ENOUGH_S = 3, 2.0
-#: Images at a time on a CPU, whose memory would not hold what a batch leaves for the backward pass.
+#: Images that a CPU begins with, whose memory may not hold what a whole batch leaves for the backward pass.
 _FEW = 4
 _RANKED = (64, 20_000)
 
@@ -89,20 +89,33 @@ def measure_model(settings: TrainingSettings, device: torch.device, n_processes:
         settings: of the training.
         device: where.
         n_processes: that share each batch. On a GPU all images of a process are measured, or two pieces of them where
-            there are pieces (``chunk_size``).
+            there are pieces (``chunk_size``); on a CPU as many as take a second.
 
     Raises:
         ConfigurationError: the images do not fit into the memory of the GPU, or there is no such model.
     """
     model = build_model(settings.model.model_copy(update={"pretrained": False})).to(device)
-    share = settings.batch_size // n_processes
-    features = settings.model.n_features
-    n_images, chunk = share if device.type == "cuda" or features else min(share, _FEW), None
-    if settings.chunk_size is not None and settings.chunk_size < share:
-        n_images = min(n_images, 2 * settings.chunk_size)
-        chunk = max(1, n_images // 2)
-    shape = (features,) if features else (3, settings.image.size, settings.image.size)
-    images = model.to_device(torch.randn(n_images, *shape))
+    most = settings.batch_size // n_processes
+    if settings.chunk_size is not None:
+        most = min(most, 2 * settings.chunk_size)
+    n_images = most if device.type == "cuda" else min(most, _FEW)
+    try:
+        cost = _model_cost(settings, model, n_images, most, device)
+        while n_images < most and max(cost.training.seconds, cost.embedding.seconds) < _ENOUGH_S / 2:
+            n_images = min(2 * n_images, most)
+            cost = _model_cost(settings, model, n_images, most, device)
+    except torch.cuda.OutOfMemoryError as error:
+        raise ConfigurationError(out_of_memory(settings, n_processes)) from error
+    return cost
+
+
+def _model_cost(
+    settings: TrainingSettings, model: EmbeddingModel, n_images: int, most: int, device: torch.device
+) -> ModelCost:
+    """Measure some images; in two pieces, if there would be two of ``most``."""
+    features, size = settings.model.n_features, settings.image.size
+    images = model.to_device(torch.randn(n_images, *((features,) if features else (3, size, size))))
+    in_pieces = settings.chunk_size is not None and settings.chunk_size < most
 
     def embed() -> None:
         with torch.inference_mode():
@@ -113,19 +126,20 @@ def measure_model(settings: TrainingSettings, device: torch.device, n_processes:
             model,
             images,
             lambda embeddings: embeddings.sum(),
-            chunk_size=chunk,
+            chunk_size=-(-n_images // 2) if in_pieces else None,
             autocast=partial(autocast, settings, device),
         )
 
-    try:
-        model.eval()
-        embedding = training = _cost(embed, device)
-        model.train()
-        freeze(model, settings, settings.warm_up_epochs)
-        if settings.steps != 0 and any(parameter.requires_grad for parameter in model.parameters()):
-            training = _cost(train, device)
-    except torch.cuda.OutOfMemoryError as error:
-        raise ConfigurationError(out_of_memory(settings, n_processes)) from error
+    model.eval()
+    embedding = _cost(embed, device)
+    model.train()
+    freeze(model, settings, settings.warm_up_epochs)
+    if settings.steps == 0:
+        training = Cost(0.0, 0)
+    elif any(parameter.requires_grad for parameter in model.parameters()):
+        training = _cost(train, device)
+    else:
+        training = embedding
     return ModelCost(model, n_images, training, embedding)
 
 
