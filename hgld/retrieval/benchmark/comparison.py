@@ -194,7 +194,7 @@ def _write_table(comparison: Comparison, force: bool) -> tuple[str, list[Path]]:
     made = _Made(out / "results.made.json", settings, [run for runs in comparison.table.values() for run in runs])
     if made.is_up_to_date() and not force:
         return "", []
-    made.forget()
+    made.delete()
     methods = [
         MethodResults(name, chosen.title, chosen.latex, chosen.baseline, _evaluated(settings, runs))
         for name, runs in comparison.table.items()
@@ -214,7 +214,7 @@ def _write_study(comparison: Comparison, name: str, force: bool) -> list[Path]:
     made = _Made(folder / f"{name}.made.json", settings, [run for point in points for run in point.runs])
     if made.is_up_to_date() and not force:
         return []
-    made.forget()
+    made.delete()
     found = [(point, _evaluated(settings, point.runs)) for point in points]
     picture = draw_sweep(settings.sweeps[name], found, folder / f"{name}.png")
     files = [*write_sweep(settings, name, found, comparison.out), *([picture] if picture else [])]  # which it shows
@@ -248,21 +248,24 @@ class _Made:
 
     def is_up_to_date(self) -> bool:
         """Whether the results are there, and would be the same."""
-        try:
-            said = json.loads(self._path.read_text(encoding="utf-8"))
-            made = Provenance.from_json(json.dumps(said["provenance"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
-        return made.same_work(self._provenance) and all(
-            map(Path.is_file, map(self._path.parent.joinpath, said["files"]))
-        )
+        provenance, files = self._said()
+        return provenance is not None and provenance.same_work(self._provenance) and all(map(Path.is_file, files))
 
-    def forget(self) -> None:
-        """Say nothing of what is replaced now."""
-        self._path.unlink(missing_ok=True)
+    def delete(self) -> None:
+        """Delete the results that are there; some may not be made again, such as a picture of other methods."""
+        _, files = self._said()
+        for path in (self._path, *files):
+            path.unlink(missing_ok=True)
 
     def write(self, files: Sequence[Path]) -> None:
         """Say that the results are there."""
         names = [file.relative_to(self._path.parent).as_posix() for file in files]
         with replacing(self._path) as draft:
             draft.write_text(json.dumps({"files": names, "provenance": asdict(self._provenance)}, indent=1) + "\n")
+
+    def _said(self) -> tuple[Provenance | None, list[Path]]:
+        try:
+            said = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None, []
+        return Provenance(**said["provenance"]), [self._path.parent / name for name in said["files"]]
