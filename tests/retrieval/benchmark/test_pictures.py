@@ -131,7 +131,7 @@ def test_what_cannot_be_drawn_is_left_out(
     alone = draw_pictures(settings, [happier], tmp_path)
     assert [path.name for path in alone] == ["learning.png", "scores.png"]
     elsewhere = Gldv2Evaluation(
-        protocol="gldv2-retrieval", queries=tmp_path, gallery=tmp_path, ground_truth=tmp_path, hierarchy=tmp_path
+        name="gldv2-retrieval", queries=tmp_path, gallery=tmp_path, ground_truth=tmp_path, hierarchy=tmp_path
     )
     gldv2 = settings.model_copy(update={"evaluation": elsewhere})
     assert [path.name for path in draw_pictures(gldv2, methods, tmp_path)] == ["learning.png"]
