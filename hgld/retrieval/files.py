@@ -19,6 +19,7 @@ from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.labels import Labels
 from hgld.retrieval.embeddings import Embeddings, read_embeddings
 from hgld.retrieval.labels import ImageLabels, labels_from_landmarks, read_labels
+from hgld.retrieval.photo_page import Photo, names_of
 from hgld.retrieval.protocols.dyml import dyml_tasks, tasks_by_level
 from hgld.retrieval.protocols.gldv2 import evaluate_gldv2
 from hgld.retrieval.protocols.revisited import evaluate_revisited, read_ground_truth
@@ -27,7 +28,7 @@ from hgld.retrieval.results import RetrievalResult
 from hgld.retrieval.tasks import HowToEvaluate, Ids, Task, leave_one_out, query_and_gallery
 from hgld.retrieval.thumbnails import FindImage, images_in_folder, images_in_shards
 from hgld.retrieval.worst import find_worst
-from hgld.retrieval.worst_page import Photo, names_of, worst_page
+from hgld.retrieval.worst_page import worst_page
 from hgld.tables import Provenance, digests_of_files
 
 Protocol = Literal["leave-one-out", "retrieval", "gldv2-retrieval", "dyml", "roxford", "rparis"]
@@ -179,7 +180,7 @@ def write_worst_page(
             "this evaluation does not rank by labels of several levels; there is no H-AP to show"
         )
     worst = find_worst(evaluation.results[0], task, n=n, config=config)
-    found = worst.positions[worst.positions >= 0]
+    found = worst.found.positions[worst.found.positions >= 0]
     links = _links(sources, {*_ids(task.query_ids, worst.queries), *_ids(task.gallery_ids, found)})
 
     def photos(ids: Ids | None, labels: Labels | None) -> Callable[[int], Photo]:

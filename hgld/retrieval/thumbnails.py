@@ -1,4 +1,4 @@
-"""Photographs by their ids, from folders or tar files, and small pictures of them inside of pages."""
+"""Photographs by their ids, from folders, tar files or a manifest, and small pictures of them inside of pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from PIL import Image, ImageOps
 
 from hgld.errors import InputError
-from hgld.gldv2.images import ImageReader
+from hgld.gldv2.images import ImageReader, TarFiles
+from hgld.retrieval.datasets.manifest import Manifest
 
 #: A photograph by its id; None where it is not at hand.
 FindImage = Callable[[str], Image.Image | None]
@@ -50,8 +51,28 @@ def images_in_shards(reader: ImageReader) -> FindImage:
     return find
 
 
-def thumbnail(image: Image.Image | None, size: int) -> str | None:
-    """A small JPEG as an address with the data in it; None where there is no image, or one that is damaged."""
+def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
+    """Photographs of a manifest; those whose file is not below the folder are not at hand.
+
+    What it returns raises an InputError where a tar file is not the one that was indexed.
+    """
+    rows = {name: row for row, name in enumerate(manifest.ids.tolist())}
+    tars = TarFiles(root)
+
+    def find(image_id: str) -> Image.Image | None:
+        row = rows.get(image_id)
+        if row is None or not (root / manifest.paths[row]).is_file():
+            return None
+        offset, size = int(manifest.offsets[row]), int(manifest.sizes[row])
+        if offset < 0:
+            return _opened((root / manifest.paths[row]).read_bytes())
+        return _opened(tars.read(manifest.paths[row], offset, size))
+
+    return find
+
+
+def small(image: Image.Image | None, size: int) -> Image.Image | None:
+    """An image in RGB whose longer side is at most ``size``; None where there is none, or one that is damaged."""
     if image is None:
         return None
     try:
@@ -59,6 +80,14 @@ def thumbnail(image: Image.Image | None, size: int) -> str | None:
         image = ImageOps.exif_transpose(image).convert("RGB")
         image.thumbnail((size, size))
     except OSError:
+        return None
+    return image
+
+
+def thumbnail(image: Image.Image | None, size: int) -> str | None:
+    """A small JPEG as an address with the data in it; None where :func:`small` has none."""
+    image = small(image, size)
+    if image is None:
         return None
     data = io.BytesIO()
     image.save(data, "JPEG", quality=70, optimize=True)

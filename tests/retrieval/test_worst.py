@@ -6,6 +6,7 @@ import base64
 import io
 import re
 import shutil
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +24,16 @@ from hgld.gldv2.images import ImageReader
 from hgld.hierarchy import Hierarchy
 from hgld.pairs import Pairs
 from hgld.retrieval.evaluation import evaluate_retrieval
+from hgld.retrieval.found import Found
 from hgld.retrieval.judgements import LabelJudgements
+from hgld.retrieval.photo_page import Photo, names_of
 from hgld.retrieval.tasks import Task
-from hgld.retrieval.thumbnails import images_in_folder, images_in_shards
+from hgld.retrieval.thumbnails import images_in_folder, images_in_shards, images_of_manifest
 from hgld.retrieval.worst import Worst, find_worst
-from hgld.retrieval.worst_page import Photo, names_of, worst_page
+from hgld.retrieval.worst_page import worst_page
 from tests.gldv2.test_image_index import write_tar
+from tests.retrieval.datasets.pictures import manifest_of, save
+from tests.retrieval.datasets.pictures import picture as picture_bytes
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -48,9 +53,11 @@ def worst(levels: list[list[int]], n_levels: int = 3) -> Worst:
         n_levels=n_levels,
         per_query=pd.DataFrame(per_query | or_finer),
         queries=np.arange(n) + 10,
-        scores=np.where(found < 0, np.nan, 0.9 - 0.1 * np.arange(k)).astype(np.float32),
-        positions=positions,
-        levels=np.maximum(found, 0),
+        found=Found(
+            scores=np.where(found < 0, np.nan, 0.9 - 0.1 * np.arange(k)).astype(np.float32),
+            positions=positions,
+            levels=np.maximum(found, 0),
+        ),
     )
 
 
@@ -102,7 +109,7 @@ def test_the_lowest_come_first_with_their_nearest_items() -> None:
     lengths = np.linalg.norm(embeddings, axis=1)
     scores = embeddings @ embeddings.T / lengths / lengths[:, None]
     for query, positions, levels, shown in zip(
-        found.queries, found.positions, found.levels, found.scores, strict=True
+        found.queries, found.found.positions, found.found.levels, found.found.scores, strict=True
     ):
         allowed = [item for item in rows if item != query and not unused[item]]
         assert positions.tolist() == sorted(allowed, key=lambda item, query=query: -scores[query, item])[:4]
@@ -116,8 +123,8 @@ def test_there_may_be_fewer_queries_and_items_than_asked_for() -> None:
     itself = Pairs.of([[0], [1], [2]])
     found = find_worst(result, replace(alone(embeddings, labels), left_out=itself))
     assert found.queries.tolist() == [0, 1]  # equal: in the order of the queries
-    assert found.positions[:, :3].tolist() == [[1, 2, -1], [0, 2, -1]]
-    assert found.levels[:, :3].tolist() == [[1, 0, 0], [1, 0, 0]]
+    assert found.found.positions[:, :3].tolist() == [[1, 2, -1], [0, 2, -1]]
+    assert found.found.levels[:, :3].tolist() == [[1, 0, 0], [1, 0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +270,7 @@ def test_photographs_are_turned_as_the_camera_says(tmp_path: Path) -> None:
 def test_the_levels_of_any_hierarchy_have_colours(tmp_path: Path) -> None:
     for n_levels in (1, 2, 3, 5):
         html = page(tmp_path, worst([[0]], n_levels=n_levels), level_names=None)
-        colours = re.findall(r"\.level-(\d+) \{ --level: (hsl\([^)]*\)); \}", html)
+        colours = re.findall(r"\.level-(\d+) \{ --level: (#[0-9a-f]{6}); \}", html)
         assert [int(level) for level, _ in colours] == list(range(n_levels, -1, -1))
         assert len({colour for _, colour in colours}) == n_levels + 1
 
@@ -310,6 +317,24 @@ def test_photographs_are_found_in_tar_files(tmp_path: Path) -> None:
     find = images_in_shards(ImageReader(tmp_path / "images.parquet", tmp_path / "tars"))
     with pytest.raises(InputError, match="not the tar file that was indexed"):
         find("a")
+
+
+def test_photographs_of_a_manifest_are_files_or_in_tar_files(tmp_path: Path) -> None:
+    tar, data = tmp_path / "0.tar", picture_bytes("tar")
+    write_tar(tar, {"a.jpg": data, "text.jpg": b"no picture"})
+    with tarfile.open(tar) as members:
+        places = {member.name: (member.offset_data, member.size) for member in members}
+    save(tmp_path, "b/plain.png")
+    ids = ["a", "text", "plain", "absent", "gone"]
+    paths = ["0.tar", "0.tar", "b/plain.png", "b/absent.png", "gone.tar"]
+    offsets, sizes = zip(places["a.jpg"], places["text.jpg"], (None, None), (None, None), (512, 9), strict=True)
+    manifest = manifest_of(paths, {"landmark": list("xxyyy")}, id=ids, offset=list(offsets), size=list(sizes))
+    find = images_of_manifest(manifest, tmp_path)
+    assert [image and image.size for image in map(find, ids)] == [(20, 16), None, (20, 16), None, None]
+    assert find("unknown") is None
+    write_tar(tar, {"a.jpg": b"another"})
+    with pytest.raises(InputError, match="not the tar file that was indexed"):
+        images_of_manifest(manifest, tmp_path)("a")
 
 
 def test_names_are_those_of_the_category_and_the_group() -> None:
