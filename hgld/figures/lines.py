@@ -60,7 +60,6 @@ class Panel:
         y_label: likewise.
         scale: of the x axis.
         ticks: names of places on the x axis; those that matplotlib finds fit unless given.
-        x_limits: of the axis, likewise.
     """
 
     title: str
@@ -69,12 +68,15 @@ class Panel:
     y_label: str = ""
     scale: Literal["linear", "log"] = "linear"
     ticks: Mapping[float, str] | None = None
-    x_limits: tuple[float, float] | None = None
 
 
-def draw_panels(path: Path, panels: Sequence[Panel], *, n_columns: int | None = None) -> None:
-    """Draw panels in rows, of two or three unless given, with one legend below."""
+def draw_panels(
+    path: Path, panels: Sequence[Panel], *, title: str | None = None, n_columns: int | None = None
+) -> None:
+    """Draw panels in rows, of two or three unless given, with one legend below, and a title above if there is one."""
     figure, places = arrange(len(panels), _HEIGHT, n_columns=n_columns)
+    if title is not None:
+        figure.suptitle(title, fontsize=11, color=INK)
     legend: dict[str, Artist] = {}
     for axes, panel in zip(places, panels, strict=True):
         _draw_panel(axes, panel)
@@ -111,6 +113,6 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     if panel.ticks is not None:
         axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
         axes.set_xticks([], minor=True)
-    axes.set(xlim=panel.x_limits, xlabel=panel.x_label, ylabel=panel.y_label)
+    axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
     axes.set_title(panel.title, fontsize=10, color=INK)
     open_axes(axes)

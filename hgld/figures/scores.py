@@ -22,12 +22,14 @@ class Scores:
     """The cosines of a method.
 
     Args:
-        title: of its panel.
+        title: of the method.
+        separation: how often a pair of the finest level scores higher than another, from 0 to 1.
         edges: float64, shape (n_bins + 1,), of bins.
         densities: float64, shape (L + 1, n_bins), of pairs that share a level, 0 for none; NaN where there are none.
     """
 
     title: str
+    separation: float
     edges: NDArray[np.float64]
     densities: NDArray[np.float64]
 
@@ -52,14 +54,20 @@ def draw_scores(path: Path, methods: Sequence[Scores], meanings: Sequence[str]) 
             axes.stairs(density, scores.edges, color=colours[level], alpha=0.18, fill=True)
         for score, style, name in ((_BETA, ":", "β = 0.6"), (_ALPHA, "--", "α = 0.9")):
             axes.axvline(score, color=INK, linestyle=style, linewidth=1, label=f"{name} of Eq. 7")
-        axes.set_title(scores.title, fontsize=10, color=INK)
+        axes.set_title(f"{scores.title}: AUC {100 * scores.separation:.1f} %", fontsize=10, color=INK)
         axes.set_ylim(bottom=0)
         axes.set_xlim(limits)
         axes.set_yticks([])
         axes.set_xlabel("cosine of a pair")
         open_axes(axes)
         axes.spines["left"].set_visible(False)
-    figure.legend(*places[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(
+        *places[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        title=f"AUC: how often a pair of the {meanings[-1]} scores higher than another",
+    )
     save(figure, path)
 
 

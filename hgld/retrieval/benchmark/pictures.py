@@ -111,7 +111,7 @@ def draw_sweep(
             if any(values.values())
         ]
         panels.append(Panel(title, lines, sweep.label, scale=scale, ticks=ticks))
-    return _draw(panels, path)
+    return _draw(panels, path, title=sweep.title)
 
 
 def _draw_learning(methods: Sequence[MethodResults], strokes: Mapping[str, Stroke], path: Path) -> Path | None:
@@ -169,7 +169,7 @@ def _draw_scores(methods: Sequence[MethodResults], path: Path) -> Path | None:
         assert task.level_names is not None
         meanings = ["nothing shared", *map(_same, task.level_names[::-1])]
         found = count_scores(task.queries, task.gallery, task.judgements, left_out=task.left_out)
-        panels.append(Scores(f"{method.title}: AUC {100 * found.separation():.1f} %", found.edges, found.densities()))
+        panels.append(Scores(method.title, found.separation(), found.edges, found.densities()))
     if not panels:
         return None
     draw_scores(path, panels, meanings)
@@ -196,12 +196,14 @@ def _draw_class_means(methods: Sequence[MethodResults], path: Path) -> Path | No
     return path
 
 
-def _draw(panels: Sequence[Panel], path: Path, *, n_columns: int | None = None) -> Path | None:
+def _draw(
+    panels: Sequence[Panel], path: Path, *, title: str | None = None, n_columns: int | None = None
+) -> Path | None:
     """Draw the panels that have lines."""
     filled = [panel for panel in panels if panel.lines]
     if not filled:
         return None
-    draw_panels(path, filled, n_columns=n_columns)
+    draw_panels(path, filled, title=title, n_columns=n_columns)
     return path
 
 
