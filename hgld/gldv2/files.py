@@ -19,6 +19,9 @@ from hgld.errors import ConfigurationError, SourceError
 HOST = "https://s3.amazonaws.com/google-landmark"
 #: How many tar files of photographs each split has.
 N_SHARDS = {"train": 500, "index": 100, "test": 20}
+#: How many photographs these hold, and about how many bytes each of them has, as the README says.
+N_IMAGES = {"train": 4_132_914, "index": 761_757, "test": 117_577}
+SHARD_BYTES = {"train": 1_000_000_000, "index": 850_000_000, "test": 500_000_000}
 
 _METADATA = {
     "train": (

@@ -22,12 +22,14 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.gldv2.retrieval import landmark_of_queries, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy import load_hierarchy
+from hgld.pairs import Pairs
 from hgld.progress import Progress
 from hgld.retrieval.benchmark.runs import Run
 from hgld.retrieval.benchmark.settings import BenchmarkSettings, Gldv2Evaluation
 from hgld.retrieval.datasets.manifest import Manifest, read_manifest
 from hgld.retrieval.embed_images import EmbedImagesConfig, embed_images
 from hgld.retrieval.embeddings import read_embeddings, write_embeddings
+from hgld.retrieval.judgements import LabelJudgements
 from hgld.retrieval.models.checkpoints import load_checkpoint_model
 from hgld.retrieval.models.embedding import LAYOUT
 from hgld.retrieval.processes import Processes
@@ -35,7 +37,7 @@ from hgld.retrieval.protocols.gldv2 import LANDMARKS, SOLUTION, evaluate_gldv2
 from hgld.retrieval.ranking import RankingConfig
 from hgld.retrieval.report import read_per_query, write_per_query
 from hgld.retrieval.results import RetrievalResult
-from hgld.retrieval.tasks import HowToEvaluate
+from hgld.retrieval.tasks import HowToEvaluate, Task
 from hgld.retrieval.training.evaluation import embed_test_images, rank_test_images
 from hgld.retrieval.training.images import TrainingImages, digests_of, test_part
 from hgld.retrieval.training.run import is_finished
@@ -74,6 +76,26 @@ class TestImages:
     embeddings: npt.NDArray[np.float32]
     manifest: Manifest
     is_query: npt.NDArray[np.bool_] | None
+
+    def task(self) -> Task:
+        """What is ranked for what."""
+        n_images = len(self.manifest)
+        queries = np.ones(n_images, bool) if self.is_query is None else self.is_query
+        gallery = queries if self.is_query is None else ~queries
+        labels, ids = self.manifest.labels, self.manifest.ids.astype(str)
+        itself = Pairs(np.arange(n_images + 1), np.arange(n_images)) if self.is_query is None else None
+        return Task(
+            name="retrieval",
+            queries=torch.from_numpy(self.embeddings[queries]),
+            gallery=torch.from_numpy(self.embeddings[gallery]),
+            judgements=LabelJudgements(labels[queries], labels[gallery]),
+            query_ids=ids[queries],
+            gallery_ids=ids[gallery],
+            query_labels=labels[queries],
+            gallery_labels=labels[gallery],
+            level_names=self.manifest.level_names,
+            left_out=itself,
+        )
 
 
 def evaluate_run(

@@ -17,7 +17,7 @@ from hgld.machine import machine
 from hgld.progress import Progress
 from hgld.retrieval.datasets.loading import test_batches
 from hgld.retrieval.losses.base import Loss
-from hgld.retrieval.losses.named import LOSSES
+from hgld.retrieval.losses.named import LOSSES, Space
 from hgld.retrieval.memory import CrossBatchMemory
 from hgld.retrieval.models.checkpoints import read_checkpoint
 from hgld.retrieval.models.embedding import EmbeddingModel, build_model
@@ -124,7 +124,7 @@ def train(
         _seed(settings.seed)  # the same model and proxies in all processes
         where = _device(device)
         model = _model(settings, images, where, processes, with_weights=not there)
-        loss = _loss(settings, images, model.dim).to(where)
+        loss = training_loss(settings, images.space(model.dim), len(images.train), len(images.sampler)).to(where)
         trainer = Trainer(settings, images, model, loss, folder, processes=processes, progress=progress)
         _seed(settings.seed + processes.rank)  # dropout of each its own
         n_lines = 0
@@ -170,6 +170,22 @@ def is_finished(settings: TrainingSettings, out: Path) -> bool:
     return bool(said["finished"])
 
 
+def training_loss(settings: TrainingSettings, space: Space, n_images: int, n_batches: int) -> Loss:
+    """The loss of a training, with a memory where one is set.
+
+    Args:
+        settings: of it.
+        space: of embeddings and labels.
+        n_images: to train on.
+        n_batches: of an epoch.
+    """
+    loss = build_loss(settings.loss, LOSSES, space)
+    if settings.memory is None:
+        return loss
+    size, start = settings.memory.size or n_images, settings.memory.start_epoch * n_batches
+    return CrossBatchMemory(loss, size, space.dim, len(space.n_classes), settings.memory.weight, start)
+
+
 def _summary(trainer: Trainer) -> TrainingSummary:
     folder, metric = trainer.folder, trainer.settings.evaluation.best
     evaluations = {
@@ -204,16 +220,6 @@ def _model(
         batches = test_batches(dataset, rows, batch_size=settings.evaluation.batch_size, workers=settings.workers)
         initialise_projection(model, (batch.images for batch in batches), processes)
     return model
-
-
-def _loss(settings: TrainingSettings, images: TrainingImages, dim: int) -> Loss:
-    space = images.space(dim)
-    loss = build_loss(settings.loss, LOSSES, space)
-    if settings.memory is None:
-        return loss
-    size = settings.memory.size or len(images.train)
-    start = settings.memory.start_epoch * len(images.sampler)
-    return CrossBatchMemory(loss, size, dim, len(space.n_classes), settings.memory.weight, start)
 
 
 def _device(name: str) -> torch.device:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -101,7 +102,7 @@ class Trainer:
         """Train for what is left of an epoch."""
         self.model.train()
         self.loss.train()
-        self.freeze()
+        freeze(self.model, self.settings, self.epoch)
         model = self.distributed()
         began = time.perf_counter()
         for batch in self.batches():
@@ -138,11 +139,11 @@ class Trainer:
                 self.model.to_device(batch.images),
                 loss_of,
                 chunk_size=self.settings.chunk_size,
-                autocast=self.autocast,
+                autocast=partial(autocast, self.settings, self.device),
                 scale=self.scaler.scale,
             )
         except torch.cuda.OutOfMemoryError as error:
-            raise ConfigurationError(_out_of_memory(self.settings, self.processes.count)) from error
+            raise ConfigurationError(out_of_memory(self.settings, self.processes.count)) from error
         average_gradients(self.loss.parameters(), self.processes)
         self.optimisers.step(self.scaler, self.settings.clip_norm)
         return float(loss)
@@ -160,24 +161,12 @@ class Trainer:
         )
         return islice(batches, self.n_steps - self.step)
 
-    def freeze(self) -> None:
-        """Keep the backbone as it is in the warm-up, and what is to stay so ever."""
-        self.model.freeze_backbone(self.epoch < self.settings.warm_up_epochs)
-        for name, parameter in self.model.named_parameters():
-            if name.startswith(self.settings.frozen):
-                parameter.requires_grad_(False)
-
     def distributed(self) -> nn.Module:
         """The model, exchanging the gradients of what is to be trained now, if there are several processes."""
         trained = any(parameter.requires_grad for parameter in self.model.parameters())
         if self.processes.count == 1 or not trained:
             return self.model
         return DistributedDataParallel(self.model, [self.device] if self.device.type == "cuda" else None)
-
-    def autocast(self) -> AbstractContextManager[object]:
-        """The precision of the model."""
-        half = _HALF.get(self.settings.mixed_precision)
-        return torch.autocast(self.device.type, half, enabled=half is not None)
 
     @contextmanager
     def drawing_alike(self) -> Iterator[None]:
@@ -275,6 +264,20 @@ class Trainer:
         self.folder.tell_skipped({dataset.manifest.ids[one.row]: one.reason for one in skipped})
 
 
+def freeze(model: EmbeddingModel, settings: TrainingSettings, epoch: int) -> None:
+    """Keep the backbone as it is in the warm-up, and what is to stay so ever."""
+    model.freeze_backbone(epoch < settings.warm_up_epochs)
+    for name, parameter in model.named_parameters():
+        if name.startswith(settings.frozen):
+            parameter.requires_grad_(False)
+
+
+def autocast(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[object]:
+    """The precision of the model."""
+    half = _HALF.get(settings.mixed_precision)
+    return torch.autocast(device.type, half, enabled=half is not None)
+
+
 def average_gradients(parameters: Iterable[nn.Parameter], processes: Processes) -> None:
     """Make the gradients of the loss's parameters the same in all processes; each has that of the whole batch."""
     if processes.count == 1:
@@ -308,7 +311,8 @@ def _not_finite(step: int, loss: float, parts: Mapping[str, torch.Tensor]) -> st
     )
 
 
-def _out_of_memory(settings: TrainingSettings, n_processes: int) -> str:
+def out_of_memory(settings: TrainingSettings, n_processes: int) -> str:
+    """What to do where a batch does not fit into a GPU."""
     return (
         f"the GPU's memory does not suffice: batch_size {settings.batch_size} in {n_processes} processes, chunk_size "
         f"{settings.chunk_size or 'not set'}, mixed_precision {settings.mixed_precision}. Set chunk_size (the same "

@@ -49,7 +49,9 @@ def write_data(folder: Path, n_classes: int = 8, per_class: int = 4) -> None:
     write_embeddings(folder / "features.npy", torch.from_numpy(features).float(), ids)
 
 
-def write_comparison(folder: Path, *, seeds: tuple[int, ...] = (0,), **trainings: Mapping[str, Any]) -> Path:
+def write_comparison(
+    folder: Path, *, seeds: tuple[int, ...] = (0,), pictures: bool = True, **trainings: Mapping[str, Any]
+) -> Path:
     """The file of a comparison of HAPPIER with ROADMAP; what is given is changed in the trainings."""
     data = {"manifest": str(folder / "manifest.parquet"), "features": str(folder / "features.npy"), "test": "test"}
     for name in ("happier", "roadmap"):
@@ -64,9 +66,9 @@ def write_comparison(folder: Path, *, seeds: tuple[int, ...] = (0,), **trainings
         "seeds": list(seeds),
         "metrics": METRICS,
         "columns": METRICS,
-        "pictures": {"baseline": "roadmap", "method": "happier", "n_queries": 2},
+        "pictures": {"baseline": "roadmap", "method": "happier", "n_queries": 2} if pictures else None,
         "sweeps": {"lambda": LAMBDA},
     }
     path = folder / "comparison.yaml"
-    path.write_text(yaml.safe_dump(comparison))
+    path.write_text(yaml.safe_dump(comparison, sort_keys=False))
     return path
