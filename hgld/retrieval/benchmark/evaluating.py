@@ -38,6 +38,7 @@ from hgld.retrieval.ranking import RankingConfig
 from hgld.retrieval.report import read_per_query, write_per_query
 from hgld.retrieval.results import RetrievalResult
 from hgld.retrieval.tasks import HowToEvaluate, Task
+from hgld.retrieval.training.checkpoints import what_counts
 from hgld.retrieval.training.evaluation import embed_test_images, rank_test_images
 from hgld.retrieval.training.images import TrainingImages, digests_of, test_part
 from hgld.retrieval.training.run import is_finished
@@ -250,7 +251,7 @@ def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
             "hierarchy": evaluation.hierarchy,
         }
     parameters = {
-        "training": plain(run.settings),
+        "training": what_counts(plain(run.settings)),
         "protocol": evaluation.name,
         "metrics": list(settings.metrics),
     }

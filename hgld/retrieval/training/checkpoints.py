@@ -17,7 +17,10 @@ from hgld.tables import replacing
 
 #: Settings that say how the work is done and not what comes of it; they may change when a run goes on. Files are told
 #: by their digests.
-_FREE = ("workers", "checkpoint_steps", "evaluation.every", "evaluation.batch_size", "data.manifest", "data.root")
+_FREE = (
+    *("workers", "checkpoint_steps", "evaluation.every", "evaluation.batch_size"),
+    *("data.manifest", "data.root", "data.features"),
+)
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -42,10 +45,7 @@ def check_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> N
     Raises:
         ConfigurationError: they differ in what has a part in the result.
     """
-    before, after = (
-        {key: value for key, value in flat(said).items() if not key.removeprefix("settings.").startswith(_FREE)}
-        for said in (then, now)
-    )
+    before, after = what_counts(then), what_counts(now)
     differing = [
         f"{key.removeprefix('settings.')}: {before.get(key)} then, {after.get(key)} now"
         for key in dict.fromkeys([*before, *after])
@@ -56,6 +56,15 @@ def check_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> N
             f"{path}: this run was begun with something else; go on with the same, or begin anew (--force, "
             f"or another folder):\n{listing(differing)}"
         )
+
+
+def what_counts(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What has a part in the result of a training, by keys joined with dots.
+
+    Args:
+        said: settings as JSON values; or what a checkpoint says, which has them below ``settings``.
+    """
+    return {key: value for key, value in flat(said).items() if not key.removeprefix("settings.").startswith(_FREE)}
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
