@@ -66,8 +66,10 @@ def draw_pictures(settings: BenchmarkSettings, methods: Sequence[MethodResults],
     wanted = chosen.curves or tuple(settings.methods)
     shown = [method for method in methods if method.name in wanted]
     strokes = {
-        name: Stroke(LINES[n % len(LINES)], method.baseline, thick=name in (chosen.baseline, chosen.method))
-        for n, (name, method) in enumerate(settings.methods.items())
+        name: Stroke(
+            LINES[n % len(LINES)], settings.methods[name].baseline, thick=name in (chosen.baseline, chosen.method)
+        )
+        for n, name in enumerate(wanted)
     }
     drawn = [_draw_learning(shown, strokes, out / "learning.png")]
     if isinstance(settings.evaluation, SplitEvaluation):
