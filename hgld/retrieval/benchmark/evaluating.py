@@ -133,8 +133,10 @@ def evaluate_run(
     # As the first one sees it, which is the one that writes.
     if processes.gather(not force and _is_done(settings, run, provenance))[0]:
         return
-    evaluate = _evaluate_gldv2 if isinstance(settings.evaluation, Gldv2Evaluation) else _evaluate_split
-    results = evaluate(settings, run, device, processes, force, progress)
+    if isinstance(settings.evaluation, Gldv2Evaluation):
+        results = _evaluate_gldv2(settings.evaluation, settings.metrics, run, device, processes, force, progress)
+    else:
+        results = [_evaluate_split(settings.metrics, run, device, processes, progress)]
     if processes.rank == 0:
         write_per_query(results, per_query_file(run), provenance)
     processes.gather(None)  # it is there now
@@ -178,13 +180,8 @@ def test_images(run: Run) -> TestImages:
 
 
 def _evaluate_split(
-    settings: BenchmarkSettings,
-    run: Run,
-    device: str,
-    processes: Processes,
-    force: bool,  # nothing is left of an earlier evaluation
-    progress: Progress | None,
-) -> list[RetrievalResult]:
+    metrics: tuple[str, ...], run: Run, device: str, processes: Processes, progress: Progress | None
+) -> RetrievalResult:
     model, _ = load_checkpoint_model(RunFolder(run.folder).last)
     images = TrainingImages(run.settings)
     embedded = embed_test_images(
@@ -198,23 +195,22 @@ def _evaluate_split(
     manifest = images.test.manifest.rows(embedded.rows)
     if processes.rank == 0:
         write_embeddings(_folder(run) / "embeddings.npy", torch.from_numpy(embedded.vectors), manifest.ids.tolist())
-    result = rank_test_images(embedded, images, metrics=settings.metrics, device=device, processes=processes)
+    result = rank_test_images(embedded, images, metrics=metrics, device=device, processes=processes)
     queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
     names = np.array(manifest.class_names[0], object)[manifest.labels[queries, 0]]
     per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query")).assign(**{"class": names})
-    return [replace(result, per_query=per_query, counts=result.counts | {"images_not_read": len(embedded.skipped)})]
+    return replace(result, per_query=per_query, counts=result.counts | {"images_not_read": len(embedded.skipped)})
 
 
 def _evaluate_gldv2(
-    settings: BenchmarkSettings,
+    evaluation: Gldv2Evaluation,
+    metrics: tuple[str, ...],
     run: Run,
     device: str,
     processes: Processes,
     force: bool,
     progress: Progress | None,
 ) -> list[RetrievalResult]:
-    evaluation = settings.evaluation
-    assert isinstance(evaluation, Gldv2Evaluation)
     model, image_settings = load_checkpoint_model(RunFolder(run.folder).last)
     config = EmbedImagesConfig(
         device=device, batch_size=run.settings.evaluation.batch_size, workers=run.settings.workers
@@ -222,7 +218,7 @@ def _evaluate_gldv2(
     queries, gallery = (_folder(run) / f"{name}.npy" for name in ("queries", "gallery"))
     for images, out in ((evaluation.queries, queries), (evaluation.gallery, gallery)):
         embed_images(images, out, model, image_settings, config, force=force, processes=processes, progress=progress)
-    how = HowToEvaluate(metrics=settings.metrics or None, ranking=RankingConfig(device=device), processes=processes)
+    how = HowToEvaluate(metrics=metrics or None, ranking=RankingConfig(device=device), processes=processes)
     results, _ = evaluate_gldv2(
         read_embeddings(queries),
         read_embeddings(gallery),
