@@ -8,7 +8,8 @@
     figures/scores.png              the cosines of pairs, by the level they share
     sweeps/NAME.png                 metrics over the values of a setting (Figs. 6 to 8)
 
-Learning curves and studies show all seeds, the others the runs of the first one.
+Learning curves and studies show all seeds, the others the runs of the first one. Baselines are dashed, and the two
+methods that are shown side by side are thick.
 """
 
 from __future__ import annotations
