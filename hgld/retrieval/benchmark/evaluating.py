@@ -78,15 +78,20 @@ class TestImages:
     manifest: Manifest
     is_query: npt.NDArray[np.bool_] | None
 
+    def rows(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Of queries and gallery."""
+        if self.is_query is None:
+            everyone = np.arange(len(self.manifest))
+            return everyone, everyone
+        return np.flatnonzero(self.is_query), np.flatnonzero(~self.is_query)
+
     def task(self) -> Task:
-        """What is ranked for what."""
-        n_images = len(self.manifest)
-        queries = np.ones(n_images, bool) if self.is_query is None else self.is_query
-        gallery = queries if self.is_query is None else ~queries
+        """What was evaluated."""
+        queries, gallery = self.rows()
         labels, ids = self.manifest.labels, self.manifest.ids.astype(str)
-        itself = Pairs(np.arange(n_images + 1), np.arange(n_images)) if self.is_query is None else None
+        n_queries = len(queries)
         return Task(
-            name="retrieval",
+            name="split",
             queries=torch.from_numpy(self.embeddings[queries]),
             gallery=torch.from_numpy(self.embeddings[gallery]),
             judgements=LabelJudgements(labels[queries], labels[gallery]),
@@ -95,7 +100,7 @@ class TestImages:
             query_labels=labels[queries],
             gallery_labels=labels[gallery],
             level_names=self.manifest.level_names,
-            left_out=itself,
+            left_out=Pairs(np.arange(n_queries + 1), np.arange(n_queries)) if self.is_query is None else None,
         )
 
 

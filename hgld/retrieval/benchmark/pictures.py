@@ -8,7 +8,8 @@
     figures/scores.png              the cosines of pairs, by the level they share
     sweeps/NAME.png                 metrics over the values of a setting (Figs. 6 to 8)
 
-Learning curves and studies show all seeds, the others the runs of the first one.
+Learning curves and studies show all seeds, the others the runs of the first one. Baselines are dashed, and the two
+methods that are shown side by side are thick.
 """
 
 from __future__ import annotations
@@ -66,8 +67,10 @@ def draw_pictures(settings: BenchmarkSettings, methods: Sequence[MethodResults],
     wanted = chosen.curves or tuple(settings.methods)
     shown = [method for method in methods if method.name in wanted]
     strokes = {
-        name: Stroke(LINES[n % len(LINES)], method.baseline, thick=name in (chosen.baseline, chosen.method))
-        for n, (name, method) in enumerate(settings.methods.items())
+        name: Stroke(
+            LINES[n % len(LINES)], settings.methods[name].baseline, thick=name in (chosen.baseline, chosen.method)
+        )
+        for n, name in enumerate(wanted)
     }
     drawn = [_draw_learning(shown, strokes, out / "learning.png")]
     if isinstance(settings.evaluation, SplitEvaluation):

@@ -8,18 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from hgld.figures.strips import draw_differing
-from hgld.pairs import Pairs
 from hgld.retrieval.benchmark.evaluating import TestImages, test_images
 from hgld.retrieval.benchmark.methods import MethodResults
 from hgld.retrieval.benchmark.settings import BenchmarkSettings, SplitEvaluation
 from hgld.retrieval.differing import find_differing
 from hgld.retrieval.differing_page import differing_page
-from hgld.retrieval.judgements import LabelJudgements
 from hgld.retrieval.photo_page import Photo, photo_of
-from hgld.retrieval.tasks import Task
 from hgld.retrieval.thumbnails import images_of_manifest
 
 _METRIC = "H-AP"
@@ -59,11 +55,11 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     )
     run = runs[seed].run
     images = test_images(run)
-    tasks = _task(images), _task(test_images(others[seed].run))
+    tasks = images.task(), test_images(others[seed].run).task()
     differing = find_differing((baseline, method), tasks, metric=_METRIC, n=wanted.n_queries)
     if differing is None:
         return []
-    queries, gallery = (_photos(images, rows) for rows in _rows(images))
+    queries, gallery = (_photos(images, rows) for rows in images.rows())
     data = run.settings.data
     find = images_of_manifest(images.manifest, data.root or data.manifest.parent)
     page, picture = out / "strips.html", out / "strips.png"
@@ -71,33 +67,6 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     differing_page(differing, page, query=queries, gallery=gallery, image=find, title=title)
     draw_differing(picture, differing, query=queries, gallery=gallery, image=find)
     return [page, picture]
-
-
-def _rows(images: TestImages) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Of queries and gallery."""
-    if images.is_query is None:
-        everyone = np.arange(len(images.manifest))
-        return everyone, everyone
-    return np.flatnonzero(images.is_query), np.flatnonzero(~images.is_query)
-
-
-def _task(images: TestImages) -> Task:
-    """What was evaluated."""
-    queries, gallery = _rows(images)
-    labels, ids = images.manifest.labels, images.manifest.ids.astype(str)
-    n_queries = len(queries)
-    return Task(
-        name="split",
-        queries=torch.from_numpy(images.embeddings[queries]),
-        gallery=torch.from_numpy(images.embeddings[gallery]),
-        judgements=LabelJudgements(labels[queries], labels[gallery]),
-        query_ids=ids[queries],
-        gallery_ids=ids[gallery],
-        query_labels=labels[queries],
-        gallery_labels=labels[gallery],
-        level_names=images.manifest.level_names,
-        left_out=Pairs(np.arange(n_queries + 1), np.arange(n_queries)) if images.is_query is None else None,
-    )
 
 
 def _photos(images: TestImages, rows: npt.NDArray[np.int64]) -> Callable[[int], Photo]:
