@@ -123,8 +123,8 @@ def test_the_comparisons_on_washington_have_the_methods_of_table_vii(name: str, 
         "happier_f",
         "rod_ndcg",
     }
-    assert set(runs) == {"untrained", *named}
-    lengths = {(run.settings.steps, run.settings.epochs) for name in named for run in runs[name]}
+    assert set(runs) >= {"untrained", *named}
+    lengths = {(run.settings.steps, run.settings.epochs) for name in runs if name != "untrained" for run in runs[name]}
     assert len(lengths) == 1  # the same budget
     assert {run.settings.steps for run in runs["untrained"]} == {0}
     assert len({run.settings.batch_size for runs in runs.values() for run in runs}) == 1
