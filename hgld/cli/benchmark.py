@@ -49,7 +49,7 @@ def benchmark(
 
     What is done already is left as it is; a comparison that was stopped goes on where it was.
 
-    Example: hgld benchmark pipelines/benchmarks/washington.yaml -o benchmarks/washington
+    Example: hgld benchmark pipelines/benchmarks/washington.yaml -o runs/washington
     """
     with friendly_errors():
         from hgld.progress import Shown

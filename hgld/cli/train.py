@@ -35,7 +35,7 @@ def train(
 
     Several processes share each batch: torchrun --nproc-per-node 2 -m hgld train ...
 
-    Example: hgld train pipelines/benchmarks/washington/happier.yaml -o runs/washington
+    Example: hgld train pipelines/benchmarks/washington/happier.yaml -o runs/happier
     """
     with friendly_errors(again="go on with --resume"):
         import torch

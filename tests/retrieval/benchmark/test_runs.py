@@ -124,9 +124,10 @@ def test_the_comparisons_on_washington_have_the_methods_of_table_vii(name: str, 
         "rod_ndcg",
     }
     assert set(runs) >= {"untrained", *named}
-    lengths = {(run.settings.steps, run.settings.epochs) for name in runs if name != "untrained" for run in runs[name]}
-    assert len(lengths) == 1  # the same budget
-    assert {run.settings.steps for run in runs["untrained"]} == {0}
+    untrained = runs["untrained"]
+    assert {run.settings.steps for run in untrained} == {0}
+    trained = [run.settings for of_method in runs.values() if of_method != untrained for run in of_method]
+    assert len({(settings.steps, settings.epochs) for settings in trained}) == 1  # the same budget
     assert len({run.settings.batch_size for runs in runs.values() for run in runs}) == 1
     for sweep in settings.sweeps:
         assert sweep_runs(settings, sweep, tmp_path)
