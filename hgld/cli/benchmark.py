@@ -49,10 +49,11 @@ def benchmark(
 
     What is done already is left as it is; a comparison that was stopped goes on where it was.
 
-    Example: hgld benchmark pipelines/benchmarks/washington.yaml -o data/washington/benchmark
+    Example: hgld benchmark pipelines/benchmarks/washington.yaml -o benchmarks/washington
     """
     with friendly_errors():
         from hgld.progress import Shown
+        from hgld.retrieval.benchmark import needs
         from hgld.retrieval.benchmark.comparison import compare_methods, parse_seeds, read_comparison
         from hgld.retrieval.benchmark.launching import parse_slots
 
@@ -66,8 +67,6 @@ def benchmark(
             sweeps=sweep or (),
         )
         if plan:
-            from hgld.retrieval.benchmark import needs
-
             typer.echo(needs.plan(comparison.settings, comparison.runs, slots))
             return
         with Shown("benchmark", "runs", interval_s=60) as shown:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import FAINT, INK, LIGHT, save
+from hgld.figures.style import FAINT, INK, LIGHT, open_axes, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,9 +67,7 @@ def draw_reliability(path: Path, runs: Sequence[Judged]) -> None:
     for lower in axes[1]:
         lower.set_xlabel("score of the first suggestion")
     for panel in axes.flat:
-        panel.grid(alpha=0.3)
-        panel.set_axisbelow(True)
-        panel.spines[["top", "right"]].set_visible(False)
+        open_axes(panel)
     save(figure, path)
 
 

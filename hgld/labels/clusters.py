@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.label_map import LabelMap, SweepPoint, draw_label_map, draw_sweep, write_label_page
 from hgld.labels.embed import matrix_of
+from hgld.plane import one_thread, plane
 from hgld.progress import Progress, Silent
 
 log = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ def cluster_labels(
         labels: their texts.
         config: how to divide.
     """
-    with _one_thread():
+    with one_thread():
         found, _, distance = _k_means(vectors, config.n_clusters, config.seed)
         cluster = _numbered(found, landmarks)
         members = [np.flatnonzero(cluster == number) for number in range(1, config.n_clusters + 1)]
@@ -274,27 +274,12 @@ def sweep(
     progress = progress or Silent()
     progress.start(len(ks))
     points = []
-    with _one_thread():
+    with one_thread():
         for k in ks:
             cluster, inertia, _ = _k_means(vectors, k, seed)
             points.append(SweepPoint(k, inertia, float(silhouette_score(vectors, cluster, metric="cosine"))))
             progress.advance()
     return points
-
-
-def plane(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
-    """Positions on a plane that keep neighbours together (t-SNE), shape (n, 2).
-
-    The perplexity is 30, or a third of the other labels where there are few.
-    """
-    from sklearn.manifold import TSNE
-
-    n = len(vectors)
-    if n < 4:  # too few to have neighbours
-        return np.array([[float(row), 0.0] for row in range(n)])
-    with _one_thread():
-        method = TSNE(perplexity=min(30.0, (n - 1) / 3), init="pca", random_state=seed)
-        return np.asarray(method.fit_transform(vectors), np.float64)
 
 
 def _k_means(vectors: NDArray[np.float64], k: int, seed: int) -> tuple[NDArray[np.int32], float, NDArray[np.float64]]:
@@ -356,16 +341,6 @@ def _require_distinct(embeddings: Path, vectors: NDArray[np.float64], wanted: in
             f"{embeddings}: {distinct} different labels, too few for this k; expected at least {wanted}. "
             "Choose a smaller k, or scrape more landmarks"
         )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    # Once scikit-learn is there: only libraries that are loaded are limited.
-    import sklearn.cluster  # noqa: F401
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1):
-        yield
 
 
 def _read(embeddings: Path) -> pa.Table:

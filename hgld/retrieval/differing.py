@@ -93,7 +93,7 @@ def find_differing(
     n: int = 12,
     k: int = 10,
     config: RankingConfig | None = None,
-) -> Differing:
+) -> Differing | None:
     """Find the queries that a method ranks most differently from a baseline, in both directions.
 
     Half of the queries, rounded up, are those that gain most, the others those that lose most; fewer where fewer
@@ -107,6 +107,9 @@ def find_differing(
         n: how many queries.
         k: how many items for each.
         config: how it was ranked.
+
+    Returns:
+        None where no query differs.
 
     Raises:
         ConfigurationError: a result does not have the metric or is not of these queries, the two are not of the same
@@ -127,6 +130,8 @@ def find_differing(
     known = differences[~np.isnan(differences)]
     better, worse = _most_different(differences, labels[:, 0], (n - n // 2, n // 2))
     queries = np.array([*better, *worse], np.int64)
+    if not len(queries):
+        return None
     baseline, method = (
         Side(result.name, result.per_query.iloc[queries], first_items(task, queries, k, config))
         for result, task in zip(results, tasks, strict=True)
@@ -142,7 +147,7 @@ def find_differing(
         better=int((known > 0).sum()),
         worse=int((known < 0).sum()),
         equal=int((known == 0).sum()),
-        mean=float(known.mean()) if len(known) else np.nan,
+        mean=float(known.mean()),
     )
 
 

@@ -15,7 +15,6 @@ from hgld.labels.clusters import (
     cluster_file,
     cluster_labels,
     parse_range,
-    plane,
     share_out,
     sweep,
     sweep_file,
@@ -159,13 +158,6 @@ def test_twelve_labels_are_enough_and_fewer_are_a_clear_error(write_embeddings, 
     with pytest.raises(InputError, match=r"label_embeddings\.parquet: 11 different labels.*at least 12"):
         cluster_file(write_embeddings(eleven, [1] * 12), out)
     assert not out.exists()
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 13])
-def test_few_labels_have_places_too(n):
-    positions = plane(np.random.default_rng(0).normal(size=(n, 8)))
-    assert positions.shape == (n, 2)
-    assert np.isfinite(positions).all()
 
 
 def test_the_sweep_agrees_with_the_definitions():

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch.distributed
 
-from hgld.retrieval.processes import Processes, current_processes, joined_processes
+from hgld.retrieval.processes import Processes, current_processes, joined_processes, local_device
 
 #: Evaluates with the others and alone. In the same process, since threads may change the last bits of scores.
 SCRIPT = """
@@ -81,3 +81,12 @@ def test_the_default_group_is_found(tmp_path: Path) -> None:
     finally:
         torch.distributed.destroy_process_group()
     assert current_processes() == Processes()
+
+
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert local_device("cuda") == "cuda:0"  # torch.cuda.set_device takes no device without a number
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert local_device("cuda") == "cuda:2"
+    assert local_device("cuda:1") == "cuda:1"
+    assert local_device("cpu") == "cpu"

@@ -6,6 +6,7 @@ import base64
 import io
 import re
 import shutil
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +28,12 @@ from hgld.retrieval.found import Found
 from hgld.retrieval.judgements import LabelJudgements
 from hgld.retrieval.photo_page import Photo, names_of
 from hgld.retrieval.tasks import Task
-from hgld.retrieval.thumbnails import images_in_folder, images_in_shards
+from hgld.retrieval.thumbnails import images_in_folder, images_in_shards, images_of_manifest
 from hgld.retrieval.worst import Worst, find_worst
 from hgld.retrieval.worst_page import worst_page
 from tests.gldv2.test_image_index import write_tar
+from tests.retrieval.datasets.pictures import manifest_of, save
+from tests.retrieval.datasets.pictures import picture as picture_bytes
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -314,6 +317,24 @@ def test_photographs_are_found_in_tar_files(tmp_path: Path) -> None:
     find = images_in_shards(ImageReader(tmp_path / "images.parquet", tmp_path / "tars"))
     with pytest.raises(InputError, match="not the tar file that was indexed"):
         find("a")
+
+
+def test_photographs_of_a_manifest_are_files_or_in_tar_files(tmp_path: Path) -> None:
+    tar, data = tmp_path / "0.tar", picture_bytes("tar")
+    write_tar(tar, {"a.jpg": data, "text.jpg": b"no picture"})
+    with tarfile.open(tar) as members:
+        places = {member.name: (member.offset_data, member.size) for member in members}
+    save(tmp_path, "b/plain.png")
+    ids = ["a", "text", "plain", "absent", "gone"]
+    paths = ["0.tar", "0.tar", "b/plain.png", "b/absent.png", "gone.tar"]
+    offsets, sizes = zip(places["a.jpg"], places["text.jpg"], (None, None), (None, None), (512, 9), strict=True)
+    manifest = manifest_of(paths, {"landmark": list("xxyyy")}, id=ids, offset=list(offsets), size=list(sizes))
+    find = images_of_manifest(manifest, tmp_path)
+    assert [image and image.size for image in map(find, ids)] == [(20, 16), None, (20, 16), None, None]
+    assert find("unknown") is None
+    write_tar(tar, {"a.jpg": b"another"})
+    with pytest.raises(InputError, match="not the tar file that was indexed"):
+        images_of_manifest(manifest, tmp_path)("a")
 
 
 def test_names_are_those_of_the_category_and_the_group() -> None:

@@ -16,15 +16,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.locks import only_run
 from hgld.progress import Progress
 from hgld.retrieval.benchmark.evaluating import EvaluatedRun, per_query_file, read_evaluated
 from hgld.retrieval.benchmark.launching import Slot, launch
 from hgld.retrieval.benchmark.methods import MethodResults
+from hgld.retrieval.benchmark.pictures import draw_pictures, draw_sweep
 from hgld.retrieval.benchmark.results import comparison_text, write_results, write_sweep
 from hgld.retrieval.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.retrieval.benchmark.settings import BenchmarkSettings
+from hgld.retrieval.benchmark.strips import draw_strips
 from hgld.retrieval.benchmark.work import Task, is_done
 from hgld.retrieval.training.yaml_files import plain
 from hgld.tables import Provenance, replacing, sha256_of
@@ -192,9 +194,7 @@ def _write_table(comparison: Comparison, force: bool) -> tuple[str, list[Path]]:
     made = _Made(out / "results.made.json", settings, [run for runs in comparison.table.values() for run in runs])
     if made.is_up_to_date() and not force:
         return "", []
-    from hgld.retrieval.benchmark.pictures import draw_pictures
-    from hgld.retrieval.benchmark.strips import draw_strips
-
+    made.delete()
     methods = [
         MethodResults(name, chosen.title, chosen.latex, chosen.baseline, _evaluated(settings, runs))
         for name, runs in comparison.table.items()
@@ -214,18 +214,22 @@ def _write_study(comparison: Comparison, name: str, force: bool) -> list[Path]:
     made = _Made(folder / f"{name}.made.json", settings, [run for point in points for run in point.runs])
     if made.is_up_to_date() and not force:
         return []
-    from hgld.retrieval.benchmark.pictures import draw_sweep
-
+    made.delete()
     found = [(point, _evaluated(settings, point.runs)) for point in points]
-    files = [*draw_sweep(settings.sweeps[name], found, folder), *write_sweep(settings, name, found, comparison.out)]
+    picture = draw_sweep(settings.sweeps[name], found, folder / f"{name}.png")
+    files = [*write_sweep(settings, name, found, comparison.out), *([picture] if picture else [])]  # which it shows
     made.write(files)
     return files
 
 
 def _evaluated(settings: BenchmarkSettings, runs: Sequence[Run]) -> tuple[EvaluatedRun, ...]:
-    found = tuple(read_evaluated(settings, run) for run in runs)
-    assert all(found), "they were evaluated a moment ago"
-    return found  # type: ignore[return-value]
+    found = []
+    for run in runs:
+        evaluated = read_evaluated(settings, run)
+        if evaluated is None:
+            raise InputError(f"{run.folder}: its files have been changed meanwhile; run the same command again")
+        found.append(evaluated)
+    return tuple(found)
 
 
 class _Made:
@@ -239,22 +243,29 @@ class _Made:
 
     def __init__(self, path: Path, settings: BenchmarkSettings, runs: Sequence[Run]) -> None:
         self._path = path
-        evaluations = {run.folder.as_posix(): sha256_of(per_query_file(run)) for run in runs}
+        evaluations = {str(run): sha256_of(per_query_file(run)) for run in runs}
         self._provenance = Provenance("benchmark", plain(settings), evaluations)
 
     def is_up_to_date(self) -> bool:
         """Whether the results are there, and would be the same."""
-        try:
-            said = json.loads(self._path.read_text(encoding="utf-8"))
-            made = Provenance.from_json(json.dumps(said["provenance"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
-        return made.same_work(self._provenance) and all(
-            map(Path.is_file, map(self._path.parent.joinpath, said["files"]))
-        )
+        provenance, files = self._said()
+        return provenance is not None and provenance.same_work(self._provenance) and all(map(Path.is_file, files))
+
+    def delete(self) -> None:
+        """Delete the results that are there; some may not be made again, such as a picture of other methods."""
+        _, files = self._said()
+        for path in (self._path, *files):
+            path.unlink(missing_ok=True)
 
     def write(self, files: Sequence[Path]) -> None:
         """Say that the results are there."""
         names = [file.relative_to(self._path.parent).as_posix() for file in files]
         with replacing(self._path) as draft:
             draft.write_text(json.dumps({"files": names, "provenance": asdict(self._provenance)}, indent=1) + "\n")
+
+    def _said(self) -> tuple[Provenance | None, list[Path]]:
+        try:
+            said = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None, []
+        return Provenance(**said["provenance"]), [self._path.parent / name for name in said["files"]]

@@ -22,12 +22,14 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.gldv2.retrieval import landmark_of_queries, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy import load_hierarchy
+from hgld.pairs import Pairs
 from hgld.progress import Progress
 from hgld.retrieval.benchmark.runs import Run
 from hgld.retrieval.benchmark.settings import BenchmarkSettings, Gldv2Evaluation
 from hgld.retrieval.datasets.manifest import Manifest, read_manifest
 from hgld.retrieval.embed_images import EmbedImagesConfig, embed_images
 from hgld.retrieval.embeddings import read_embeddings, write_embeddings
+from hgld.retrieval.judgements import LabelJudgements
 from hgld.retrieval.models.checkpoints import load_checkpoint_model
 from hgld.retrieval.models.embedding import LAYOUT
 from hgld.retrieval.processes import Processes
@@ -35,7 +37,7 @@ from hgld.retrieval.protocols.gldv2 import LANDMARKS, SOLUTION, evaluate_gldv2
 from hgld.retrieval.ranking import RankingConfig
 from hgld.retrieval.report import read_per_query, write_per_query
 from hgld.retrieval.results import RetrievalResult
-from hgld.retrieval.tasks import HowToEvaluate
+from hgld.retrieval.tasks import HowToEvaluate, Task
 from hgld.retrieval.training.evaluation import embed_test_images, rank_test_images
 from hgld.retrieval.training.images import TrainingImages, digests_of, test_part
 from hgld.retrieval.training.run import is_finished
@@ -75,6 +77,26 @@ class TestImages:
     manifest: Manifest
     is_query: npt.NDArray[np.bool_] | None
 
+    def task(self) -> Task:
+        """What is ranked for what."""
+        n_images = len(self.manifest)
+        queries = np.ones(n_images, bool) if self.is_query is None else self.is_query
+        gallery = queries if self.is_query is None else ~queries
+        labels, ids = self.manifest.labels, self.manifest.ids.astype(str)
+        itself = Pairs(np.arange(n_images + 1), np.arange(n_images)) if self.is_query is None else None
+        return Task(
+            name="retrieval",
+            queries=torch.from_numpy(self.embeddings[queries]),
+            gallery=torch.from_numpy(self.embeddings[gallery]),
+            judgements=LabelJudgements(labels[queries], labels[gallery]),
+            query_ids=ids[queries],
+            gallery_ids=ids[gallery],
+            query_labels=labels[queries],
+            gallery_labels=labels[gallery],
+            level_names=self.manifest.level_names,
+            left_out=itself,
+        )
+
 
 def evaluate_run(
     settings: BenchmarkSettings,
@@ -106,8 +128,10 @@ def evaluate_run(
     # As the first one sees it, which is the one that writes.
     if processes.gather(not force and _is_done(settings, run, provenance))[0]:
         return
-    evaluate = _evaluate_gldv2 if isinstance(settings.evaluation, Gldv2Evaluation) else _evaluate_split
-    results = evaluate(settings, run, device, processes, force, progress)
+    if isinstance(settings.evaluation, Gldv2Evaluation):
+        results = _evaluate_gldv2(settings.evaluation, settings.metrics, run, device, processes, force, progress)
+    else:
+        results = [_evaluate_split(settings.metrics, run, device, processes, progress)]
     if processes.rank == 0:
         write_per_query(results, per_query_file(run), provenance)
     processes.gather(None)  # it is there now
@@ -151,13 +175,8 @@ def test_images(run: Run) -> TestImages:
 
 
 def _evaluate_split(
-    settings: BenchmarkSettings,
-    run: Run,
-    device: str,
-    processes: Processes,
-    force: bool,  # nothing is left of an earlier evaluation
-    progress: Progress | None,
-) -> list[RetrievalResult]:
+    metrics: tuple[str, ...], run: Run, device: str, processes: Processes, progress: Progress | None
+) -> RetrievalResult:
     model, _ = load_checkpoint_model(RunFolder(run.folder).last)
     images = TrainingImages(run.settings)
     embedded = embed_test_images(
@@ -171,23 +190,22 @@ def _evaluate_split(
     manifest = images.test.manifest.rows(embedded.rows)
     if processes.rank == 0:
         write_embeddings(_folder(run) / "embeddings.npy", torch.from_numpy(embedded.vectors), manifest.ids.tolist())
-    result = rank_test_images(embedded, images, metrics=settings.metrics, device=device, processes=processes)
+    result = rank_test_images(embedded, images, metrics=metrics, device=device, processes=processes)
     queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
     names = np.array(manifest.class_names[0], object)[manifest.labels[queries, 0]]
     per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query")).assign(**{"class": names})
-    return [replace(result, per_query=per_query, counts=result.counts | {"images_not_read": len(embedded.skipped)})]
+    return replace(result, per_query=per_query, counts=result.counts | {"images_not_read": len(embedded.skipped)})
 
 
 def _evaluate_gldv2(
-    settings: BenchmarkSettings,
+    evaluation: Gldv2Evaluation,
+    metrics: tuple[str, ...],
     run: Run,
     device: str,
     processes: Processes,
     force: bool,
     progress: Progress | None,
 ) -> list[RetrievalResult]:
-    evaluation = settings.evaluation
-    assert isinstance(evaluation, Gldv2Evaluation)
     model, image_settings = load_checkpoint_model(RunFolder(run.folder).last)
     config = EmbedImagesConfig(
         device=device, batch_size=run.settings.evaluation.batch_size, workers=run.settings.workers
@@ -195,7 +213,7 @@ def _evaluate_gldv2(
     queries, gallery = (_folder(run) / f"{name}.npy" for name in ("queries", "gallery"))
     for images, out in ((evaluation.queries, queries), (evaluation.gallery, gallery)):
         embed_images(images, out, model, image_settings, config, force=force, processes=processes, progress=progress)
-    how = HowToEvaluate(metrics=settings.metrics or None, ranking=RankingConfig(device=device), processes=processes)
+    how = HowToEvaluate(metrics=metrics or None, ranking=RankingConfig(device=device), processes=processes)
     results, _ = evaluate_gldv2(
         read_embeddings(queries),
         read_embeddings(gallery),

@@ -133,7 +133,10 @@ def launch(tasks: Sequence[Task], slots: Sequence[Slot], *, progress: Progress |
     if wish.is_there:
         raise KeyboardInterrupt
     if failed:
-        said = "\n".join(f"{child.task.run} ({child.log}):\n{child.last_words()}" for child in failed)
+        said = "\n".join(
+            f"{child.task.run} (exit code {child.process.returncode}, {child.log}):\n{child.last_words()}"
+            for child in failed
+        )
         raise ConfigurationError(
             f"{len(failed)} of {len(tasks)} runs failed, the others are done; mend what they say and run the same "
             f"command again, which goes on from here, or leave their methods out:\n{said}"

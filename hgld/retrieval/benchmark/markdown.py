@@ -20,9 +20,9 @@ _MEANS = "In %, mean over the seeds ± their standard deviation; the best is bol
 _INTERVALS = """\
 How much better a method is than the best baseline, which is the one with the highest mean of the metric: mean of the
 differences query by query, each averaged over the seeds, and its 95 % interval of confidence. For the interval
-landmarks are drawn with replacement 10,000 times, each with all its queries, as queries of one landmark are alike. An
-interval that holds 0 leaves open which of the two is better, and of many intervals about one in twenty misses the
-true difference."""
+landmarks are drawn with replacement 10,000 times, each with all its queries, as queries of one landmark are alike. It
+tells what other landmarks might change; what other seeds might is in the ± above. An interval that holds 0 leaves
+open which of the two is better, and of many intervals about one in twenty misses the true difference."""
 
 
 def results(

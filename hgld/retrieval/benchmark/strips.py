@@ -46,30 +46,28 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     wanted = settings.pictures
     if wanted is None or not wanted.n_queries or not isinstance(settings.evaluation, SplitEvaluation):
         return []
-    titles = {method.name: method.title for method in methods}
-    runs = {method.name: {one.run.seed: one for one in method.runs} for method in methods}
-    pair = [runs.get(name, {}) for name in (wanted.baseline, wanted.method)]
-    seed = next((seed for seed in pair[0] if seed in pair[1]), None)
-    if seed is None or any(_METRIC not in seeds[seed].result.metrics for seeds in pair):
+    named = {method.name: method for method in methods}
+    if wanted.baseline not in named or wanted.method not in named:
         return []
-    baseline, method = (seeds[seed].run for seeds in pair)
-    images = test_images(baseline)
-    differing = find_differing(
-        (
-            replace(pair[0][seed].result, name=titles[wanted.baseline]),
-            replace(pair[1][seed].result, name=titles[wanted.method]),
-        ),
-        (_task(images), _task(test_images(method))),
-        metric=_METRIC,
-        n=wanted.n_queries,
+    pair = named[wanted.baseline], named[wanted.method]
+    runs, others = ({one.run.seed: one for one in method.runs} for method in pair)
+    seed = next((seed for seed in runs if seed in others), None)
+    if seed is None or not all(_METRIC in one.result.metrics for one in (runs[seed], others[seed])):
+        return []
+    baseline, method = (
+        replace(found[seed].result, name=one.title) for found, one in zip((runs, others), pair, strict=True)
     )
-    if not len(differing.queries):
+    run = runs[seed].run
+    images = test_images(run)
+    tasks = _task(images), _task(test_images(others[seed].run))
+    differing = find_differing((baseline, method), tasks, metric=_METRIC, n=wanted.n_queries)
+    if differing is None:
         return []
     queries, gallery = (_photos(images, rows) for rows in _rows(images))
-    data = baseline.settings.data
+    data = run.settings.data
     find = images_of_manifest(images.manifest, data.root or data.manifest.parent)
     page, picture = out / "strips.html", out / "strips.png"
-    title = f"{differing.baseline.name} and {differing.method.name}, seed {seed}: where they differ most"
+    title = f"{baseline.name} and {method.name}, seed {seed}: where they differ most"
     differing_page(differing, page, query=queries, gallery=gallery, image=find, title=title)
     draw_differing(picture, differing, query=queries, gallery=gallery, image=find)
     return [page, picture]

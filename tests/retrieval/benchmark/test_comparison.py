@@ -77,6 +77,8 @@ def test_a_comparison_is_made_once(folder: Path, launched: list[str]) -> None:
     before = times(folder)
     assert compare(folder) is None
     assert times(folder) == before
+    assert compare(folder, methods=["happier"]) is not None
+    assert not (folder / "out" / "strips.html").exists()  # it showed two methods
     assert len(launched) == 2
 
 

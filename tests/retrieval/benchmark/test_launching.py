@@ -115,7 +115,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
     said = str(failed.value)
     assert said.startswith("3 of 4 runs failed")
     log = tmp_path / "out" / "runs" / "happier" / "seed0.log"
-    assert f"happier, seed 0 ({log}):\n    error: the loss is nan\n      at step 3\n" in said
+    assert f"happier, seed 0 (exit code 1, {log}):\n    error: the loss is nan\n      at step 3\n" in said
     assert "RuntimeError: a bug" in said
     assert "it begins" in log.read_text()
     assert said.count("it begins") == 1  # of the one that told no error, the end of what it said

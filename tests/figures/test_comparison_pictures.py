@@ -1,0 +1,124 @@
+"""Pictures of a comparison of methods: what is drawn of what is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.collections import PathCollection, PolyCollection
+from matplotlib.figure import Figure
+
+from hgld.figures import class_means, lines, scores, style
+from hgld.figures.class_means import ClassMeans, draw_class_means
+from hgld.figures.lines import Line, Panel, Stroke, draw_panels
+from hgld.figures.scores import Scores, draw_scores
+
+Draw = Callable[[Path], None]
+
+
+def a_line(title: str, colour: str = "#3e3bff") -> Line:
+    y = np.array([[1.0, 2.0, np.nan], [3.0, 2.0, 5.0]])
+    return Line(title, Stroke(colour, dashed=True), np.array([1.0, 10.0, 100.0]), y)
+
+
+def some_panels(path: Path) -> None:
+    ticks = {1.0: "one", 100.0: "a hundred"}
+    panels = [
+        Panel("first", [a_line("a"), a_line("b")], "x", scale="log", ticks=ticks),
+        Panel("second", [a_line("a")]),
+    ]
+    draw_panels(path, panels, title="all")
+
+
+def some_scores(path: Path) -> None:
+    densities = np.array([[0.0, 2.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0], [np.nan] * 4])
+    draw_scores(
+        path, [Scores("a", 0.5, np.linspace(-1, 1, 5), densities)] * 4, ["nothing", "same root", "same place"]
+    )
+
+
+def some_means(path: Path) -> None:
+    rng = np.random.default_rng(0)
+    categories = [f"c{n % 14 if n < 40 else 0:02d}" for n in range(50)]
+    roots = ["r0" if name < "c07" else "r1" for name in categories]
+    draw_class_means(path, [ClassMeans(title, rng.normal(size=(50, 2)), categories, roots) for title in "ab"])
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures are kept instead of saved."""
+    figures: list[Figure] = []
+    for module in (lines, scores, class_means):
+        monkeypatch.setattr(module, "save", lambda figure, path: figures.append(figure))
+    return figures
+
+
+def legend_of(figure: Figure) -> list[str]:
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize("draw", [some_panels, some_scores, some_means])
+def test_a_picture_is_the_same_every_time(draw: Draw, tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        draw(tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_curves_are_means_in_a_band_of_all_runs(drawn: list[Figure], tmp_path: Path) -> None:
+    some_panels(tmp_path / "a.png")
+    (figure,) = drawn
+    first, second = figure.axes
+    assert legend_of(figure) == ["a", "b"]
+    assert (first.get_title(), second.get_title(), figure.get_suptitle()) == ("first", "second", "all")
+    assert (first.get_xscale(), second.get_xscale()) == ("log", "linear")
+    assert [text.get_text() for text in first.get_xticklabels()] == ["one", "a hundred"]
+    np.testing.assert_array_equal(second.lines[0].get_ydata(), [2, 2, 5])
+    (band,) = second.collections
+    assert isinstance(band, PolyCollection)
+    corners = {tuple(corner) for corner in band.get_paths()[0].vertices.tolist()}
+    assert {(1.0, 1.0), (1.0, 3.0), (10.0, 2.0), (100.0, 5.0)} <= corners
+
+
+def test_a_single_run_has_no_band(drawn: list[Figure], tmp_path: Path) -> None:
+    line = Line("a", Stroke("#3e3bff"), np.arange(3.0), np.ones((1, 3)))
+    draw_panels(tmp_path / "a.png", [Panel("only", [line])])
+    (axes,) = drawn[0].axes
+    assert not axes.collections
+
+
+def test_scores_are_drawn_where_there_are_any(drawn: list[Figure], tmp_path: Path) -> None:
+    some_scores(tmp_path / "a.png")
+    (figure,) = drawn
+    assert len(figure.axes) == 4
+    assert figure.axes[0].get_title() == "a: AUC 50.0 %"
+    assert figure.axes[0].get_xlim() == (-0.5, 0.5)
+    assert legend_of(figure) == ["same place", "same root", "nothing", "β = 0.6 of Eq. 7", "α = 0.9 of Eq. 7"]
+
+
+def test_the_most_frequent_categories_have_colours_and_roots_have_shapes(drawn: list[Figure], tmp_path: Path) -> None:
+    some_means(tmp_path / "a.png")
+    (figure,) = drawn
+    names = legend_of(figure)
+    assert names[0] == "c00 (13)"
+    assert names[1:12] == [f"c{n:02d} (3)" for n in range(1, 12)]
+    assert names[12:] == ["others", "r0", "r1"]
+    for axes in figure.axes:
+        clouds = [cloud for cloud in axes.collections if isinstance(cloud, PathCollection)]
+        assert [len(cloud.get_offsets()) for cloud in clouds] == [13 + 6 * 3, 50 - 13 - 6 * 3]
+        assert len({tuple(colour) for cloud in clouds for colour in cloud.get_facecolor().tolist()}) == 13
+        width, height = np.ptp(np.concatenate([cloud.get_offsets() for cloud in clouds]), axis=0)
+        assert width > 0
+        assert height > 0
+
+
+def test_there_is_an_axis_for_each_plot() -> None:
+    for n, rows, columns in ((1, 1, 1), (2, 1, 2), (3, 1, 3), (4, 2, 2), (7, 3, 3)):
+        figure, axes = style.arrange(n, 2.0)
+        assert len(figure.axes) == len(axes) == n
+        spec = axes[0].get_gridspec()
+        assert spec is not None
+        assert (spec.nrows, spec.ncols) == (rows, columns)
