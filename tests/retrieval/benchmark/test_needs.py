@@ -44,7 +44,7 @@ def comparison(folder: Path, **trainings: dict[str, object]) -> tuple[BenchmarkS
 
 @pytest.fixture
 def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image takes the network 1 s in training and 0.5 s else, a loss takes 2 s, optimisers 3 s; reading is free."""
+    """An image takes the network 1 s in training and 0.5 s else, a loss takes 2 s, optimisers 3 s, reading none."""
 
     def network(settings: object, device: torch.device, n_processes: int = 1) -> ModelCost:
         model = EmbeddingModel(torch.nn.Identity(), 2048, toy.settings(Path("none")).model.without_head())
