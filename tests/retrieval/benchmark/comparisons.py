@@ -50,7 +50,7 @@ def write_data(folder: Path, n_classes: int = 8, per_class: int = 4) -> None:
 
 
 def write_comparison(
-    folder: Path, *, seeds: tuple[int, ...] = (0,), pictures: bool = False, **trainings: Mapping[str, Any]
+    folder: Path, *, seeds: tuple[int, ...] = (0,), pictures: bool = True, **trainings: Mapping[str, Any]
 ) -> Path:
     """The file of a comparison of HAPPIER with ROADMAP; what is given is changed in the trainings."""
     data = {"manifest": str(folder / "manifest.parquet"), "features": str(folder / "features.npy"), "test": "test"}

@@ -43,7 +43,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_data(tmp_path)
-    write_comparison(tmp_path)
+    write_comparison(tmp_path, pictures=False)
     return tmp_path
 
 
@@ -57,7 +57,7 @@ def times(folder: Path) -> dict[Path, int]:
 
 
 def test_a_comparison_is_made_once(folder: Path, launched: list[str]) -> None:
-    write_comparison(folder, pictures=True)
+    write_comparison(folder)
     summary = compare(folder)
     assert launched == ["roadmap/seed0", "happier/seed0"]
     assert summary is not None
@@ -122,7 +122,7 @@ def test_methods_and_seeds_are_chosen(folder: Path, launched: list[str]) -> None
 def test_runs_with_other_settings_are_told_and_with_force_trained_anew(folder: Path, launched: list[str]) -> None:
     compare(folder)
     del launched[:]
-    write_comparison(folder, happier={"steps": N_STEPS + 2})
+    write_comparison(folder, pictures=False, happier={"steps": N_STEPS + 2})
     with pytest.raises(ConfigurationError, match="1 of 2 runs were begun with something else") as error:
         compare(folder)
     assert "happier/seed0" in str(error.value)
@@ -158,7 +158,7 @@ def test_a_stopped_command_goes_on(tmp_path: Path) -> None:
     """In child processes, as users have it; the call after goes on, and the one after that has nothing to do."""
     n_steps = 200
     write_data(tmp_path)
-    config = write_comparison(tmp_path, happier={"steps": n_steps, "checkpoint_steps": n_steps})
+    config = write_comparison(tmp_path, pictures=False, happier={"steps": n_steps, "checkpoint_steps": n_steps})
     out = tmp_path / "out"
     command = ["benchmark", str(config), "-o", str(out), "--devices", "cpu", "--method", "happier"]
     run = out / "runs" / "happier" / "seed0"
