@@ -14,7 +14,14 @@ from hgld.tables import TABLES
 
 CHECKOUT = Path(__file__).parent.parent
 DOCUMENTS = [
-    CHECKOUT / name for name in ("README.md", "annotations/README.md", "pipelines/README.md", "benchmarks/README.md")
+    CHECKOUT / name
+    for name in (
+        "README.md",
+        "annotations/README.md",
+        "pipelines/README.md",
+        "benchmarks/README.md",
+        "docs/reproduce.md",
+    )
 ]
 
 

@@ -103,8 +103,7 @@ def training_data(settings: TrainingSettings, *, published: bool) -> TrainingDat
     n_queries = len(test) if images.is_query is None else int(images.is_query.sum())
     n_gallery = len(test) if images.is_query is None else len(test) - n_queries
     evaluation = Passes(len(test), n_queries * n_gallery)
-    n_epochs = -(-steps // n_batches)
-    n_evaluations = 1 + -(-n_epochs // settings.evaluation.every)
+    n_evaluations = evaluations(steps, n_batches, settings.evaluation.every)
     initial = Passes() if settings.model.projection == "random" else Passes(len(train))
     return TrainingData(
         images=images,
@@ -115,6 +114,16 @@ def training_data(settings: TrainingSettings, *, published: bool) -> TrainingDat
         test=evaluation,
         n_bytes=_n_bytes(train.sizes) + _n_bytes(test.sizes),
     )
+
+
+def evaluations(steps: int, n_batches: int, every: int) -> int:
+    """How often a training is evaluated: before it, after each ``every`` epochs of so many batches, and at its end.
+
+    >>> evaluations(steps=100, n_batches=10, every=4)  # 0, 4, 8, 10
+    4
+    """
+    n_epochs = -(-steps // n_batches)
+    return 1 + -(-n_epochs // every)
 
 
 def evaluation_data(evaluation: Gldv2Evaluation) -> EvaluationData:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from hgld.retrieval.training.settings import TrainingSettings
 from hgld.text import aligned
 
 _BYTES_OF_FLOAT32 = 4
+_WIDTH = 80
 #: The last checkpoint of a run, and the best.
 _CHECKPOINTS = 2
 
@@ -129,7 +131,7 @@ def plan(settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot]
         _memory(list(needs.values())),
         _disk([needs[_title(run)] for run in runs], bench.n_bytes),
         "",
-        *bench.notes(),
+        *(line for note in bench.notes() for line in textwrap.wrap(note, _WIDTH)),
     ]
     if missing := bench.missing:
         lines += ["", "Not there yet; docs/reproduce.md says how it comes:", listing(missing)]
@@ -154,8 +156,9 @@ class _Bench:
         """What a run takes."""
         common = self._common(settings)
         data, network = common.data, common.network
-        step = measure_step(settings, network.model, data.labels, data.batch, self._device)
-        share = settings.batch_size // len(self._slot.devices)
+        n_processes = len(self._slot.devices)
+        step = measure_step(settings, network.model, data.labels, data.batch, self._device, n_processes)
+        share = settings.batch_size // n_processes
         network_s = network.training.seconds / network.n_images * share
         computing_s = network_s + step.loss.seconds + step.optimisers.seconds
         step_s = self._reading_too(computing_s, share * common.reading_s, settings)

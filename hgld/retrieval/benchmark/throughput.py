@@ -144,7 +144,12 @@ def _model_cost(
 
 
 def measure_step(
-    settings: TrainingSettings, model: EmbeddingModel, labels: Labels, batch: Labels, device: torch.device
+    settings: TrainingSettings,
+    model: EmbeddingModel,
+    labels: Labels,
+    batch: Labels,
+    device: torch.device,
+    n_processes: int = 1,
 ) -> StepCost:
     """Measure the loss and the optimisers of a training.
 
@@ -154,6 +159,7 @@ def measure_step(
         labels: int64, shape (N, L): of the images to train on, numbered from 0 in each column.
         batch: int64, shape (B, L): of a batch of them.
         device: where.
+        n_processes: that share each batch, and all take the loss of the whole.
 
     Raises:
         ConfigurationError: the loss cannot be made, or does not fit into the memory of the GPU.
@@ -174,7 +180,7 @@ def measure_step(
                 parameter.grad = torch.zeros_like(parameter)
             of_optimisers = _cost(lambda: optimisers.step(scaler, settings.clip_norm), device)
     except torch.cuda.OutOfMemoryError as error:
-        raise ConfigurationError(out_of_memory(settings, 1)) from error
+        raise ConfigurationError(out_of_memory(settings, n_processes)) from error
     stored = _n_bytes(model.state_dict()) + _n_bytes(loss.state_dict()) + _n_bytes(optimisers.state_dict())
     gradients = sum(parameter.nbytes for parameter in learnt)
     for parameter in learnt:

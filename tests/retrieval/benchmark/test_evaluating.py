@@ -195,7 +195,7 @@ def write_gldv2(folder: Path) -> BenchmarkSettings:
 
     Landmark 3 has no hierarchical label; one of six test images is ignored.
     """
-    names = {"test": [f"{n:016x}" for n in range(6)], "index": [f"{n:016x}" for n in range(100, 216)]}
+    names = {"test": [f"{n:016x}" for n in range(6)], "index": [f"{n:016x}" for n in range(100, 240)]}
     for part, ids in names.items():
         write_tar(
             folder / part / "images_000.tar", {f"{name}.jpg": picture(name, file_format="JPEG") for name in ids}

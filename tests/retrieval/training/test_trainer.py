@@ -380,7 +380,7 @@ def test_losses_that_draw_do_so_alike_in_all_processes(manifest: Path, tmp_path:
 
     for rank in (0, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "_loss", lambda *_: Drawing())
+            patch.setattr(run, "training_loss", lambda *_: Drawing())
             patch.setattr(run, "_seed", lambda seed, rank=rank: torch.manual_seed(seed + rank))
             run.train(settings, tmp_path / str(rank))
     assert drawn[:4] == drawn[4:]
