@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
@@ -56,8 +57,8 @@ class Comparison:
     def runs(self) -> tuple[Run, ...]:
         """All of them, each once; seed by seed, so that the first one of all methods is done first."""
         points = [point.runs for points in self.sweeps.values() for point in points]
-        by_seed = zip(*self.table.values(), *points, strict=True)
-        return tuple({run.folder: run for runs in by_seed for run in runs}.values())
+        by_seed = zip_longest(*self.table.values(), *points)
+        return tuple({run.folder: run for runs in by_seed for run in runs if run is not None}.values())
 
 
 @dataclass(frozen=True)

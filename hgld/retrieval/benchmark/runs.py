@@ -70,7 +70,7 @@ def read_benchmark(path: Path) -> BenchmarkSettings:
 
 
 def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] = ()) -> dict[str, tuple[Run, ...]]:
-    """The runs of the table by their methods, in the order of the seeds.
+    """The runs of the table by their methods, in the order of the seeds; one run of what is not trained at all.
 
     Args:
         settings: of the comparison.
@@ -80,10 +80,12 @@ def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] 
     Raises:
         InputError, ConfigurationError: the settings of a training cannot be read.
     """
-    return {
-        method: tuple(_run(settings, out, method, seed, overrides) for seed in settings.seeds)
-        for method in settings.methods
-    }
+    table = {}
+    for method in settings.methods:
+        first = _run(settings, out, method, settings.seeds[0], overrides)
+        others = settings.seeds[1:] if first.settings.steps != 0 else ()
+        table[method] = (first, *(_run(settings, out, method, seed, overrides) for seed in others))
+    return table
 
 
 def sweep_runs(

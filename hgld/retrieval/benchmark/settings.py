@@ -124,7 +124,7 @@ class BenchmarkSettings(Settings):
     Args:
         title: above the table.
         methods: by their names, which are those of folders, in the order of the table.
-        seeds: of the trainings; each method is trained once with each.
+        seeds: of the trainings; each method is trained once with each. What is not trained is evaluated once.
         evaluation: of the trained models.
         metrics: by the names that ``hgld evaluate`` knows; those of the papers if there are none.
         columns: the metrics of the table in LaTeX, in their order.
