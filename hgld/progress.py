@@ -93,7 +93,8 @@ class Shown:
         if self._unit == "B":
             far = f"{byte_size(self._done)} of {byte_size(self._total)}, {byte_size(rate)}/s"
         else:
-            far = f"{self._done} of {self._total} {self._unit}, {rate:.1f}/s"
+            pace = f"{rate:.1f}/s" if rate >= 0.1 else f"{60 * rate:.1f}/min"
+            far = f"{self._done} of {self._total} {self._unit}, {pace}"
         log.info("%s: %s%s, %s", self._title, far, counters, left)
 
 

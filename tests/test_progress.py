@@ -61,3 +61,15 @@ def test_measures_are_no_counters(caplog: pytest.LogCaptureFixture) -> None:
         progress.advance(256, skipped=1200, loss=0.53217)
     (line,) = (record.getMessage() for record in caplog.records)
     assert "1,200 skipped, loss 0.532" in line
+
+
+def test_what_takes_minutes_is_told_by_the_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 0.0, 90.0, 90.0, 90.0])
+    monkeypatch.setattr("hgld.progress.time.monotonic", lambda: next(now))
+    with caplog.at_level(logging.INFO), Shown("benchmark", "runs", interval_s=60) as progress:
+        progress.start(30)
+        progress.advance(3)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line == "benchmark: 3 of 30 runs, 2.0/min, 14 min left"
