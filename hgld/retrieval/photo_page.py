@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,14 +152,33 @@ def names_of(hierarchy: Hierarchy, labels: Labels) -> tuple[str, str]:
     return landmark, hierarchy.nodes[0][group]
 
 
-def photo_of(manifest: Manifest, row: int) -> Photo:
-    """What a manifest tells of an image; a class that has only a number is named with its level."""
+def photo_of(manifest: Manifest, row: int, titles: Mapping[str, str] | None = None) -> Photo:
+    """What a manifest tells of an image.
+
+    Args:
+        manifest: of images.
+        row: of the image.
+        titles: of the finest classes by their names, as far as they have any. Those that have none, and only a number
+            for a name, are called by it and their level.
+    """
     classes = [names[label] for names, label in zip(manifest.class_names, manifest.labels[row].tolist(), strict=True)]
-    names = (
+    names = [
         f"{level.replace('_', ' ')} {name}" if name.isdecimal() else name
         for level, name in zip(manifest.level_names, classes, strict=True)
-    )
+    ]
+    if titles is not None and classes[0] in titles:
+        names[0] = titles[classes[0]]
     return Photo(manifest.ids[row], tuple(names))
+
+
+def landmark_titles(hierarchy: Hierarchy, names: Sequence[str]) -> dict[str, str]:
+    """What landmarks are called, by their ids as text; those that the hierarchy lacks are left out."""
+    ids = np.array([int(name) for name in names if name.isdecimal()], np.int64)
+    ids = ids[hierarchy.contains(ids)]
+    return {
+        str(landmark): names_of(hierarchy, labels)[0]
+        for landmark, labels in zip(ids.tolist(), hierarchy.labels_of(ids), strict=True)
+    }
 
 
 def _hex(hue: float, saturation: float, lightness: float) -> str:

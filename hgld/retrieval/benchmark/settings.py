@@ -110,12 +110,14 @@ class PictureSettings(Settings):
         method: of a hierarchical one, which are shown side by side.
         curves: the names of the methods of precision-recall and learning curves; all if there are none.
         n_queries: of the page of queries that the two rank most differently.
+        hierarchy: of GLDv2's landmarks, whose categories name the landmarks on that page; ids do unless given.
     """
 
     baseline: str
     method: str
     curves: tuple[str, ...] = ()
     n_queries: NonNegativeInt = 12
+    hierarchy: Path | None = None
 
 
 class BenchmarkSettings(Settings):

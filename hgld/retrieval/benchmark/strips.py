@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.figures.strips import draw_differing
+from hgld.hierarchy import load_hierarchy
 from hgld.retrieval.benchmark.evaluating import TestImages, test_images
 from hgld.retrieval.benchmark.methods import MethodResults
 from hgld.retrieval.benchmark.settings import BenchmarkSettings, SplitEvaluation
 from hgld.retrieval.differing import find_differing
 from hgld.retrieval.differing_page import differing_page
-from hgld.retrieval.photo_page import Photo, photo_of
+from hgld.retrieval.photo_page import Photo, landmark_titles, photo_of
 from hgld.retrieval.thumbnails import images_of_manifest
 
 _METRIC = "H-AP"
@@ -36,7 +37,7 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
         H-AP, no query differs, or the images evaluated are not those of the trainings.
 
     Raises:
-        InputError: embeddings of a run are missing, or a tar file is not the one that was indexed.
+        InputError: embeddings of a run or the hierarchy are missing, or a tar file is not the one that was indexed.
         ConfigurationError: the two runs were not evaluated with the same images.
     """
     wanted = settings.pictures
@@ -59,7 +60,10 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     differing = find_differing((baseline, method), tasks, metric=_METRIC, n=wanted.n_queries)
     if differing is None:
         return []
-    queries, gallery = (_photos(images, rows) for rows in images.rows())
+    titles = {}
+    if wanted.hierarchy is not None:
+        titles = landmark_titles(load_hierarchy(wanted.hierarchy), images.manifest.class_names[0])
+    queries, gallery = (_photos(images, rows, titles) for rows in images.rows())
     data = run.settings.data
     find = images_of_manifest(images.manifest, data.root or data.manifest.parent)
     page, picture = out / "strips.html", out / "strips.png"
@@ -69,5 +73,5 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     return [page, picture]
 
 
-def _photos(images: TestImages, rows: npt.NDArray[np.int64]) -> Callable[[int], Photo]:
-    return lambda position: photo_of(images.manifest, int(rows[position]))
+def _photos(images: TestImages, rows: npt.NDArray[np.int64], titles: Mapping[str, str]) -> Callable[[int], Photo]:
+    return lambda position: photo_of(images.manifest, int(rows[position]), titles)

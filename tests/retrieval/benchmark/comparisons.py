@@ -36,11 +36,11 @@ LAMBDA = {
 }
 
 
-def write_data(folder: Path, n_classes: int = 8, per_class: int = 4) -> None:
+def write_data(folder: Path, n_classes: int = 8, per_class: int = 4, *, landmark: str = "l{}") -> None:
     """``manifest.parquet`` and ``features.npy``; the first half of the landmarks are for tests."""
     names = [(c, n) for c in range(n_classes) for n in range(per_class)]
     ids = [f"{c}/{n}" for c, n in names]
-    levels = {"landmark": [f"l{c}" for c, _ in names], "root": [f"r{c % 2}" for c, _ in names]}
+    levels = {"landmark": [landmark.format(c) for c, _ in names], "root": [f"r{c % 2}" for c, _ in names]}
     splits = ["test" if c < n_classes / 2 else "train" for c, _ in names]
     write_manifest(folder / "manifest.parquet", manifest_of(ids, levels, split=splits), Provenance("test"))
     random = np.random.default_rng(0)

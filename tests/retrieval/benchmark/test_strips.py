@@ -84,6 +84,23 @@ def test_without_photographs_there_are_ids(tmp_path: Path) -> None:
     assert "photographs are not at hand" in page.read_text()
 
 
+def test_landmarks_have_the_names_of_their_categories(tmp_path: Path) -> None:
+    settings, methods = comparison(tmp_path)
+    write_data(tmp_path, landmark="16{}")
+    lines = [f"16{c},http://commons.wikimedia.org/wiki/Category:Lake_{c},lake,lakes,natural" for c in range(1, 4)]
+    head = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made"
+    path = tmp_path / "train_label_to_hierarchical.csv"
+    path.write_text("\n".join([head, *lines]) + "\n")  # without landmark 160
+    assert settings.pictures is not None
+    named = settings.model_copy(update={"pictures": settings.pictures.model_copy(update={"hierarchy": path})})
+    page, _ = draw_strips(named, methods, tmp_path)
+    shown = set(re.findall(r'alt="rank \d+, level \d: (.*?), r\d"', page.read_text()))
+    shown |= set(re.findall(r"Lake \d|landmark 16\d", page.read_text()))
+    assert {"landmark 160", "Lake 1", "Lake 2", "Lake 3"} >= shown
+    assert "landmark 160" in shown
+    assert shown & {"Lake 1", "Lake 2", "Lake 3"}
+
+
 def test_what_cannot_be_drawn_is_left_out(tmp_path: Path) -> None:
     settings, methods = comparison(tmp_path)
     assert settings.pictures is not None
