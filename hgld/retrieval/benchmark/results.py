@@ -29,8 +29,6 @@ from hgld.retrieval.report import LatexRow, columns_there, latex_table, latex_te
 from hgld.retrieval.training.yaml_files import plain
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, replacing, sha256_of, write_table
 
-__all__ = ["MethodResults", "ResultFiles", "comparison_text", "write_results", "write_sweep"]
-
 
 @dataclass(frozen=True)
 class ResultFiles:

@@ -15,8 +15,8 @@ import pytest
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.retrieval.benchmark.evaluating import EvaluatedRun, per_query_file
-from hgld.retrieval.benchmark.methods import best_baseline, difference
-from hgld.retrieval.benchmark.results import MethodResults, comparison_text, write_results, write_sweep
+from hgld.retrieval.benchmark.methods import MethodResults, best_baseline, difference
+from hgld.retrieval.benchmark.results import comparison_text, write_results, write_sweep
 from hgld.retrieval.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
 from hgld.retrieval.benchmark.settings import BenchmarkSettings
 from hgld.retrieval.benchmark.statistics import paired_difference
