@@ -184,7 +184,11 @@ def check(folder: Path) -> None:
 
 
 def draw_growth(path: Path, costs: dict[int, Cost]) -> None:
-    """Draw time and memory of leave-one-out evaluations by the number of images, both axes logarithmic."""
+    """Draw time and memory of leave-one-out evaluations by the number of images, both axes logarithmic.
+
+    What is less than 1 MB stands at 1 MB: a small evaluation may find all its memory in what the process held before,
+    and 0 has no place on such an axis.
+    """
     from matplotlib.figure import Figure
 
     sizes = np.array(list(costs))
@@ -192,7 +196,7 @@ def draw_growth(path: Path, costs: dict[int, Cost]) -> None:
     time_axes, memory_axes = figure.subplots(1, 2)
     for axes, values, title, colour in (
         (time_axes, np.array([cost.seconds for cost in costs.values()]), "Time, s", LIGHT[0]),
-        (memory_axes, np.array([cost.gb for cost in costs.values()]), "Memory above the embeddings, GB", LIGHT[2]),
+        (memory_axes, np.array([max(cost.gb, 1e-3) for cost in costs.values()]), "Memory above the embeddings, GB", LIGHT[2]),
     ):
         axes.loglog(sizes, values, color=colour, marker="o", linewidth=2)
         for size, value in zip(sizes, values, strict=True):
