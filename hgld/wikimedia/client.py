@@ -98,6 +98,11 @@ class ClientConfig:
         return user_agent(operator)
 
 
+#: API calls only read, though they are POST requests: Wikimedia may serve them from the nearest data centre.
+#: MediaWiki answers 400 to this header outside the API.
+_READ_ONLY_CALL = {"Promise-Non-Write-API-Action": "true"}
+
+
 class TooManyValuesError(SourceError):
     """The API takes fewer values a request than it was sent."""
 
@@ -119,8 +124,6 @@ class Client:
             "User-Agent": config.user_agent,
             "Accept-Encoding": "gzip",
             "Accept-Language": "en",
-            # The calls read only, though they are POST: Wikimedia may serve them from the nearest site.
-            "Promise-Non-Write-API-Action": "true",
         }
         self._http = PatientHttp(
             headers,
@@ -182,7 +185,9 @@ class Client:
     def _call(self, url: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         # POST, because fifty titles in a URL can be longer than servers take.
         data = {**parameters, "format": "json", "formatversion": "2", "maxlag": str(_MAXLAG_S)}
-        return self._http.repeat(lambda session: _read_call(session.post(url, data=data, **self._options)))
+        return self._http.repeat(
+            lambda session: _read_call(session.post(url, data=data, headers=_READ_ONLY_CALL, **self._options))
+        )
 
     def _get(self, url: str, session: Session) -> Page | str:
         return _read_page(session.get(url, **self._options))

@@ -86,6 +86,7 @@ def test_a_call_says_who_asks_and_how_it_wants_to_be_treated(serve: Callable[...
     assert path == "/wikidata/w/api.php"
     assert headers["User-Agent"].startswith("hgld/0.1.0 (operator: me@example.org) ")
     assert headers["Accept-Encoding"] == "gzip"
+    assert headers["Promise-Non-Write-API-Action"] == "true"
     assert set(body.split("&")) == {"action=x", "format=json", "formatversion=2", "maxlag=5"}
 
 
@@ -191,6 +192,7 @@ def test_a_page_is_followed_to_its_own_spelling(serve: Callable[..., ScriptedSer
         "/commons/wiki/Category:where%3F",
         "/commons/wiki/Category:Where%3F",
     ]
+    assert not any("Promise-Non-Write-API-Action" in headers for _, headers, _ in server.asked)
 
 
 def test_half_a_page_is_asked_for_again_and_a_missing_one_is_an_answer(serve: Callable[..., ScriptedServer]) -> None:
