@@ -196,7 +196,12 @@ def draw_growth(path: Path, costs: dict[int, Cost]) -> None:
     time_axes, memory_axes = figure.subplots(1, 2)
     for axes, values, title, colour in (
         (time_axes, np.array([cost.seconds for cost in costs.values()]), "Time, s", LIGHT[0]),
-        (memory_axes, np.array([max(cost.gb, 1e-3) for cost in costs.values()]), "Memory above the embeddings, GB", LIGHT[2]),
+        (
+            memory_axes,
+            np.array([max(cost.gb, 1e-3) for cost in costs.values()]),
+            "Memory above the embeddings, GB",
+            LIGHT[2],
+        ),
     ):
         axes.loglog(sizes, values, color=colour, marker="o", linewidth=2)
         for size, value in zip(sizes, values, strict=True):

@@ -16,9 +16,9 @@ import torch
 from dense_metrics import dense_metrics
 from measuring import print_cost
 
-from hgld.retrieval.evaluation import as_tensor, evaluate_retrieval
-from hgld.retrieval.judgements import LabelJudgements
-from hgld.retrieval.ranking import RankingConfig, rank
+from hgld.evaluation.evaluate import as_tensor, evaluate_retrieval
+from hgld.evaluation.judgements import LabelJudgements
+from hgld.evaluation.ranking import RankingConfig, rank
 
 
 class Work:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from hgld.machine import machine
+from hgld.compute.machine import machine
 
 _README = Path(__file__).with_name("README.md")
 

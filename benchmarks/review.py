@@ -28,8 +28,8 @@ from selenium import webdriver
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from hgld.resources import annotation_file
-from hgld.review.taxonomy import read_taxonomy
 from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
+from hgld.taxonomy.groups import read_taxonomy
 
 HGLD = Path(sys.executable).with_name("hgld")
 #: Labels in each cluster.

@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from hgld.labels.evidence import KINDS
 from hgld.labels.suggest import Known, find_sources, read_known
 from hgld.resources import annotation_file
-from hgld.review.decisions import Decision, DecisionIndex, read_decisions
+from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 
 
 def main() -> None:

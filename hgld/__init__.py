@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hgld.evaluation.evaluate import evaluate_retrieval
     from hgld.hierarchy import Hierarchy, load_hierarchy
-    from hgld.retrieval.evaluation import evaluate_retrieval
 
 __version__ = "0.1.0"
 __all__ = ["Hierarchy", "__version__", "evaluate_retrieval", "load_hierarchy"]
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(hierarchy, name)
     if name == "evaluate_retrieval":
-        from hgld.retrieval.evaluation import evaluate_retrieval
+        from hgld.evaluation.evaluate import evaluate_retrieval
 
         return evaluate_retrieval
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from hgld import evaluate_retrieval, load_hierarchy
 from hgld.cli import app
-from hgld.gldv2.images import ImageReader
+from hgld.gldv2.tar_images import ImageReader
 from hgld.labels.suggestion_quality import evaluate_file
 from hgld.resources import annotation_file
-from hgld.retrieval.embeddings import read_embeddings, write_embeddings
 from hgld.tables import CLEAN, CLUSTERS, IMAGES, REMOVED, read_table
+from hgld.tables.embeddings import read_embeddings, write_embeddings
 
 
 def hgld(*arguments: object) -> str:

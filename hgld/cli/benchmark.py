@@ -52,10 +52,10 @@ def benchmark(
     Example: hgld benchmark pipelines/benchmarks/washington.yaml -o runs/washington
     """
     with friendly_errors():
+        from hgld.benchmark import cost_estimate
+        from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
+        from hgld.benchmark.launcher import parse_slots
         from hgld.progress import Shown
-        from hgld.retrieval.benchmark import needs
-        from hgld.retrieval.benchmark.comparison import compare_methods, parse_seeds, read_comparison
-        from hgld.retrieval.benchmark.launching import parse_slots
 
         slots = parse_slots(devices, per_run)
         comparison = read_comparison(
@@ -67,7 +67,7 @@ def benchmark(
             sweeps=sweep or (),
         )
         if plan:
-            typer.echo(needs.plan(comparison.settings, comparison.runs, slots))
+            typer.echo(cost_estimate.plan(comparison.settings, comparison.runs, slots))
             return
         with Shown("benchmark", "runs", interval_s=60) as shown:
             tell(out, compare_methods(comparison, slots=slots, force=force, progress=shown))

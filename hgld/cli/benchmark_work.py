@@ -15,11 +15,11 @@ def main(task: Path, device: str) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     log_to_stderr()
     with friendly_errors():
+        from hgld.benchmark.worker import Task, work
+        from hgld.compute.malloc import keep_freed_memory
+        from hgld.compute.processes import joined_processes, local_device, training_backend
+        from hgld.compute.stop_signals import stop_with_parent
         from hgld.progress import Shown, Silent
-        from hgld.retrieval.benchmark.work import Task, work
-        from hgld.retrieval.heap import keep_freed_memory
-        from hgld.retrieval.processes import joined_processes, local_device, training_backend
-        from hgld.retrieval.training.stopping import stop_with_parent
 
         stop_with_parent()
         keep_freed_memory()

@@ -49,7 +49,7 @@ def build(
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
     """
-    from hgld.release.build import BuildConfig, build_file, parse_extra_levels
+    from hgld.hierarchy.build import BuildConfig, build_file, parse_extra_levels
 
     with friendly_errors():
         config = BuildConfig(
@@ -100,7 +100,7 @@ def why(
 
     Example: hgld why 161 --hierarchy hierarchy.parquet
     """
-    from hgld.release.trace import find_sources, trace_landmark
+    from hgld.hierarchy.why import find_sources, trace_landmark
 
     with friendly_errors():
         sources = find_sources(

@@ -78,7 +78,7 @@ def index_images(
 ) -> None:
     """Note where in the tar files each photograph is, so that none need be extracted.
 
-    Only tar files that are new or changed since the table was written are read. hgld.gldv2.images.ImageReader reads
+    Only tar files that are new or changed since the table was written are read. hgld.gldv2.tar_images.ImageReader reads
     photographs by their ids.
 
     Example: hgld index-images data/gldv2 -o images.parquet

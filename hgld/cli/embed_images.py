@@ -71,11 +71,11 @@ def embed_images(
     Example: hgld embed-images --checkpoint run/last.pt --images images.parquet -o embeddings.parquet
     """
     with friendly_errors():
+        from hgld.compute.malloc import keep_freed_memory
+        from hgld.compute.processes import joined_processes, local_device
+        from hgld.models.embed_images import EmbedImagesConfig, embed_images, parse_scales
+        from hgld.models.model_from_options import chosen_model
         from hgld.progress import Shown, Silent
-        from hgld.retrieval.embed_images import EmbedImagesConfig, embed_images, parse_scales
-        from hgld.retrieval.heap import keep_freed_memory
-        from hgld.retrieval.models.choice import chosen_model
-        from hgld.retrieval.processes import joined_processes, local_device
 
         keep_freed_memory()
         embedder, image_settings = chosen_model(checkpoint, model, pretrained, size=size, resize=resize)

@@ -10,7 +10,7 @@ import typer
 from hgld.cli.base import Force, app, friendly_errors, tell
 
 if TYPE_CHECKING:
-    from hgld.retrieval.datasets.readers.lists import Reader
+    from hgld.datasets.readers.text_lists import Reader
 
 manifest = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -60,7 +60,7 @@ def gldv2(
     hierarchy.parquet -o manifest.parquet
     """
     with friendly_errors():
-        from hgld.retrieval.datasets.readers.gldv2 import Gldv2
+        from hgld.datasets.readers.gldv2 import Gldv2
 
         reader = Gldv2(labels, images, hierarchy, split, min_images, test_share, seed)
         _make(reader, root, out, force)
@@ -73,7 +73,7 @@ def sop(root: Root, out: Out, force: Force = False) -> None:
     Example: hgld manifest sop Stanford_Online_Products -o sop.parquet
     """
     with friendly_errors():
-        from hgld.retrieval.datasets.readers.products import StanfordOnlineProducts
+        from hgld.datasets.readers.products import StanfordOnlineProducts
 
         _make(StanfordOnlineProducts(), root, out, force)
 
@@ -85,7 +85,7 @@ def in_shop(root: Root, out: Out, force: Force = False) -> None:
     Example: hgld manifest in-shop In-shop -o in_shop.parquet
     """
     with friendly_errors():
-        from hgld.retrieval.datasets.readers.products import InShop
+        from hgld.datasets.readers.products import InShop
 
         _make(InShop(), root, out, force)
 
@@ -104,7 +104,7 @@ def inaturalist(
     Example: hgld manifest inaturalist inat2018 --levels full -o inat_full.parquet
     """
     with friendly_errors():
-        from hgld.retrieval.datasets.readers.nature import INaturalist
+        from hgld.datasets.readers.nature import INaturalist
 
         _make(INaturalist(levels), root, out, force)
 
@@ -116,7 +116,7 @@ def cub(root: Root, out: Out, force: Force = False) -> None:
     Example: hgld manifest cub CUB_200_2011 -o cub.parquet
     """
     with friendly_errors():
-        from hgld.retrieval.datasets.readers.nature import Cub
+        from hgld.datasets.readers.nature import Cub
 
         _make(Cub(), root, out, force)
 
@@ -128,7 +128,7 @@ def cars196(root: Root, out: Out, force: Force = False) -> None:
     Example: hgld manifest cars196 cars196 -o cars196.parquet
     """
     with friendly_errors():
-        from hgld.retrieval.datasets.readers.vehicles import Cars196
+        from hgld.datasets.readers.vehicles import Cars196
 
         _make(Cars196(), root, out, force)
 
@@ -145,7 +145,7 @@ def vehicle_id(
     Example: hgld manifest vehicle-id VehicleID_V1.0 --test-list 2400 -o vehicle_id.parquet
     """
     with friendly_errors():
-        from hgld.retrieval.datasets.readers.vehicles import VehicleId
+        from hgld.datasets.readers.vehicles import VehicleId
 
         _make(VehicleId(test_list), root, out, force)
 
@@ -165,7 +165,7 @@ def dyml(
     Example: hgld manifest dyml dyml_animal -o dyml_animal.parquet
     """
     with friendly_errors():
-        from hgld.retrieval.datasets.readers.dyml import Dyml
+        from hgld.datasets.readers.dyml import Dyml
 
         _make(Dyml(part), root, out, force)
 
@@ -177,13 +177,13 @@ def sfm120k(root: Root, out: Out, force: Force = False) -> None:
     Example: hgld manifest sfm120k retrieval-SfM-120k -o sfm120k.parquet
     """
     with friendly_errors():
-        from hgld.retrieval.datasets.readers.sfm import Sfm120k
+        from hgld.datasets.readers.sfm import Sfm120k
 
         _make(Sfm120k(), root, out, force)
 
 
 def _make(reader: Reader, root: Path, out: Path, force: bool) -> None:
-    from hgld.retrieval.datasets.make import make_manifest
+    from hgld.datasets.make_manifest import make_manifest
 
     tell(out, make_manifest(reader, root, out, force=force))
 

@@ -31,7 +31,7 @@ def compare(
 
     Example: hgld compare released/ hierarchy.parquet -o flows.png
     """
-    from hgld.release.compare import compare_files
+    from hgld.hierarchy.compare import compare_files
 
     with friendly_errors():
         comparison = compare_files(before, after, picture=out, changes=changes)
@@ -60,7 +60,7 @@ def stats(
 
     Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
     """
-    from hgld.release.stats import stats_file
+    from hgld.hierarchy.stats import stats_file
 
     with friendly_errors():
         tree = None if out is None else out.with_suffix(f".tree{out.suffix}")

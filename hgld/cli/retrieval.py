@@ -80,13 +80,14 @@ def evaluate(
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
     """
     with friendly_errors():
+        from hgld.compute.processes import joined_processes, local_device
         from hgld.errors import ConfigurationError
+        from hgld.evaluation import report
+        from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
+        from hgld.inspection.worst_queries_page import write_worst_page
+        from hgld.evaluation.ranking import RankingConfig
+        from hgld.evaluation.tasks import HowToEvaluate
         from hgld.progress import Shown, Silent
-        from hgld.retrieval import report
-        from hgld.retrieval.files import EvaluationFiles, evaluate_files, write_worst_page
-        from hgld.retrieval.processes import joined_processes, local_device
-        from hgld.retrieval.ranking import RankingConfig
-        from hgld.retrieval.tasks import HowToEvaluate
 
         if json and latex:
             raise ConfigurationError("--json and --latex are both given, but one of them can be printed")

@@ -38,8 +38,8 @@ def review(
 
     Example: hgld review clusters.parquet --annotator ada
     """
-    from hgld.review.decisions import check_annotator
-    from hgld.review.server import ServerConfig, serve_review
+    from hgld.review.page.server import ServerConfig, serve_review
+    from hgld.taxonomy.decisions import check_annotator
 
     with friendly_errors():
         check_annotator(annotator)
@@ -74,7 +74,7 @@ def decisions(
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
     """
-    from hgld.review.reviewed import write_reviewed
+    from hgld.review.outcome import write_reviewed
 
     with friendly_errors():
         tell(out, write_reviewed(store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out))
@@ -95,7 +95,7 @@ def export(
 
     Example: hgld export clusters.parquet -o review/ --annotators ada,ben
     """
-    from hgld.review.export import ExportConfig, export_sheets
+    from hgld.review.sheets.export import ExportConfig, export_sheets
 
     with friendly_errors():
         names = tuple(name.strip() for name in annotators.split(",") if name.strip())
@@ -143,8 +143,8 @@ def import_sheet(
 
     Example: hgld import-sheet review/ada.xlsx --annotator ada -o decisions/ada.csv
     """
-    from hgld.review.import_sheet import ImportConfig, default_output
-    from hgld.review.import_sheet import import_sheet as run
+    from hgld.review.sheets.import_sheet import ImportConfig, default_output
+    from hgld.review.sheets.import_sheet import import_sheet as run
 
     with friendly_errors():
         config = ImportConfig(annotator, valid_rows_only=valid_rows_only)
@@ -227,7 +227,7 @@ def adjudicate(
     Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
     """
     from hgld.review.adjudicate import AdjudicateConfig, adjudicate_files
-    from hgld.review.server import ServerConfig, adjudicate_on_page
+    from hgld.review.page.server import ServerConfig, adjudicate_on_page
 
     with friendly_errors():
         if (rule is None) == (annotator is None):

@@ -40,11 +40,11 @@ def train(
     with friendly_errors(again="go on with --resume"):
         import torch
 
+        from hgld.compute.malloc import keep_freed_memory
+        from hgld.compute.processes import joined_processes, local_device, training_backend
         from hgld.errors import ConfigurationError
         from hgld.progress import Shown, Silent
-        from hgld.retrieval.heap import keep_freed_memory
-        from hgld.retrieval.processes import joined_processes, local_device, training_backend
-        from hgld.retrieval.training import run
+        from hgld.training import run
 
         read = run.read_training(config, settings or ())
         if plan:

@@ -11,18 +11,17 @@ from pathlib import Path
 
 from hgld.demo.sample import read_sample
 from hgld.demo.server import serving
-from hgld.gldv2.categories import SPLITS
 from hgld.hierarchy import load_hierarchy
+from hgld.hierarchy.build import build_file
+from hgld.hierarchy.stats import draw_hierarchy
 from hgld.labels.clean import clean_file
 from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
 from hgld.labels.encoders import DEFAULT_ENCODER
 from hgld.labels.suggest import suggest_file
-from hgld.release.build import build_file
-from hgld.release.stats import draw_hierarchy
 from hgld.resources import sample_file
-from hgld.review.export import ExportConfig, export_sheets
-from hgld.tables import classes_beside
+from hgld.review.sheets.export import ExportConfig, export_sheets
+from hgld.tables import SPLITS, classes_beside
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
 

@@ -13,7 +13,7 @@ from hgld.figures.style import FAINT, INK, ROOT_COLOURS, save
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from hgld.release.stats import GroupCount
+    from hgld.hierarchy.stats import GroupCount
 
 _MOST = 7
 _IMAGES = "#f08c00"

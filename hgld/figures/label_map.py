@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, any_script, save
-from hgld.tables import replacing
+from hgld.io.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

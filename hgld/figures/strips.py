@@ -8,9 +8,9 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from hgld.figures.style import FAINT, INK, save
-from hgld.retrieval.differing import Differing, Side, points
-from hgld.retrieval.photo_page import Level, Photo, levels_shown
-from hgld.retrieval.thumbnails import FindImage, small
+from hgld.inspection.method_differences import Differing, Side, points
+from hgld.inspection.photo_page import Level, Photo, levels_shown
+from hgld.inspection.thumbnails import FindImage, small
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

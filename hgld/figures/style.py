@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgld.tables import replacing
+from hgld.io.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,9 @@ from typing import TypeVar
 import requests
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.gldv2.part import Origin, Part
-from hgld.http import (
+from hgld.gldv2.partial_download import Origin, Part
+from hgld.io.files import digest_of
+from hgld.io.http import (
     BROKEN_CONNECTION,
     CONNECT_TIMEOUT_S,
     GivenUpError,
@@ -29,9 +30,8 @@ from hgld.http import (
     raise_if_passing,
     user_agent,
 )
-from hgld.locks import only_run
+from hgld.io.locks import only_run
 from hgld.progress import Progress, Silent, byte_size
-from hgld.tables import digest_of
 
 T = TypeVar("T")
 

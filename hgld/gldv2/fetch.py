@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.download import AbsentError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST, N_SHARDS, DatasetFile, metadata_files, read_md5, shard_files
-from hgld.gldv2.part import part_of
-from hgld.http import GivenUpError
-from hgld.locks import only_run
+from hgld.gldv2.partial_download import part_of
+from hgld.io.files import digest_of, replacing
+from hgld.io.http import GivenUpError
+from hgld.io.locks import only_run
 from hgld.progress import Progress, Silent, byte_size
-from hgld.tables import digest_of, replacing
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """The product: landmarks, the groups and roots above them, and how near two landmarks are to each other."""
 
-from hgld.hierarchy.labels import Labels, column_of, lowest_common_level, relevance
+from hgld.hierarchy.label_matrix import Labels, column_of, lowest_common_level, relevance
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy, Level
 

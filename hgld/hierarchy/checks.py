@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import InputError, listing
-from hgld.hierarchy.labels import Labels
+from hgld.hierarchy.label_matrix import Labels
 
 GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
 _REQUIRED = ("split", "landmark_id", GROUP, ROOT)

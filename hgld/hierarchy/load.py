@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.gldv2.categories import SPLITS
+from hgld.hierarchy.official import FILES, read_official, split_of
 from hgld.hierarchy.released import NAME, released_files
 from hgld.hierarchy.tree import Hierarchy
-from hgld.release.official import FILES, read_official, split_of
+from hgld.tables import SPLITS
 
 
 def load_hierarchy(path_or_name: str | Path, *, split: str | None = None) -> Hierarchy:

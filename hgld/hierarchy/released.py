@@ -13,9 +13,9 @@ from pathlib import Path
 from hgld.errors import SourceError
 from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST
+from hgld.hierarchy.official import FILES
+from hgld.io.files import replacing, sha256_of
 from hgld.progress import Progress
-from hgld.release.official import FILES
-from hgld.tables import replacing, sha256_of
 
 #: What :func:`hgld.load_hierarchy` calls them.
 NAME = "h-gldv2"

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.checks import GROUP, ROOT, check_keys, check_tree, checked, encode, flatten, group_lists
-from hgld.hierarchy.labels import Labels, column_of, lowest_common_level, relevance
+from hgld.hierarchy.label_matrix import Labels, column_of, lowest_common_level, relevance
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.csv_files import read_rows
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.identity import ITEM_ID, label_id, normalise_label, unify
+from hgld.io.csv_files import read_rows
 from hgld.resources import annotation_file
+from hgld.taxonomy.label_identity import ITEM_ID, label_id, normalise_label, unify
 
 log = logging.getLogger(__name__)
 
@@ -170,8 +170,8 @@ def clean_table(
 ) -> tuple[pa.Table, pa.Table, CleanSummary]:
     """Divide a scraped table into a clean table and what was removed; both keep its order.
 
-    Labels and items of the clean table are unified (:func:`hgld.labels.identity.unify`), so that one class
-    has one spelling and a later stage may group by :func:`hgld.labels.identity.label_id`.
+    Labels and items of the clean table are unified (:func:`hgld.taxonomy.label_identity.unify`), so that one class
+    has one spelling and a later stage may group by :func:`hgld.taxonomy.label_identity.label_id`.
     """
     labels: list[str] = []
     items: list[str | None] = []

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.label_map import LabelMap, SweepPoint, draw_label_map, draw_sweep, write_label_page
+from hgld.figures.tsne import one_thread, plane
 from hgld.labels.embed import matrix_of
-from hgld.plane import one_thread, plane
 from hgld.progress import Progress, Silent
 
 log = logging.getLogger(__name__)

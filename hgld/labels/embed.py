@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.encoders import DEFAULT_ENCODER, TextEncoder, load_encoder, local_checkpoint
-from hgld.labels.identity import label_id
 from hgld.progress import Progress, Silent
+from hgld.taxonomy.label_identity import label_id
 
 DEFAULT_TEMPLATE = "A picture of a {}"
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.hub import hub_file
+from hgld.io.hub import hub_file
 
 if TYPE_CHECKING:
     import torch

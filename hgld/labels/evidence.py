@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hgld.labels.identity import normalise_label
 from hgld.labels.wording import Term, head_words, taxonomy_terms, words_of
-from hgld.review.decisions import Decision, DecisionIndex
-from hgld.review.taxonomy import Group
+from hgld.taxonomy.decisions import Decision, DecisionIndex
+from hgld.taxonomy.groups import Group
+from hgld.taxonomy.label_identity import normalise_label
 
 #: A term of the group; a class of it or below one; the same last words; like a decided label; near a term.
 KINDS = ("named", "subclass", "head", "alike", "near")

@@ -23,8 +23,8 @@ from hgld.labels.encoders import TextEncoder, load_encoder
 from hgld.labels.evidence import KINDS, Embed, Finding, Labels, find_evidence
 from hgld.progress import Progress
 from hgld.resources import annotation_file
-from hgld.review.decisions import Decision, read_decisions
-from hgld.review.taxonomy import Group, read_taxonomy
+from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.groups import Group, read_taxonomy
 
 #: What evidence of each kind counts for a group, and what speaks for none of them.
 #:

@@ -14,7 +14,7 @@ from hgld.figures.suggestions import Judged, draw_reliability
 from hgld.labels.encoders import load_encoder
 from hgld.labels.suggest import MOST_SUGGESTIONS, Known, LoadEncoder, find_sources, read_known, score
 from hgld.progress import Progress
-from hgld.review.decisions import Decision, DecisionIndex, read_decisions
+from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 
 N_FOLDS = 10
 _MOST_MISSES = 10

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from hgld.labels.identity import normalise_label
-from hgld.review.taxonomy import Group
+from hgld.taxonomy.groups import Group
+from hgld.taxonomy.label_identity import normalise_label
 
 _PLACE = re.compile(r"\s+(?:in|for|on|at|near|with|from|by)\s+.*|\s*[(,].*")
 #: "Group of lakes" names lakes.

@@ -12,10 +12,10 @@ from string import Template
 import pyarrow as pa
 
 from hgld.hierarchy import Hierarchy
+from hgld.hierarchy.stats import HierarchyStats, stats
 from hgld.release.croissant import DESCRIPTIONS
-from hgld.release.stats import HierarchyStats, stats
-from hgld.review.decisions import DECISIONS, Decision
 from hgld.tables import Provenance
+from hgld.taxonomy.decisions import DECISIONS, Decision
 
 _TEMPLATES = Path(__file__).parents[1] / "templates" / "release"
 #: The hub's size categories: the number that each begins at, largest first.

@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, listing
-from hgld.gldv2.categories import SPLITS
+from hgld.hierarchy.official import FILES, write_official
+from hgld.io.files import replacing, sha256_of
 from hgld.release import croissant
 from hgld.release.card import Facts, citation, write_texts
-from hgld.release.official import FILES, write_official
 from hgld.resources import annotation_file
-from hgld.review.decisions import read_decisions
-from hgld.review.taxonomy import read_taxonomy
+from hgld.tables import SPLITS
+from hgld.taxonomy.decisions import read_decisions
+from hgld.taxonomy.groups import read_taxonomy
 
 CHECKSUMS = "checksums.sha256"
 
@@ -112,7 +113,7 @@ def release_folder(
     provenance = tables.read_provenance(hierarchy)
     decided = read_decisions(decisions, {group.name for group in read_taxonomy(taxonomy)})
     for what, path in (("decisions", decisions), ("taxonomy", taxonomy)):
-        if tables.sha256_of(path) not in provenance.inputs.values():
+        if sha256_of(path) not in provenance.inputs.values():
             raise InputError(
                 f"{hierarchy}: not built with {path} as it is now; give the file that it was built with by "
                 f"--{what}, or build again"
@@ -142,7 +143,7 @@ def release_folder(
             creators=config.creators or facts.annotators,
             description=f"Groups and roots above {len(rows):,} landmarks of the Google Landmarks Dataset v2.",
             citation=citation(),
-            files={name: (tables.sha256_of(draft / name), (draft / name).stat().st_size) for name in _inside(draft)},
+            files={name: (sha256_of(draft / name), (draft / name).stat().st_size) for name in _inside(draft)},
             columns=rows.schema,
             splits=splits,
         )
@@ -151,7 +152,7 @@ def release_folder(
         write_texts(draft, facts)
         validated = croissant.validate(draft / "croissant.json")
         (draft / CHECKSUMS).write_text(
-            "".join(f"{tables.sha256_of(draft / name)}  {name}\n" for name in _inside(draft)), encoding="utf-8"
+            "".join(f"{sha256_of(draft / name)}  {name}\n" for name in _inside(draft)), encoding="utf-8"
         )
         if not force and _same(draft, out):
             return None
@@ -184,7 +185,7 @@ def write_suprank(folder: Path, hierarchy: pa.Table) -> list[Path]:
         if not len(rows):
             continue
         path = folder / f"{split}_label_to_subcategory_with_clusters.csv"
-        with tables.replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+        with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(["landmark_id", "cluster", "overall_cluster"])
             columns = ("landmark_id", "hierarchical_label", "natural_or_human_made")
@@ -213,9 +214,7 @@ def verify(folder: Path) -> tuple[list[str], list[str]]:
         listed[name] = digest
     there = _inside(folder)
     unlisted = [name for name in there if name not in listed and name != CHECKSUMS]
-    changed = [
-        name for name, digest in listed.items() if name not in there or tables.sha256_of(folder / name) != digest
-    ]
+    changed = [name for name, digest in listed.items() if name not in there or sha256_of(folder / name) != digest]
     return unlisted, changed
 
 

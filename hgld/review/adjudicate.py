@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, listing
-from hgld.labels.identity import ITEM_ID, normalise_label
 from hgld.resources import annotation_file
-from hgld.review.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 from hgld.review.opinions import UNSURE, Opinions, category, check_known, landmarks_by_label, read_opinions
-from hgld.review.taxonomy import read_taxonomy
 from hgld.tables import CLUSTERS, read_table
+from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
+from hgld.taxonomy.groups import read_taxonomy
+from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
 log = logging.getLogger(__name__)
 

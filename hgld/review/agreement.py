@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError, listing
 from hgld.figures.agreement import Confusion, draw_confusion
+from hgld.io.files import replacing
 from hgld.resources import annotation_file
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
 from hgld.review.opinions import DROP, UNSURE, Opinions, category, check_known, landmarks_by_label, read_opinions
-from hgld.review.taxonomy import read_taxonomy
-from hgld.tables import CLUSTERS, Provenance, digests, read_table, replacing
+from hgld.tables import CLUSTERS, Provenance, digests, read_table
+from hgld.taxonomy.groups import read_taxonomy
 from hgld.text import aligned
 
 _MOST_SHOWN = 30

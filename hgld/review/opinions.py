@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError, listing
-from hgld.review.decisions import Decision, read_decisions
+from hgld.taxonomy.decisions import Decision, read_decisions
 
 DROP, UNSURE = "(drop)", "(unsure)"
 
@@ -32,7 +32,7 @@ def read_opinions(paths: Sequence[Path], groups: Collection[str]) -> list[Opinio
 
     Raises:
         ConfigurationError: there are fewer than two files, or two of the same name.
-        InputError: see :func:`hgld.review.decisions.read_decisions`.
+        InputError: see :func:`hgld.taxonomy.decisions.read_decisions`.
     """
     names = [path.stem for path in paths]
     if len(names) < 2:

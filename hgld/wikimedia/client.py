@@ -19,7 +19,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from requests import Response, Session
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.http import CONNECT_TIMEOUT_S, PassingError, PatientHttp, raise_if_passing, retry_after_s, user_agent
+from hgld.io.http import CONNECT_TIMEOUT_S, PassingError, PatientHttp, raise_if_passing, retry_after_s, user_agent
 from hgld.wikimedia.titles import title_path
 
 COMMONS_URL = "https://commons.wikimedia.org"

@@ -20,11 +20,11 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.gldv2.categories import SPLITS, Landmark, read_categories
-from hgld.locks import only_run
+from hgld.io.locks import only_run
 from hgld.progress import Progress, Silent
-from hgld.tables import CLASSES, SCRAPED, Provenance, classes_beside, digests, is_up_to_date, write_table
+from hgld.tables import CLASSES, SCRAPED, SPLITS, Provenance, classes_beside, digests, is_up_to_date, write_table
 from hgld.wikimedia.api_source import ApiSource
+from hgld.wikimedia.categories import Landmark, read_categories
 from hgld.wikimedia.client import Client, ClientConfig
 from hgld.wikimedia.html_source import HtmlSource
 from hgld.wikimedia.journal import Journal

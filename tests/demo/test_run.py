@@ -13,9 +13,8 @@ from hgld import cli
 from hgld.demo.run import ANNOTATORS, DemoSummary, run_demo
 from hgld.demo.sample import Sample, read_sample
 from hgld.demo.server import serving
-from hgld.gldv2.categories import SPLITS
 from hgld.resources import sample_file
-from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, REMOVED, SCRAPED, read_table
+from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, REMOVED, SCRAPED, SPLITS, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
 from tests.sheet_files import csv_rows, fill_csv

@@ -9,8 +9,9 @@ from collections import Counter
 import pytest
 
 from hgld.demo.sample import Sample, read_sample
-from hgld.gldv2.categories import SPLITS, read_categories
 from hgld.resources import sample_file
+from hgld.tables import SPLITS
+from hgld.wikimedia.categories import read_categories
 from hgld.wikimedia.titles import normalise_title
 
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from hgld.errors import ConfigurationError, SourceError
 from hgld.gldv2 import download as module
 from hgld.gldv2.download import AbsentError, ChecksumError, DownloadConfig, Downloader, download
-from hgld.gldv2.part import Origin, part_of
-from hgld.http import GivenUpError
+from hgld.gldv2.partial_download import Origin, part_of
+from hgld.io.http import GivenUpError
 from tests.gldv2.file_server import Fault, FileServer
 
 CONTENT = random.Random(0).randbytes(3_000_000)

@@ -23,8 +23,8 @@ from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2 import fetch as module
 from hgld.gldv2.download import DownloadConfig
 from hgld.gldv2.fetch import FetchConfig, FetchSummary, fetch_gldv2
-from hgld.gldv2.part import part_of
-from hgld.locks import only_run
+from hgld.gldv2.partial_download import part_of
+from hgld.io.locks import only_run
 from tests.gldv2.file_server import Fault, FileServer
 
 QUICK = DownloadConfig(max_retries=2, backoff_s=0.001, timeout_s=5)

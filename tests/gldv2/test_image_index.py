@@ -17,7 +17,7 @@ from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2 import image_index
 from hgld.gldv2.image_index import index_images, index_shard
-from hgld.gldv2.images import ImageReader
+from hgld.gldv2.tar_images import ImageReader
 from hgld.tables import IMAGES, read_table
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from hgld import tables
-from hgld.review.decisions import Decision
+from hgld.taxonomy.decisions import Decision
 
 #: Item and label, as in ("Q16970", "church building").
 Values = Sequence[tuple[str | None, str]]

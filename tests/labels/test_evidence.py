@@ -12,9 +12,9 @@ from label_tables import decision
 from word_encoder import Words
 
 from hgld.labels.evidence import KINDS, Finding, Labels, find_evidence, nearest, nearest_above
-from hgld.review.decisions import Decision
-from hgld.review.taxonomy import Group
 from hgld.tables import CLASSES
+from hgld.taxonomy.decisions import Decision
+from hgld.taxonomy.groups import Group
 
 GROUPS = (
     Group("bridge", "human-made", "Bridges: viaduct, arch.", ("Q12280",)),

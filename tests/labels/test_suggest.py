@@ -19,8 +19,8 @@ from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
 from hgld.labels.evidence import KINDS, Finding, Labels
 from hgld.labels.suggest import MOST_SUGGESTIONS, NO_GROUP, Known, Suggestion, score, suggest, suggest_file
-from hgld.review.decisions import Decision, write_decisions
-from hgld.review.taxonomy import Group, write_taxonomy
+from hgld.taxonomy.decisions import Decision, write_decisions
+from hgld.taxonomy.groups import Group, write_taxonomy
 
 GROUPS = (
     Group("bridge", "human-made", "Bridges: viaduct, arch bridge.", ("Q12280",)),

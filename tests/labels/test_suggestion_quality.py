@@ -8,7 +8,7 @@ from word_encoder import Words
 from hgld.labels.evidence import Labels
 from hgld.labels.suggest import Known, score
 from hgld.labels.suggestion_quality import Evaluation, Miss, compare, cross_validate
-from hgld.review.taxonomy import Group
+from hgld.taxonomy.groups import Group
 
 GROUPS = (
     Group("bridge", "human-made", "Bridges."),

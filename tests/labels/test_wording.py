@@ -4,7 +4,7 @@ import pytest
 
 from hgld.labels.wording import Term, guideline_terms, head_words, taxonomy_terms, words_of
 from hgld.resources import annotation_file
-from hgld.review.taxonomy import Group, read_taxonomy
+from hgld.taxonomy.groups import Group, read_taxonomy
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from hgld import tables
-from hgld.review.decisions import Decision, write_decisions
-from hgld.review.taxonomy import Group, write_taxonomy
+from hgld.taxonomy.decisions import Decision, write_decisions
+from hgld.taxonomy.groups import Group, write_taxonomy
 
 PROVENANCE = tables.Provenance("test")
 WHEN = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.timezone.utc)

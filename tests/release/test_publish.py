@@ -20,9 +20,10 @@ from hgld import tables
 from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
+from hgld.hierarchy.build import BuildConfig, build_file
+from hgld.io.files import sha256_of
 from hgld.labels.clean import CleanConfig, clean_file
 from hgld.release import croissant
-from hgld.release.build import BuildConfig, build_file
 from hgld.release.publish import ReleaseConfig, ReleaseSummary, release_folder, verify
 from tests.release.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
 
@@ -262,7 +263,7 @@ def test_croissant_names_the_files_by_their_digests(released: Path) -> None:
     described = json.loads((released / "croissant.json").read_text(encoding="utf-8"))
     for file in described["distribution"]:
         path = released / file["contentUrl"]
-        assert file["sha256"] == tables.sha256_of(path)
+        assert file["sha256"] == sha256_of(path)
         assert file["contentSize"] == f"{path.stat().st_size} B"
     assert described["datePublished"] == "2026-03-01"
     assert [person["name"] for person in described["creator"]] == ["ada", "ben"]
@@ -281,7 +282,7 @@ def test_the_card_tells_the_numbers_and_the_origin(released: Path, built: Path) 
     assert "| train | 5 | 3 | 2 |\n| index | 2 | 0 | 2 |\n| groups | 4 | 2 | 2 |" in card
     assert "| church | human-made | 1 | 1 | 1 | church building |" in card
     assert "6 labels were decided on 2026-03-01 (4 group, 1 drop, 1 unsure)." in card
-    assert tables.sha256_of(built.parent / "decisions.csv") in card
+    assert sha256_of(built.parent / "decisions.csv") in card
     for name in contents(released).keys() - {"README.md", "checksums.sha256"}:
         assert f"| `{name}` |" in card
     for name in ("README.md", "datasheet.md", "LICENSE"):

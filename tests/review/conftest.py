@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hgld.review.decisions import Decision
 from hgld.review.opinions import Opinions
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, write_table
+from hgld.taxonomy.decisions import Decision
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 COMMONS = "https://commons.wikimedia.org/wiki/Category:"

@@ -19,8 +19,8 @@ from hgld.review.adjudicate import (
     disagreements,
     final_decisions,
 )
-from hgld.review.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 from hgld.review.opinions import Opinions, category
+from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 
 from .conftest import NOON, Label, decide
 

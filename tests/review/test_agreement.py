@@ -13,8 +13,8 @@ from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.agreement import Confusion, draw_confusion
 from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement
-from hgld.review.decisions import write_decisions
 from hgld.review.opinions import DROP, UNSURE
+from hgld.taxonomy.decisions import write_decisions
 
 from .conftest import Label, decide
 

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from hgld.errors import BusyError, ConfigurationError, ConflictError, InputError
 from hgld.review.adjudicate import disagreements
-from hgld.review.decisions import Decision, read_decisions
-from hgld.review.desk import Choice, RefusedError, StaleError
 from hgld.review.events import Change
-from hgld.review.labels import Suggestion, with_opinions
 from hgld.review.opinions import Opinions
-from hgld.review.reviewed import write_reviewed
+from hgld.review.outcome import write_reviewed
+from hgld.review.page.views import seconds_per_label
+from hgld.review.review_labels import Suggestion, with_opinions
+from hgld.review.session import Choice, RefusedError, StaleError
 from hgld.review.store import Signed, open_store, read_store
-from hgld.review.taxonomy import read_taxonomy, write_taxonomy
-from hgld.review.views import seconds_per_label
 from hgld.tables import CLUSTERS, read_table
-from tests.review.desks import GROUPS, LABELS, decide, desk_at, label
+from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.groups import read_taxonomy, write_taxonomy
+from tests.review.sessions import GROUPS, LABELS, decide, desk_at, label
 
 KEYS = [label.row.label_id for label in LABELS]
 

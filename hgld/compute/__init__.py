@@ -1,0 +1,1 @@
+"""Processes, threads, memory and the machine that hgld runs on."""

@@ -1,0 +1,1 @@
+"""Evaluation of retrieval: ranking, relevance, metrics, protocols and reports."""

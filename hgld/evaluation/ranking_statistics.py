@@ -1,0 +1,198 @@
+"""What all metrics need of a ranking, summed in one pass over the levels of its items in ranked order.
+
+Write G_m(k) for the number of items of level m or finer among the first k. The sums are, for levels l and m,
+
+    precision[l, m] = sum over ranks k with an item of level >= l of G_m(k) / k
+    discount[l]     = sum over ranks k with an item of level >= l of 1 / log2(1 + k)
+    overlap         = sum over ranks k <= N of |A_k & B_k| / k,   N = number of items of level >= 1
+
+where A_k are the first k items and B_k the first k of a perfect ranking. AP of level l is
+precision[l, l] / R_l (Eq. 34). H-rank^+ (Eq. 18) adds up min(rel(k), rel(j)) over the items j before k; since an
+item's relevance depends on its level only, differences of ``precision`` count how often levels l and m meet that way,
+and H-AP follows for any relevance, though the relevance was not known during the pass. Each item costs L cumulative
+counts and one L x L product, whatever the length of the ranking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from hgld.compute.threads import spread
+from hgld.errors import ConfigurationError
+
+#: Elements of a temporary array [rows, L, ranks] of the pass: it should stay in a core's cache on a CPU, and keep
+#: a GPU busy.
+_BLOCK = {"cpu": 3 * 2**16, "cuda": 2**25}
+_WIDTH = {"cpu": 2**14, "cuda": 2**18}
+
+
+@dataclass(frozen=True, eq=False)
+class RankingSums:
+    """The sums of n rankings: float64 tensors on one device; position l - 1 along an axis of L is level l.
+
+    Args:
+        n_ranked: shape (n,); the items that were ranked.
+        positives: shape (n, L); R_l, the items of level l or finer in the whole ranking.
+        precision: shape (n, L, L); see the module.
+        precision_at_r: shape (n, L); precision[l, l], but over the first R_l ranks only.
+        discount: shape (n, L); see the module.
+        ideal_discount: shape (n, L); the sum of 1 / log2(1 + k) over the ranks k = 1, ..., R_l.
+        overlap: shape (n,); see the module.
+        cutoffs: ascending ranks, for each of which there is a position on the last axis of what follows.
+        hits_at: shape (n, L, n_cutoff); G_l at the cutoff.
+        precision_at: shape (n, L, n_cutoff); precision[l, l] over the ranks up to the cutoff.
+        discount_at: shape (n, L, n_cutoff); discount[l] over the ranks up to the cutoff.
+        ideal_discount_at: shape (n, L, n_cutoff); ideal_discount[l], likewise.
+        level_at: int64, shape (n, n_cutoff); the level of the item at the cutoff.
+    """
+
+    n_ranked: torch.Tensor
+    positives: torch.Tensor
+    precision: torch.Tensor
+    precision_at_r: torch.Tensor
+    discount: torch.Tensor
+    ideal_discount: torch.Tensor
+    overlap: torch.Tensor
+    cutoffs: tuple[int, ...]
+    hits_at: torch.Tensor
+    precision_at: torch.Tensor
+    discount_at: torch.Tensor
+    ideal_discount_at: torch.Tensor
+    level_at: torch.Tensor
+
+    @property
+    def n_levels(self) -> int:
+        """L."""
+        return self.positives.shape[1]
+
+    def counts(self) -> torch.Tensor:
+        """The items of exactly each level, level 0 first: float64, shape (n, L + 1)."""
+        at_least = torch.cat([self.n_ranked[:, None], self.positives], dim=1)
+        return at_least - torch.nn.functional.pad(self.positives, (0, 1))
+
+
+class RankTables:
+    """Functions of the rank k = 1, ..., n, worked out once: float64, shape (n,).
+
+    Attributes:
+        rank: k.
+        inverse: 1 / k.
+        discount: 1 / log2(1 + k).
+        ideal: the sum of the discounts of the first k ranks, with a 0 in front: shape (n + 1,).
+    """
+
+    def __init__(self, n_ranks: int, device: torch.device | str = "cpu") -> None:
+        self.rank = torch.arange(1, n_ranks + 1, dtype=torch.float64, device=device)
+        self.inverse = 1 / self.rank
+        self.discount = 1 / torch.log2(1 + self.rank)
+        self.ideal = torch.nn.functional.pad(self.discount.cumsum(0), (1, 0))
+
+
+def sum_rankings(
+    ranked_levels: torch.Tensor,
+    n_levels: int,
+    cutoffs: Sequence[int] = (),
+    *,
+    n_ranked: torch.Tensor | None = None,
+    tables: RankTables | None = None,
+) -> RankingSums:
+    """Take the sums of some rankings. Memory: a few MB besides the result.
+
+    Args:
+        ranked_levels: uint8, shape (n, N); the level of the item at each rank, best rank first. Items that do not
+            count stand at the end, with level 0.
+        n_levels: L; no level is above it.
+        cutoffs: the ranks k that metrics "at k" will be asked for. Where k is beyond N, there is nothing more to find
+            after rank N; evaluations refuse such a k.
+        n_ranked: shape (n,); how many items of each row count. All, unless given.
+        tables: for N ranks or more, to be made only once for many calls.
+
+    Raises:
+        ConfigurationError: a cutoff is below 1.
+    """
+    n_rows, n_items = ranked_levels.shape
+    device = ranked_levels.device
+    cutoffs = tuple(sorted(set(cutoffs)))
+    if cutoffs and cutoffs[0] < 1:
+        raise ConfigurationError(f"k is {cutoffs[0]}; expected 1 or more")
+    tables = tables or RankTables(n_items, device)
+    if n_ranked is None:
+        n_ranked = torch.full((n_rows,), n_items, device=device)
+    elements, width = _BLOCK[device.type], _WIDTH[device.type]
+    step = max(1, elements // (n_levels * min(width, max(n_items, 1))))
+    parts = spread(lambda some: _whole(some, n_levels, width, tables), torch.split(ranked_levels, step), device)
+    step = max(1, elements // (n_levels * min(max(cutoffs, default=1), n_items)))
+    heads = spread(lambda some: _heads(some, n_levels, cutoffs, tables), torch.split(ranked_levels, step), device)
+    positives, precision, precision_at_r, discount, overlap = (torch.cat(sums) for sums in zip(*parts, strict=True))
+    hits_at, precision_at, discount_at = (torch.cat(sums) for sums in zip(*heads, strict=True))
+    ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
+    return RankingSums(
+        n_ranked=n_ranked.to(torch.float64),
+        positives=positives.to(torch.float64),
+        precision=precision,
+        precision_at_r=precision_at_r,
+        discount=discount,
+        ideal_discount=tables.ideal[positives],
+        overlap=overlap,
+        cutoffs=cutoffs,
+        hits_at=hits_at,
+        precision_at=precision_at,
+        discount_at=discount_at,
+        ideal_discount_at=tables.ideal[torch.minimum(positives[..., None], ks)],
+        level_at=torch.where(ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0),
+    )
+
+
+def _whole(levels: torch.Tensor, n_levels: int, width: int, tables: RankTables) -> tuple[torch.Tensor, ...]:
+    """The positives of a few rankings and the sums over all ranks, ``width`` ranks at a time."""
+    n_rows, n_items = levels.shape
+    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
+    positives = torch.zeros(n_rows, n_levels, dtype=torch.int64, device=levels.device)
+    for block in torch.split(levels, width, dim=1):
+        positives += (block[:, None] >= at_least).sum(2, dtype=torch.int32)
+    precision = torch.zeros(n_rows, n_levels, n_levels, dtype=torch.float64, device=levels.device)
+    precision_at_r, discount = precision.new_zeros(2, n_rows, n_levels)
+    overlap = precision.new_zeros(n_rows)
+    seen_before = precision.new_zeros(n_rows, n_levels, 1)
+    buffers = precision.new_empty(3, n_rows, n_levels, min(width, n_items))
+    for start in range(0, n_items, width):
+        block = levels[:, start : start + width]
+        stop = start + block.shape[1]
+        rank, inverse = tables.rank[start:stop], tables.inverse[start:stop]
+        member, seen, ideal = buffers[..., : stop - start]
+        torch.ge(block[:, None], at_least, out=member)
+        torch.cumsum(member, dim=2, out=seen)
+        seen += seen_before
+        seen_before = seen[..., -1:].clone()
+        discount += member @ tables.discount[start:stop]
+        if (positives[:, 0] > start).any():
+            # The best k items hold min(k, R_l) of level l or finer, and |A_k & B_k| is the least over l of
+            # G_l(k) + max(0, k - R_l): the level that rank k has in a perfect ranking limits it.
+            torch.sub(rank, positives[..., None], out=ideal).clamp_(min=0).add_(seen)
+            common = ideal.amin(1).mul_(inverse)
+            overlap += common.masked_fill_(rank > positives[:, :1], 0.0).sum(1)
+        member *= inverse
+        sums = member @ seen.transpose(1, 2)
+        precision += sums
+        precision_at_r += torch.where(positives >= stop, sums.diagonal(dim1=1, dim2=2), 0.0)
+        rows, ends = ((positives > start) & (positives < stop)).nonzero(as_tuple=True)  # R_l is in this block
+        until_r = rank <= positives[rows, ends, None]
+        precision_at_r[rows, ends] += (member[rows, ends] * seen[rows, ends] * until_r).sum(1)
+    return positives, precision, precision_at_r, discount, overlap
+
+
+def _heads(
+    levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...], tables: RankTables
+) -> tuple[torch.Tensor, ...]:
+    """The sums over the ranks up to each cutoff: hits, precisions and discounts, each (n, L, n_cutoff)."""
+    last = min(max(cutoffs, default=0), levels.shape[1])
+    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
+    member = (levels[:, None, :last] >= at_least).to(torch.float64)
+    seen = member.cumsum(2)
+    precision = (member * seen * tables.inverse[:last]).cumsum(2)
+    discount = (member * tables.discount[:last]).cumsum(2)
+    at = torch.tensor(cutoffs, dtype=torch.int64, device=levels.device).clamp(max=last) - 1
+    return seen[..., at], precision[..., at], discount[..., at]

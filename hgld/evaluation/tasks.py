@@ -1,0 +1,153 @@
+"""An evaluation that is ready to run: embeddings, who judges the pairs, and what stays out of the rankings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.compute.processes import Processes
+from hgld.datasets.image_labels import ImageLabels
+from hgld.evaluation.evaluate import evaluate, same_ids
+from hgld.evaluation.judgements import Judgements, LabelJudgements
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.results import RetrievalResult
+from hgld.hierarchy.label_matrix import Labels
+from hgld.progress import Progress
+from hgld.ragged import Pairs
+from hgld.tables.embeddings import Embeddings
+
+Ids = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class HowToEvaluate:
+    """What to take of the rankings, and how to rank.
+
+    Args:
+        metrics: names, see :meth:`hgld.evaluation.metric_registry.Metric.of`; those of the task unless given.
+        relevance_alpha: the alpha of Eq. 20.
+        ranking: how to rank.
+        processes: those that share the queries.
+        progress: told of the queries of each task.
+    """
+
+    metrics: tuple[str, ...] | None = None
+    relevance_alpha: float = 1.0
+    ranking: RankingConfig = field(default_factory=RankingConfig)
+    processes: Processes = field(default_factory=Processes)
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Queries, the gallery that is ranked for them, and who judges it.
+
+    Args:
+        name: of the result.
+        queries: float, shape (n_query, d).
+        gallery: float, shape (n_gallery, d).
+        judgements: of all pairs.
+        query_ids: str, shape (n_query,), where the images have names.
+        gallery_ids: str, shape (n_gallery,), likewise.
+        query_labels: int64, shape (n_query, L), where labels judge.
+        gallery_labels: int64, shape (n_gallery, L), likewise.
+        level_names: of the L levels, finest first.
+        left_out: gallery items to leave out of the ranking of each query.
+        unused: bool, shape (n_gallery,); items to leave out of all rankings.
+        metrics: what is usual for the task; those of :func:`~hgld.evaluation.metric_registry.default_metrics` unless
+            given.
+        counts: further counts of the result, such as of images that have no labels.
+    """
+
+    name: str
+    queries: torch.Tensor
+    gallery: torch.Tensor
+    judgements: Judgements
+    query_ids: Ids | None = None
+    gallery_ids: Ids | None = None
+    query_labels: Labels | None = None
+    gallery_labels: Labels | None = None
+    level_names: tuple[str, ...] | None = None
+    left_out: Pairs | None = None
+    unused: npt.NDArray[np.bool_] | None = None
+    metrics: Sequence[str] | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def run(self, how: HowToEvaluate) -> RetrievalResult:
+        """Evaluate.
+
+        Raises:
+            InputError: see :func:`hgld.evaluation.evaluate.evaluate`.
+            ConfigurationError: likewise.
+        """
+        result = evaluate(
+            self.queries,
+            self.gallery,
+            self.judgements,
+            name=self.name,
+            metrics=how.metrics or self.metrics,
+            relevance_alpha=how.relevance_alpha,
+            left_out=self.left_out,
+            unused=self.unused,
+            query_ids=self.query_ids,
+            config=how.ranking,
+            processes=how.processes,
+            progress=how.progress,
+        )
+        return replace(result, counts=result.counts | self.counts)
+
+
+def leave_one_out(images: Embeddings, labels: ImageLabels) -> Task:
+    """Every image against all others. Images without labels are left out, as queries and in the gallery."""
+    ids = None if images.ids is None else images.ids[labels.labelled]
+    vectors = images.vectors
+    if not labels.labelled.all():
+        vectors = vectors[torch.from_numpy(np.flatnonzero(labels.labelled))]
+    known, n_images = labels.labels[labels.labelled], len(vectors)
+    return Task(
+        name="leave-one-out",
+        queries=vectors,
+        gallery=vectors,
+        judgements=LabelJudgements(known, known),
+        query_ids=ids,
+        gallery_ids=ids,
+        query_labels=known,
+        gallery_labels=known,
+        level_names=labels.level_names,
+        left_out=Pairs(np.arange(n_images + 1), np.arange(n_images)),
+        counts={"images_without_labels": int((~labels.labelled).sum())},
+    )
+
+
+def query_and_gallery(
+    queries: Embeddings, query_labels: ImageLabels, gallery: Embeddings, gallery_labels: ImageLabels
+) -> Task:
+    """Queries against a gallery of its own.
+
+    Images without labels are left out on both sides, and so is a gallery image with the id of the query.
+    """
+    labelled = query_labels.labelled
+    query_ids = None if queries.ids is None else queries.ids[labelled]
+    left_out = None if query_ids is None or gallery.ids is None else same_ids(query_ids, gallery.ids)
+    return Task(
+        name="retrieval",
+        queries=queries.vectors if labelled.all() else queries.vectors[torch.from_numpy(np.flatnonzero(labelled))],
+        gallery=gallery.vectors,
+        judgements=LabelJudgements(query_labels.labels[labelled], gallery_labels.labels),
+        query_ids=query_ids,
+        gallery_ids=gallery.ids,
+        query_labels=query_labels.labels[labelled],
+        gallery_labels=gallery_labels.labels,
+        level_names=gallery_labels.level_names,
+        left_out=left_out,
+        unused=None if gallery_labels.labelled.all() else ~gallery_labels.labelled,
+        counts={
+            "queries_without_labels": int((~labelled).sum()),
+            "gallery_without_labels": int((~gallery_labels.labelled).sum()),
+            "queries_in_gallery": 0 if left_out is None else int((np.diff(left_out.offsets) > 0).sum()),
+        },
+    )

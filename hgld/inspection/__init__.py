@@ -1,0 +1,1 @@
+"""Look into an evaluation: worst queries, differences between methods, curves, photo pages."""

@@ -1,0 +1,1 @@
+"""What the losses share: steps, sums over a retrieval set, ranks."""

@@ -1,0 +1,123 @@
+"""Similarity mixup: virtual items of mixed similarities, within classes (Patel et al., Eqs. 8 to 10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from hgld.losses.base import Loss, check_batch
+
+
+class SiMix(Loss):
+    """A loss of the batch and of virtual items, queries and retrieved items both (Patel et al., Algorithm 1).
+
+    Each pair x, z of the same class gives one, with the labels of both and the embedding (Eq. 8) ::
+
+        alpha x + (1 - alpha) z,   alpha uniform between 0 and 1
+
+    which is not normalised anew: so its dot products are the mixed similarities of Eqs. 9 and 10. A class of m items
+    gives m (m - 1) / 2 of them. With references, virtual items are further queries, and references stay as they are.
+
+    Args:
+        loss: which gets the longer batch; such as :class:`~hgld.losses.single_level.SmoothRecall`.
+        generator: draws the alphas, one for each pair; None for the global one.
+    """
+
+    def __init__(self, loss: Loss, *, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.loss = loss
+        self.generator = generator
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :class:`~hgld.losses.base.Loss`."""
+        check_batch(embeddings, labels, reference_embeddings, reference_labels)
+        pairs = same_class_pairs(labels)
+        alphas = _uniform((len(pairs),), embeddings, self.generator)
+        loss: torch.Tensor = self.loss(
+            *with_virtual_items(embeddings, labels, pairs, alphas), reference_embeddings, reference_labels
+        )
+        self.parts = self.loss.parts
+        return loss
+
+
+def same_class_pairs(labels: torch.Tensor) -> torch.Tensor:
+    """The pairs of different items of the same finest class: int64, shape (n_pairs, 2), from labels (B, L).
+
+    >>> same_class_pairs(torch.tensor([[4, 0], [7, 0], [4, 0], [4, 0]]))
+    tensor([[0, 2],
+            [0, 3],
+            [2, 3]])
+    """
+    return (labels[:, 0].unsqueeze(1) == labels[:, 0]).triu(1).nonzero()
+
+
+def with_virtual_items(
+    embeddings: torch.Tensor, labels: torch.Tensor, pairs: torch.Tensor, alphas: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The batch and behind it a virtual item for each pair (Patel et al., Eq. 8).
+
+    Args:
+        embeddings: float, shape (B, d).
+        labels: int64, shape (B, L).
+        pairs: int64, shape (n_pairs, 2); each of items with the same labels.
+        alphas: float, shape (n_pairs,).
+
+    Returns:
+        Embeddings, shape (B + n_pairs, d), and labels, shape (B + n_pairs, L).
+    """
+    first, second = pairs.unbind(1)
+    virtual = torch.lerp(embeddings[second], embeddings[first], alphas.to(embeddings.dtype).unsqueeze(1))
+    return torch.cat([embeddings, virtual]), torch.cat([labels, labels[first]])
+
+
+@dataclass(frozen=True, eq=False)
+class MixedPositives:
+    """SiMix as the authors of SupRank published it: virtual items are retrieved, but no queries.
+
+    Each pair of positives of a query gives one more positive, with an alpha of its own for each query. A query with
+    P positives has P (P - 1) / 2 of them, so this is for batches and not for large sets of references.
+
+    Args:
+        generator: draws the alphas; None for the global one.
+    """
+
+    generator: torch.Generator | None = None
+
+    def __call__(self, scores: torch.Tensor, levels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores and levels with more columns.
+
+        Args:
+            scores: float, shape (n_query, n_items).
+            levels: int64, the same shape; 1 for positives.
+
+        Returns:
+            Both with a column for each pair; the level is -1 where a query has fewer positives than another.
+        """
+        most = int((levels > 0).sum(1).max())
+        n_pairs = most * (most - 1) // 2
+        return with_mixed_positives(scores, levels, _uniform((len(scores), n_pairs), scores, self.generator))
+
+
+def with_mixed_positives(
+    scores: torch.Tensor, levels: torch.Tensor, alphas: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """:class:`MixedPositives` with given alphas, shape (n_query, n_pairs); pairs in the order of their items."""
+    n_positive = (levels > 0).sum(1)
+    positives = (levels <= 0).to(torch.int8).sort(dim=1, stable=True).indices
+    first, second = torch.combinations(torch.arange(int(n_positive.max()), device=scores.device)).unbind(1)
+    mixed = torch.lerp(scores.gather(1, positives[:, second]), scores.gather(1, positives[:, first]), alphas)
+    is_pair = second < n_positive.unsqueeze(1)
+    return torch.cat([scores, mixed], 1), torch.cat([levels, torch.where(is_pair, 1, -1)], 1)
+
+
+def _uniform(shape: tuple[int, ...], like: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    device = like.device if generator is None else generator.device
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return torch.rand(shape, generator=generator, device=device, dtype=dtype).to(like.device)

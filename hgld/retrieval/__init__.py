@@ -1,1 +1,0 @@
-"""Retrieval with hierarchical labels: losses, models and their training; rankings, metrics and protocols."""

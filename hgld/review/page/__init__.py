@@ -1,0 +1,1 @@
+"""The review page: HTTP, forms, views and HTML."""

@@ -1,0 +1,1 @@
+"""Review sheets as workbooks and CSV files: export and import."""

@@ -1,0 +1,59 @@
+"""Tables that stages exchange: schemas, provenance, and validated, atomic reading and writing.
+
+A table on disk is complete and valid, or it is absent: it is written to a temporary file that is then renamed, and
+rows that do not fit the schema are refused on writing as on reading. The Arrow metadata of a file names the table
+(``hgld.table``, e.g. ``clean/1``) and its provenance (``hgld.provenance``: command, version of hgld, parameters, and
+the SHA-256 of every input), so that a stage can skip work that is already done.
+"""
+
+from hgld.tables.locations import classes_beside, scraped_beside
+from hgld.tables.parquet import read_table, repeated_keys, write_table
+from hgld.tables.provenance import Provenance, digests, digests_of_files, is_up_to_date, read_provenance, stamped
+from hgld.tables.schemas import (
+    CLASSES,
+    CLEAN,
+    CLUSTERS,
+    COMPARISON,
+    HIERARCHY,
+    IMAGES,
+    INSTANCE_OF,
+    LABEL_EMBEDDINGS,
+    MANIFEST,
+    REMOVED,
+    SCRAPED,
+    SPLITS,
+    STUDY,
+    SUGGESTIONS,
+    TABLES,
+    TableSpec,
+)
+
+__all__ = [
+    "CLASSES",
+    "CLEAN",
+    "CLUSTERS",
+    "COMPARISON",
+    "HIERARCHY",
+    "IMAGES",
+    "INSTANCE_OF",
+    "LABEL_EMBEDDINGS",
+    "MANIFEST",
+    "REMOVED",
+    "SCRAPED",
+    "SPLITS",
+    "STUDY",
+    "SUGGESTIONS",
+    "TABLES",
+    "Provenance",
+    "TableSpec",
+    "classes_beside",
+    "digests",
+    "digests_of_files",
+    "is_up_to_date",
+    "read_provenance",
+    "read_table",
+    "repeated_keys",
+    "scraped_beside",
+    "stamped",
+    "write_table",
+]

@@ -1,0 +1,386 @@
+"""Embeddings in files, with the ids of the images that were embedded.
+
+================  ==========================================  ==========================================
+suffix            embeddings                                  ids
+================  ==========================================  ==========================================
+``.npy``          the array, float16, float32 or float64      beside it
+``.safetensors``  the tensor ``embeddings``, or the only      beside it; int64 tensor ``landmark_ids``,
+                  one of two dimensions; bfloat16, too        which may be missing
+``.parquet``      column ``embedding``, lists of float16,     columns ``id`` and ``landmark_id``, which
+                  float32 or float64                          may be missing
+================  ==========================================  ==========================================
+
+Beside ``q.npy`` are its ids in ``q.ids.txt``, one a line in UTF-8, or in ``q.ids.npy``, an array of texts.
+
+The first two formats are mapped into memory: pages are read when they are used, and the system may drop them again.
+Parquet has to be decoded into an array as large as the embeddings, so it is not for galleries of hundreds of
+thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from hgld.errors import ConfigurationError, InputError, listing
+from hgld.io.columns import read_columns, refuse_gaps, rows_text, some
+from hgld.io.files import replacing
+
+_DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
+_NUMPY_DTYPES = (np.float16, np.float32, np.float64)
+_NAMES = {"id": pa.string(), "landmark_id": pa.int64()}
+#: Rows of a Parquet file at a time: 64 MB of them at most where vectors have 2,048 numbers of 8 bytes.
+_BATCH = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """The vectors of images.
+
+    Args:
+        vectors: float16, float32, float64 or bfloat16, shape (N, d), N and d at least 1; writing to it does not
+            change the file. NaN and infinite numbers have not been looked for.
+        ids: str, shape (N,), unique; None where the images have no names.
+        landmark_ids: int64, shape (N,); None where the file does not say them.
+        path: the file.
+    """
+
+    vectors: torch.Tensor
+    ids: NDArray[np.str_] | None
+    landmark_ids: NDArray[np.int64] | None
+    path: Path
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def dim(self) -> int:
+        """How many numbers each vector has, d."""
+        return int(self.vectors.shape[1])
+
+
+def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
+    """Read embeddings from a file in one of the formats above.
+
+    Args:
+        path: the file.
+        ids: a file of their ids, in the order of the embeddings, where it is not the one beside them: ``.txt`` or
+            ``.npy``, or ``.csv`` or ``.parquet`` with the column ``id`` and perhaps ``landmark_id``.
+
+    Raises:
+        InputError: there is no such file, its suffix is another, it is cut short, it does not hold embeddings of
+            the types above, vectors differ in length, or ids are missing, repeated or of another number.
+    """
+    check_suffix(path)
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected the embeddings of images")
+    vectors, names = _READERS[path.suffix](path)
+    _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
+    _check_names(path, names, len(vectors))
+    source = ids or (None if "id" in names else _ids_beside(path))
+    if source is not None:
+        told = _read_names(source)
+        _check_names(source, told, len(vectors))
+        if twice := [name for name in told if name in names]:
+            raise InputError(
+                f"{path}: has the column {' and '.join(twice)} itself, and so has {source}; leave one out"
+            )
+        names = {**names, **told}
+    return Embeddings(
+        vectors=vectors,
+        ids=names["id"].to_numpy(zero_copy_only=False).astype(np.str_) if "id" in names else None,
+        landmark_ids=names["landmark_id"].to_numpy(zero_copy_only=False, writable=True)
+        if "landmark_id" in names
+        else None,
+        path=path,
+    )
+
+
+def rows_of(images: Embeddings, ids: Sequence[str] | NDArray[np.str_], what: str) -> NDArray[np.int64]:
+    """Where images are among the embeddings, by their ids.
+
+    Args:
+        images: the embeddings.
+        ids: of the images that are looked for.
+        what: what they are, for the message.
+
+    Raises:
+        InputError: the embeddings have no ids, or some of the images are not among them.
+    """
+    if images.ids is None:
+        raise InputError(
+            f"{images.path}: has no ids, by which images are named here; write them to {images.path.stem}.ids.txt "
+            "beside it, one a line"
+        )
+    row_of = {image: row for row, image in enumerate(images.ids.tolist())}
+    missing = [image for image in ids if image not in row_of]
+    if missing:
+        raise InputError(
+            f"{images.path}: {len(missing):,} of the {len(ids):,} {what} are not embedded:\n{listing(missing)}"
+        )
+    return np.array([row_of[image] for image in ids], np.int64)
+
+
+def write_embeddings(
+    path: Path,
+    vectors: torch.Tensor,
+    ids: Sequence[str] | NDArray[np.str_],
+    landmark_ids: NDArray[np.int64] | None = None,
+) -> None:
+    """Write embeddings in the format that the suffix of ``path`` names, and their ids; both or neither.
+
+    Args:
+        path: the file to write or replace; beside ``q.npy`` and ``q.safetensors`` goes ``q.ids.txt``.
+        vectors: float16, float32, float64 or bfloat16, shape (N, d).
+        ids: N unique texts.
+        landmark_ids: int64, shape (N,).
+
+    Raises:
+        InputError: the vectors or ids are not as :class:`Embeddings` describes them, or an id has a line break or
+            begins with a byte order mark, where ids are lines of a file.
+        ConfigurationError: the format has no place for bfloat16 or for landmark ids.
+    """
+    check_suffix(path)
+    _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
+    if vectors.dtype == torch.bfloat16 and path.suffix != ".safetensors":
+        raise ConfigurationError(f"{path}: {path.suffix} has no bfloat16; choose .safetensors, or write float32")
+    if landmark_ids is not None and path.suffix == ".npy":
+        raise ConfigurationError(f"{path}: .npy has no place for landmark ids; choose .safetensors or .parquet")
+    names = {"id": pa.array(ids, pa.string())}
+    if landmark_ids is not None:
+        names["landmark_id"] = pa.array(landmark_ids, pa.int64())
+    _check_names(path, names, len(vectors))
+    vectors = vectors.detach()
+    with replacing(path) as draft:
+        if path.suffix == ".parquet":
+            _write_parquet(draft, vectors, names)
+            return
+        with replacing(_lines_beside(path)) as ids_draft:
+            _write_lines(path, ids_draft, names["id"])
+            if path.suffix == ".npy":
+                np.save(draft, vectors.cpu().numpy())
+            else:
+                tensors = {"embeddings": vectors.contiguous()}
+                if landmark_ids is not None:
+                    tensors["landmark_ids"] = torch.from_numpy(np.array(landmark_ids, np.int64))
+                save_file(tensors, draft)
+
+
+def check_suffix(path: Path) -> None:
+    """Raise an :class:`InputError` unless the suffix is that of a format."""
+    if path.suffix not in _READERS:
+        raise InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {", ".join(_READERS)} files')
+
+
+def _check_vectors(path: Path, dtype: str, shape: Sequence[int], *, known: bool) -> None:
+    if not known or len(shape) != 2 or not all(shape):
+        raise InputError(
+            f"{path}: {dtype.removeprefix('torch.')} of shape {tuple(shape)}; expected float16, float32, float64 or "
+            "bfloat16 of shape (N, d), a row per image, N and d at least 1"
+        )
+
+
+def _check_names(path: Path, names: Mapping[str, pa.Array], n: int) -> None:
+    """Raise unless there are ids and landmark ids for ``n`` vectors, as far as they are there."""
+    for name, values in names.items():
+        if len(values) != n:
+            raise InputError(f"{path}: {len(values):,} values of {name} for {n:,} embeddings; expected one for each")
+    refuse_gaps(pa.table(dict(names)), path)
+    if "id" in names:
+        counts = pc.value_counts(names["id"])
+        repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
+        if repeated:
+            raise InputError(
+                f"{path}: {len(repeated):,} ids stand more than once: {some(repeated)}; an id names one image"
+            )
+
+
+# .npy
+
+
+def _read_npy(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
+    # Copy-on-write, as torch has no tensors that cannot be written.
+    array = load_array(path, mapped=True)
+    _check_vectors(path, str(array.dtype), array.shape, known=array.dtype in _NUMPY_DTYPES)
+    return torch.from_numpy(array), {}
+
+
+def load_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
+    """The array of a ``.npy`` file; one that is mapped can be written to without changing the file.
+
+    Raises:
+        InputError: it is cut short, something else, or holds Python objects.
+    """
+    try:
+        if mapped:
+            return np.lib.format.open_memmap(path, mode="c")
+        with path.open("rb") as stream:
+            found: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+            return found
+    except (ValueError, OverflowError, OSError) as error:
+        raise InputError(f"{path}: not a whole .npy file of numbers or texts: {error}") from error
+
+
+# .safetensors
+
+
+def _read_safetensors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            vectors = file.get_tensor(_name_of_embeddings(path, shapes))
+            if "landmark_ids" not in shapes:
+                return vectors, {}
+            landmark_ids = file.get_tensor("landmark_ids")
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: not a whole .safetensors file: {error}") from error
+    if landmark_ids.dtype != torch.int64 or landmark_ids.ndim != 1:
+        raise InputError(
+            f"{path}: landmark_ids is {landmark_ids.dtype} of shape {tuple(landmark_ids.shape)}; expected int64 (N,)"
+        )
+    return vectors, {"landmark_id": pa.array(landmark_ids.numpy())}
+
+
+def _name_of_embeddings(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    found = ["embeddings"] if "embeddings" in shapes else [name for name in shapes if len(shapes[name]) == 2]
+    if len(found) != 1:
+        there = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
+        raise InputError(
+            f"{path}: {len(found)} tensors of two dimensions and none called embeddings (it holds "
+            f"{there or 'none'}); call the right one embeddings"
+        )
+    return found[0]
+
+
+# .parquet
+
+
+def _read_parquet(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
+    names = _read_named_columns(path)
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            return _decode(path, file), names
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path}: not a whole Parquet file: {error}") from error
+
+
+def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
+    """The column ``embedding`` as one tensor, a batch of rows at a time."""
+    schema = file.schema_arrow
+    if "embedding" not in schema.names:
+        raise InputError(f"{path}: no column embedding; found {', '.join(schema.names)}")
+    kind = schema.field("embedding").type
+    if not (_is_list(kind) and pa.types.is_floating(kind.value_type)):
+        raise InputError(f"{path}: the column embedding is {kind}; expected lists of float16, float32 or float64")
+    vectors = np.empty((0, 0))
+    at = 0
+    for batch in file.iter_batches(_BATCH, columns=["embedding"]):
+        lists = batch.column(0)
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+        if not at:
+            vectors = np.empty((file.metadata.num_rows, lengths[0]), kind.value_type.to_pandas_dtype())
+        dim = vectors.shape[1]
+        values = lists.flatten()
+        if len(odd := np.flatnonzero(lengths != dim)):
+            raise InputError(
+                f"{path}: embeddings differ in length: {dim} numbers in row 0, but {lengths[odd[0]]} in row "
+                f"{at + odd[0]:,}; like this are {rows_text(at + odd)}"
+            )
+        if values.null_count:
+            rows = np.unique(pc.indices_nonzero(values.is_null()).to_numpy() // dim)
+            raise InputError(f"{path}: numbers are missing in the embeddings of {rows_text(at + rows)}")
+        vectors[at : at + len(lists)] = values.to_numpy(zero_copy_only=False).reshape(len(lists), dim)
+        at += len(lists)
+    return torch.from_numpy(vectors)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _write_parquet(draft: Path, vectors: torch.Tensor, names: Mapping[str, pa.Array]) -> None:
+    n, dim = vectors.shape
+    columns = pa.table(dict(names))
+    kind = pa.list_(pa.from_numpy_dtype(vectors[:0].cpu().numpy().dtype), dim)
+    schema = columns.schema.append(pa.field("embedding", kind))
+    # Neither ids nor vectors repeat, so that dictionaries of them are as large as they are.
+    with pq.ParquetWriter(draft, schema, compression="zstd", use_dictionary=False) as writer:
+        for start in range(0, n, _BATCH):
+            values = vectors[start : start + _BATCH].cpu().numpy().ravel()
+            lists = pa.FixedSizeListArray.from_arrays(pa.array(values), dim)
+            rows = columns.slice(start, _BATCH)
+            writer.write_table(pa.table([*rows.columns, lists], schema=schema))
+
+
+# Names
+
+
+def _ids_beside(path: Path) -> Path | None:
+    """The file of ids that belongs to ``path``; None where there is none."""
+    beside = (_lines_beside(path), path.with_suffix(".ids.npy"))
+    found = [source for source in beside if source.is_file()]
+    if len(found) > 1:
+        raise InputError(f"{path}: there are {found[0].name} and {found[1].name} beside it; remove one, or name one")
+    return found[0] if found else None
+
+
+def _lines_beside(path: Path) -> Path:
+    return path.with_suffix(".ids.txt")
+
+
+def _read_names(path: Path) -> dict[str, pa.Array]:
+    """Ids, and landmark ids if there are any, from a file of them."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected the ids of embeddings")
+    if path.suffix == ".txt":
+        try:
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8 at byte {error.start:,}; save the file as UTF-8") from error
+        return {"id": pa.array(lines[:-1] if lines[-1] == "" else lines, pa.string())}
+    if path.suffix == ".npy":
+        texts = load_array(path)
+        if texts.dtype.kind != "U" or texts.ndim != 1:
+            raise InputError(f"{path}: {texts.dtype} of shape {texts.shape}; expected ids as an array of texts (N,)")
+        return {"id": pa.array(texts, pa.string())}
+    if path.suffix in (".csv", ".parquet"):
+        names = _read_named_columns(path)
+        if "id" not in names:
+            raise InputError(f"{path}: no column id; expected the ids of embeddings")
+        return names
+    raise InputError(f'{path}: the suffix is "{path.suffix}"; ids are in .txt, .npy, .csv or .parquet files')
+
+
+def _read_named_columns(path: Path) -> dict[str, pa.Array]:
+    table = read_columns(path, tuple(_NAMES), _NAMES)
+    return {name: table[name].combine_chunks() for name in table.column_names}
+
+
+def _write_lines(path: Path, draft: Path, ids: pa.Array) -> None:
+    lines = ids.to_pylist()
+    odd = [repr(line) for line in lines if "\n" in line or "\r" in line]
+    if lines[0].startswith("\ufeff"):
+        odd.insert(0, repr(lines[0]))
+    if odd:
+        raise InputError(
+            f"{path}: {len(odd):,} ids cannot be lines of a file: {some(odd)}; give others, or choose .parquet"
+        )
+    draft.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
+
+
+_READERS: Mapping[str, Callable[[Path], tuple[torch.Tensor, dict[str, pa.Array]]]] = {
+    ".npy": _read_npy,
+    ".safetensors": _read_safetensors,
+    ".parquet": _read_parquet,
+}

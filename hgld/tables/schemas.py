@@ -1,0 +1,295 @@
+"""The schema of every table that hgld writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+#: The splits of GLDv2; landmark ids of different splits are different numbering spaces.
+SPLITS = ("train", "index")
+
+#: One "instance of" value: the class's item, its label and the label's language. ``item`` is null where the
+#: source does not show it, ``language`` where it does not say it or where the label is the bare item id.
+INSTANCE_OF = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [
+                pa.field("item", pa.string()),
+                pa.field("label", pa.string(), nullable=False),
+                pa.field("language", pa.string()),
+            ]
+        ),
+        nullable=False,
+    )
+)
+_TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+#: The groups that a label may belong to, best first: the group, the probability that an annotator chooses it
+#: (calibrated, 0 to 1) and in words what speaks for it.
+SUGGESTIONS = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [
+                pa.field("group", pa.string(), nullable=False),
+                pa.field("score", pa.float32(), nullable=False),
+                pa.field("reason", pa.string(), nullable=False),
+            ]
+        ),
+        nullable=False,
+    )
+)
+#: A fixed-size list of any length: the length is the encoder's business.
+_EMBEDDING = pa.list_(pa.field("element", pa.float32(), nullable=False), 0)
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A kind of table.
+
+    Args:
+        name: what it is called.
+        version: of its layout.
+        schema: the columns that it always has.
+        key: the columns that no two rows agree in.
+        optional: columns that may follow, in this order.
+        named_by_table: the type of any further columns, whose names and number are a table's own; None for none.
+    """
+
+    name: str
+    version: int
+    schema: pa.Schema
+    key: tuple[str, ...]
+    optional: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    named_by_table: pa.DataType | None = None
+
+    @property
+    def tag(self) -> str:
+        """What ``hgld.table`` says in a file's metadata."""
+        return f"{self.name}/{self.version}"
+
+
+def required(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+SCRAPED = TableSpec(
+    "scraped",
+    1,
+    pa.schema(
+        [
+            required("split", pa.string()),
+            required("landmark_id", pa.int64()),
+            required("category", pa.string()),
+            required("title", pa.string()),
+            pa.field("resolved_title", pa.string()),
+            pa.field("item", pa.string()),
+            pa.field("route", pa.string()),
+            pa.field("revision", pa.int64()),
+            required("instance_of", INSTANCE_OF),
+            required("status", pa.string()),
+            required("source", pa.string()),
+            # Parquet knows no coarser unit.
+            required("fetched_at", pa.timestamp("ms", tz="UTC")),
+        ]
+    ),
+    key=("split", "landmark_id"),
+)
+
+CLASSES = TableSpec(
+    "classes",
+    1,
+    pa.schema(
+        [
+            required("item", pa.string()),
+            required("label", pa.string()),
+            pa.field("language", pa.string()),
+            required("subclass_of", _TEXTS),
+        ]
+    ),
+    key=("item",),
+)
+
+CLEAN = TableSpec(
+    "clean",
+    1,
+    pa.schema(
+        [
+            required("split", pa.string()),
+            required("landmark_id", pa.int64()),
+            required("category", pa.string()),
+            required("supercategory", pa.string()),
+            pa.field("class_item", pa.string()),
+        ]
+    ),
+    key=("split", "landmark_id"),
+)
+
+REMOVED = TableSpec(
+    "removed",
+    1,
+    pa.schema(
+        [
+            required("split", pa.string()),
+            required("landmark_id", pa.int64()),
+            required("category", pa.string()),
+            required("reason", pa.string()),
+            required("instance_of", INSTANCE_OF),
+        ]
+    ),
+    key=("split", "landmark_id"),
+)
+
+LABEL_EMBEDDINGS = TableSpec(
+    "label_embeddings",
+    1,
+    pa.schema(
+        [
+            required("label_id", pa.string()),
+            required("label", pa.string()),
+            required("landmarks_train", pa.int64()),
+            required("landmarks_index", pa.int64()),
+            required("embedding", _EMBEDDING),
+        ]
+    ),
+    key=("label_id",),
+)
+
+CLUSTERS = TableSpec(
+    "clusters",
+    2,
+    pa.schema(
+        [
+            required("label_id", pa.string()),
+            required("label", pa.string()),
+            required("landmarks_train", pa.int64()),
+            required("landmarks_index", pa.int64()),
+            required("cluster", pa.int32()),
+            required("cluster_name", pa.string()),
+            required("subcluster", pa.int32()),
+            required("distance", pa.float32()),
+            pa.field("suggested_group", pa.string()),
+            pa.field("suggestion_score", pa.float32()),
+            # The two columns before are the first of these, for readers of flat tables.
+            required("suggestions", SUGGESTIONS),
+        ]
+    ),
+    key=("label_id",),
+)
+
+HIERARCHY = TableSpec(
+    "hierarchy",
+    1,
+    pa.schema(
+        [
+            required("split", pa.string()),
+            required("landmark_id", pa.int64()),
+            required("category", pa.string()),
+            required("supercategory", pa.string()),
+            required("hierarchical_label", pa.string()),
+            required("natural_or_human_made", pa.string()),
+        ]
+    ),
+    key=("split", "landmark_id"),
+    optional=pa.schema(
+        [
+            # Levels between hierarchical_label and natural_or_human_made, finest first; as many in every row.
+            required("extra_levels", _TEXTS),
+            # All super-categories of the landmark, of which hierarchical_label is the first.
+            required("hierarchical_labels", _TEXTS),
+        ]
+    ),
+)
+
+IMAGES = TableSpec(
+    "images",
+    1,
+    pa.schema(
+        [
+            required("id", pa.string()),
+            # The tar file, relative to the folder that was indexed, and where in it the photograph's bytes are.
+            required("shard", pa.string()),
+            required("offset", pa.int64()),
+            required("size", pa.int64()),
+        ]
+    ),
+    key=("id",),
+)
+
+MANIFEST = TableSpec(
+    "manifest",
+    1,
+    pa.schema(
+        [
+            required("id", pa.string()),
+            # A picture, or a tar file and where in it the picture's bytes are; relative to a folder named on use.
+            required("path", pa.string()),
+            pa.field("offset", pa.int64()),
+            pa.field("size", pa.int64()),
+            required("split", pa.string()),
+        ]
+    ),
+    key=("id",),
+    # A column per level, finest first.
+    named_by_table=pa.string(),
+)
+
+#: What a run found and took, for the tables of a comparison.
+_OF_RUN = [
+    required("seed", pa.int64()),
+    required("metric", pa.string()),
+    # From 0 to 1; NaN where no query has the metric.
+    required("value", pa.float64()),
+    required("steps", pa.int64()),
+    required("train_seconds", pa.float64()),
+    required("device", pa.string()),
+    required("machine", pa.string()),
+]
+
+COMPARISON = TableSpec(
+    "comparison",
+    1,
+    pa.schema(
+        [
+            required("method", pa.string()),
+            required("title", pa.string()),
+            required("baseline", pa.bool_()),
+            *_OF_RUN,
+        ]
+    ),
+    key=("method", "seed", "metric"),
+)
+
+STUDY = TableSpec(
+    "study",
+    1,
+    pa.schema(
+        [
+            required("curve", pa.string()),
+            # The value of what is studied, as text.
+            required("setting", pa.string()),
+            required("method", pa.string()),
+            *_OF_RUN,
+        ]
+    ),
+    key=("curve", "setting", "seed", "metric"),
+)
+
+TABLES: Mapping[str, TableSpec] = {
+    spec.name: spec
+    for spec in (
+        SCRAPED,
+        CLASSES,
+        CLEAN,
+        REMOVED,
+        LABEL_EMBEDDINGS,
+        CLUSTERS,
+        HIERARCHY,
+        IMAGES,
+        MANIFEST,
+        COMPARISON,
+        STUDY,
+    )
+}

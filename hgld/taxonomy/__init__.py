@@ -1,0 +1,1 @@
+"""Groups, decisions on labels, and what identifies a label."""

@@ -1,0 +1,177 @@
+"""What annotators decided about labels: one row per label, and how a label finds its decision.
+
+Decisions are CSV files (``annotations/decisions/*.csv``), because people read them, compare them and keep them
+under version control.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hgld.errors import ConfigurationError
+from hgld.io.csv_files import guard, read_rows, unguard
+from hgld.io.files import replacing
+from hgld.taxonomy.label_identity import normalise_label
+
+#: The choices: into a group; out of the dataset; undecided, perhaps with a group as a guess.
+DECISIONS = ("group", "drop", "unsure")
+COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "comment")
+
+_ANNOTATOR = re.compile("[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about a label.
+
+    Args:
+        label_id: the class's item where known, else an id made from the label.
+        label: the label, for people and for sources that show no item.
+        decision: one of ``DECISIONS``.
+        group: the group; None where a label is dropped, perhaps None where it is unsure.
+        annotator: who decided; two who agree are named as ``ada+ben``.
+        decided_at: when, in UTC, to the second.
+        comment: why, or empty.
+    """
+
+    label_id: str
+    label: str
+    decision: str
+    group: str | None
+    annotator: str
+    decided_at: datetime
+    comment: str = ""
+
+
+def check_annotator(name: str) -> None:
+    """Refuse names of annotators that cannot name a file everywhere.
+
+    Raises:
+        ConfigurationError: the name is none of that kind.
+    """
+    if not _ANNOTATOR.fullmatch(name):
+        raise ConfigurationError(
+            f'the annotator "{name}" cannot name a file; use 1 to 64 letters a-z, digits, "-" and "_"'
+        )
+
+
+def decision_problem(decision: str, group: str | None, groups: Collection[str]) -> str | None:
+    """What is wrong with a decision, in words that tell what to do; None if nothing is.
+
+    >>> decision_problem("drop", "lake", {"lake"})
+    'dropped, but it has the group "lake"; take one of the two away'
+    """
+    if decision not in DECISIONS:
+        return f'the decision "{decision}" is none; expected {", ".join(DECISIONS)}'
+    if decision == "group" and group is None:
+        return "decided as group, but no group is given"
+    if decision == "drop" and group is not None:
+        return f'dropped, but it has the group "{group}"; take one of the two away'
+    if group is not None and group not in groups:
+        return f'the taxonomy has no group "{group}"'
+    return None
+
+
+def read_decisions(path: Path, groups: Collection[str]) -> list[Decision]:
+    """Read and check decisions.
+
+    Args:
+        path: a CSV file in UTF-8 with ``COLUMNS``.
+        groups: the names of the taxonomy's groups.
+
+    Returns:
+        The decisions in the file's order.
+
+    Raises:
+        InputError: see :func:`hgld.io.csv_files.read_rows`; a row is bad that lacks a value, whose decision and
+            group do not go together (:func:`decision_problem`), whose time is none, or whose label_id stands in
+            an earlier row.
+    """
+    first_lines: dict[str, int] = {}
+
+    def parse(line: int, row: Mapping[str, str]) -> Decision:
+        values = {name: unguard(row[name]).strip() for name in COLUMNS}
+        for name in ("label_id", "label", "annotator"):
+            if not values[name]:
+                raise ValueError(f"the {name} is empty")
+        first_line = first_lines.setdefault(values["label_id"], line)
+        if first_line != line:
+            raise ValueError(f'{values["label_id"]} ("{values["label"]}") is decided in line {first_line} already')
+        group = values["group"] or None
+        if problem := decision_problem(values["decision"], group, groups):
+            raise ValueError(f'{values["label_id"]} ("{values["label"]}"): {problem}')
+        return Decision(
+            values["label_id"],
+            values["label"],
+            values["decision"],
+            group,
+            values["annotator"],
+            parse_time(values["decided_at"]),
+            values["comment"],
+        )
+
+    return read_rows(path, COLUMNS, parse)
+
+
+def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
+    """Write decisions, atomically, sorted by label, so that two versions of a file can be compared by line.
+
+    Values that a spreadsheet would run as formulas are guarded (:func:`hgld.review.sheets.csv_sheet.guard`).
+    """
+    with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in sorted(decisions, key=lambda row: (normalise_label(row.label), row.label_id)):
+            values = (row.label_id, row.label, row.decision, row.group or "", row.annotator)
+            writer.writerow([guard(value) for value in (*values, format_time(row.decided_at), row.comment)])
+
+
+def parse_time(text: str) -> datetime:
+    """A time as :func:`format_time` writes it, or any other of ISO 8601 that names its offset from UTC.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        time = datetime.min
+    if time.tzinfo is None:
+        raise ValueError(f'the time "{text}" is none; expected e.g. 2026-03-01T12:30:00Z')
+    return time.astimezone(timezone.utc)
+
+
+def format_time(time: datetime) -> str:
+    """A time in UTC, to the second.
+
+    >>> format_time(datetime(2026, 3, 1, 12, 30, tzinfo=timezone.utc))
+    '2026-03-01T12:30:00Z'
+    """
+    return time.astimezone(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class DecisionIndex:
+    """Finds the decision on a label: by its id, else by its text.
+
+    The same class has an item where the API was asked and none where a page was read, so a label whose id
+    is not known takes the decision on the same normalised label, if all that there are say the same.
+    """
+
+    def __init__(self, decisions: Iterable[Decision]) -> None:
+        self._by_id: dict[str, Decision] = {}
+        self._by_label: dict[str, Decision | None] = {}
+        for row in decisions:
+            self._by_id[row.label_id] = row
+            name = normalise_label(row.label)
+            other = self._by_label.setdefault(name, row)
+            if other is None or (other.decision, other.group) != (row.decision, row.group):
+                self._by_label[name] = None
+
+    def find(self, label_id: str, label: str) -> Decision | None:
+        """The decision on a label; None where there is none, or its text alone does not tell which."""
+        return self._by_id.get(label_id) or self._by_label.get(normalise_label(label))

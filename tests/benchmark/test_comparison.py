@@ -1,0 +1,214 @@
+"""The whole comparison; runs are trained in this process but for the test of the command, which starts another."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from hgld.benchmark import comparison
+from hgld.benchmark.comparison import ComparisonSummary, compare_methods, parse_seeds, read_comparison
+from hgld.benchmark.launcher import parse_slots
+from hgld.benchmark.worker import Task, work
+from hgld.cli import app
+from hgld.errors import BusyError, ConfigurationError
+from hgld.io.locks import only_run
+from hgld.models.model_checkpoints import read_checkpoint
+from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
+
+
+def launch_here(names: list[str], tasks: Sequence[Task], slots: object, *, progress: object = None) -> None:
+    """As :func:`launch`, but in this process, which saves it the seconds that another one takes to begin."""
+    for task in tasks:
+        work(task)
+        names.append(task.run.folder.relative_to(task.run.folder.parents[-2]).as_posix().partition("/runs/")[2])
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that were launched: their folders below the methods'."""
+    names: list[str] = []
+    monkeypatch.setattr(comparison, "launch", partial(launch_here, names))
+    return names
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_data(tmp_path)
+    write_comparison(tmp_path, pictures=False)
+    return tmp_path
+
+
+def compare(folder: Path, *, force: bool = False, **chosen: Any) -> ComparisonSummary | None:
+    read = read_comparison(folder / "comparison.yaml", folder / "out", **chosen)
+    return compare_methods(read, slots=parse_slots("cpu"), force=force)
+
+
+def times(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_comparison_is_made_once(folder: Path, launched: list[str]) -> None:
+    write_comparison(folder)
+    summary = compare(folder)
+    assert launched == ["roadmap/seed0", "happier/seed0"]
+    assert summary is not None
+    assert "HAPPIER" in str(summary)
+    assert "2 runs, 0 of them done before" in str(summary)
+    assert {"results.md", "results.tex", "results.parquet", "strips.html"} <= {path.name for path in summary.files}
+    assert all(path.is_file() for path in summary.files)
+    written = {
+        "manifest.parquet",
+        "features.npy",
+        "features.ids.txt",
+        "happier.yaml",
+        "roadmap.yaml",
+        "comparison.yaml",
+    }
+    assert {path.name for path in folder.iterdir()} == {*written, "out"}  # and nothing beside it
+    before = times(folder)
+    assert compare(folder) is None
+    assert times(folder) == before
+    assert compare(folder, methods=["happier"]) is not None
+    assert not (folder / "out" / "strips.html").exists()  # it showed two methods
+    assert len(launched) == 2
+
+
+def test_results_that_are_gone_or_of_other_settings_are_written_again(folder: Path, launched: list[str]) -> None:
+    first = compare(folder)
+    assert first is not None
+    (folder / "out" / "results.tex").unlink()
+    again = compare(folder)
+    assert again is not None
+    assert str(again).startswith(first.text)
+    assert "2 runs, 2 of them done before" in str(again)
+    text = (folder / "comparison.yaml").read_text()
+    (folder / "comparison.yaml").write_text(text.replace("title: Noise", "title: Nothing but noise"))
+    assert compare(folder) is not None
+    assert "Nothing but noise" in (folder / "out" / "results.md").read_text()
+    assert compare(folder, force=True) is not None
+    assert len(launched) == 2
+
+
+def test_a_study_takes_the_runs_that_the_table_has(folder: Path, launched: list[str]) -> None:
+    compare(folder)
+    del launched[:]
+    summary = compare(folder, sweeps=["all"])
+    assert launched == ["happier/loss.lambda=0.5/seed0"]
+    assert summary is not None
+    assert "2 runs, 1 of them done before" in str(summary)
+    assert {"lambda.parquet", "lambda.md"} <= {path.name for path in summary.files}
+    assert compare(folder, sweeps=["lambda"]) is None
+
+
+def test_methods_and_seeds_are_chosen(folder: Path, launched: list[str]) -> None:
+    compare(folder, methods=["happier"], seeds=[4, 1])
+    assert launched == ["happier/seed4", "happier/seed1"]
+    assert "ROADMAP" not in (folder / "out" / "results.md").read_text()
+    runs = read_comparison(folder / "comparison.yaml", folder / "out", seeds=[0, 1]).runs
+    assert [str(run) for run in runs] == [
+        "roadmap, seed 0", "happier, seed 0", "roadmap, seed 1", "happier, seed 1"
+    ]  # fmt: skip
+
+
+def test_runs_with_other_settings_are_told_and_with_force_trained_anew(folder: Path, launched: list[str]) -> None:
+    compare(folder)
+    del launched[:]
+    write_comparison(folder, pictures=False, happier={"steps": N_STEPS + 2})
+    with pytest.raises(ConfigurationError, match="1 of 2 runs were begun with something else") as error:
+        compare(folder)
+    assert "happier/seed0" in str(error.value)
+    assert f"steps: {N_STEPS} then, {N_STEPS + 2} now" in str(error.value)
+    assert not launched
+    before = times(folder / "out" / "runs" / "roadmap")
+    assert compare(folder, force=True) is not None
+    assert launched == ["happier/seed0"]
+    assert times(folder / "out" / "runs" / "roadmap") == before
+    assert compare(folder) is None
+
+
+def test_one_comparison_at_a_time_writes_to_a_folder(folder: Path) -> None:
+    with only_run(folder / "out"), pytest.raises(BusyError):
+        compare(folder)
+
+
+def test_what_cannot_be_chosen_is_told(folder: Path) -> None:
+    for chosen, said in [
+        ({"methods": ["csl"]}, 'no method "csl"; there are roadmap, happier'),
+        ({"sweeps": ["rho"]}, 'no sweep "rho"; there are lambda'),
+        ({"sweeps": ["lambda"], "methods": ["happier"]}, "the curves of a sweep have their own"),
+    ]:
+        with pytest.raises(ConfigurationError, match=said):
+            read_comparison(folder / "comparison.yaml", folder / "out", **chosen)  # type: ignore[arg-type]
+    assert parse_seeds("2,0") == (2, 0)
+    for wrong in ("", "0,0", "-1", "1;2"):
+        with pytest.raises(ConfigurationError, match="expected different numbers from 0"):
+            parse_seeds(wrong)
+
+
+def test_a_stopped_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a child process, as users have it; the call after goes on, and the one after that has nothing to do."""
+    n_steps = 200
+    write_data(tmp_path)
+    config = write_comparison(tmp_path, pictures=False, happier={"steps": n_steps, "checkpoint_steps": n_steps})
+    out = tmp_path / "out"
+    command = ["benchmark", str(config), "-o", str(out), "--devices", "cpu", "--method", "happier"]
+    run = out / "runs" / "happier" / "seed0"
+    history = run / "history.jsonl"
+
+    def stop() -> None:
+        while not (history.exists() and history.read_text().count('"step"') > 20):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop, daemon=True).start()
+    first = CliRunner().invoke(app, command)
+    assert first.exit_code == 130, first.output
+    assert "run the same command again to go on" in first.stderr
+    assert not (out / "results.md").exists()
+    step = read_checkpoint(run / "last.pt")["step"]
+    assert 0 < step < n_steps
+    saved = history.read_text().splitlines()[: step + 1]  # with the evaluation before the first step
+
+    monkeypatch.setattr(comparison, "launch", partial(launch_here, []))
+    second = CliRunner().invoke(app, command)
+    assert second.exit_code == 0, second.output
+    assert "HAPPIER" in second.stdout
+    lines = history.read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines if '"kind": "step"' in line] == list(range(1, n_steps + 1))
+    assert lines[: step + 1] == saved  # with the times that the steps took: it did not begin anew
+
+    third = CliRunner().invoke(app, command)
+    assert third.exit_code == 0
+    assert third.stdout == f"{out}: up to date\n"
+
+
+def test_the_plan_trains_nothing(folder: Path) -> None:
+    command = ["benchmark", str(folder / "comparison.yaml"), "-o", str(folder / "out"), "--plan"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "happier" in result.stdout
+    assert not (folder / "out").exists()
+
+
+def test_what_is_wrong_is_told(folder: Path) -> None:
+    def error(*options: str) -> str:
+        result = CliRunner().invoke(app, ["benchmark", str(folder / "comparison.yaml"), "-o", "out", *options])
+        assert result.exit_code == 1
+        return result.stderr
+
+    assert "there is no such setting; did you mean steps?" in error("--set", "stepz=3")
+    assert 'the seeds are "0,x"' in error("--seeds", "0,x")
+    assert '"cuda:99" is none of the devices' in error("--devices", "cuda:99")
+    (folder / "roadmap.yaml").write_text(yaml.safe_dump({"base": "nowhere.yaml"}))
+    assert "no such file" in error()

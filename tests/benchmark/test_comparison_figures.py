@@ -1,0 +1,205 @@
+"""The pictures of a comparison, from what its runs left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, PictureSettings, SweepSettings
+from hgld.benchmark.comparison_figures import draw_pictures, draw_sweep
+from hgld.benchmark.method_results import MethodResults
+from hgld.benchmark.run_evaluation import EvaluatedRun
+from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, table_runs
+from hgld.datasets.manifest import write_manifest
+from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation.results import RetrievalResult
+from hgld.figures.class_means import ClassMeans
+from hgld.figures.lines import Panel
+from hgld.figures.scores import Scores
+from hgld.tables import Provenance
+from hgld.tables.embeddings import write_embeddings
+from tests.benchmark.comparisons import write_comparison
+from tests.datasets.pictures import manifest_of
+
+LANDMARKS = np.repeat(np.arange(12), 5)
+LABELS = np.stack([LANDMARKS, LANDMARKS // 3, LANDMARKS // 6], axis=1)
+#: By the method: H-AP of the evaluations after so many steps, for each seed.
+HISTORY = {"happier": {0: {0: 0.5, 4: 0.6, 8: 0.7}, 1: {0: 0.5, 4: 0.8}}, "roadmap": {0: {0: 0.5}, 1: {0: 0.5}}}
+
+
+def evaluated(run: Run) -> EvaluatedRun:
+    """A run whose embeddings are noise around the landmarks, and those of a root near each other if it is HAPPIER."""
+    rng = np.random.default_rng(run.seed)
+    centres = rng.normal(size=(12, 8)) + 2 * (run.method == "happier") * rng.normal(size=(2, 8))[LABELS[::5, 2]]
+    vectors = (centres[LANDMARKS] + rng.normal(size=(60, 8))).astype(np.float32)
+    folder = run.folder / "evaluation"
+    folder.mkdir(parents=True)
+    write_embeddings(folder / "embeddings.npy", torch.from_numpy(vectors), [f"i{n}" for n in range(60)])
+    rows: list[dict[str, Any]] = [{"kind": "step", "step": 1, "loss": 1.0}]
+    rows += [{"kind": "evaluation", "step": n, "H-AP": of} for n, of in HISTORY[run.method][run.seed].items()]
+    (run.folder / "history.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return EvaluatedRun(run, evaluate_retrieval(vectors, LABELS))
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> tuple[BenchmarkSettings, list[MethodResults]]:
+    levels = {"landmark": LABELS[:, 0], "group_of": LABELS[:, 1], "root": LABELS[:, 2]}
+    names = {level: [f"{level}{code}" for code in codes] for level, codes in levels.items()}
+    ids = [f"i{n}" for n in range(60)]
+    write_manifest(tmp_path / "manifest.parquet", manifest_of(ids, names, split=["test"] * 60), Provenance("test"))
+    settings = read_benchmark(write_comparison(tmp_path, seeds=(0, 1)))
+    settings = settings.model_copy(update={"pictures": PictureSettings(baseline="roadmap", method="happier")})
+    methods = [
+        MethodResults(name, name.upper(), None, name == "roadmap", tuple(map(evaluated, runs)))
+        for name, runs in table_runs(settings, tmp_path).items()
+    ]
+    return settings, methods
+
+
+class Drawn:
+    """What was to be drawn, by the name of the file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.panels: dict[str, Sequence[Any]] = {}
+        for name in ("draw_panels", "draw_scores", "draw_class_means"):
+            monkeypatch.setattr(comparison_figures, name, self._keep)
+
+    def _keep(self, path: Path, panels: Sequence[Any], *args: object, **options: object) -> None:
+        self.panels[path.name] = panels
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    return Drawn(monkeypatch)
+
+
+def test_all_pictures_are_drawn(comparison: tuple[BenchmarkSettings, list[MethodResults]], tmp_path: Path) -> None:
+    paths = draw_pictures(*comparison, tmp_path / "figures")
+    assert [path.name for path in paths] == ["learning.png", "scores.png", "precision_recall.png", "class_means.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_pictures_show_what_was_found(
+    comparison: tuple[BenchmarkSettings, list[MethodResults]], drawn: Drawn, tmp_path: Path
+) -> None:
+    settings, methods = comparison
+    results = {method.title: method.runs[0].result for method in methods}
+    draw_pictures(settings, methods, tmp_path)
+
+    (learning,) = drawn.panels["learning.png"]  # of no other metric there are evaluations
+    (line,) = learning.lines  # ROADMAP has one evaluation only
+    assert (learning.title, line.title) == ("H-AP in %", "HAPPIER")
+    assert line.x.tolist() == [0, 4, 8]
+    np.testing.assert_allclose(line.y, [[50, 60, 70], [50, 80, np.nan]])
+
+    curves: Sequence[Panel] = drawn.panels["precision_recall.png"]
+    titles = ["same landmark", "same group of", "same root", "hierarchical"]
+    assert [panel.title for panel in curves] == [*titles, "", "", "", ""]
+    for upper, lower, metric in zip(curves[:4], curves[4:], ["AP_l3", "AP_l2", "AP_l1", "H-AP"], strict=True):
+        for above, below in zip(upper.lines, lower.lines, strict=True):
+            means = (100 * results[name].means[metric] for name in (above.title, "ROADMAP"))
+            area, of_baseline = means
+            assert above.y.mean() == pytest.approx(area, abs=0.2)
+            assert below.y.mean() == pytest.approx(area - of_baseline, abs=0.4)
+        assert {line.title: line.stroke.dashed for line in upper.lines} == {"HAPPIER": False, "ROADMAP": True}
+
+    scores: Sequence[Scores] = drawn.panels["scores.png"]
+    assert {one.title for one in scores} == {"HAPPIER", "ROADMAP"}
+    baseline, happier = drawn.panels["class_means.png"]
+    assert isinstance(baseline, ClassMeans)
+    assert baseline.title.startswith("ROADMAP\nof the 5 nearest classes\n")
+    assert happier.categories == [f"group_of{n // 3}" for n in sorted(range(12), key=lambda n: f"landmark{n}")]
+    assert happier.roots == [f"root{n // 6}" for n in sorted(range(12), key=lambda n: f"landmark{n}")]
+    *_, same_root = (int(text.split(" %")[0].split()[-1]) for text in happier.title.split(", "))
+    assert same_root > 80  # by chance it is 5 in 11
+
+
+def test_what_cannot_be_drawn_is_left_out(
+    comparison: tuple[BenchmarkSettings, list[MethodResults]], drawn: Drawn, tmp_path: Path
+) -> None:
+    settings, methods = comparison
+    assert draw_pictures(settings.model_copy(update={"pictures": None}), methods, tmp_path) == []
+    (happier,) = (method for method in methods if method.name == "happier")
+    alone = draw_pictures(settings, [happier], tmp_path)
+    assert [path.name for path in alone] == ["learning.png", "scores.png"]
+    elsewhere = Gldv2Evaluation(
+        name="gldv2-retrieval", queries=tmp_path, gallery=tmp_path, ground_truth=tmp_path, hierarchy=tmp_path
+    )
+    gldv2 = settings.model_copy(update={"evaluation": elsewhere})
+    assert [path.name for path in draw_pictures(gldv2, methods, tmp_path)] == ["learning.png"]
+    assert settings.pictures is not None
+    chosen = settings.pictures.model_copy(update={"curves": ("roadmap",)})
+    only = draw_pictures(settings.model_copy(update={"pictures": chosen}), methods, tmp_path)
+    assert [path.name for path in only] == ["scores.png", "precision_recall.png", "class_means.png"]
+
+
+def study(**changes: Any) -> SweepSettings:
+    curves = {name: {"method": name} for name in ("with", "without")}
+    said = {"title": "Batches", "key": "batch_size", "label": "images", "values": [8, 16], "curves": curves}
+    return SweepSettings.model_validate(said | changes)
+
+
+def point(
+    comparison: tuple[BenchmarkSettings, list[MethodResults]], curve: str, value: float | str, *h_ap: float
+) -> tuple[SweepPoint, tuple[EvaluatedRun, ...]]:
+    """The runs of a curve at a value, by what was found with the seeds 0, 1, ..."""
+    runs = tuple(one.run for one in comparison[1][0].runs)
+    found = (RetrievalResult("made up", pd.DataFrame({"H-AP": [mean]}), ("H-AP",), {}, {}) for mean in h_ap)
+    return SweepPoint(curve, value, runs), tuple(map(EvaluatedRun, runs, found))
+
+
+def test_a_study_is_drawn_over_its_values(
+    comparison: tuple[BenchmarkSettings, list[MethodResults]], drawn: Drawn, tmp_path: Path
+) -> None:
+    points = [
+        point(comparison, "with", 8, 0.6, 0.3),
+        point(comparison, "with", 16, 0.5),  # of one seed yet
+        point(comparison, "without", 8, 0.4, 0.4),
+        point(comparison, "without", 16),
+    ]
+    assert draw_sweep(study(scale="log"), points, tmp_path / "a.png") == tmp_path / "a.png"
+    (panel,) = drawn.panels["a.png"]
+    assert (panel.title, panel.x_label, panel.scale, panel.ticks) == (
+        "H-AP in %",
+        "images",
+        "log",
+        {8: "8", 16: "16"},
+    )
+    more, less = panel.lines
+    np.testing.assert_allclose(more.y, [[60, 50], [30, np.nan]])
+    np.testing.assert_allclose(less.y, [[40, np.nan], [40, np.nan]])
+
+    draw_sweep(study(relative_to="without"), points, tmp_path / "b.png")
+    (panel,) = drawn.panels["b.png"]
+    assert panel.title == "H-AP: % more than without"
+    more, base = panel.lines
+    assert more.x.tolist() == [8]
+    np.testing.assert_allclose(more.y, [[50], [-25]])
+    np.testing.assert_allclose(base.y, [[0], [0]])
+
+    assert draw_sweep(study(), [point(comparison, "with", 8)], tmp_path / "c.png") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"), [(["query_mean", "violating"], "linear"), ([0, 0.1], "log"), (["8", 16], "log")]
+)
+def test_values_that_are_no_place_on_the_axis_stand_side_by_side(
+    comparison: tuple[BenchmarkSettings, list[MethodResults]],
+    drawn: Drawn,
+    tmp_path: Path,
+    values: list[float | str],
+    scale: str,
+) -> None:
+    points = [point(comparison, "with", value, 0.5) for value in values]
+    draw_sweep(study(values=values, scale=scale), points, tmp_path / "a.png")
+    (panel,) = drawn.panels["a.png"]
+    assert panel.scale == "linear"
+    assert panel.lines[0].x.tolist() == [0, 1]
+    assert list(panel.ticks.values()) == [str(value) for value in study(values=values).values]

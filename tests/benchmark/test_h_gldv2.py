@@ -1,0 +1,83 @@
+"""Table VII in miniature: the file of the full size and the commands of its document, on files in GLDv2's layout."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hgld.benchmark.run_evaluation import read_evaluated
+from hgld.benchmark.runs import read_benchmark, table_runs
+from hgld.benchmark.worker import Task, work
+from hgld.cli import app
+from hgld.datasets.manifest import read_manifest
+from tests.benchmark.test_run_evaluation import write_gldv2
+from tests.datasets.pictures import picture
+from tests.gldv2.test_image_index import write_tar
+
+CHECKOUT = Path(__file__).parents[2]
+BENCHMARK = CHECKOUT / "pipelines" / "benchmarks" / "h-gldv2.yaml"
+#: The same, but small: a network of a tenth of a megabyte, and pictures and batches to match.
+SMALL = ("model.backbone=test_resnet", "model.pretrained=false", "model.dim=8", "image.size=32", "image.resize=32")
+SMALL = (*SMALL, "batch_size=8", "steps=2", "workers=0")
+
+
+def commands(*names: str) -> list[list[str]]:
+    """Those of the document, up to the short path."""
+    text = (CHECKOUT / "docs" / "reproduce.md").read_text(encoding="utf-8").partition("## On two cores")[0]
+    found = [shlex.split(line) for line in re.findall(r"^    hgld (.*)$", text, re.MULTILINE)]
+    return [words for words in found if words[0] in names]
+
+
+def write_train(folder: Path) -> None:
+    """Four photographs each of fifty lakes, of which one is kept back, and of five churches."""
+    ids = [f"{n:016x}" for n in range(0xA000, 0xA000 + 4 * 55)]
+    write_tar(folder / "train" / "images_000.tar", {f"{one}.jpg": picture(one, file_format="JPEG") for one in ids})
+    images = [f"{landmark},{' '.join(ids[4 * landmark : 4 * landmark + 4])}" for landmark in range(55)]
+    (folder / "train_clean.csv").write_text("\n".join(["landmark_id,images", *images]))
+    groups: Sequence[str] = ["lake,natural"] * 50 + ["church,human-made"] * 5
+    rows = [f"{landmark},x,y,{group}" for landmark, group in enumerate(groups)]
+    header = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made"
+    (folder / "train_label_to_hierarchical.csv").write_text("\n".join([header, *rows]))
+
+
+def test_the_commands_of_the_document_make_what_the_comparison_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("data/gldv2")
+    write_gldv2(folder)
+    write_train(folder)
+    for split in ("test", "index"):
+        (folder / split / "images.parquet").unlink()
+    for words in commands("index-images", "manifest"):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+    manifest = read_manifest(folder / "train" / "manifest.parquet")
+    assert 4 <= (manifest.splits == "test").sum() <= 8
+
+    settings = read_benchmark(BENCHMARK)
+    (run, *_) = table_runs(settings, tmp_path / "out", SMALL)["happier"]
+    work(Task(benchmark=settings, run=run))
+    found = read_evaluated(settings, run)
+    assert found is not None
+    assert {*settings.columns, "map100_official"} <= set(found.result.means)
+
+
+def test_it_is_the_papers() -> None:
+    settings = read_benchmark(BENCHMARK)
+    assert settings.columns == ("map100_labelled", "H-AP", "ASI", "NDCG")
+    runs = table_runs(settings, Path("out"))
+    table = {"softbin_ap", "smooth_ap", "recall", "roadmap", "csl", "happier", "happier_f"}
+    assert table <= set(runs)
+    for name, of_method in runs.items():
+        training = of_method[0].settings
+        assert training.loss.name == {"untrained": "smooth_ap", "happier_f": "happier"}.get(name, name)
+        assert (training.batch_size, training.steps) == (256, 0 if name == "untrained" else 55_000)
+        assert training.model.backbone.startswith("resnet101")
+        assert (training.optimiser.backbone.name, training.optimiser.backbone.lr) == ("adam", 1e-5)
+    assert [run.settings.seed for run in runs["happier"]] == [0, 1, 2]

@@ -1,0 +1,226 @@
+"""With processes that only pretend to train, but do start, fail and stop."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from hgld.benchmark.launcher import Slot, launch, parse_slots
+from hgld.benchmark.runs import Run, read_benchmark, table_runs
+from hgld.benchmark.worker import Task
+from hgld.errors import ConfigurationError
+from tests.benchmark.comparisons import write_comparison, write_data
+
+#: Beginnings of scripts: where the run is to be, and how to wait for something.
+_PRELUDE = """
+import os, signal, sys, time
+from pathlib import Path
+folder = Path(sys.argv[1]).with_suffix("")
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> list[Task]:
+    write_data(tmp_path)
+    benchmark = read_benchmark(write_comparison(tmp_path, seeds=(0, 1)))
+    runs = table_runs(benchmark, tmp_path / "out")
+    return [Task(benchmark=benchmark, run=run) for run in (*runs["roadmap"], *runs["happier"])]
+
+
+@pytest.fixture
+def pretending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have every run be a script, to which the file of its task is given."""
+    path = tmp_path / "script.py"
+
+    def pretend(script: str) -> None:
+        path.write_text(_PRELUDE + script)
+        monkeypatch.setattr(Slot, "command", lambda self, task: [sys.executable, "-S", str(path), str(task)])
+
+    return pretend
+
+
+class Counted:
+    """What is told of progress."""
+
+    def __init__(self) -> None:
+        self.total = self.done = 0
+        self.details: dict[str, float] = {}
+
+    def start(self, total: int, done: int = 0) -> None:
+        self.total, self.done = total, done
+
+    def advance(self, units: int = 1, **details: float) -> None:
+        self.done += units
+        self.details = details
+
+
+def test_a_slot_takes_one_run_at_a_time_and_two_slots_two(
+    tasks: list[Task], tmp_path: Path, pretending: Callable[[str], None]
+) -> None:
+    pretending(
+        "others = [path for path in folder.parent.parent.glob('*/*.running')]\n"
+        "mine = folder.with_suffix('.running')\n"
+        "mine.touch()\n"
+        "(folder.with_suffix('.saw')).write_text(str(len(others)))\n"
+        "time.sleep(0.2)\n"
+        "mine.unlink()\n"
+    )
+    for n_slots in (1, 2):
+        progress = Counted()
+        launch(tasks, parse_slots(",".join(["cpu"] * n_slots)), progress=progress)
+        assert progress.total == progress.done == 4
+        assert progress.details == {"failed": 0}
+        saw = [int(path.read_text()) for path in (tmp_path / "out").rglob("*.saw")]
+        assert len(saw) == 4
+        assert max(saw) < n_slots
+
+
+def test_two_slots_work_side_by_side(tasks: list[Task], tmp_path: Path, pretending: Callable[[str], None]) -> None:
+    pretending(
+        "folder.with_suffix('.here').touch()\n"
+        "for seed in '01':\n"
+        "    wait_for(folder.with_name(f'seed{seed}.here'))\n"  # alone, it would wait for ever
+    )
+    launch(tasks[:2], parse_slots("cpu,cpu"))
+
+
+def test_a_run_that_fails_does_not_stop_the_others(
+    tasks: list[Task], tmp_path: Path, pretending: Callable[[str], None]
+) -> None:
+    pretending(
+        "print('it begins')\n"
+        "if 'happier' in str(folder):\n"
+        "    print('error: the loss is nan\\n  at step 3', file=sys.stderr)\n"
+        "    sys.exit(1)\n"
+        "if folder.name == 'seed1':\n"
+        "    raise RuntimeError('a bug')\n"
+        "folder.with_suffix('.done').touch()\n"
+    )
+    progress = Counted()
+    with pytest.raises(ConfigurationError) as failed:
+        launch(tasks, parse_slots("cpu"), progress=progress)
+    assert progress.done == 4
+    assert progress.details == {"failed": 3}
+    assert [path.stem for path in (tmp_path / "out").rglob("*.done")] == ["seed0"]
+    said = str(failed.value)
+    assert said.startswith("3 of 4 runs failed")
+    log = tmp_path / "out" / "runs" / "happier" / "seed0.log"
+    assert f"happier, seed 0 (exit code 1, {log}):\n    error: the loss is nan\n      at step 3\n" in said
+    assert "RuntimeError: a bug" in said
+    assert "it begins" in log.read_text()
+    assert said.count("it begins") == 1  # of the one that told no error, the end of what it said
+
+
+def test_who_stops_it_waits_until_all_is_saved(
+    tasks: list[Task], tmp_path: Path, pretending: Callable[[str], None]
+) -> None:
+    pretending(
+        "def save(*_):\n"
+        "    time.sleep(0.3)\n"
+        "    folder.with_suffix('.saved').touch()\n"
+        "    sys.exit(130)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "folder.with_suffix('.here').touch()\n"
+        "for seed in '01':\n"
+        "    wait_for(folder.with_name(f'seed{seed}.here'))\n"
+        "if folder.name == 'seed0':\n"
+        "    os.kill(os.getppid(), signal.SIGINT)\n"
+        "time.sleep(60)\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        launch(tasks, parse_slots("cpu,cpu"))
+    out = tmp_path / "out" / "runs"
+    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.saved")) == [
+        "roadmap/seed0.saved",
+        "roadmap/seed1.saved",
+    ]
+    assert not (out / "happier").exists()  # which had yet to begin
+
+
+def test_a_child_stops_when_its_parent_is_no_more() -> None:
+    script = (
+        "import signal, sys, time\n"
+        "from hgld.compute.stop_signals import stop_with_parent\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "stop_with_parent()\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        assert child.poll() is None
+        child.stdin.close()
+        assert child.wait(10) == 7
+
+
+def test_a_task_is_read_as_it_was_written(tasks: list[Task], tmp_path: Path) -> None:
+    task = tasks[0].model_copy(update={"anew": True})
+    task.write(tmp_path / "task.json")
+    read = Task.read(tmp_path / "task.json")
+    assert read == task
+    assert isinstance(read.run, Run)
+
+
+def test_without_a_gpu_the_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 9)
+    assert parse_slots() == parse_slots("cpu") == (Slot(("cpu",), 9),)
+    assert parse_slots("cpu,cpu") == (Slot(("cpu",), 4),) * 2
+    assert parse_slots(per_run=2) == parse_slots("cpu,cpu", 2) == (Slot(("cpu", "cpu"), 4),)
+    assert parse_slots(",".join(["cpu"] * 10))[0].threads == 1
+    (slot,) = parse_slots("cpu")
+    assert slot.environment()["OMP_NUM_THREADS"] == "9"
+    assert slot.command(Path("task.json")) == [
+        sys.executable, "-m", "hgld.cli.benchmark_work", "task.json", "cpu"
+    ]  # fmt: skip
+
+
+def test_each_run_sees_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [slot.devices for slot in parse_slots()] == [(f"cuda:{gpu}",) for gpu in range(4)]
+    assert parse_slots("cuda") == parse_slots()
+    assert [str(slot) for slot in parse_slots("cuda:0,cuda:3")] == ["cuda:0", "cuda:3"]
+    first, second = parse_slots(per_run=2)
+    assert (first.devices, second.devices) == (("cuda:0", "cuda:1"), ("cuda:2", "cuda:3"))
+    assert second.environment()["CUDA_VISIBLE_DEVICES"] == "2,3"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert second.environment()["CUDA_VISIBLE_DEVICES"] == "6,7"
+    command = " ".join(second.command(Path("task.json")))
+    assert "-m torch.distributed.run --standalone --nproc-per-node=2 -m hgld.cli.benchmark_work" in command
+    assert command.endswith("task.json cuda")
+    assert "distributed" not in " ".join(parse_slots("cuda:1")[0].command(Path("task.json")))
+
+
+def test_devices_that_cannot_be_used_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for devices, per_run, said in [
+        ("cuda:2", 1, '"cuda:2" is none of the devices; expected cpu or a GPU (cuda:0 to cuda:1)'),
+        ("gpu", 1, '"gpu" is none'),
+        ("cpu,cpu,cpu", 2, "3 devices cannot be shared out 2 to each run"),
+        ("cuda:0,cpu", 2, "different GPUs, or cpu only"),
+        ("cuda:1,cuda:1", 2, "different GPUs, or cpu only"),
+        ("cpu", 0, "expected 1 or more"),
+    ]:
+        with pytest.raises(ConfigurationError, match=re.escape(said)):
+            parse_slots(devices, per_run)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigurationError, match="there is no GPU"):
+        parse_slots("cuda:0")
+    with pytest.raises(ConfigurationError, match="0 devices"):
+        parse_slots("cuda")

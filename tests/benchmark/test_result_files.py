@@ -1,0 +1,282 @@
+"""Results of comparisons as they are written, of runs whose values are made up."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hgld import tables
+from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.method_results import MethodResults, best_baseline, difference
+from hgld.benchmark.result_files import comparison_text, write_results, write_sweep
+from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
+from hgld.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
+from hgld.benchmark.statistics import paired_difference
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.report import write_per_query
+from hgld.evaluation.results import RetrievalResult
+from hgld.io.files import sha256_of
+from tests.benchmark.comparisons import write_comparison, write_data
+
+LANDMARKS = [f"l{query // 3}" for query in range(12)]
+
+
+def evaluated(run: Run, **means: float) -> EvaluatedRun:
+    """A run of three steps, whose values are near the means."""
+    noise = np.random.default_rng(run.seed).normal(0, 0.02, 12)
+    columns = {name.replace("_at_", "@").replace("H_", "H-"): mean for name, mean in means.items()}
+    values = {name: mean + noise - noise.mean() for name, mean in columns.items()}
+    result = RetrievalResult(
+        name="leave-one-out",
+        per_query=pd.DataFrame(
+            values | {"positives_l1": 2, "class": LANDMARKS},
+            index=pd.Index([f"q{query}" for query in range(12)], name="query"),
+        ),
+        metrics=tuple(columns),
+        counts={"queries": 12, "gallery": 12, "without_positives_l1": 0},
+        settings={"ties": "pessimistic"},
+    )
+    run.folder.mkdir(parents=True)
+    said = {"machine": "a machine", "device": "cpu", "versions": {"hgld": "1"}, "finished": True}
+    (run.folder / "run.json").write_text(json.dumps(said))
+    (run.folder / "settings.yaml").write_text("{}")
+    steps = [{"kind": "step", "step": step, "images_per_s": 8 / step} for step in (1, 2, 3)]
+    lines = [{"kind": "evaluation", "step": 0}, *steps]
+    (run.folder / "history.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_per_query([result], per_query_file(run), tables.Provenance("test"))
+    return EvaluatedRun(run, result)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> BenchmarkSettings:
+    write_data(tmp_path)
+    found = read_benchmark(write_comparison(tmp_path, seeds=(0, 1)))
+    roadmap, happier = found.methods["roadmap"], found.methods["happier"]
+    methods = {
+        "smooth_ap": roadmap.model_copy(update={"title": "Smooth-AP"}),
+        "roadmap": roadmap,
+        "happier": happier.model_copy(update={"title": "HAPPIER_F", "latex": r"\textbf{HAPPIER\textsubscript{F}}"}),
+    }
+    return found.model_copy(update={"methods": methods, "columns": ("R@1", "H-AP")})
+
+
+#: Of seeds 0 and 1: H-AP, R@1 and AP_l1.
+MEANS = {
+    "smooth_ap": [(0.40, 0.80, 0.5), (0.42, 0.80, 0.5)],
+    "roadmap": [(0.45, 0.70, 0.5), (0.45, 0.74, 0.5)],
+    "happier": [(0.50, 0.79, 0.6), (0.54, 0.77, 0.5)],
+}
+
+
+@pytest.fixture
+def methods(settings: BenchmarkSettings, tmp_path: Path) -> list[MethodResults]:
+    return [
+        MethodResults(
+            name,
+            settings.methods[name].title,
+            settings.methods[name].latex,
+            settings.methods[name].baseline,
+            tuple(
+                evaluated(run, H_AP=h_ap, R_at_1=recall, AP_l1=ap)
+                for run, (h_ap, recall, ap) in zip(runs, MEANS[name], strict=True)
+            ),
+        )
+        for name, runs in table_runs(settings, tmp_path / "out").items()
+    ]
+
+
+def markdown_tables(path: Path) -> list[dict[str, dict[str, str]]]:
+    """The cells of each table by row and column."""
+    found = []
+    for block in path.read_text(encoding="utf-8").split("\n\n"):
+        if block.startswith("| "):
+            heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines())
+            found.append({row[0]: dict(zip(heads[1:], row[1:], strict=True)) for row in rows})
+    return found
+
+
+def test_markdown_has_means_and_what_sets_methods_apart(
+    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
+) -> None:
+    files = write_results(settings, methods, tmp_path / "out", about=["Two seeds only."])
+    means, gains, by_level, _, trainings = markdown_tables(files.markdown)
+    assert means == {
+        "Smooth-AP": {"R@1": "**80.00** ± 0.00", "H-AP": "41.00 ± 1.41"},
+        "ROADMAP": {"R@1": "72.00 ± 2.83", "H-AP": "<ins>45.00</ins> ± 0.00"},
+        "HAPPIER_F": {"R@1": "<ins>78.00</ins> ± 1.41", "H-AP": "**52.00** ± 2.83"},
+    }
+    assert gains["*best baseline*"] == {"R@1": "*Smooth-AP*", "H-AP": "*ROADMAP*"}
+    assert gains["ROADMAP"]["H-AP"] == gains["Smooth-AP"]["R@1"] == "0"
+    happier, roadmap = methods[2], methods[1]
+    values = [
+        np.array([one.result.per_query["H-AP"] for one in method.runs], np.float64) for method in (happier, roadmap)
+    ]
+    mean, low, high = (100 * end for end in paired_difference(values[0], values[1], LANDMARKS))
+    assert gains["HAPPIER_F"]["H-AP"] == f"+7.00 [{low:+.2f}, {high:+.2f}]"
+    assert low < mean < high
+    assert {name: row["AP_l1"] for name, row in by_level.items()} == {
+        "Smooth-AP": "<ins>50.00</ins> ± 0.00", "ROADMAP": "<ins>50.00</ins> ± 0.00", "HAPPIER_F": "**55.00** ± 7.07",
+    }  # fmt: skip
+    assert trainings["HAPPIER_F"] == {
+        "Seeds": "0, 1", "Steps": "3", "Images a step": "8", "Minutes a run": "0.1", "Device": "cpu",
+    }  # fmt: skip
+    notes = files.markdown.read_text(encoding="utf-8").split("## What the numbers depend on")[1]
+    for said in (
+        "Trained on 16 images of 4 classes (landmark), evaluated with 16 images of 4 classes, none of which",
+        "12 queries, each ranks all others.",
+        "no positive: 0 at level 1.",
+        "the last checkpoint",
+        "Machine: a machine. Software: hgld 1.",
+        "- Ties: pessimistic",
+        "- Two seeds only.",
+    ):
+        assert said in notes
+
+
+def test_rows_are_for_programs(settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path) -> None:
+    path = write_results(settings, methods, tmp_path / "out").parquet
+    table = tables.read_table(path, tables.COMPARISON).to_pandas()
+    assert len(table) == 3 * 2 * 3
+    (row,) = table[(table.method == "happier") & (table.seed == 1) & (table.metric == "H-AP")].to_dict("records")
+    assert row.pop("value") == pytest.approx(0.54)
+    assert row.pop("train_seconds") == pytest.approx(6)  # 1, 2 and 3 seconds for 8 images
+    assert row == {
+        "method": "happier", "title": "HAPPIER_F", "baseline": False, "seed": 1, "metric": "H-AP", "steps": 3,
+        "device": "cpu", "machine": "a machine",
+    }  # fmt: skip
+    inputs = tables.read_provenance(path).inputs
+    assert inputs["runs/happier/seed1"] == sha256_of(per_query_file(methods[2].runs[1].run))
+    assert len(inputs) == 6
+
+
+def test_latex_has_the_columns_of_the_settings(
+    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
+) -> None:
+    lines = write_results(settings, methods, tmp_path / "out").latex.read_text().splitlines()
+    assert r"    Method & R@1 & $\mathcal{H}$-AP \\" in lines
+    assert (
+        r"    \textbf{HAPPIER\textsubscript{F}} & \underline{78.0} {\scriptsize $\pm$ 1.4} & "
+        r"\textbf{52.0} {\scriptsize $\pm$ 2.8} \\"
+    ) in lines
+    with pytest.raises(ConfigurationError, match="no result has ASI; the metrics are H-AP, R@1, AP_l1"):
+        write_results(settings.model_copy(update={"columns": ("ASI",)}), methods, tmp_path / "out")
+
+
+def test_the_terminal_has_80_columns(settings: BenchmarkSettings, methods: list[MethodResults]) -> None:
+    text = comparison_text(settings, methods)
+    assert max(map(len, text.splitlines())) <= 80
+    assert re.search(r"HAPPIER_F +78\.00 ± 1\.41 +52\.00 ± 2\.83$", text, re.MULTILINE)
+    assert re.search(r"HAPPIER_F +-2\.00 \[.*\] +\+7\.00 \[.*\]$", text, re.MULTILINE)
+    assert text.endswith("The best baseline, which the others are compared with: R@1 Smooth-AP, H-AP\nROADMAP.")
+
+
+def test_pictures_that_are_there_are_shown(
+    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert "## Pictures" not in write_results(settings, methods, out).markdown.read_text()
+    (out / "figures").mkdir()
+    for name in ("figures/learning.png", "figures/learning.pdf", "strips.png", "strips.html"):
+        (out / name).touch()
+    text = write_results(settings, methods, out).markdown.read_text()
+    links = re.findall(r"^(!?)\[.*\]\((.*)\)$", text, re.MULTILINE)
+    assert links == [("!", "figures/learning.png"), ("!", "strips.png"), ("", "strips.html")]
+
+
+def test_one_seed_has_no_spread_and_without_baselines_there_are_no_differences(
+    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
+) -> None:
+    alone = [MethodResults(one.name, one.title, one.latex, False, one.runs[:1]) for one in methods]
+    files = write_results(settings, alone, tmp_path / "out")
+    means, _, trainings = markdown_tables(files.markdown)
+    assert means["HAPPIER_F"] == {"R@1": "<ins>79.00</ins>", "H-AP": "**50.00**"}
+    assert trainings["HAPPIER_F"]["Seeds"] == "0"
+    assert "scriptsize" not in files.latex.read_text()
+    assert "difference" not in comparison_text(settings, alone).lower()
+    assert best_baseline(alone, "H-AP") is None
+
+
+def test_a_metric_that_a_method_lacks_is_a_dash(
+    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
+) -> None:
+    _, roadmap, happier = methods
+    (run, _) = happier.runs
+    happier = MethodResults(
+        "happier", "HAPPIER", None, False, (EvaluatedRun(run.run, run.result.renamed({"R@1": "R"})),)
+    )
+    means, gains, *_ = markdown_tables(write_results(settings, [roadmap, happier], tmp_path / "out").markdown)
+    assert means["HAPPIER"]["R@1"] == gains["HAPPIER"]["R@1"] == "–"
+    assert "R" not in gains["*best baseline*"]  # no baseline has it
+
+
+def test_queries_are_paired_by_their_ids(methods: list[MethodResults]) -> None:
+    _, roadmap, happier = methods
+    fewer, same = (one.result for one in happier.runs)
+    fewer = fewer.part("some", np.arange(12) != 5)
+    turned = [
+        EvaluatedRun(one.run, replace(result, per_query=result.per_query[::-1]))
+        for one, result in zip(happier.runs, (fewer, same), strict=True)
+    ]
+    rows = [query for query in range(12) if query != 5]
+    values = np.array([one.result.per_query["H-AP"].loc[[f"q{row}" for row in rows]] for one in turned], np.float64)
+    baseline = np.array([one.result.per_query["H-AP"].iloc[rows] for one in roadmap.runs], np.float64)
+    found = difference(MethodResults("happier", "", None, False, tuple(turned)), roadmap, "H-AP")
+    assert found == pytest.approx(paired_difference(values, baseline, [LANDMARKS[row] for row in rows]))
+
+
+def test_a_run_that_is_gone_is_told(methods: list[MethodResults]) -> None:
+    (methods[0].runs[0].run.folder / "run.json").unlink()
+    with pytest.raises(InputError, match="seed0: there is no run"):
+        _ = methods[0].trainings
+
+
+# Studies
+
+
+def test_a_study_has_a_table_per_metric(settings: BenchmarkSettings, tmp_path: Path) -> None:
+    study = settings.sweeps["lambda"]
+    curves = {
+        "A": study.curves["HAPPIER"],
+        "B": study.curves["HAPPIER"].model_copy(update={"set": ("loss.alpha=2",)}),
+    }
+    study = study.model_copy(update={"curves": curves, "relative_to": "A"})
+    settings = settings.model_copy(update={"sweeps": {"lambda": study}})
+    value_of = {("A", 0.1): 0.5, ("A", 0.5): 0.4, ("B", 0.1): 0.55}
+    points = [
+        (
+            point,
+            tuple(
+                evaluated(run, H_AP=value_of[point.curve, float(point.value)] + 0.02 * run.seed)
+                for run in point.runs
+                if (point.curve, point.value) in value_of
+            ),
+        )
+        for point in sweep_runs(settings, "lambda", tmp_path / "out")
+    ]
+    assert len(points) == 4
+    table, text = write_sweep(settings, "lambda", points, tmp_path / "out")
+    means, relative = markdown_tables(text)
+    assert means == {
+        "0.1": {"A": "51.00 ± 1.41", "B": "56.00 ± 1.41"},
+        "0.5": {"A": "41.00 ± 1.41", "B": "–"},
+    }
+    assert relative == {"0.1": {"B": f"{100 * (0.56 / 0.51 - 1):+.2f}"}, "0.5": {"B": "–"}}
+    assert "mean over the seeds 0, 1" in text.read_text(encoding="utf-8")
+    assert "![" not in text.read_text(encoding="utf-8")
+    rows = tables.read_table(table, tables.STUDY).to_pandas()
+    assert rows[["curve", "setting", "seed"]].to_numpy().tolist() == [
+        ["A", "0.1", 0], ["A", "0.1", 1], ["A", "0.5", 0], ["A", "0.5", 1], ["B", "0.1", 0], ["B", "0.1", 1],
+    ]  # fmt: skip
+    assert rows["value"].tolist() == pytest.approx([0.5, 0.52, 0.4, 0.42, 0.55, 0.57])
+    assert not math.isnan(rows["train_seconds"].sum())
+
+    (tmp_path / "out" / "sweeps" / "lambda.png").touch()
+    _, text = write_sweep(settings, "lambda", points, tmp_path / "out")
+    assert "![The weight of the decomposability loss](lambda.png)" in text.read_text(encoding="utf-8")

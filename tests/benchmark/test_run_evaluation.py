@@ -1,0 +1,269 @@
+"""Evaluation of runs: once, by the last checkpoint, with names for all that was ranked."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Barrier
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from hgld.benchmark import run_evaluation
+from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.runs import Run, read_benchmark, table_runs
+from hgld.compute.processes import Processes
+from hgld.datasets.manifest import read_manifest, write_manifest
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evaluate_gldv2
+from hgld.evaluation.tasks import HowToEvaluate
+from hgld.gldv2.image_index import index_images
+from hgld.hierarchy import load_hierarchy
+from hgld.models.model_checkpoints import load_checkpoint_model
+from hgld.tables import Provenance
+from hgld.tables.embeddings import read_embeddings, write_embeddings
+from hgld.training.run import train
+from tests.benchmark.comparisons import METRICS, write_comparison, write_data
+from tests.datasets.pictures import manifest_of, picture
+from tests.gldv2.test_image_index import write_tar
+from tests.training import toy
+
+T = TypeVar("T")
+Trained = tuple[BenchmarkSettings, Run]
+
+
+def trained(folder: Path, **training: object) -> Trained:
+    """HAPPIER, trained upon the features in the folder."""
+    settings = read_benchmark(write_comparison(folder, happier=training))
+    run = table_runs(settings, folder / "out")["happier"][0]
+    train(run.settings, run.folder)
+    return settings, run
+
+
+@pytest.fixture
+def happier(tmp_path: Path) -> Trained:
+    write_data(tmp_path)
+    return trained(tmp_path)
+
+
+def found(settings: BenchmarkSettings, run: Run) -> run_evaluation.EvaluatedRun:
+    evaluated = run_evaluation.read_evaluated(settings, run)
+    assert evaluated is not None
+    return evaluated
+
+
+def test_the_last_checkpoint_is_evaluated_and_not_the_best(happier: Trained, tmp_path: Path) -> None:
+    settings, run = happier
+    (run.folder / "best.pt").unlink()
+    assert run_evaluation.read_evaluated(settings, run) is None
+    run_evaluation.evaluate_run(settings, run)
+    result = found(settings, run).result
+
+    model, _ = load_checkpoint_model(run.folder / "last.pt")
+    features = read_embeddings(tmp_path / "features.npy")
+    test = read_manifest(tmp_path / "manifest.parquet").part("test")
+    rows = [features.ids.tolist().index(name) for name in test.ids]  # type: ignore[union-attr]
+    with torch.inference_mode():
+        embeddings = model(features.vectors[rows])
+    again = evaluate_retrieval(embeddings, test.labels, metrics=METRICS)
+    assert result.metrics == again.metrics == tuple(METRICS)
+    np.testing.assert_allclose(result.per_query[METRICS], again.per_query[METRICS])
+    assert result.per_query.index.tolist() == test.ids.tolist()
+    assert result.per_query["class"].tolist() == [f"l{name.split('/')[0]}" for name in test.ids]
+    assert result.settings == again.settings
+
+    images = run_evaluation.test_images(run)
+    np.testing.assert_allclose(images.embeddings, embeddings, atol=1e-6)
+    assert images.manifest.ids.tolist() == test.ids.tolist()
+    assert images.is_query is None
+
+
+def test_what_is_done_is_left_alone(happier: Trained) -> None:
+    settings, run = happier
+    run_evaluation.evaluate_run(settings, run)
+    files = [path for path in (run.folder / "evaluation").iterdir() if path.is_file()]
+    assert {path.name for path in files} == {"embeddings.npy", "embeddings.ids.txt", "per_query.parquet"}
+
+    def times() -> list[int]:
+        return [path.stat().st_mtime_ns for path in files]
+
+    before = times()
+    run_evaluation.evaluate_run(settings, run)
+    assert times() == before
+    run_evaluation.evaluate_run(settings, run, force=True)
+    assert all(now > then for now, then in zip(times(), before, strict=True))
+
+
+@dataclass(frozen=True)
+class Thread(Processes):
+    """A thread in the part of a process: values go by way of a list."""
+
+    values: list[Any] = field(default_factory=list)
+    barrier: Barrier = field(default_factory=lambda: Barrier(1))
+
+    def gather(self, value: T) -> list[T]:
+        self.values[self.rank] = value
+        self.barrier.wait(60)
+        gathered = list(self.values)
+        self.barrier.wait(60)
+        return gathered
+
+
+def test_several_processes_find_the_same(happier: Trained) -> None:
+    settings, run = happier
+    run_evaluation.evaluate_run(settings, run)
+    alone = found(settings, run).result
+    (run.folder / "evaluation" / "per_query.parquet").unlink()
+    values, barrier = [None, None, None], Barrier(3)
+    threads = [Thread(rank, 3, values, barrier) for rank in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda thread: run_evaluation.evaluate_run(settings, run, processes=thread), threads))
+    pd.testing.assert_frame_equal(found(settings, run).result.per_query, alone.per_query)
+
+
+def test_what_was_made_from_something_else_does_not_count(happier: Trained, tmp_path: Path) -> None:
+    settings, run = happier
+    run_evaluation.evaluate_run(settings, run)
+    assert run_evaluation.read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
+    other = table_runs(settings, tmp_path / "out", ["batch_size=4"])["happier"][0]
+    assert other.folder == run.folder
+    assert run_evaluation.read_evaluated(settings, other) is None
+    ids = run.folder / "evaluation" / "embeddings.ids.txt"
+    ids.rename(tmp_path / "ids.txt")
+    assert run_evaluation.read_evaluated(settings, run) is None
+    (tmp_path / "ids.txt").rename(ids)
+    assert run_evaluation.read_evaluated(settings, run) is not None
+    with (run.folder / "last.pt").open("ab") as stream:
+        stream.write(b"\0")
+    assert run_evaluation.read_evaluated(settings, run) is None
+    (run.folder / "last.pt").unlink()
+    assert run_evaluation.read_evaluated(settings, run) is None
+
+
+def test_only_what_has_come_to_its_end_is_evaluated(tmp_path: Path) -> None:
+    write_data(tmp_path)
+    settings = read_benchmark(write_comparison(tmp_path))
+    run = table_runs(settings, tmp_path / "out")["happier"][0]
+    with pytest.raises(ConfigurationError, match="seed0: the training has not come to its end"):
+        run_evaluation.evaluate_run(settings, run)
+    with pytest.raises(InputError, match="no such file; expected the embeddings"):
+        run_evaluation.test_images(run)
+
+
+def test_queries_and_gallery_apart_and_images_that_cannot_be_read(tmp_path: Path) -> None:
+    write_data(tmp_path)
+    manifest = read_manifest(tmp_path / "manifest.parquet")
+    names = [(name, int(name.split("/")[1])) for name in manifest.ids]
+    splits = [
+        split if split == "train" else "query" if number == 0 else "gallery"
+        for split, (_, number) in zip(manifest.splits, names, strict=True)
+    ]
+    levels = {
+        level: [manifest.class_names[column][label] for label in manifest.labels[:, column]]
+        for column, level in enumerate(manifest.level_names)
+    }
+    write_manifest(
+        tmp_path / "manifest.parquet", manifest_of(manifest.ids.tolist(), levels, split=splits), Provenance("test")
+    )
+    features = read_embeddings(tmp_path / "features.npy")
+    assert features.ids is not None
+    there = np.flatnonzero(~np.isin(features.ids, ["1/0", "2/2"]))  # a query and one of the gallery
+    write_embeddings(tmp_path / "features.npy", features.vectors[torch.from_numpy(there)], features.ids[there])
+    data = {"manifest": str(tmp_path / "manifest.parquet"), "features": str(tmp_path / "features.npy")}
+    settings, run = trained(tmp_path, data=data | {"queries": "query", "gallery": "gallery"})
+    run_evaluation.evaluate_run(settings, run)
+
+    result, images = found(settings, run).result, run_evaluation.test_images(run)
+    assert result.name == "retrieval"
+    assert result.per_query.index.tolist() == ["0/0", "2/0", "3/0"]
+    assert result.per_query["class"].tolist() == ["l0", "l2", "l3"]
+    assert result.per_query["positives_l2"].tolist() == [3, 2, 3]
+    assert result.counts["images_not_read"] == 2
+    assert images.is_query is not None
+    assert images.manifest.ids[images.is_query].tolist() == ["0/0", "2/0", "3/0"]
+    assert len(images.embeddings) == len(images.manifest) == 14
+
+
+def write_gldv2(folder: Path) -> BenchmarkSettings:
+    """GLDv2's test and index images as its tar files have them, and a model that is not trained.
+
+    Landmark 3 has no hierarchical label; one of six test images is ignored.
+    """
+    names = {"test": [f"{n:016x}" for n in range(6)], "index": [f"{n:016x}" for n in range(100, 240)]}
+    for part, ids in names.items():
+        write_tar(
+            folder / part / "images_000.tar", {f"{name}.jpg": picture(name, file_format="JPEG") for name in ids}
+        )
+        index_images(folder / part, folder / part / "images.parquet")
+    landmark_of = {name: n % 4 for n, name in enumerate(names["index"])}
+    pd.DataFrame({"id": landmark_of.keys(), "landmark_id": landmark_of.values()}).to_csv(
+        folder / LANDMARKS, index=False
+    )
+    lines = ["id,images,Usage"]
+    for n, query in enumerate(names["test"]):
+        positives = [name for name, landmark in landmark_of.items() if landmark == n % 4][:10]
+        lines.append(f"{query},{'None' if n == 5 else ' '.join(positives)},{'Public' if n % 2 else 'Private'}")
+    (folder / SOLUTION).write_text("\n".join(lines) + "\n")
+    (folder / "index_label_to_hierarchical.csv").write_text(
+        "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
+        "0,a,lakes,lake,natural\n1,b,churches,church,human-made\n2,c,chapels,church,human-made\n"
+    )
+    data = {"manifest": str(toy.images(folder / "training")), "test": "test"}
+    training = {
+        "model": {"backbone": "test_resnet", "pretrained": False},
+        "image": {"size": 32, "resize": 32},
+        "data": data,
+        "loss": {"name": "happier"},
+        "sampler": {"name": "class_balanced", "per_class": 2},
+        "steps": 0,
+        "batch_size": 8,
+        "workers": 0,
+    }
+    (folder / "untrained.yaml").write_text(yaml.safe_dump(training))
+    comparison = {
+        "title": "GLDv2",
+        "methods": {"untrained": {"title": "Untrained", "training": "untrained.yaml"}},
+        "seeds": [0],
+        "evaluation": {
+            "name": "gldv2-retrieval",
+            "queries": str(folder / "test" / "images.parquet"),
+            "gallery": str(folder / "index" / "images.parquet"),
+            "ground_truth": str(folder),
+            "hierarchy": str(folder / "index_label_to_hierarchical.csv"),
+        },
+        "columns": ["map100_labelled", "H-AP"],
+    }
+    (folder / "comparison.yaml").write_text(yaml.safe_dump(comparison))
+    return read_benchmark(folder / "comparison.yaml")
+
+
+def test_gldv2_has_both_readings_of_its_protocol(tmp_path: Path) -> None:
+    settings = write_gldv2(tmp_path)
+    (run,) = table_runs(settings, tmp_path / "out")["untrained"]
+    train(run.settings, run.folder)
+    run_evaluation.evaluate_run(settings, run)
+    result = found(settings, run).result
+
+    embeddings = [read_embeddings(run.folder / "evaluation" / f"{name}.npy") for name in ("queries", "gallery")]
+    hierarchy = load_hierarchy(tmp_path / "index_label_to_hierarchical.csv")
+    (labelled, public, private), _ = evaluate_gldv2(*embeddings, tmp_path, hierarchy, HowToEvaluate())
+    assert result.means == pytest.approx(
+        labelled.means
+        | {
+            "map100_official": np.average(
+                [part.means["map100_official"] for part in (public, private)],
+                weights=[part.counts["queries"] for part in (public, private)],
+            )
+        }
+    )
+    assert len(result.per_query) == 5
+    assert result.counts["queries"] == 4
+    of_query = result.per_query["class"].to_dict()
+    assert of_query == {f"{n:016x}": str(n % 4) for n in range(5)}
+    assert result.per_query["H-AP"].isna().to_dict() == {name: landmark == "3" for name, landmark in of_query.items()}

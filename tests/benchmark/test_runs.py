@@ -1,0 +1,133 @@
+"""Which trainings a comparison consists of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hgld.benchmark.runs import read_benchmark, sweep_runs, table_runs
+from hgld.errors import ConfigurationError, InputError
+
+PRESETS = Path(__file__).parents[2] / "pipelines" / "benchmarks"
+TRAINING = {
+    "model": {"backbone": "features", "n_features": 4},
+    "data": {"manifest": "manifest.parquet", "features": "features.npy", "test": "test"},
+    "steps": 5,
+}
+METHODS = {
+    "plain": {"title": "Plain", "training": "trainings/plain.yaml", "baseline": True},
+    "happier": {"title": "HAPPIER", "training": "trainings/happier.yaml"},
+}
+
+
+def benchmark(folder: Path, **changes: Any) -> Path:
+    """A file of a comparison of two methods, and theirs."""
+    (folder / "trainings").mkdir(exist_ok=True)
+    for name, loss in (("plain", "smooth_ap"), ("happier", "happier")):
+        training = yaml.safe_dump({**TRAINING, "loss": {"name": loss}})
+        (folder / "trainings" / f"{name}.yaml").write_text(training)
+    (folder / "benchmark.yaml").write_text(
+        yaml.safe_dump({"title": "Two", "methods": METHODS, **changes}, sort_keys=False)
+    )
+    return folder / "benchmark.yaml"
+
+
+def test_each_method_is_trained_with_each_seed(tmp_path: Path) -> None:
+    settings = read_benchmark(benchmark(tmp_path, seeds=[3, 5]))
+    runs = table_runs(settings, tmp_path / "out", ["data.manifest=other.parquet"])
+    assert list(runs) == ["plain", "happier"]
+    assert [run.folder.relative_to(tmp_path / "out").as_posix() for run in runs["happier"]] == [
+        "runs/happier/seed3",
+        "runs/happier/seed5",
+    ]
+    for run in runs["happier"]:
+        assert run.config == tmp_path / "trainings" / "happier.yaml"
+        assert run.settings.seed == run.seed
+        assert run.settings.loss.name == "happier"
+        assert run.settings.data.manifest == Path("other.parquet")
+        assert run.overrides == ("data.manifest=other.parquet",)
+
+
+def test_a_study_shares_the_runs_that_it_has_in_common_with_the_table(tmp_path: Path) -> None:
+    study = {
+        "title": "Weight",
+        "key": "loss.lambda",
+        "label": "λ",
+        "values": [0, 0.1, 0.5],
+        "curves": {"α 1": {"method": "happier"}, "α 5": {"method": "happier", "set": ["loss.alpha=5"]}},
+    }
+    settings = read_benchmark(benchmark(tmp_path, seeds=[0], sweeps={"weight": study}))
+    points = sweep_runs(settings, "weight", tmp_path)
+    assert [(point.curve, point.value) for point in points] == [
+        (curve, value) for curve in ("α 1", "α 5") for value in (0, 0.1, 0.5)
+    ]
+    assert [point.runs[0].folder.relative_to(tmp_path / "runs").as_posix() for point in points] == [
+        "happier/loss.lambda=0/seed0",
+        "happier/seed0",
+        "happier/loss.lambda=0.5/seed0",
+        "happier/loss.alpha=5,loss.lambda=0/seed0",
+        "happier/loss.alpha=5/seed0",
+        "happier/loss.alpha=5,loss.lambda=0.5/seed0",
+    ]
+    assert points[1].runs == table_runs(settings, tmp_path)["happier"]
+    options = points[3].runs[0].settings.loss.options()
+    assert (options["alpha"], options["lambda_"]) == (5, 0)
+    with pytest.raises(ConfigurationError, match=r'no sweep "height"; there are weight'):
+        sweep_runs(settings, "height", tmp_path)
+
+
+def test_a_value_that_a_training_cannot_have_is_told(tmp_path: Path) -> None:
+    study = {"title": "?", "key": "loss.lamda", "label": "?", "values": [1], "curves": {"?": {"method": "happier"}}}
+    settings = read_benchmark(benchmark(tmp_path, sweeps={"weight": study}))
+    with pytest.raises(ConfigurationError, match=r"loss.lamda: there is no such setting; did you mean lambda\?"):
+        sweep_runs(settings, "weight", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"methods": {"../up": METHODS["plain"]}}, r'"../up" is to name a folder'),
+        ({"seeds": [1, 1]}, r"the seeds are 1, 1; expected each once"),
+        ({"pictures": {"baseline": "plane", "method": "happier"}}, r'pictures: there is no method "plane"'),
+        ({"evaluation": {"name": "gldv2"}}, r'evaluation.name: found "gldv2"; expected one of split'),
+        ({"colums": ["H-AP"]}, r"there is no such setting; did you mean columns\?"),
+    ],
+)
+def test_settings_that_are_wrong_are_told(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        read_benchmark(benchmark(tmp_path, **changes))
+
+
+def test_a_method_without_its_file_is_told(tmp_path: Path) -> None:
+    settings = read_benchmark(benchmark(tmp_path))
+    (tmp_path / "trainings" / "happier.yaml").unlink()
+    with pytest.raises(InputError, match=r"happier.yaml: no such file"):
+        table_runs(settings, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["washington", "washington_fine_tuned"])
+def test_the_comparisons_on_washington_have_the_methods_of_table_vii(name: str, tmp_path: Path) -> None:
+    settings = read_benchmark(PRESETS / f"{name}.yaml")
+    runs = table_runs(settings, tmp_path)
+    named = {
+        "softbin_ap",
+        "smooth_ap",
+        "recall",
+        "roadmap",
+        "csl",
+        "norm_softmax",
+        "happier",
+        "happier_f",
+        "rod_ndcg",
+    }
+    assert set(runs) >= {"untrained", *named}
+    untrained = runs["untrained"]
+    assert [(run.settings.steps, run.seed) for run in untrained] == [(0, settings.seeds[0])]  # seeds do nothing to it
+    trained = [run.settings for of_method in runs.values() if of_method != untrained for run in of_method]
+    assert len({(settings.steps, settings.epochs) for settings in trained}) == 1  # the same budget
+    assert len({run.settings.batch_size for runs in runs.values() for run in runs}) == 1
+    for sweep in settings.sweeps:
+        assert sweep_runs(settings, sweep, tmp_path)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hgld.benchmark.run_evaluation import read_evaluated
+from hgld.benchmark.runs import read_benchmark, table_runs
+from hgld.benchmark.worker import Task, is_done, work
+from hgld.errors import ConfigurationError
+from hgld.models.model_checkpoints import read_checkpoint
+from hgld.training.run_folder import RunFolder
+from hgld.training.trainer import Trainer
+from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
+
+
+def task(folder: Path, *, anew: bool = False, **training: Any) -> Task:
+    """Of HAPPIER, whose settings may be changed."""
+    if not (folder / "manifest.parquet").exists():
+        write_data(folder)
+    benchmark = read_benchmark(write_comparison(folder, happier=training))
+    return Task(benchmark=benchmark, run=table_runs(benchmark, folder / "out")["happier"][0], anew=anew)
+
+
+def done(task: Task, **processes: int) -> bool:
+    return is_done(task.benchmark, task.run, **processes)
+
+
+def times(task: Task) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in task.run.folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_is_trained_and_evaluated_once(tmp_path: Path) -> None:
+    once = task(tmp_path)
+    assert not done(once)
+    work(once)
+    assert done(once)
+    found = read_evaluated(once.benchmark, once.run)
+    assert found is not None
+    (*_, last) = RunFolder(once.run.folder).history("evaluation")
+    assert last["step"] == N_STEPS
+    assert found.result.means["H-AP"] == pytest.approx(last["H-AP"])
+    before = times(once)
+    work(once)
+    assert times(once) == before
+
+
+def test_what_was_trained_but_not_evaluated_is_evaluated(tmp_path: Path) -> None:
+    once = task(tmp_path)
+    work(once)
+    (once.run.folder / "evaluation" / "per_query.parquet").unlink()
+    assert not done(once)
+    before = (once.run.folder / "last.pt").stat().st_mtime_ns
+    work(once)
+    assert done(once)
+    assert (once.run.folder / "last.pt").stat().st_mtime_ns == before
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = task(tmp_path, checkpoint_steps=1)
+    step = Trainer.train_step
+
+    def stopped(self: Trainer, *given: Any) -> float | None:
+        if self.step == 2:
+            raise KeyboardInterrupt
+        return step(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "train_step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            work(once)
+    assert read_checkpoint(once.run.folder / "last.pt")["step"] == 2
+    assert not done(once)
+    with pytest.raises(ConfigurationError, match="processes: 1 then, 2 now"):
+        done(once, n_processes=2)
+    work(once)
+    assert done(once)
+    assert done(once, n_processes=2)  # as it is finished, nobody has to go on with it
+    steps = [line["step"] for line in RunFolder(once.run.folder).history("step")]
+    assert steps == list(range(1, N_STEPS + 1))
+
+
+def test_other_settings_are_another_run(tmp_path: Path) -> None:
+    work(task(tmp_path))
+    other = task(tmp_path, steps=N_STEPS + 1)
+    with pytest.raises(ConfigurationError, match=f"steps: {N_STEPS} then, {N_STEPS + 1} now"):
+        done(other)
+    with pytest.raises(ConfigurationError, match="begun with something else"):
+        work(other)
+    work(task(tmp_path, steps=N_STEPS + 1, anew=True))
+    assert done(other)
+    assert read_checkpoint(other.run.folder / "last.pt")["step"] == N_STEPS + 1
+
+
+def test_other_data_are_another_run(tmp_path: Path) -> None:
+    once = task(tmp_path)
+    work(once)
+    write_data(tmp_path, n_classes=10)
+    with pytest.raises(ConfigurationError, match="digests.manifest"):
+        done(once)

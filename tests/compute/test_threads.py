@@ -1,0 +1,70 @@
+"""Work spread over threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hgld.compute.threads import spread, thread_count
+from hgld.evaluation.evaluate import evaluate_retrieval
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=[1, 3])
+def n_threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def test_results_come_in_order(n_threads: int) -> None:
+    assert spread(lambda share: share * share, range(20), CPU) == [share * share for share in range(20)]
+
+
+def test_in_each_thread_torch_has_one_core_and_then_all_again(n_threads: int) -> None:
+    assert thread_count(CPU) == n_threads
+    assert set(spread(lambda _: torch.get_num_threads(), range(9), CPU)) == {1}
+    assert torch.get_num_threads() == n_threads
+
+
+def test_an_error_leaves_torch_its_threads(n_threads: int) -> None:
+    with pytest.raises(ZeroDivisionError):
+        spread(lambda share: 1 // share, [1, 0], CPU)
+    assert torch.get_num_threads() == n_threads
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_evaluation_within_any_mode_of_torch(
+    mode: Callable[[], AbstractContextManager[None]], n_threads: int
+) -> None:
+    """As at the end of an epoch, with embeddings that the same block has made."""
+    labels = np.arange(40) % 5
+    with mode():
+        network = torch.nn.Linear(8, 4)
+        embeddings = network(torch.from_numpy(np.random.default_rng(3).standard_normal((40, 8), np.float32)))
+        within = evaluate_retrieval(embeddings, labels)
+    alone = evaluate_retrieval(embeddings.detach().clone(), labels)
+    assert within.means == alone.means
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    chance = np.random.default_rng(0)
+    queries, gallery = (chance.standard_normal((n, 48), np.float32) for n in (7, 6_000))
+    labels = np.stack([np.arange(6_000) % 300, np.arange(6_000) % 3], axis=1)
+    found = []
+    before = torch.get_num_threads()
+    try:
+        for n_threads in (1, 2, 3):
+            torch.set_num_threads(n_threads)
+            found.append(evaluate_retrieval(queries, labels[:7], gallery, labels).per_query)
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        pd.testing.assert_frame_equal(found[0], other, check_exact=True)

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import re
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pydantic import ValidationError
+
+from hgld.compute.processes import Processes
+from hgld.datasets import loading, transforms
+from hgld.datasets.image_dataset import Batch, Example, ImageDataset, Skipped, collate
+from hgld.datasets.manifest import Manifest, read_unlabelled
+from hgld.datasets.samplers import ClassBalanced
+from hgld.datasets.transforms import ImageSettings, training_transform
+from hgld.errors import ConfigurationError, InputError
+from hgld.gldv2.image_index import index_images
+from tests.datasets.pictures import manifest_of, picture, save
+from tests.gldv2.test_image_index import write_tar
+
+PATHS = [f"{n % 5}/{n}.jpg" for n in range(24)]
+SMALL = ImageSettings(size=8, resize=10)
+IN_ORDER = transforms.test_transform(SMALL)
+
+#: Python 3.12 and 3.13 warn of workers that are forked while there are threads.
+forking = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Manifest:
+    """Six classes of four pictures in a folder."""
+    save(tmp_path, *PATHS)
+    return manifest_of(PATHS, {"class": [str(n // 4) for n in range(24)], "group": [str(n // 12) for n in range(24)]})
+
+
+@pytest.fixture
+def training(manifest: Manifest, tmp_path: Path) -> ImageDataset:
+    return ImageDataset(manifest, tmp_path, training_transform(SMALL))
+
+
+def batches_of(dataset: ImageDataset, epoch: int = 0, **changes: int | Processes) -> list[Batch]:
+    sampler = ClassBalanced(dataset.manifest.labels, 8, 2, seed=0)
+    how = {"seed": 0, "workers": 0} | changes
+    return list(loading.training_batches(dataset, sampler, epoch, **how))
+
+
+def same(some: list[Batch], others: list[Batch]) -> bool:
+    return len(some) == len(others) and all(
+        torch.equal(one.images, other.images)
+        and torch.equal(one.labels, other.labels)
+        and torch.equal(one.rows, other.rows)
+        and one.skipped == other.skipped
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def example_of(found: Example | Skipped) -> Example:
+    assert isinstance(found, Example)
+    return found
+
+
+def test_a_picture_for_tests_is_resized_cut_and_normalised(tmp_path: Path) -> None:
+    wide = Image.new("RGB", (40, 20), (255, 0, 0))
+    wide.paste((0, 255, 0), (10, 0, 30, 20))
+    wide.save(tmp_path / "a.png")
+    settings = ImageSettings(size=10, resize=20)
+    dataset = ImageDataset(manifest_of(["a.png"], {"class": ["1"]}), tmp_path, transforms.test_transform(settings))
+    image, labels, row = example_of(dataset[0])
+    assert (image.dtype, image.shape, labels.tolist(), row) == (torch.float32, (3, 10, 10), [0], 0)
+    middle = [(value - mean) / std for value, mean, std in zip((0, 1, 0), settings.mean, settings.std, strict=True)]
+    assert torch.allclose(image, torch.tensor(middle)[:, None, None].expand(3, 10, 10))
+
+
+def test_a_picture_for_training_is_a_part_perhaps_mirrored(tmp_path: Path) -> None:
+    ramp = np.broadcast_to(np.arange(0, 240, 2, dtype=np.uint8)[None, :, None], (90, 120, 3))
+    Image.fromarray(np.ascontiguousarray(ramp)).save(tmp_path / "a.png")
+    manifest = manifest_of(["a.png"], {"class": ["1"]})
+    settings = ImageSettings(size=16, resize=16, mean=(0, 0, 0), std=(1, 1, 1), crop_scale=(0.2, 0.5))
+    dataset = ImageDataset(manifest, tmp_path, training_transform(settings))
+    rows = [example_of(dataset[0, seed]).image[0, 8] for seed in range(40)]
+    mirrored = [bool(row[0] > row[-1]) for row in rows]
+    assert 8 < sum(mirrored) < 32
+    # The ramp goes from 0 to 1 in 127 pixels; a crop of a fifth to half the area is 42 to 97 wide.
+    widths = [abs(float(row[-1] - row[0])) * 255 / 2 for row in rows]
+    assert 36 < min(widths) < 60
+    assert 70 < max(widths) < 98
+    plain = ImageDataset(manifest, tmp_path, training_transform(settings.model_copy(update={"flip": False})))
+    assert all(image[0, 8, 0] < image[0, 8, -1] for image in (example_of(plain[0, seed]).image for seed in range(20)))
+
+
+def test_a_seed_decides_and_disturbs_nothing(training: ImageDataset) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    one, again, other = (example_of(training[3, seed]).image for seed in (7, 7, 8))
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert not torch.equal(example_of(training[3]).image, example_of(training[3]).image)
+
+
+@forking
+def test_workers_change_nothing(training: ImageDataset, tmp_path: Path) -> None:
+    (tmp_path / PATHS[5]).write_bytes(b"no picture")
+    alone = batches_of(training)
+    assert same(batches_of(training, workers=2), alone)
+    assert sum(len(batch.skipped) for batch in alone) == 1
+    assert not same(batches_of(training, epoch=1), alone)
+    assert not same(batches_of(training, seed=1), alone)
+
+
+def test_an_epoch_is_taken_up_in_its_middle(training: ImageDataset) -> None:
+    assert same(batches_of(training, start=2), batches_of(training)[2:])
+    assert batches_of(training, start=3) == []
+
+
+def test_processes_share_each_batch(training: ImageDataset) -> None:
+    shares = [batches_of(training, processes=Processes(rank, 2)) for rank in range(2)]
+    for whole, first, second in zip(batches_of(training), *shares, strict=True):
+        assert len(first) == len(second) == 4
+        assert torch.equal(torch.cat([first.images, second.images]), whole.images)
+        assert torch.equal(torch.cat([first.labels, second.labels]), whole.labels)
+        assert torch.equal(torch.cat([first.rows, second.rows]), whole.rows)
+    with pytest.raises(ConfigurationError, match="a batch of 8 cannot be shared by 3 processes"):
+        batches_of(training, processes=Processes(0, 3))
+
+
+def test_labels_and_rows_are_the_manifests(training: ImageDataset) -> None:
+    for batch in batches_of(training):
+        assert batch.rows.dtype == batch.labels.dtype == torch.int64
+        assert batch.labels.tolist() == training.manifest.labels[batch.rows.numpy()].tolist()
+
+
+@forking
+def test_pictures_in_order(manifest: Manifest, tmp_path: Path) -> None:
+    dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
+    rows = np.array([3, 1, 4, 1, 5])
+    batches = list(loading.test_batches(dataset, rows, batch_size=2, workers=0))
+    assert [batch.rows.tolist() for batch in batches] == [[3, 1], [4, 1], [5]]
+    assert same(list(loading.test_batches(dataset, rows, batch_size=2, workers=2)), batches)
+    assert torch.equal(batches[1].images[0], example_of(dataset[4]).image)
+    for wrong in ({"batch_size": 0, "workers": 0}, {"batch_size": 1, "workers": -1}):
+        with pytest.raises(ConfigurationError):
+            loading.test_batches(dataset, rows, **wrong)
+
+
+def in_tars(root: Path) -> Manifest:
+    for shard in range(2):
+        names = [f"{shard}{n}.jpg" for n in range(3)]
+        write_tar(root / f"{shard}.tar", {f"a/{name}": picture(name, file_format="JPEG") for name in names})
+    index_images(root, root / "images.parquet")
+    return read_unlabelled(root / "images.parquet")
+
+
+def read_row(dataset: ImageDataset, row: int) -> Example | Skipped:
+    return dataset[row]
+
+
+def test_pictures_in_tar_files_and_in_spawned_workers(tmp_path: Path) -> None:
+    manifest = in_tars(tmp_path)
+    for name in manifest.ids:
+        (tmp_path / f"{name}.jpg").write_bytes(picture(f"{name}.jpg", file_format="JPEG"))
+    plain = ImageDataset(manifest_of([f"{name}.jpg" for name in manifest.ids], {"x": ["1"] * 6}), tmp_path, IN_ORDER)
+    dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        spawned = example_of(pool.submit(read_row, pickle.loads(pickle.dumps(dataset)), 4).result())
+    assert torch.equal(spawned.image, example_of(dataset[4]).image)
+    for row in range(6):
+        assert torch.equal(example_of(dataset[row]).image, example_of(plain[row]).image)
+    assert example_of(dataset[0]).labels.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "no picture of a known format, in 0 bytes"),
+        (b"not a picture", "no picture of a known format, in 13 bytes"),
+        (picture("a", file_format="JPEG")[:650], "OSError: image file is truncated .*"),
+        (picture("a")[:-30], "OSError: .*"),
+        (None, "/.*/a/0.jpg: No such file or directory"),
+    ],
+)
+def test_a_picture_that_cannot_be_read_is_told(tmp_path: Path, data: bytes | None, reason: str) -> None:
+    save(tmp_path, "a/1.jpg")
+    if data is None:
+        (tmp_path / "a" / "0.jpg").unlink(missing_ok=True)
+    else:
+        (tmp_path / "a" / "0.jpg").write_bytes(data)
+    manifest = manifest_of(["a/0.jpg", "a/1.jpg"], {"class": ["1", "1"]})
+    batch = collate([ImageDataset(manifest, tmp_path, IN_ORDER)[row] for row in range(2)])
+    assert batch.rows.tolist() == [1]
+    assert len(batch) == len(batch.labels) == len(batch.images) == 1
+    assert [one.row for one in batch.skipped] == [0]
+    assert re.fullmatch(f"a/0.jpg: {reason}", batch.skipped[0].reason)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1"])
+def test_pictures_of_any_mode(tmp_path: Path, mode: str) -> None:
+    suffix = "jpg" if mode == "CMYK" else "png"
+    (tmp_path / f"a.{suffix}").write_bytes(picture("a", file_format="JPEG" if mode == "CMYK" else "PNG", mode=mode))
+    dataset = ImageDataset(manifest_of([f"a.{suffix}"], {"class": ["1"]}), tmp_path, IN_ORDER)
+    assert example_of(dataset[0]).image.shape == (3, 8, 8)
+
+
+@forking
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_of_nothing_is_an_error_in_training_alone(manifest: Manifest, tmp_path: Path, workers: int) -> None:
+    (tmp_path / "empty").mkdir()
+    dataset = ImageDataset(manifest, tmp_path / "empty", IN_ORDER)
+    (batch,) = loading.test_batches(dataset, np.arange(3), batch_size=3, workers=workers)
+    assert (len(batch), len(batch.labels), len(batch.rows)) == (0, 0, 0)
+    assert [one.row for one in batch.skipped] == [0, 1, 2]
+    with pytest.raises(InputError, match="^none of the 8 pictures of a batch can be read; is the folder") as raised:
+        batches_of(dataset, workers=workers)
+    assert "Traceback" not in str(raised.value)
+
+
+@forking
+@pytest.mark.parametrize("workers", [0, 1])
+def test_folders_and_tar_files_that_are_not_there(tmp_path: Path, workers: int) -> None:
+    manifest = in_tars(tmp_path)
+    with pytest.raises(InputError, match="absent: no such folder; name the one"):
+        ImageDataset(manifest, tmp_path / "absent", IN_ORDER)
+    dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
+    (tmp_path / "1.tar").write_bytes(b"something else")
+    batches = loading.test_batches(dataset, np.arange(6), batch_size=3, workers=workers)
+    assert len(next(batches)) == 3
+    with pytest.raises(
+        InputError, match=r"^.*1\.tar: not the tar file that was indexed: .*run hgld index-images again$"
+    ):
+        next(batches)
+    (tmp_path / "1.tar").unlink()
+    with pytest.raises(InputError, match=r"1 of the manifest's 2 tar files are not in this folder; .*\n  1\.tar$"):
+        ImageDataset(manifest, tmp_path, IN_ORDER)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": 0},
+        {"resize": 200},
+        {"crop_scale": (0.5, 0.4)},
+        {"crop_scale": (0, 1)},
+        {"crop_scale": (0.5, 1.1)},
+        {"std": (0, 1, 1)},
+        {"colour": 1},
+    ],
+)
+def test_settings_that_cannot_be(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        ImageSettings(**wrong)

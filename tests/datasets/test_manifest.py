@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from hgld.datasets.manifest import Manifest, read_manifest, read_unlabelled, write_manifest
+from hgld.errors import ConfigurationError, InputError
+from hgld.gldv2.image_index import index_images
+from hgld.tables import MANIFEST, Provenance, read_provenance, read_table, write_table
+from tests.datasets.pictures import manifest_of, manifest_table
+from tests.gldv2.test_image_index import write_tar
+
+MADE = Provenance("manifest")
+PATHS = ["b.jpg", "a.jpg", "c.jpg", "d.jpg"]
+LEVELS = {"landmark": ["10", "9", "9", "7"], "kind": ["lake", "hut", "hut", "lake"]}
+
+
+@pytest.fixture
+def manifest() -> Manifest:
+    return manifest_of(PATHS, LEVELS, splits=["train", "test", "test", "train"])
+
+
+def test_what_is_written_is_read(tmp_path: Path, manifest: Manifest) -> None:
+    path = tmp_path / "manifest.parquet"
+    write_manifest(path, manifest, MADE)
+    read = read_manifest(path)
+    assert read_provenance(path) == MADE
+    assert read.ids.tolist() == read.paths.tolist() == PATHS
+    assert read.splits.tolist() == ["train", "test", "test", "train"]
+    assert read.offsets.tolist() == read.sizes.tolist() == [-1] * 4
+    assert read.labels.tolist() == [[0, 1], [2, 0], [2, 0], [1, 1]]
+    assert read.level_names == ("landmark", "kind")
+    assert read.class_names == (("10", "7", "9"), ("hut", "lake"))
+    assert read.n_classes == (3, 2)
+    assert repr(read) == "Manifest(4 images, 3 landmark, 2 kind)"
+    assert pq.read_schema(path).names == ["id", "path", "offset", "size", "split", "landmark", "kind"]
+
+
+def test_places_in_tar_files(tmp_path: Path) -> None:
+    table = manifest_table(
+        ["a", "b"], {"landmark": ["1", "2"]}, path=["t.tar", "b.jpg"], offset=[512, None], size=[0, None]
+    )
+    write_manifest(tmp_path / "m.parquet", Manifest.from_arrow(table), MADE)
+    read = read_manifest(tmp_path / "m.parquet")
+    assert (read.offsets.tolist(), read.sizes.tolist()) == ([512, -1], [0, -1])
+    assert read_table(tmp_path / "m.parquet", MANIFEST).to_pylist() == table.to_pylist()
+
+
+def test_a_part_is_numbered_anew(manifest: Manifest) -> None:
+    part = manifest.part("test")
+    assert part.ids.tolist() == ["a.jpg", "c.jpg"]
+    assert part.labels.tolist() == [[0, 0], [0, 0]]
+    assert part.class_names == (("9",), ("hut",))
+    assert manifest.split_names == ("test", "train")
+    backwards = manifest.rows(np.array([3, 0]))
+    assert backwards.ids.tolist() == ["d.jpg", "b.jpg"]
+    assert backwards.labels.tolist() == [[1, 0], [0, 0]]
+    assert backwards.class_names == (("10", "7"), ("lake",))
+    with pytest.raises(ConfigurationError, match='no split "query" among the images; expected test or train'):
+        manifest.part("query")
+
+
+def test_nobody_writes_to_it(manifest: Manifest) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        manifest.labels[0, 0] = 5
+
+
+@pytest.mark.parametrize(
+    ("levels", "changes", "message"),
+    [
+        (
+            LEVELS | {"kind": ["lake", "hut", "pond", "lake"]},
+            {},
+            r'landmark "9" has several kind: "hut" in row 1 \(a.jpg\)',
+        ),
+        (LEVELS | {"kind": ["lake", "hut", "hut", " "]}, {}, r"kind is empty in 1 rows:\n  row 3 \(d.jpg\)"),
+        ({}, {}, "expected a column for each level after split"),
+        (LEVELS, {"id": ["a", "b", "a", "a"]}, r"row 2 \(a\): the id stands in row 0 \(a\) already\n  row 3"),
+        (LEVELS, {"path": ["a", "b", "/c", "d"]}, r"row 2 \(c.jpg\): the path is /c; expected one relative"),
+        (
+            LEVELS,
+            {"offset": [None, 512, None, None]},
+            r"row 1 \(a.jpg\): offset 512, size None; expected both or none",
+        ),
+    ],
+)
+def test_rows_that_are_wrong(levels: dict[str, list[str]], changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        manifest_of(PATHS, levels, **changes)
+
+
+def test_no_images() -> None:
+    with pytest.raises(InputError, match="no images"):
+        manifest_of([], {"landmark": []})
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "m.parquet"
+    with pytest.raises(InputError, match="no such file"):
+        read_manifest(path)
+    table = manifest_table(PATHS, {"landmark": ["1", "2", "3", "4"], "kind": ["x", "y", "z", None]})
+    with pytest.raises(InputError, match='"kind" is null in 1 of 4 rows'):
+        write_table(path, MANIFEST, table, MADE)
+    write_table(path, MANIFEST, table.drop_columns(["landmark", "kind"]), MADE)
+    with pytest.raises(
+        InputError, match=r"m\.parquet: the columns are id, path, offset, size, split; expected a column"
+    ):
+        read_manifest(path)
+
+
+def test_photographs_without_labels(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"x/b.jpg": b"123", "x/a.jpg": b"4567"})
+    index_images(tmp_path, tmp_path / "images.parquet")
+    found = read_unlabelled(tmp_path / "images.parquet")
+    assert found.ids.tolist() == ["a", "b"]
+    assert found.sizes.tolist() == [4, 3]
+    assert found.labels.shape == (2, 0)
+    assert found.rows(np.array([1])).labels.shape == (1, 0)
+    assert found.n_classes == ()

@@ -1,0 +1,367 @@
+"""Data sets in the layouts in which they are published, and what is wrong with some."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from hgld.datasets.image_dataset import Example, ImageDataset
+from hgld.datasets.make_manifest import make_manifest
+from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.datasets.readers.cub_families import FAMILY, ORDER
+from hgld.datasets.readers.dyml import Dyml
+from hgld.datasets.readers.nature import Cub, INaturalist
+from hgld.datasets.readers.products import InShop, StanfordOnlineProducts
+from hgld.datasets.readers.sfm import Sfm120k
+from hgld.datasets.readers.text_lists import Reader, nested
+from hgld.datasets.readers.vehicles import _MODELS, _TYPE, Cars196, VehicleId
+from hgld.datasets.transforms import ImageSettings, training_transform
+from hgld.errors import InputError
+from tests.datasets.pictures import save
+
+Row = tuple[str, str, tuple[str, ...]]
+
+
+def write(root: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+
+
+def rows_of(manifest: Manifest) -> list[Row]:
+    """Path, split and names of each image."""
+    names = [
+        tuple(classes[code] for classes, code in zip(manifest.class_names, codes, strict=True))
+        for codes in manifest.labels.tolist()
+    ]
+    return list(zip(manifest.paths.tolist(), manifest.splits.tolist(), names, strict=True))
+
+
+def manifest_through_a_file(reader: Reader, root: Path) -> Manifest:
+    """What the command writes, whose images are where it says."""
+    out = root / "manifest.parquet"
+    assert make_manifest(reader, root, out) is not None
+    assert make_manifest(reader, root, out) is None, "it is up to date"
+    manifest = read_manifest(out)
+    assert manifest.ids.tolist() == manifest.paths.tolist()
+    save(root, *manifest.paths)
+    dataset = ImageDataset(manifest, root, training_transform(ImageSettings(size=4, resize=4)))
+    assert all(isinstance(dataset[row], Example) for row in range(len(manifest)))
+    return manifest
+
+
+def refused(reader: Reader, root: Path, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_manifest(reader, root, root / "manifest.parquet")
+    assert not (root / "manifest.parquet").exists()
+
+
+SOP_HEADER = "image_id class_id super_class_id path\n"
+
+
+def test_stanford_online_products(tmp_path: Path) -> None:
+    train = "1 1 1 bicycle_final/111085122871_0.JPG\n2 1 1 bicycle_final/111085122871_1.JPG\n"
+    test = "59552 11319 1 bicycle_final/251952414262_0.JPG\n59553 11320 2 cabinet_final/2_0.JPG\n"
+    write(tmp_path, {"Ebay_train.txt": SOP_HEADER + train, "Ebay_test.txt": SOP_HEADER + test})
+    manifest = manifest_through_a_file(StanfordOnlineProducts(), tmp_path)
+    assert manifest.level_names == ("product", "category")
+    assert rows_of(manifest) == [
+        ("bicycle_final/111085122871_0.JPG", "train", ("1", "1")),
+        ("bicycle_final/111085122871_1.JPG", "train", ("1", "1")),
+        ("bicycle_final/251952414262_0.JPG", "test", ("11319", "1")),
+        ("cabinet_final/2_0.JPG", "test", ("11320", "2")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (
+            SOP_HEADER + "1 1 1 a.JPG\n2 1 a.JPG\n",
+            r"Ebay_train.txt: 1 bad rows:\n  line 3: 3 values, expected 4 \(image_",
+        ),
+        (SOP_HEADER, "Ebay_train.txt: no rows"),
+        (
+            SOP_HEADER + "1 1 1 a.JPG\n2 1 2 b.JPG\n",
+            r'product "1" has several category: "1" in picture 1 \(a.JPG\), "2"',
+        ),
+        (SOP_HEADER + "1 1 1 a.JPG\n2 1 1 a.JPG\n", r"picture 2 \(a.JPG\): the id stands in picture 1"),
+    ],
+)
+def test_products_that_are_wrong(tmp_path: Path, train: str, message: str) -> None:
+    write(tmp_path, {"Ebay_train.txt": train, "Ebay_test.txt": SOP_HEADER + "9 9 1 z.JPG\n"})
+    refused(StanfordOnlineProducts(), tmp_path, message)
+
+
+def test_a_file_that_is_missing_or_no_text(tmp_path: Path) -> None:
+    refused(StanfordOnlineProducts(), tmp_path, "Ebay_train.txt: no such file; .*is this the folder of the data set")
+    (tmp_path / "Ebay_train.txt").write_bytes(b"\xff\xfe\n")
+    refused(StanfordOnlineProducts(), tmp_path, "Ebay_train.txt: not UTF-8")
+    with pytest.raises(InputError, match="absent: no such folder"):
+        make_manifest(StanfordOnlineProducts(), tmp_path / "absent", tmp_path / "manifest.parquet")
+
+
+@pytest.mark.parametrize("folder", ["", "Eval/"])
+def test_in_shop(tmp_path: Path, folder: str, caplog: pytest.LogCaptureFixture) -> None:
+    lines = [
+        "img/WOMEN/Dresses/id_00000002/02_1_front.jpg              id_00000002   train",
+        "img/WOMEN/Shorts/id_00000003/02_1_front.jpg id_00000003 query",
+        "img/MEN/Shorts/id_00000004/01_7_additional.jpg id_00000004 gallery",
+        "img/MEN/Denim/id_00000004/01_1_front.jpg id_00000004 gallery",
+    ]
+    text = "\n".join(["4", "image_name item_id evaluation_status", *lines, ""])
+    write(tmp_path, {f"{folder}list_eval_partition.txt": text})
+    manifest = manifest_through_a_file(InShop(), tmp_path)
+    assert manifest.level_names == ("item", "category", "gender")
+    assert [row[1:] for row in rows_of(manifest)] == [
+        ("train", ("id_00000002", "Dresses", "WOMEN")),
+        ("query", ("id_00000003", "Shorts (WOMEN)", "WOMEN")),
+        ("gallery", ("id_00000004", "Shorts (MEN)", "MEN")),
+        ("gallery", ("id_00000004", "Shorts (MEN)", "MEN")),
+    ]
+    assert "1 items lie in several categories and count as of the first, such as id_00000004" in caplog.text
+
+
+def test_in_shop_without_categories(tmp_path: Path) -> None:
+    write(tmp_path, {"list_eval_partition.txt": "1\nimage_name item_id evaluation_status\na.jpg id_1 test\n"})
+    refused(InShop(), tmp_path, r"expected images such as .*\n  line 3: a.jpg \(test\)")
+
+
+def inat(root: Path, *, categories: object = None) -> None:
+    ranks = ("kingdom", "phylum", "class", "order", "family", "genus")
+    taxa = {
+        0: ("Animalia", "Chordata", "Aves", "Passeriformes", "Muscicapidae", "Oenanthe"),
+        7: ("Plantae", "Tracheophyta", "Magnoliopsida", "Apiales", "Apiaceae", "Oenanthe"),
+        8: ("Plantae", "Tracheophyta", "Magnoliopsida", "Apiales", "Apiaceae", "Daucus"),
+    }
+    known = [
+        {"id": n, "name": f"s {n}", "supercategory": "?"} | dict(zip(ranks, names, strict=True))
+        for n, names in taxa.items()
+    ]
+    lists = {
+        "train": "train_val2018/Aves/0/a.jpg\ntrain_val2018/Plantae/7/b.jpg\n",
+        "test": "train_val2018/Plantae/8/c.jpg\n",
+    }
+    write(root, {f"Inat_dataset_splits/Inaturalist_{split}_set1.txt": text for split, text in lists.items()})
+    write(root, {"train2018.json": json.dumps({"categories": categories or known})})
+
+
+def test_inaturalist(tmp_path: Path) -> None:
+    inat(tmp_path)
+    base = manifest_through_a_file(INaturalist(), tmp_path)
+    assert base.level_names == ("species", "super_category")
+    assert rows_of(base) == [
+        ("train_val2018/Aves/0/a.jpg", "train", ("0", "Aves")),
+        ("train_val2018/Plantae/7/b.jpg", "train", ("7", "Plantae")),
+        ("train_val2018/Plantae/8/c.jpg", "test", ("8", "Plantae")),
+    ]
+    full = manifest_through_a_file(INaturalist("full"), tmp_path)
+    assert full.level_names == ("species", "genus", "family", "order", "class", "phylum", "kingdom")
+    assert [names[:3] for _, _, names in rows_of(full)] == [
+        ("0", "Oenanthe (Muscicapidae)", "Muscicapidae"),
+        ("7", "Oenanthe (Apiaceae)", "Apiaceae"),
+        ("8", "Daucus", "Apiaceae"),
+    ]
+    assert full.n_classes == (3, 3, 2, 2, 2, 2, 2)
+
+
+def test_inaturalist_without_its_taxonomy(tmp_path: Path) -> None:
+    inat(tmp_path, categories=[{"id": 0, "name": "s"}])
+    refused(
+        INaturalist("full"), tmp_path, r"train2018.json: expected categories with id, genus, .* \(KeyError: 'genus'\)"
+    )
+    ranks = dict.fromkeys(("genus", "family", "order", "class", "phylum", "kingdom"), "x")
+    write(tmp_path, {"train2018.json": json.dumps({"categories": [{"id": 0} | ranks]})})
+    refused(INaturalist("full"), tmp_path, r"train2018.json: 2 species are not among its categories:\n  7\n  8")
+    (tmp_path / "train2018.json").unlink()
+    refused(INaturalist("full"), tmp_path, "train2018.json: no such file; .*--levels base does without it")
+    write(tmp_path, {"Inat_dataset_splits/Inaturalist_test_set1.txt": "Aves/x.jpg\n"})
+    refused(INaturalist(), tmp_path, r"1 paths tell no species; .*\n  Aves/x.jpg")
+
+
+def test_names_are_told_apart_by_those_above_at_any_level() -> None:
+    told = nested({"a": ["1", "2", "3"], "b": ["x", "x", "x"], "c": ["u", "u", "v"], "d": ["p", "q", "p"]})
+    assert told["d"] == ["p", "q", "p"]
+    assert told["c"] == ["u (p)", "u (q)", "v"]
+    assert told["b"] == ["x (u (p))", "x (u (q))", "x (v)"]
+    assert told["a"] == ["1", "2", "3"]
+
+
+def cub(root: Path) -> None:
+    images = [
+        "001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg",
+        "100.Brown_Pelican/Brown_Pelican_0001_94432.jpg",
+        "101.White_Pelican/White_Pelican_0001_96422.jpg",
+        "084.Red_legged_Kittiwake/Red_Legged_Kittiwake_0001_795417.jpg",
+    ]
+    numbers = list(enumerate(images, 1))
+    write(root, {"images.txt": "".join(f"{n} {image}\n" for n, image in numbers)})
+    write(root, {"image_class_labels.txt": "".join(f"{n} {int(image[:3])}\n" for n, image in numbers)})
+
+
+def test_cub(tmp_path: Path) -> None:
+    cub(tmp_path)
+    manifest = manifest_through_a_file(Cub(), tmp_path)
+    assert manifest.level_names == ("species", "family", "order")
+    assert rows_of(manifest)[0][0] == "images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"
+    assert [row[1:] for row in rows_of(manifest)] == [
+        ("train", ("001.Black_footed_Albatross", "Diomedeidae", "Procellariiformes")),
+        ("train", ("100.Brown_Pelican", "Pelecanidae", "Pelecaniformes")),
+        ("test", ("101.White_Pelican", "Pelecanidae", "Pelecaniformes")),
+        ("train", ("084.Red_legged_Kittiwake", "Laridae", "Charadriiformes")),
+    ]
+    write(tmp_path, {"image_class_labels.txt": "1 1\n2 100\n3 100\n4 84\n"})
+    (tmp_path / "manifest.parquet").unlink()
+    refused(Cub(), tmp_path, r"1 images are not of the class .*\n  image 3: 101.White_Pelican/.*, class 100")
+
+
+def test_every_bird_has_a_family() -> None:
+    assert sorted(FAMILY) == list(range(1, 201))
+    assert set(FAMILY.values()) == set(ORDER)
+    assert (len(ORDER), len(set(ORDER.values()))) == (38, 13)
+
+
+def cars(root: Path, classes: list[int], n_names: int = 196) -> None:
+    annotations = np.array(
+        [(f"car_ims/{n:06}.jpg", 1.0, 2.0, 3.0, 4.0, number, 0) for n, number in enumerate(classes, 1)],
+        dtype=[
+            (name, object)
+            for name in ("relative_im_path", "bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "test")
+        ],
+    )
+    names = np.array([f"Make {n} Sedan 2012" for n in range(1, n_names + 1)], object)
+    savemat(root / "cars_annos.mat", {"annotations": annotations[None], "class_names": names[None]})
+
+
+def test_cars196(tmp_path: Path) -> None:
+    cars(tmp_path, [1, 98, 99, 18])
+    manifest = manifest_through_a_file(Cars196(), tmp_path)
+    assert manifest.level_names == ("model", "type")
+    assert rows_of(manifest) == [
+        ("car_ims/000001.jpg", "train", ("Make 1 Sedan 2012", "SUV")),
+        ("car_ims/000002.jpg", "train", ("Make 98 Sedan 2012", "hatchback")),
+        ("car_ims/000003.jpg", "test", ("Make 99 Sedan 2012", "coupe")),
+        ("car_ims/000004.jpg", "train", ("Make 18 Sedan 2012", "wagon")),
+    ]
+    assert sorted(_TYPE) == list(range(1, 197))
+    assert len(_MODELS) == 9
+
+
+def test_cars_that_are_wrong(tmp_path: Path) -> None:
+    refused(Cars196(), tmp_path, "cars_annos.mat: no such file")
+    cars(tmp_path, [1, 197])
+    refused(Cars196(), tmp_path, "expected annotations with .*IndexError")
+    (tmp_path / "cars_annos.mat").write_bytes(b"MATLAB?" * 100)
+    refused(Cars196(), tmp_path, "expected annotations with")
+
+
+def test_vehicle_id(tmp_path: Path) -> None:
+    lists = {
+        "train_list": "0002033 15\n0002034 15\n",
+        "test_list_800": "0000001 1\n",
+        "test_list_1600": "0000002 2\n",
+    }
+    write(tmp_path, {f"train_test_split/{name}.txt": text for name, text in lists.items()})
+    assert rows_of(manifest_through_a_file(VehicleId(), tmp_path)) == [
+        ("image/0002033.jpg", "train", ("15",)),
+        ("image/0002034.jpg", "train", ("15",)),
+        ("image/0000001.jpg", "test", ("1",)),
+    ]
+    assert rows_of(manifest_through_a_file(VehicleId(1600), tmp_path))[2] == ("image/0000002.jpg", "test", ("2",))
+
+
+#: As in the published files, no line ends after the header.
+LABELS = "fname, fine_id, middle_id, coarse_id0.jpg, 7, 3, 1\n1.jpg, 8, 3, 1\n"
+GLUED = "fname, fine_id0.jpg, middle_id, coarse_id, 7, 3, 1\n1.jpg, 8, 3, 1\n"
+
+
+@pytest.mark.parametrize("text", [LABELS, GLUED])
+@pytest.mark.parametrize(("part", "folder"), [("train", "train"), ("test", "mini-bmk_all_in_one")])
+def test_dyml_with_all_levels(tmp_path: Path, part: str, folder: str, text: str) -> None:
+    write(tmp_path, {f"{folder}/label.csv": text})
+    manifest = manifest_through_a_file(Dyml(part), tmp_path)
+    assert manifest.level_names == ("fine", "middle", "coarse")
+    assert rows_of(manifest) == [
+        (f"{folder}/imgs/0.jpg", part, ("7", "3", "1")),
+        (f"{folder}/imgs/1.jpg", part, ("8", "3", "1")),
+    ]
+
+
+def test_dyml_tests_of_a_level(tmp_path: Path) -> None:
+    for level in ("fine", "middle", "coarse"):
+        write(
+            tmp_path / f"bmk_{level}",
+            {
+                "query.csv": "fname, labels0.jpg, 17\n",
+                "gallery.csv": "fname, labels0.jpg, 17\n1.jpg, 18\n",
+            },
+        )
+    manifest = manifest_through_a_file(Dyml("middle"), tmp_path)
+    assert manifest.level_names == ("middle",)
+    assert rows_of(manifest) == [
+        ("bmk_middle/query/0.jpg", "query", ("17",)),
+        ("bmk_middle/gallery/0.jpg", "gallery", ("17",)),
+        ("bmk_middle/gallery/1.jpg", "gallery", ("18",)),
+    ]
+    (tmp_path / "manifest.parquet").unlink()
+    refused(Dyml("train"), tmp_path, "label.csv: no such file")
+    product = tmp_path / "product"
+    write(product, {"mini-bmk_all_in_one/label.csv": LABELS})
+    refused(Dyml("fine"), product, "no folder bmk_fine; the test set of DyML-Product is --part test")
+
+
+@pytest.mark.parametrize("arrays", [True, False])
+def test_sfm120k(tmp_path: Path, arrays: bool) -> None:
+    cids = ["00a2b4c6d8e0f1a2b3c4d5e6f7abcdef", "00a2b4c6d8e0f1a2b3c4d5e6f7123456"]
+    train = {
+        "cids": cids,
+        "cluster": np.array([3, 4]) if arrays else [3, 4],
+        "qidxs": [0],
+        "pidxs": [1],
+        "bbxs": [None],
+    }
+    val = {"cids": ["ffffff"], "cluster": np.array([5]) if arrays else [5]}
+    (tmp_path / "retrieval-SfM-120k.pkl").write_bytes(pickle.dumps({"train": train, "val": val}, protocol=2))
+    manifest = manifest_through_a_file(Sfm120k(), tmp_path)
+    assert manifest.level_names == ("cluster",)
+    assert rows_of(manifest) == [
+        (f"ims/ef/cd/ab/{cids[0]}", "train", ("3",)),
+        (f"ims/56/34/12/{cids[1]}", "train", ("4",)),
+        ("ims/ff/ff/ff/ffffff", "val", ("5",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"train": {"cids": [], "cluster": []}}, "KeyError: 'val'"),
+        ({"train": {"cids": ["abcdef"], "cluster": []}}, "1 cids, but 0 of cluster, in train"),
+        ([], "TypeError"),
+        (Path, "asks for|names"),
+    ],
+)
+def test_a_pickle_that_is_wrong(tmp_path: Path, content: object, message: str) -> None:
+    (tmp_path / "retrieval-SfM-120k.pkl").write_bytes(pickle.dumps(content))
+    refused(Sfm120k(), tmp_path, message)
+
+
+def test_settings_and_files_decide_what_is_up_to_date(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    inat(tmp_path)
+    out = tmp_path / "manifest.parquet"
+    summary = make_manifest(INaturalist(), tmp_path, out)
+    assert str(summary) == "3 images (1 test, 2 train) with labels at 2 levels (3 species, 2 super_category)"
+    assert make_manifest(INaturalist(), tmp_path, out) is None
+    assert make_manifest(INaturalist(), tmp_path, out, force=True) == summary
+    assert make_manifest(INaturalist("full"), tmp_path, out) is not None
+    assert make_manifest(INaturalist("full"), tmp_path, out) is None
+    write(tmp_path, {"Inat_dataset_splits/Inaturalist_test_set1.txt": "train_val2018/Plantae/8/d.jpg\n"})
+    assert make_manifest(INaturalist("full"), tmp_path, out) is not None
+    assert "d.jpg" in read_manifest(out).paths[2]

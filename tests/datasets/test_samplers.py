@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import re
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.datasets.samplers import BatchSampler, ClassBalanced, Hierarchical
+from hgld.errors import ConfigurationError
+
+COUNTS = st.lists(st.integers(1, 40), min_size=6, max_size=30)
+
+
+def labels_of(counts: list[int], n_super: int = 3) -> np.ndarray:
+    """Classes of these sizes in any order, and super-classes of every third of them."""
+    classes = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    return np.stack([classes, classes % n_super], axis=1)
+
+
+def check_batches(sampler: BatchSampler, labels: np.ndarray, per_class: int, epoch: int) -> np.ndarray:
+    """What holds for every sampler."""
+    batches = sampler.batches(epoch)
+    assert batches.shape == (len(sampler), sampler.batch_size)
+    for batch in batches:
+        assert len(set(batch.tolist())) == len(batch)
+        counts = np.bincount(labels[batch, 0])
+        assert set(counts[counts > 0].tolist()) == {per_class}
+    assert np.array_equal(sampler.batches(epoch), batches)
+    return batches
+
+
+def most_batches(groups: list[int], slots: int) -> int:
+    """By filling each batch from the classes with most groups left, which is the best that can be done."""
+    n = 0
+    while len(groups := sorted((g for g in groups if g), reverse=True)) >= slots:
+        groups = [g - 1 for g in groups[:slots]] + groups[slots:]
+        n += 1
+    return n
+
+
+@settings(max_examples=60)
+@given(COUNTS, st.integers(1, 4), st.integers(1, 5), st.none() | st.integers(4, 9), st.integers(0, 3))
+def test_class_balanced(counts: list[int], per_class: int, slots: int, most: int | None, epoch: int) -> None:
+    labels = labels_of(counts)
+    groups = [min(count, most or count) // per_class for count in counts]
+    if sum(g > 0 for g in groups) < slots:
+        with pytest.raises(ConfigurationError, match="classes have .* images or more"):
+            ClassBalanced(labels, slots * per_class, per_class, max_per_class=most, seed=1)
+        return
+    sampler = ClassBalanced(labels, slots * per_class, per_class, max_per_class=most, seed=1)
+    batches = check_batches(sampler, labels, per_class, epoch)
+    assert len(sampler) == most_batches(groups, slots)
+    images, times = np.unique(batches, return_counts=True)
+    assert times.max() == 1, "an image stands once in an epoch"
+    assert max(np.bincount(labels[images, 0])) <= (most or max(counts))
+
+
+@settings(max_examples=30)
+@given(COUNTS, st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(0, 3))
+def test_hierarchical(counts: list[int], per_class: int, n_classes: int, n_super: int, epoch: int) -> None:
+    labels = labels_of(counts)
+    enough = [sum(count >= per_class for count in counts[one::3]) >= n_classes for one in range(3)]
+    if sum(enough) < n_super:
+        with pytest.raises(ConfigurationError, match=f"but {sum(enough)} super-classes have so many"):
+            Hierarchical(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
+        return
+    sampler = Hierarchical(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
+    batches = check_batches(sampler, labels, per_class, epoch)
+    assert len(sampler) == 2 * comb(sum(enough), n_super)
+    tuples = [tuple(np.unique(labels[batch, 1], return_counts=True)[0].tolist()) for batch in batches]
+    assert {tuples.count(one) for one in tuples} == {2}
+    for batch in batches:
+        sizes = np.bincount(labels[batch, 1])
+        assert set(sizes[sizes > 0].tolist()) == {per_class * n_classes}
+
+
+@pytest.mark.parametrize("make", ["balanced", "hierarchical"])
+def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
+    labels = labels_of([8] * 30)
+
+    def sampler(seed: int) -> BatchSampler:
+        return (
+            ClassBalanced(labels, 16, 4, seed=seed)
+            if make == "balanced"
+            else Hierarchical(labels, 16, 4, 2, 5, seed=seed)
+        )
+
+    one = sampler(0)
+    assert not np.array_equal(one.batches(0), one.batches(1))
+    assert not np.array_equal(one.batches(0), sampler(1).batches(0))
+    assert np.array_equal(one.batches(5), sampler(0).batches(5)), "whatever was asked before"
+    partners = {
+        other
+        for epoch in range(12)
+        for batch in one.batches(epoch)
+        if 0 in labels[batch, 0]
+        for other in labels[batch, 0]
+    }
+    assert len(partners) > 20, "a class meets most others"
+
+
+def test_every_image_of_a_class_has_its_turn() -> None:
+    labels = labels_of([7] * 8)
+    sampler = ClassBalanced(labels, 16, 4, max_per_class=4, seed=0)
+    assert set(np.concatenate([sampler.batches(epoch).ravel() for epoch in range(40)]).tolist()) == set(range(56))
+
+
+def test_a_class_with_one_image() -> None:
+    labels = labels_of([1, 4, 1, 4])
+    assert set(labels[ClassBalanced(labels, 8, 4, seed=0).batches(0).ravel(), 0].tolist()) == {1, 3}
+    with pytest.raises(
+        ConfigurationError,
+        match="a batch of 12 with 4 images of each class has 3 classes, but 2 of 4 classes have 4 images or more, "
+        "and 2 have only one; lower per_class",
+    ):
+        ClassBalanced(labels, 12, 4, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"batch_size": 10, "per_class": 4}, "batch_size must be a multiple of 4"),
+        ({"batch_size": 0, "per_class": 4}, "expected at least 1"),
+        ({"batch_size": 8, "per_class": 4, "max_per_class": 3}, "make max_per_class as large as per_class"),
+    ],
+)
+def test_sizes_that_do_not_fit(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ClassBalanced(labels_of([9] * 6), **sizes, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((20, 4, 3, 5), "4 images of each class of each of 3 super-classes; batch_size must be a multiple of 12"),
+        ((8, 4, 2, 0), "batches_per_tuple is 0"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_hierarchical_one(sizes: tuple[int, int, int, int], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        Hierarchical(labels_of([9] * 6), *sizes, seed=0)
+    with pytest.raises(ConfigurationError, match="one level only"):
+        Hierarchical(labels_of([9] * 6)[:, :1], 8, 4, 2, 5, seed=0)

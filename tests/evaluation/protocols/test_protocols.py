@@ -1,0 +1,235 @@
+"""Protocols from embeddings to numbers, against rankings made and counted one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hgld.compute.processes import Processes
+from hgld.datasets.image_labels import ImageLabels
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
+from hgld.evaluation.protocols.dyml import LEVELS, dyml_tasks, tasks_by_level
+from hgld.evaluation.protocols.revisited import (
+    RevisitedGroundTruth,
+    evaluate_revisited,
+    revisited_average_precision,
+    revisited_precision_at,
+)
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.tasks import HowToEvaluate, leave_one_out, query_and_gallery
+from hgld.ragged import Pairs
+from hgld.tables.embeddings import Embeddings, write_embeddings
+
+HOW = HowToEvaluate()
+
+
+def embedded(n_images: int, seed: int, *, prefix: str = "", dim: int = 6) -> Embeddings:
+    vectors = torch.from_numpy(np.random.default_rng(seed).standard_normal((n_images, dim)))
+    ids = np.array([f"{prefix}{number:03}" for number in range(n_images)])
+    return Embeddings(vectors, ids, None, Path("images.npy"))
+
+
+def labelled(n_images: int, seed: int, *, unlabelled: int = 0) -> ImageLabels:
+    """Labels of three levels; the first images have none."""
+    fine = np.random.default_rng(seed).integers(12, size=n_images)
+    labels = np.stack([fine, fine // 3, fine // 6], axis=1)
+    known = np.arange(n_images) >= unlabelled
+    labels[~known] = -1
+    return ImageLabels(labels, ("landmark", "group", "root"), known)
+
+
+def test_leave_one_out_leaves_images_without_labels_out() -> None:
+    images, labels = embedded(50, 1), labelled(50, 2, unlabelled=8)
+    result = leave_one_out(images, labels).run(HOW)
+    alone = evaluate_retrieval(images.vectors[8:], labels.labels[8:])
+    assert result.means == pytest.approx(alone.means)
+    assert result.counts["images_without_labels"] == 8
+    assert result.per_query.index.tolist() == [f"{number:03}" for number in range(8, 50)]
+
+
+def test_queries_and_gallery_without_labels_and_with_the_same_ids() -> None:
+    queries, gallery = embedded(20, 3), embedded(60, 4)  # the ids of the queries are in the gallery, too
+    query_labels, gallery_labels = labelled(20, 5, unlabelled=4), labelled(60, 6, unlabelled=9)
+    result = query_and_gallery(queries, query_labels, gallery, gallery_labels).run(HOW)
+    assert queries.ids is not None
+    assert gallery.ids is not None
+    alone = evaluate_retrieval(
+        queries.vectors[4:],
+        query_labels.labels[4:],
+        gallery.vectors[9:],
+        gallery_labels.labels[9:],
+        query_ids=queries.ids[4:],
+        gallery_ids=gallery.ids[9:],
+    )
+    assert result.means == pytest.approx(alone.means)
+    pd.testing.assert_frame_equal(result.per_query, alone.per_query)
+    assert result.counts["queries_without_labels"] == 4
+    assert result.counts["gallery_without_labels"] == 9
+    assert result.counts["queries_in_gallery"] == 16
+
+
+@pytest.fixture
+def truth() -> RevisitedGroundTruth:
+    rng = np.random.default_rng(11)
+    lists: dict[str, list[np.ndarray]] = {"easy": [], "hard": [], "junk": []}
+    for query in range(7):
+        kinds = rng.permutation(40)[:18]
+        for kind, some in zip(lists, np.split(kinds, [6, 12]), strict=True):
+            lists[kind].append(np.sort(some if (kind, query) != ("easy", 2) else some[:0]))
+    return RevisitedGroundTruth(
+        tuple(f"{number:03}" for number in range(40)),
+        tuple(f"q{number:03}" for number in range(7)),
+        np.zeros((7, 4)),
+        *(Pairs.of(lists[kind]) for kind in ("easy", "hard", "junk")),
+    )
+
+
+def test_revisited_against_a_walk_down_each_ranking(truth: RevisitedGroundTruth) -> None:
+    queries, gallery = embedded(7, 12, prefix="q"), embedded(45, 13)  # five distractors
+    results = evaluate_revisited(queries, gallery, truth, HOW)
+    assert [result.name for result in results] == ["easy", "medium", "hard"]
+    vectors = gallery.vectors.numpy() / np.linalg.norm(gallery.vectors.numpy(), axis=1, keepdims=True)
+    for result in results:
+        for query in range(7):
+            positives, ignored = (
+                set(pairs.row(query).tolist()) for pairs in (truth.positives(result.name), truth.ignored(result.name))
+            )
+            ranking = [item for item in np.argsort(-vectors @ queries.vectors[query].numpy()) if item not in ignored]
+            ranks = [rank for rank, item in enumerate(ranking) if item in positives]
+            expected = [
+                revisited_average_precision(ranks, len(positives)),
+                *(revisited_precision_at(ranks, k) for k in (1, 5, 10)),
+            ]
+            np.testing.assert_allclose(result.per_query.iloc[query, :4].to_numpy(float), expected)
+    assert results[0].counts["without_positives_l1"] == 1
+    assert np.isnan(results[0].per_query["mAP"].iloc[2])
+
+
+def test_revisited_names_have_neither_folders_nor_endings(truth: RevisitedGroundTruth) -> None:
+    queries, gallery = embedded(7, 12, prefix="q"), embedded(40, 13)
+    plain = evaluate_revisited(queries, gallery, truth, HOW)
+    assert gallery.ids is not None
+    order = np.random.default_rng(0).permutation(40)
+    jpgs = Embeddings(
+        gallery.vectors[order], np.array([f"jpg/{image}.jpg" for image in gallery.ids[order]]), None, Path("g")
+    )
+    assert [result.means for result in evaluate_revisited(queries, jpgs, truth, HOW)] == [
+        pytest.approx(result.means) for result in plain
+    ]
+    twice = Embeddings(gallery.vectors, np.array([f"{number}/a.jpg" for number in range(40)]), None, Path("g"))
+    with pytest.raises(InputError, match="39 ids differ from others in folder and ending alone"):
+        evaluate_revisited(queries, twice, truth, HOW)
+    with pytest.raises(InputError, match="20 of the 40 gallery images of the ground truth are not embedded"):
+        evaluate_revisited(queries, embedded(20, 13), truth, HOW)
+    with pytest.raises(ConfigurationError, match="the metrics of this protocol are mAP, mP@1"):
+        evaluate_revisited(queries, gallery, truth, HowToEvaluate(metrics=("H-AP",)))
+
+
+def test_revisited_in_blocks_is_the_same(truth: RevisitedGroundTruth) -> None:
+    queries, gallery = embedded(7, 12, prefix="q"), embedded(40, 13)
+    whole = evaluate_revisited(queries, gallery, truth, HOW)
+    blocks = evaluate_revisited(queries, gallery, truth, HowToEvaluate(ranking=RankingConfig(block_size=2)))
+    for one, other in zip(whole, blocks, strict=True):
+        pd.testing.assert_frame_equal(one.per_query, other.per_query)
+
+
+def test_dyml_levels_and_their_mean(tmp_path: Path) -> None:
+    rng = np.random.default_rng(21)
+    ids = []
+    for level in LEVELS:
+        folder = tmp_path / f"bmk_{level}"
+        folder.mkdir()
+        for file, names in (("query", range(6)), ("gallery", range(30))):
+            rows = [f"{name}.jpg, {name % 5}" for name in names]
+            (folder / f"{file}.csv").write_text("\n".join(["fname, labels", *rows]) + "\n")
+            ids += [f"bmk_{level}/{file}/{name}.jpg" for name in names]
+    vectors = torch.from_numpy(rng.standard_normal((len(ids), 5)))
+    write_embeddings(tmp_path / "all.npy", vectors, ids)
+    files = EvaluationFiles(embeddings=tmp_path / "all.npy", ground_truth=tmp_path)
+    evaluation = evaluate_files(files, "dyml", HOW)
+    assert [result.name for result in evaluation.results] == list(LEVELS)
+    row_of = {image: row for row, image in enumerate(ids)}
+    for result in evaluation.results:
+        queries = vectors[[row_of[f"bmk_{result.name}/query/{name}.jpg"] for name in range(6)]]
+        gallery = vectors[[row_of[f"bmk_{result.name}/gallery/{name}.jpg"] for name in range(30)]]
+        alone = evaluate_retrieval(
+            queries,
+            np.arange(6) % 5,
+            gallery,
+            np.arange(30) % 5,
+            query_ids=np.arange(6),  # a query does not retrieve itself
+            gallery_ids=np.arange(30),
+            metrics=["AP", "ASI", "R@1"],
+        )
+        assert result.means == pytest.approx(alone.means)
+    assert evaluation.mean is not None
+    assert evaluation.mean["ASI"] == pytest.approx(np.mean([result.means["ASI"] for result in evaluation.results]))
+
+
+def test_dyml_warns_where_no_query_is_in_the_gallery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for level in LEVELS:
+        (tmp_path / f"bmk_{level}").mkdir()
+        (tmp_path / f"bmk_{level}" / "query.csv").write_text("fname, labels\nq.jpg, 1\n")
+        (tmp_path / f"bmk_{level}" / "gallery.csv").write_text("fname, labels\na.jpg, 1\nb.jpg, 2\n")
+    ids = [f"bmk_{level}/{image}" for level in LEVELS for image in ("query/q.jpg", "gallery/a.jpg", "gallery/b.jpg")]
+    images = Embeddings(torch.eye(9), np.array(ids), None, tmp_path / "e.npy")
+    assert len(dyml_tasks(images, images, tmp_path)) == 3
+    assert "no query has the name of a gallery image" in caplog.text
+
+
+def test_dyml_on_images_that_have_all_levels() -> None:
+    images, labels = embedded(40, 31), labelled(40, 32, unlabelled=3)
+    results = [task.run(HOW) for task in tasks_by_level(images, labels)]
+    assert [result.name for result in results] == ["landmark", "group", "root"]
+    for column, result in enumerate(results):
+        alone = evaluate_retrieval(images.vectors[3:], labels.labels[3:, column], metrics=["AP", "ASI", "R@1"])
+        assert result.means == pytest.approx(alone.means)
+
+
+@pytest.mark.parametrize(
+    ("files", "protocol", "message"),
+    [
+        ({}, None, "expected either --embeddings, or --query-embeddings and --gallery-embeddings"),
+        ({"embeddings": "a.npy", "gallery_embeddings": "b.npy"}, None, "found 2 of the three"),
+        ({"embeddings": "a.npy"}, "retrieval", "retrieval needs --query-embeddings and --gallery-embeddings"),
+        ({"embeddings": "a.npy"}, "roxford", "roxford needs --query-embeddings"),
+        (
+            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
+            "rparis",
+            "rparis needs --ground-truth: gnd_rparis6k",
+        ),
+        (
+            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
+            "gldv2-retrieval",
+            "the folder of retrieval_solution",
+        ),
+        ({"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"}, "leave-one-out", "give --embeddings, not two"),
+        ({"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"}, "dyml", "give --embeddings"),
+        ({"embeddings": "a.npy", "ground_truth": "x"}, None, "takes --labels, not --ground-truth"),
+        ({"embeddings": "a.npy", "ground_truth": "x", "labels": "y"}, "dyml", "leave --labels out"),
+        ({"embeddings": "a.npy"}, "sop", "there is no protocol 'sop'"),
+    ],
+)
+def test_files_that_do_not_suit_the_protocol(files: dict[str, str], protocol: str | None, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        evaluate_files(
+            EvaluationFiles(**{name: Path(path) for name, path in files.items()}),  # type: ignore[arg-type]
+            protocol,  # type: ignore[arg-type]
+            HOW,
+        )
+
+
+def test_embeddings_without_labels(tmp_path: Path) -> None:
+    write_embeddings(tmp_path / "a.npy", torch.eye(3), ["a", "b", "c"])
+    with pytest.raises(ConfigurationError, match="does not say which landmark an image shows; give --labels"):
+        evaluate_files(EvaluationFiles(embeddings=tmp_path / "a.npy"), None, HOW)
+
+
+def test_alone_is_one_process() -> None:
+    assert Processes().gather("x") == ["x"]

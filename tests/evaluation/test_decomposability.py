@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.decomposability import decomposability_gap
+from tests.evaluation import oracles
+
+Array = npt.NDArray[Any]
+
+
+def data(n: int, seed: int) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    fine = rng.integers(8, size=n)
+    return rng.normal(size=(n, 5)), np.stack([fine, fine // 2, fine // 4], axis=1)
+
+
+def slow_gap(
+    queries: Array, labels: Array, gallery: Array, gallery_labels: Array, batches: Array, metric: str, alone: bool
+) -> list[float]:
+    """Eq. 6, query by query and batch by batch."""
+    gaps = []
+    for q in range(len(queries)):
+        order = np.argsort(-(gallery @ queries[q] / np.linalg.norm(gallery, axis=1)))
+        order = [item for item in order if not (alone and item == q)]
+        values = {}
+        for batch in ["all", *sorted(set(batches.tolist()))]:
+            held = [item for item in order if batch in ("all", batches[item])]
+            levels = [int((labels[q] == gallery_labels[item]).sum()) for item in held]
+            values[batch] = oracles.by_name(levels, 3, cutoffs=[2])[metric]
+        whole = values.pop("all")
+        within = [value for value in values.values() if not np.isnan(value)]
+        gaps.append(whole - sum(within) / len(within) if within else np.nan)
+    return gaps
+
+
+@pytest.mark.parametrize("metric", ["AP_l3", "AP_l1", "mAP@R_l2", "R@2_l3", "H-AP", "NDCG", "ASI"])
+def test_the_gap_is_equation_6(metric: str) -> None:
+    gallery, gallery_labels = data(40, seed=0)
+    queries, labels = data(7, seed=1)
+    batches = np.arange(40) % 6 * 10 - 20
+    gap = decomposability_gap(queries, labels, gallery, gallery_labels, batches=batches, metric=metric)
+    expected = slow_gap(queries, labels, gallery, gallery_labels, batches, metric, alone=False)
+    np.testing.assert_allclose(gap, expected, atol=1e-12)
+    alone = decomposability_gap(gallery, gallery_labels, batches=batches, metric=metric)
+    expected = slow_gap(gallery, gallery_labels, gallery, gallery_labels, batches, metric, alone=True)
+    np.testing.assert_allclose(alone, expected, atol=1e-12)
+
+
+def test_one_batch_has_no_gap_and_small_ones_look_better() -> None:
+    embeddings, labels = data(60, seed=0)
+    one = decomposability_gap(embeddings, labels, batches=np.zeros(60))
+    np.testing.assert_allclose(one, 0, atol=1e-12)
+    means = [np.nanmean(decomposability_gap(embeddings, labels, batches=np.arange(60) % n)) for n in (1, 3, 15)]
+    assert means[0] > means[1] > means[2]
+
+
+def test_a_query_without_positives_has_no_gap() -> None:
+    embeddings, labels = torch.eye(4), np.array([0, 0, 1, 0])
+    gap = decomposability_gap(embeddings, labels, batches=[0, 0, 1, 1])
+    assert np.isnan(gap).tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batches": [0, 1]}, r"batches has the shape \(2,\); expected one number for each of 4 items"),
+        ({"batches": [0, 0, 0, 7]}, "batch 7 holds one item only, which cannot be ranked against itself"),
+    ],
+)
+def test_batches_fit_the_gallery(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        decomposability_gap(np.eye(4), np.array([0, 0, 1, 1]), **options)
+
+
+@pytest.mark.parametrize("options", [{"gallery_embeddings": np.eye(4)}, {"gallery_labels": np.zeros(4, np.int64)}])
+def test_a_gallery_has_embeddings_and_labels(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="gallery is given in part; expected its embeddings and its labels"):
+        decomposability_gap(np.eye(4), np.array([0, 0, 1, 1]), batches=[0, 0, 1, 1], **options)
+
+
+def test_a_metric_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="there is no metric 'MRR'"):
+        decomposability_gap(np.eye(4), np.array([0, 0, 1, 1]), batches=[0, 0, 1, 1], metric="MRR")

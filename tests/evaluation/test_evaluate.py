@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.evaluate import evaluate, evaluate_retrieval, same_ids
+from hgld.evaluation.judgements import LabelJudgements, ListJudgements
+from hgld.evaluation.ranking import Precision, RankingConfig
+from hgld.evaluation.relevance import exponential_gain, hierarchical_relevance
+from hgld.evaluation.results import RetrievalResult
+from hgld.ragged import Pairs
+from tests.evaluation import oracles
+
+Array = npt.NDArray[Any]
+CUTOFFS = [1, 5]
+NAMES = list(oracles.by_name([0] * 5, 3, cutoffs=CUTOFFS))
+
+
+def data(n: int, seed: int = 0, n_leaves: int = 12, dim: int = 6) -> tuple[Array, Array]:
+    """Embeddings and labels of three levels; scores have no ties, also not in float32."""
+    rng = np.random.default_rng(seed)
+    fine = rng.integers(n_leaves, size=n)
+    labels = np.stack([fine, fine // 3, fine // 6], axis=1)
+    embeddings = rng.normal(size=(n_leaves, dim))[fine] + rng.normal(size=(n, dim))
+    return embeddings.astype(np.float32), labels
+
+
+def ranked_levels(
+    query: int, embeddings: Array, labels: Array, gallery: Array, gallery_labels: Array, gone: Sequence[int] = ()
+) -> list[int]:
+    """By cosine in float64."""
+    scores = gallery.astype(np.float64) @ embeddings[query] / np.linalg.norm(gallery.astype(np.float64), axis=1)
+    order = [int(item) for item in np.argsort(-scores) if item not in set(gone)]
+    return [int((labels[query] == gallery_labels[item]).sum()) for item in order]
+
+
+def assert_is(result: RetrievalResult, levels: Sequence[Sequence[int]], tolerance: float = 1e-12) -> None:
+    """The result is that of these rankings."""
+    assert len(result.per_query) == len(levels)
+    for row, ranking in zip(result.per_query.to_dict("records"), levels, strict=True):
+        expected = oracles.by_name(ranking, 3, cutoffs=CUTOFFS)
+        found = {name: row[name] for name in NAMES}
+        assert found == pytest.approx(expected, abs=tolerance, nan_ok=True)
+        positives = {f"positives_l{level}": sum(oracles.is_positive(ranking, level)) for level in (1, 2, 3)}
+        assert {key: row[key] for key in positives} == positives
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float64"])
+@pytest.mark.parametrize("block_size", [None, 1, 7])
+def test_leave_one_out(precision: Precision, block_size: int | None) -> None:
+    embeddings, labels = data(40)
+    result = evaluate_retrieval(embeddings, labels, metrics=NAMES, precision=precision, block_size=block_size)
+    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, [q]) for q in range(40)])
+    assert result.name == "leave-one-out"
+    assert result.per_query.index.tolist() == list(range(40))
+
+
+def test_queries_and_a_gallery() -> None:
+    queries, query_labels = data(9, seed=1)
+    gallery, gallery_labels = data(50, seed=2)
+    result = evaluate_retrieval(queries, query_labels, gallery, gallery_labels, metrics=NAMES, block_size=4)
+    assert_is(result, [ranked_levels(q, queries, query_labels, gallery, gallery_labels) for q in range(9)])
+    assert result.name == "retrieval"
+    without = {
+        f"without_positives_l{level}": int((result.per_query[f"positives_l{level}"] == 0).sum())
+        for level in (1, 2, 3)
+    }
+    assert result.counts == {"queries": 9, "gallery": 50, **without}
+
+
+def test_default_metrics() -> None:
+    embeddings, labels = data(30)
+    result = evaluate_retrieval(embeddings, labels)
+    assert list(result.means) == ["mAP@R", "R@1", "H-AP", "NDCG", "ASI", "AP_l3", "AP_l2", "AP_l1"]
+    embeddings, labels = data(101)
+    assert next(iter(evaluate_retrieval(embeddings, labels).means)) == "mAP@100"
+    named = ["mAP@100", "AP_l2", "mAP@100"]
+    assert list(evaluate_retrieval(embeddings, labels, metrics=named).means) == ["mAP@100", "AP_l2"]
+
+
+def read_only_map(array: Array, folder: Path) -> Array:
+    np.save(folder / "embeddings.npy", array)
+    return np.load(folder / "embeddings.npy", mmap_mode="r")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda array, folder: array,
+        lambda array, folder: array.astype(np.float64),
+        lambda array, folder: array.astype(np.float16),
+        lambda array, folder: torch.from_numpy(array),
+        lambda array, folder: torch.from_numpy(array).requires_grad_(),
+        lambda array, folder: torch.from_numpy(array).to(torch.bfloat16),
+        lambda array, folder: np.asfortranarray(array),
+        lambda array, folder: np.repeat(array, 2, axis=0)[::2],
+        lambda array, folder: array.tolist(),
+        read_only_map,
+        lambda array, folder: read_only_map(array.astype(np.float16), folder),
+    ],
+)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_embeddings_of_any_form(form: Any, precision: Precision, tmp_path: Path) -> None:
+    embeddings, labels = data(30)
+    embeddings = np.round(embeddings * 8) / 8  # exact in every type
+    before = evaluate_retrieval(embeddings, labels, metrics=NAMES, precision=precision)
+    after = evaluate_retrieval(form(embeddings, tmp_path), labels, metrics=NAMES, precision=precision)
+    pd.testing.assert_frame_equal(before.per_query, after.per_query, check_exact=True)
+
+
+@pytest.mark.parametrize("form", [np.int32, np.uint8, torch.from_numpy, np.ndarray.tolist, pd.DataFrame])
+def test_labels_of_any_form(form: Any) -> None:
+    embeddings, labels = data(30)
+    other = form(labels) if not isinstance(form, type) or form is pd.DataFrame else labels.astype(form)
+    expected = evaluate_retrieval(embeddings, labels).per_query
+    pd.testing.assert_frame_equal(evaluate_retrieval(embeddings, other).per_query, expected)
+
+
+def test_one_level_can_be_a_vector() -> None:
+    embeddings, labels = data(30)
+    flat, column = (evaluate_retrieval(embeddings, labels[:, 0].reshape(shape)) for shape in (-1, (-1, 1)))
+    pd.testing.assert_frame_equal(flat.per_query, column.per_query)
+    assert list(flat.means)[-1] == "AP_l1"
+
+
+# Who is left out
+
+
+def test_ids_leave_out_the_query_and_its_copies() -> None:
+    queries, query_labels = data(4, seed=1)
+    gallery, gallery_labels = data(30, seed=2)
+    gallery_ids = [f"g{item}" for item in range(30)]
+    gallery_ids[3] = gallery_ids[29] = "a"
+    gallery_ids[7] = "b"
+    ids = ["a", "b", "c", "b"]
+    gone = [[3, 29], [7], [], [7]]
+    options = {"metrics": NAMES, "query_ids": ids, "gallery_ids": gallery_ids}
+    result = evaluate_retrieval(queries, query_labels, gallery, gallery_labels, **options)
+    assert_is(result, [ranked_levels(q, queries, query_labels, gallery, gallery_labels, gone[q]) for q in range(4)])
+    assert result.per_query.index.tolist() == ids
+    assert result.per_query.index.name == "query"
+
+
+def test_copies_are_left_out_of_leave_one_out_too() -> None:
+    embeddings, labels = data(20)
+    ids = np.arange(20) % 17  # 17, 18 and 19 are copies of 0, 1 and 2
+    result = evaluate_retrieval(embeddings, labels, metrics=NAMES, query_ids=ids)
+    gone = [np.flatnonzero(ids == ids[q]).tolist() for q in range(20)]
+    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
+
+
+def test_ignored_items_are_left_out_for_their_query_only() -> None:
+    embeddings, labels = data(20)
+    ignored = [[(q + 1) % 20, (q + 5) % 20, (q + 1) % 20] if q % 2 else [] for q in range(20)]
+    result = evaluate_retrieval(embeddings, labels, metrics=NAMES, ignored=ignored)
+    gone = [[q, *ignored[q]] for q in range(20)]
+    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
+
+
+def test_unused_items_are_in_no_ranking_and_may_be_left_out_besides() -> None:
+    embeddings, labels = data(20)
+    unused = np.arange(20) % 4 == 0
+    itself = Pairs.of([[q] for q in range(20)])
+    judgements = LabelJudgements(labels, labels)
+    result = evaluate(embeddings, embeddings, judgements, metrics=NAMES, left_out=itself, unused=unused)
+    gone = [[q, *np.flatnonzero(unused)] for q in range(20)]
+    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
+
+
+def test_k_counts_what_is_ranked_though_it_is_left_out_in_two_ways() -> None:
+    embeddings, labels = data(10)
+    unused = np.arange(10) < 3
+    gone = Pairs.of([[0, 1, 2, 2]] * 10)
+    judgements = LabelJudgements(labels, labels)
+    assert "P@7" in evaluate(embeddings, embeddings, judgements, metrics=["P@7"], left_out=gone, unused=unused).means
+    with pytest.raises(ConfigurationError, match="P@8 needs k between 1 and the 7 gallery items that are ranked"):
+        evaluate(embeddings, embeddings, judgements, metrics=["P@8"], left_out=gone, unused=unused)
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.lists(st.integers(0, 4), max_size=8), st.sampled_from([int, str]))
+def test_same_ids(queries: list[int], gallery: list[int], kind: type) -> None:
+    found = same_ids(np.array(queries).astype(kind), np.array(gallery).astype(kind))
+    expected = [[g for g, other in enumerate(gallery) if other == own] for own in queries]
+    assert [found.columns[a:b].tolist() for a, b in zip(found.offsets, found.offsets[1:], strict=False)] == expected
+
+
+# What must not matter
+
+
+@pytest.mark.parametrize(
+    "change", [lambda x: x * 3, lambda x: x * np.linspace(0.5, 4, len(x), dtype=np.float32)[:, None]]
+)
+def test_lengths_of_embeddings_do_not_matter(change: Any) -> None:
+    embeddings, labels = data(30)
+    before = evaluate_retrieval(embeddings, labels, metrics=NAMES)
+    after = evaluate_retrieval(change(embeddings), labels, metrics=NAMES)
+    pd.testing.assert_frame_equal(before.per_query, after.per_query)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1000), st.sampled_from([np.exp, np.cbrt, np.arctan, lambda x: 5 * x - 3]))
+def test_monotone_changes_of_scores_and_the_order_of_images_do_not_matter(seed: int, change: Any) -> None:
+    rng = np.random.default_rng(seed)
+    _, query_labels = data(5, seed=seed)
+    _, gallery_labels = data(25, seed=seed + 1)
+    scores = rng.permutation(5 * 25).reshape(5, 25) / 50 - 1
+
+    def evaluated(table: Array, rows: Array, columns: Array) -> Array:
+        queries = np.eye(5, 6)[rows]
+        gallery = np.concatenate([table.T, np.ones((25, 1))], axis=1)[columns]  # the last dimension: no zero vectors
+        labels = query_labels[rows], gallery_labels[columns]
+        options = {"metrics": NAMES, "normalize": False, "query_ids": rows, "block_size": 3}
+        return evaluate_retrieval(queries, labels[0], gallery, labels[1], **options).per_query.sort_index().to_numpy()
+
+    before = evaluated(scores, np.arange(5), np.arange(25))
+    np.testing.assert_allclose(evaluated(change(scores), np.arange(5), np.arange(25)), before, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(evaluated(scores, rng.permutation(5), rng.permutation(25)), before, rtol=0, atol=1e-12)
+
+
+# Relevance and gain
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 4.0])
+def test_alpha(alpha: float) -> None:
+    embeddings, labels = data(20)
+    result = evaluate_retrieval(embeddings, labels, metrics=["H-AP", "H-AP_selfcount"], relevance_alpha=alpha)
+    for q in range(20):
+        levels = ranked_levels(q, embeddings, labels, embeddings, labels, [q])
+        expected = oracles.by_name(levels, 3, alpha)
+        for name in result.metrics:
+            assert result.per_query.loc[q, name] == pytest.approx(expected[name], abs=1e-12, nan_ok=True)
+    assert result.settings["relevance"] == f"(l/L)^{alpha:g} / |Omega^(l)|"
+
+
+@pytest.mark.parametrize("block_size", [1, 6, 20, None])
+def test_ones_own_relevance_and_gain_in_three_forms(block_size: int | None) -> None:
+    embeddings, labels = data(20)
+    rng = np.random.default_rng(0)
+    names = ["H-AP", "H-R@5", "H-P@1", "NDCG", "NDCG@5"]
+    per_level = np.array([0, 0.2, 0.3, 1.0])
+    per_query = np.concatenate([np.zeros((20, 1)), rng.random((20, 3)).cumsum(axis=1)], axis=1)
+    function = lambda counts: torch.from_numpy(per_level).expand(len(counts), -1)  # noqa: E731
+    for own, tables in ((per_level, [per_level] * 20), (function, [per_level] * 20), (per_query, list(per_query))):
+        options = {"metrics": names, "relevance": own, "gain": own, "block_size": block_size}
+        result = evaluate_retrieval(embeddings, labels, **options)
+        assert (result.settings["relevance"], result.settings["gain"]) == ("own", "own")
+        for q, table in enumerate(tables):
+            levels = ranked_levels(q, embeddings, labels, embeddings, labels, [q])
+            expected = [
+                oracles.h_ap(levels, table),
+                oracles.h_recall_at_k(levels, table, 5),
+                oracles.h_precision_at_k(levels, table, 1),
+                oracles.ndcg(levels, table),
+                oracles.ndcg(levels, table, 5),
+            ]
+            assert result.per_query.loc[q, names].tolist() == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+def test_the_papers_relevance_and_gain_can_be_given_as_functions() -> None:
+    embeddings, labels = data(20)
+    options = {"relevance": partial(hierarchical_relevance, alpha=2.0), "gain": exponential_gain}
+    expected = evaluate_retrieval(embeddings, labels, relevance_alpha=2.0)
+    pd.testing.assert_frame_equal(evaluate_retrieval(embeddings, labels, **options).per_query, expected.per_query)
+
+
+def test_lists_of_positives() -> None:
+    embeddings, _ = data(12)
+    positives = [[1, 5], [], [0, 3, 4, 11]]
+    judgements = ListJudgements(Pairs.of(positives), 12)
+    result = evaluate(embeddings[:3], embeddings, judgements, metrics=["AP", "mAP@5", "TR@5"], name="lists")
+    for q, own in enumerate(positives):
+        scores = embeddings.astype(float) @ embeddings[q] / np.linalg.norm(embeddings.astype(float), axis=1)
+        levels = [int(item in own) for item in np.argsort(-scores)]
+        expected = [
+            oracles.average_precision(levels, 1),
+            oracles.map_at_k(levels, 1, 5),
+            oracles.true_recall_at_k(levels, 1, 5),
+        ]
+        assert result.per_query.loc[q, ["AP", "mAP@5", "TR@5"]].tolist() == pytest.approx(expected, nan_ok=True)
+    assert result.counts == {"queries": 3, "gallery": 12, "without_positives_l1": 1}
+
+
+# Errors
+
+EMBEDDINGS, LABELS = data(6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metrics": ["H-AB"]}, "there is no metric 'H-AB'; expected AP, mAP@R"),
+        ({"metrics": ["AP_l4"]}, r"there is no level 4; expected 1 \(coarsest\) to 3 \(finest\)"),
+        ({"metrics": ["R@6"]}, "R@6 needs k between 1 and the 5 gallery items that are ranked; take another k"),
+        ({"metrics": ["R@0"]}, "R@0 needs k between 1 and the 5 gallery items"),
+        ({"relevance_alpha": -1.0}, "alpha is -1.0; expected 0 or more"),
+        ({"metrics": ["H-AP_selfcount"], "relevance": [0, 1, 2, 3]}, "H-AP_selfcount is defined for .* Eq. 20 only"),
+        (
+            {"relevance": [0, 1, 2]},
+            r"relevance has the shape \(3,\); expected \(4,\), one value per level .* or \(6, 4\)",
+        ),
+        ({"gain": np.ones((5, 4))}, r"the gain has the shape \(5, 4\); expected"),
+        ({"gain": np.ones((7, 4))}, r"the gain has the shape \(7, 4\); expected"),
+        ({"relevance": [0, 1, -1, 2]}, "expected one per level, 0 first, none negative"),
+        ({"gain": [0, 3, 2, 1]}, "falls from a level to a finer one"),
+        ({"block_size": 0}, "block size is 0"),
+        ({"device": "gpu"}, "expected cpu, cuda or cuda:N"),
+        ({"precision": "half"}, "precision is 'half'; expected one of"),
+        ({"ties": "random"}, "ties are 'random'"),
+        (
+            {"gallery_embeddings": EMBEDDINGS},
+            "gallery is given in part; expected gallery_embeddings and gallery_labels",
+        ),
+        ({"gallery_labels": LABELS}, "gallery is given in part"),
+        ({"gallery_ids": list("abcdef")}, "gallery is given in part"),
+        (
+            {"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS, "gallery_ids": list("abcdef")},
+            "gallery_ids are given without query_ids; expected both, or neither",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        evaluate_retrieval(EMBEDDINGS, LABELS, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"query_labels": LABELS[:5]}, "6 query embeddings, but labels for 5"),
+        (
+            {"query_labels": LABELS.astype(float)},
+            "query labels have .* the type float64; expected integers of the shape",
+        ),
+        ({"query_labels": LABELS[None]}, r"query labels have the shape \(1, 6, 3\)"),
+        ({"query_labels": LABELS[:, ::-1]}, "the labels are not nested: .* agree in column"),
+        ({"query_embeddings": EMBEDDINGS[0]}, "query embeddings have the shape"),
+        (
+            {"query_embeddings": LABELS},
+            "query embeddings have .* the type torch.int64; expected floating point numbers",
+        ),
+        ({"query_embeddings": EMBEDDINGS[::-1]}, "the embeddings are no array that torch can read: .*copy"),
+        ({"query_embeddings": [["a"]]}, "the embeddings are no array that torch can read"),
+        (
+            {"query_embeddings": EMBEDDINGS * np.nan},
+            "6 of 6 query embeddings have NaN, infinite or huge values: rows 0, 1",
+        ),
+        ({"query_embeddings": EMBEDDINGS * 0}, "6 of 6 query embeddings have only zeros or tiny values: rows 0, 1"),
+        ({"query_embeddings": EMBEDDINGS[:1], "query_labels": LABELS[:1]}, "nothing of the gallery is left to rank"),
+        ({"query_embeddings": EMBEDDINGS[:0], "query_labels": LABELS[:0]}, "there are no queries; expected one row"),
+        ({"gallery_embeddings": EMBEDDINGS[:0], "gallery_labels": LABELS[:0]}, "there are no gallery items"),
+        (
+            {"gallery_embeddings": EMBEDDINGS[:, :4], "gallery_labels": LABELS},
+            "have 6 dimensions and the gallery embed",
+        ),
+        ({"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS[:5]}, "6 gallery embeddings, but labels for 5"),
+        ({"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS[:, :2]}, r"shapes \(6, 3\) and \(6, 2\)"),
+        ({"query_ids": list("abcde")}, "there are 5 query ids, but labels for 6 query images"),
+        (
+            {
+                "gallery_embeddings": EMBEDDINGS,
+                "gallery_labels": LABELS,
+                "query_ids": list("abcdef"),
+                "gallery_ids": list("abcde"),
+            },
+            "there are 5 gallery ids, but labels for 6 gallery images",
+        ),
+        ({"ignored": [[1]]}, "ignored has lists for 1 queries, but there are 6 queries"),
+        (
+            {"ignored": [[1], [], [6], [], [], []]},
+            "ignored names the gallery position 6 for query 2; expected 0 to 5",
+        ),
+        ({"ignored": [[0, 1, 2, 3, 4, 5]] * 6}, "nothing of the gallery is left to rank for query 0: all 6 items"),
+        ({"ignored": np.ones((6, 6), bool)}, "list of query 0 has values of the type bool; expected positions"),
+    ],
+)
+def test_input_that_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        evaluate_retrieval(**{"query_embeddings": EMBEDDINGS, "query_labels": LABELS, **options})
+
+
+def test_ids_are_counted_before_the_work() -> None:
+    judgements = LabelJudgements(LABELS, LABELS)
+    with pytest.raises(InputError, match="there are 1 query ids, but labels for 6 query images"):
+        evaluate(EMBEDDINGS * np.nan, EMBEDDINGS, judgements, query_ids=["a"], config=RankingConfig())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-12), ("float32", 1e-12)])
+def test_a_gpu_gives_the_numbers_of_a_cpu(precision: Precision, tolerance: float) -> None:
+    embeddings, labels = data(500, n_leaves=60, dim=32)
+    embeddings = np.round(embeddings * 4)  # inner products are exact in float32
+    options = {"metrics": NAMES, "precision": precision, "normalize": False, "block_size": 64}
+    cpu, cuda = (evaluate_retrieval(embeddings, labels, device=device, **options) for device in ("cpu", "cuda"))
+    pd.testing.assert_frame_equal(cpu.per_query, cuda.per_query, check_exact=False, rtol=0, atol=tolerance)
+    on_gpu = torch.from_numpy(embeddings).cuda()
+    there = evaluate_retrieval(on_gpu, torch.from_numpy(labels).cuda(), **options)
+    pd.testing.assert_frame_equal(cuda.per_query, there.per_query)

@@ -1,0 +1,163 @@
+"""The numbers of independent implementations, through `evaluate_retrieval` itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+import torch
+
+from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation.metric_registry import Metric, Weighing
+from hgld.evaluation.ranking import Precision, Ties
+from hgld.evaluation.ranking_statistics import sum_rankings
+from hgld.evaluation.relevance import weighted_ap_relevance
+from hgld.hierarchy.label_matrix import lowest_common_level
+
+CASES = ["loo_L1_N200", "loo_L3_N600", "edge_no_positive_L3_N60"]
+TOLERANCES: list[tuple[Precision, float]] = [("float64", 1e-9), ("float32", 1e-5)]
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@pytest.fixture(scope="module")
+def golden(shared: Path) -> Arrays:
+    with np.load(shared / "golden" / "metrics.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def legend(shared: Path) -> dict[str, Any]:
+    return dict(json.loads((shared / "golden" / "metrics.json").read_text("utf-8")))
+
+
+def names(key: str) -> tuple[str, dict[str, Any]]:
+    """Our name of a golden array, and the options it needs."""
+    if match := re.fullmatch(r"(AP|mAPatR|mAPat100|T?R\d+)_l(\d)", key):
+        head = re.sub(r"R(\d)", r"R@\1", match[1].replace("Pat", "P@"))
+        return f"{head}_l{match[2]}", {}
+    if match := re.fullmatch(r"HAP_a(\d)(_selfcount)?", key):
+        return f"H-AP{match[2] or ''}", {"relevance_alpha": float(match[1])}
+    if key.startswith("HAP_wAP_"):
+        return "H-AP", {"weights": key.removeprefix("HAP_wAP_")}
+    return key, {}
+
+
+def evaluated(golden: Arrays, case: str, keys: list[str], precision: Precision) -> pd.DataFrame:
+    """Our values under the golden names: one evaluation per set of options."""
+    embeddings, labels = golden[f"{case}/q"], golden[f"{case}/q_labels"]
+    n_levels = labels.shape[1]
+    columns, wanted = {}, {key: names(key) for key in keys}
+    for options in [dict(some) for some in {tuple(options.items()) for _, options in wanted.values()}]:
+        of_these = {key: name for key, (name, own) in wanted.items() if own == options}
+        if kind := options.pop("weights", None):
+            weights = np.ones(n_levels) if kind == "uniform" else np.arange(1.0, n_levels + 1)
+            options["relevance"] = partial(weighted_ap_relevance, weights=list(weights / weights.sum()))
+        k = len(labels) - 1
+        asked = [name for name in of_these.values() if "@100" not in name or k >= 100]
+        result = evaluate_retrieval(embeddings, labels, metrics=asked, precision=precision, **options)
+        columns |= {key: result.per_query[name] for key, name in of_these.items() if name in asked}
+    return pd.DataFrame(columns)
+
+
+def arrays_of(golden: Arrays, case: str, source: str) -> list[str]:
+    keys = [key.removeprefix(f"{case}/{source}/") for key in golden if key.startswith(f"{case}/{source}/")]
+    assert len(keys) >= 13
+    return keys
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("precision", "tolerance"), TOLERANCES)
+def test_every_array_of_the_papers_equations(
+    golden: Arrays, case: str, precision: Precision, tolerance: float
+) -> None:
+    keys = arrays_of(golden, case, "paper")
+    found = evaluated(golden, case, keys, precision)
+    n_items = len(golden[f"{case}/q"])
+    assert set(keys) - set(found) == ({key for key in keys if "100" in key} if n_items < 100 else set())
+    for key in found:
+        expected = golden[f"{case}/paper/{key}"].copy()
+        if match := re.fullmatch(r"R\d+_l(\d)", key):  # a query without positives has no recall here, rather than 0
+            expected[np.isnan(golden[f"{case}/paper/AP_l{match[1]}"])] = np.nan
+        np.testing.assert_allclose(found[key], expected, rtol=0, atol=tolerance, equal_nan=True, err_msg=key)
+
+
+def test_cutoffs_beyond_the_gallery_which_evaluations_refuse(golden: Arrays) -> None:
+    """From the golden order of 59 items: mAP@100, R@100 and TR@100, of which the evaluation above takes none."""
+    case = "edge_no_positive_L3_N60"
+    labels, order = golden[f"{case}/q_labels"], golden[f"{case}/order"]
+    ranked = np.take_along_axis(lowest_common_level(labels, labels), order.astype(np.int64), axis=1)
+    sums = sum_rankings(torch.from_numpy(ranked.astype(np.uint8)), 3, [100])
+    weights = Weighing(None, 1.0, None, shape=(60, 4)).of(slice(0, 60))
+    keys = [key for key in arrays_of(golden, case, "paper") if "100" in key]
+    assert len(keys) == 9
+    for key in keys:
+        found = Metric.of(names(key)[0], 3).values(sums, weights)
+        known = ~found.isnan().numpy()
+        assert known.sum() == (~np.isnan(golden[f"{case}/paper/AP_l{key[-1]}"])).sum()
+        np.testing.assert_allclose(found[known], golden[f"{case}/paper/{key}"][known], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_authors_published_code_where_it_agrees(golden: Arrays, legend: dict[str, Any], case: str) -> None:
+    """Not without positives, nor where it counts items twice, since two levels have one relevance."""
+    twice = legend["cases"][case]["queries_with_equal_level_relevances"] or {}
+    keys = arrays_of(golden, case, "official")
+    found = evaluated(golden, case, keys, "float32")
+    for key in found:
+        known = found[key].notna()
+        more = golden[f"{case}/official/{key}"][known] - found[key][known]
+        n_off = twice[key]["official_off_by_more_than_1e-5"] if key in twice else 0
+        assert (more > 1e-5).sum() == n_off, key
+        assert (more.abs() < 1e-5).sum() == len(more) - n_off, key
+
+
+def test_a_query_without_positives_is_nan_and_counted(golden: Arrays) -> None:
+    case = CASES[2]
+    result = evaluate_retrieval(golden[f"{case}/q"], golden[f"{case}/q_labels"])
+    without = np.isnan(golden[f"{case}/paper/AP_l1"])
+    assert result.counts["without_positives_l1"] == without.sum() == 1
+    assert (result.per_query["positives_l1"] == 0).tolist() == without.tolist()
+    assert result.per_query.loc[without, list(result.metrics)].isna().all(axis=None)
+    assert result.means["AP_l1"] == pytest.approx(np.nanmean(golden[f"{case}/paper/AP_l1"]), abs=1e-9)
+
+
+#: By level, the labels of an item that has this level for a query with the labels [0, 0, 0].
+LABELS = np.array([[3, 2, 1], [2, 1, 0], [1, 0, 0], [0, 0, 0]])
+
+
+def mean(levels: list[int], scores: npt.ArrayLike, metric: str, **options: Any) -> float:
+    """A metric of one query, whose gallery has these levels and scores."""
+    gallery, labels = np.array(scores, float)[:, None], LABELS[levels]
+    options = {"metrics": [metric], "normalize": False, **options}
+    return evaluate_retrieval(np.ones((1, 1)), LABELS[3:], gallery, labels, **options).means[metric]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("ties", "variant"),
+    [("pessimistic", "sorted, worst item of a tie first"), ("optimistic", "sorted, best item of a tie first")],
+)
+def test_ties(legend: dict[str, Any], ties: Ties, variant: str, precision: Precision) -> None:
+    example = legend["ties_example"]
+    for key, expected in example[variant].items():
+        if key != "rank":
+            name, options = names(key)
+            found = mean(example["levels"], example["scores"], name, ties=ties, precision=precision, **options)
+            assert found == pytest.approx(expected, abs=1e-12), key
+
+
+def test_the_rankings_of_figure_14(legend: dict[str, Any]) -> None:
+    for example in legend["lada_worked_example"]["rankings_matching_AP_0.45_HAP_0.78_vs_0.67"]:
+        for place in ("top", "bottom"):
+            levels = example[place]
+            scores = np.arange(len(levels), 0, -1.0)
+            assert mean(levels, scores, "AP") == pytest.approx(example["AP"], abs=1e-12)
+            found = mean(levels, scores, "H-AP", relevance=[0, 1 / 3, 2 / 3, 1])
+            assert found == pytest.approx(example[f"H-AP_{place}"], abs=1e-12)

@@ -1,0 +1,418 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation import ranking as ranking_module
+from hgld.evaluation.judgements import LabelJudgements
+from hgld.evaluation.metric_registry import Metric, Weighing
+from hgld.evaluation.ranking import RankingConfig, Ties, rank
+from hgld.evaluation.ranking_statistics import sum_rankings
+from hgld.ragged import Pairs
+
+#: Scores that packing could put in a wrong order; all are float32.
+HARD = [0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 1, -1, 1.0000001, 0.99999994, 3e38, -3e38]
+HARD = np.float32(HARD).tolist()
+SCORES = st.one_of(st.sampled_from(HARD), st.floats(allow_nan=False, allow_infinity=False, width=32))
+TIES = st.sampled_from(["pessimistic", "optimistic"])
+
+
+class Given:
+    """Judgements that are known: the level of each gallery item for each query."""
+
+    def __init__(self, levels: npt.ArrayLike) -> None:
+        self._levels = torch.from_numpy(np.array(levels, np.uint8))
+        self.n_queries, self.n_gallery = self._levels.shape
+        self.n_levels = 3
+
+    def relevance(self) -> None:
+        return None
+
+    def to(self, device: torch.device) -> Given:
+        return self
+
+    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
+        return self._levels[queries, gallery]
+
+
+def order(
+    scores: npt.ArrayLike,
+    levels: npt.ArrayLike,
+    *,
+    left_out: Sequence[Sequence[int]] | None = None,
+    unused: Sequence[bool] | None = None,
+    part: tuple[int, int] = (0, 1),
+    **config: Any,
+) -> list[list[int]]:
+    """The levels of the items that are ranked for each query, best first.
+
+    Query i is the i-th unit vector, so its inner products with the gallery are row i of the scores; one more
+    dimension keeps items from being all zeros.
+    """
+    table = torch.from_numpy(np.array(scores))
+    found = []
+    for ranked in rank(
+        torch.nn.functional.pad(torch.eye(len(table), dtype=table.dtype), (0, 1)),
+        torch.nn.functional.pad(table.T, (0, 1), value=1.0),
+        Given(levels),
+        left_out=None if left_out is None else Pairs.of(left_out),
+        unused=None if unused is None else np.array(unused, bool),
+        config=RankingConfig(normalize=False, **config),
+        part=part,
+    ):
+        assert len(range(ranked.queries.start, ranked.queries.stop)) == len(ranked.levels) == len(ranked.n_ranked)
+        for row, n_ranked in zip(ranked.levels.tolist(), ranked.n_ranked.tolist(), strict=True):
+            assert not any(row[n_ranked:]), "items left out stand at the end with level 0"
+            found.append(row[:n_ranked])
+    return found
+
+
+def sorted_levels(scores: Sequence[float], levels: Sequence[int], ties: Ties, gone: Sequence[int] = ()) -> list[int]:
+    """The best score first, and of equal ones (0.0 is -0.0) the lower level first, or the higher one."""
+    sign = 1 if ties == "pessimistic" else -1
+    items = [(-scores[i], sign * levels[i]) for i in range(len(scores)) if i not in set(gone)]
+    return [sign * level for _, level in sorted(items)]
+
+
+def levels_and_scores(most: int, scores: st.SearchStrategy[float], n_items: int) -> st.SearchStrategy[Any]:
+    return st.lists(st.tuples(scores, st.integers(0, most)), min_size=1, max_size=n_items)
+
+
+@pytest.mark.parametrize(
+    ("n_levels", "largest", "steps"),
+    [
+        (1, 1, 2**29),
+        (3, 1, 2**28),
+        (7, 1, 2**27),
+        (15, 1, 2**26),
+        (16, 1, 2**57),
+        (254, 1, 2**54),
+        (3, 1e-20, 2**60),
+        (3, 300000.0, 2**60),
+        (254, 300000.0, 2**54),
+    ],
+)
+@given(st.data(), TIES)
+def test_packed_keys_sort_as_fixed_point_scores_do(
+    n_levels: int, largest: float, steps: int, data: st.DataObject, ties: Ties
+) -> None:
+    """Scores up to the largest and a little above, tiny ones, 0.0 and -0.0; some left out."""
+    cosines = st.floats(-1.125, 1.125, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-9, -1e-9, 1e-40])
+    items = data.draw(levels_and_scores(n_levels, cosines, 30))
+    gone = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=4))
+    levels = [level for _, level in items]
+    scores = (torch.tensor([score for score, _ in items]) * largest).clone()
+    rows = ranking_module._KeyRows(1, len(items), n_levels, largest, torch.device("cpu"), ties)
+    rows.put(slice(0, len(items)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8))
+    rows.leave_out(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
+    fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
+    expected = sorted_levels(fixed, levels, ties, gone)
+    assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
+
+
+def test_a_long_embedding_does_not_make_ties_of_the_others() -> None:
+    """Without normalising: steps of 2^-28 of the largest score would be too coarse for the first two."""
+    scores = np.float32([[1e-4, 1.5e-4, 1e6]])
+    assert order(scores, [[3, 1, 2]]) == [[2, 1, 3]]
+    assert order(scores, [[1, 3, 2]]) == [[2, 3, 1]]
+
+
+def test_a_step_of_a_score_is_a_sixteenth_of_what_float32_tells_apart_below_1() -> None:
+    below_1 = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)).item()
+    assert (1 - below_1) / 16 == 2.0**-28
+
+
+@given(levels_and_scores(254, SCORES, 12), TIES, st.data())
+def test_float64_scores_of_any_size_are_sorted_as_they_are(
+    items: list[tuple[float, int]], ties: Ties, data: st.DataObject
+) -> None:
+    scores, levels = [score for score, _ in items], [level for _, level in items]
+    gone = data.draw(st.lists(st.integers(0, len(items) - 1)))
+    rows = ranking_module._ScoreRows(1, len(items), torch.device("cpu"), ties)
+    rows.put(slice(0, len(items)), torch.tensor([scores]).double(), torch.tensor([levels], dtype=torch.uint8))
+    rows.leave_out(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
+    ranked = sorted_levels(scores, levels, ties, gone)
+    assert rows.ranked(1).tolist() == [ranked + [0] * (len(items) - len(ranked))]
+
+
+@given(st.integers(1, 6), st.integers(1, 8), TIES, st.sampled_from(["float32", "float64"]), st.data())
+def test_ranking_is_sorting(n_queries: int, n_items: int, ties: Ties, precision: str, data: st.DataObject) -> None:
+    """With few different scores, so with ties, and some items left out once or twice in all ways."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    scores = rng.choice(np.float32([-2, -0.5, 0, 0.25, 1]), size=(n_queries, n_items))
+    levels = rng.integers(0, 4, size=(n_queries, n_items))
+    unused = data.draw(st.lists(st.booleans(), min_size=n_items, max_size=n_items).filter(lambda all_: not all(all_)))
+    others = sorted(set(range(n_items)) - {unused.index(False)})
+    gone = [list(rng.choice(others, size=rng.integers(9))) if others else [] for _ in range(n_queries)]
+    found = order(scores, levels, left_out=gone, unused=unused, precision=precision, ties=ties, block_size=2)
+    for query in range(n_queries):
+        away = [*gone[query], *np.flatnonzero(unused)]
+        assert found[query] == sorted_levels(scores[query], levels[query], ties, away)
+
+
+@pytest.mark.parametrize("gone", [[0], [4], [0, 1, 2, 3], [1, 2, 3, 4], [2, 2, 2], [4, 0, 4], []])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_items_can_be_left_out_in_any_place(gone: list[int], precision: str) -> None:
+    scores, levels = np.float32([[0.5, -0.25, 0.75, 0.0, -1.0]]), [[1, 2, 3, 1, 2]]
+    found = order(scores, levels, left_out=[gone], precision=precision)
+    assert found == [sorted_levels(scores[0], levels[0], "pessimistic", gone)]
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 8])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float64"])
+def test_parts_of_the_gallery_and_blocks_of_queries_do_not_matter(
+    width: int, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.permutation(5 * 8).reshape(5, 8).astype(np.float32)
+    levels = rng.integers(0, 4, size=(5, 8))
+    whole = order(scores, levels, precision=precision)
+    monkeypatch.setattr(ranking_module, "_WIDTH", {"cpu": width})
+    for block_size in (1, 2, 4, 5, 99):
+        assert order(scores, levels, precision=precision, block_size=block_size) == whole
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 3, 5, 7])
+def test_parts_together_are_the_whole(n_parts: int) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(11, 20)).astype(np.float32)
+    levels = rng.integers(0, 4, size=(11, 20))
+    whole = order(scores, levels, block_size=2)
+    parts = [order(scores, levels, block_size=2, part=(i, n_parts)) for i in range(n_parts)]
+    blocks = [whole[start : start + 2] for start in range(0, 11, 2)]
+    for i, part in enumerate(parts):
+        assert part == [row for block in blocks[i::n_parts] for row in block]
+
+
+def test_progress_is_told_of_the_queries_of_ones_own_part() -> None:
+    class Counted:
+        def __init__(self) -> None:
+            self.total, self.done = 0, 0
+
+        def start(self, total: int, done: int = 0) -> None:
+            self.total += total
+
+        def advance(self, units: int = 1, **details: int) -> None:
+            self.done += units
+
+    embeddings, counted = torch.randn(11, 4), [Counted(), Counted()]
+    labels = np.zeros((11, 1), np.int64)
+    for i, progress in enumerate(counted):
+        judgements = LabelJudgements(labels, labels)
+        config = RankingConfig(block_size=2)
+        list(rank(embeddings, embeddings, judgements, config=config, part=(i, 2), progress=progress))
+    assert [progress.total for progress in counted] == [progress.done for progress in counted] == [6, 5]
+
+
+@pytest.mark.parametrize("ties", ["pessimistic", "optimistic"])
+def test_float64_scores_and_packed_float32_keys_rank_alike(ties: Ties) -> None:
+    """Inner products of small integers are exact, so both have the same ties."""
+    rng = np.random.default_rng(0)
+    queries, gallery = (torch.from_numpy(rng.integers(1, 5, size=(n, 8)).astype(np.float16)) for n in (30, 300))
+    levels = Given(rng.integers(0, 4, size=(30, 300)))
+    rankings = []
+    for precision in ("float32", "float64"):
+        config = RankingConfig(precision=precision, ties=ties, normalize=False, block_size=7)
+        rankings.append([ranked.levels.clone() for ranked in rank(queries, gallery, levels, config=config)])
+    assert torch.equal(torch.cat(rankings[0]), torch.cat(rankings[1]))
+
+
+def test_embeddings_are_not_changed_and_scaled_to_length_1() -> None:
+    """By inner product the long one is first, by cosine the one in the query's direction."""
+    query, gallery = torch.tensor([[2.0, 0.0]]), torch.tensor([[9.0, 9.0], [0.1, 0.0]])
+    before = query.clone(), gallery.clone()
+    judgements = Given([[1, 2]])
+    for normalize, expected in ((True, [2, 1]), (False, [1, 2])):
+        (ranked,) = rank(query, gallery, judgements, config=RankingConfig(normalize=normalize))
+        assert ranked.levels.tolist() == [expected]
+    assert torch.equal(query, before[0])
+    assert torch.equal(gallery, before[1])
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize("elsewhere", ["highest", "high", "medium"])
+def test_the_precision_of_products_elsewhere_is_as_it_was(elsewhere: str, precision: Any) -> None:
+    torch.set_float32_matmul_precision(elsewhere)
+    try:
+        list(rank(torch.ones(1, 2), torch.ones(3, 2), Given([[1, 2, 3]]), config=RankingConfig(precision=precision)))
+        assert torch.get_float32_matmul_precision() == elsewhere
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9 has one setting"
+)
+def test_precisions_set_by_backend_do_not_disturb() -> None:
+    """torch's older functions fail once the newer settings differ from them."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        list(rank(torch.ones(1, 2), torch.ones(3, 2), Given([[1, 2, 3]])))
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+# What lies between pessimistic and optimistic
+
+
+def named(levels: Sequence[int], names: Sequence[str], **weights: Any) -> list[float]:
+    sums = sum_rankings(torch.tensor([levels], dtype=torch.uint8), 3, range(1, len(levels) + 1))
+    weighing = Weighing(weights.get("relevance"), 1.0, None, shape=(1, 4)).of(slice(0, 1))
+    return [Metric.of(name, 3).values(sums, weighing).item() for name in names]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=12), st.randoms(), st.data())
+def test_any_order_of_ties_lies_between_pessimistic_and_optimistic(
+    items: list[tuple[int, int]], random: Any, data: st.DataObject
+) -> None:
+    """For all metrics of levels, NDCG and ASI; for those with relevances where finer levels do not have less."""
+    k = data.draw(st.integers(1, len(items)))
+    names = ["ASI", "NDCG", f"NDCG@{k}", "H-AP", f"H-R@{k}"]
+    names += [
+        f"{name}_l{level}"
+        for level in (1, 2, 3)
+        for name in ("AP", "mAP@R", f"mAP@{k}", f"R@{k}", f"TR@{k}", f"P@{k}")
+    ]
+    random.shuffle(items)
+    some = [level for _, level in sorted(items, key=lambda item: -item[0])]  # stable: ties as they were shuffled
+    low = [level for _, level in sorted(items, key=lambda item: (-item[0], item[1]))]
+    high = [level for _, level in sorted(items, key=lambda item: (-item[0], -item[1]))]
+    own = [0.0, *sorted(data.draw(st.lists(st.floats(0.01, 1), min_size=3, max_size=3)))]
+    three = (named(levels, names, relevance=own) for levels in (low, some, high))
+    for name, least, value, most in zip(names, *three, strict=True):
+        assert math.isnan(least) == math.isnan(value) == math.isnan(most)
+        assert math.isnan(value) or least - 1e-12 <= value <= most + 1e-12, name
+
+
+def test_with_equation_20_an_optimistic_h_ap_can_be_the_lower_one() -> None:
+    """Two items of level 3 have a relevance of 1/2 each, the only one of level 2 has 2/3."""
+    (low,), (high,) = named([2, 3, 3, 0], ["H-AP"]), named([3, 3, 2, 0], ["H-AP"])
+    assert high < low
+
+
+# Errors
+
+
+def ranked(queries: Any, gallery: Any, levels: npt.ArrayLike = ((1, 2),), **options: Any) -> None:
+    list(rank(torch.as_tensor(queries), torch.as_tensor(gallery), Given(levels), **options))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(math.nan, "NaN, infinite"), (math.inf, "NaN, infinite"), (-math.inf, "NaN"), (0.0, "only zeros")],
+)
+def test_embeddings_without_a_direction_are_named(
+    value: float, found: str, dtype: torch.dtype, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking_module, "_WIDTH", {"cpu": 4})
+    good, bad = torch.ones(1, 2, dtype=dtype), torch.ones(20, 2, dtype=dtype)
+    bad[[3, 17]] = value
+    options = {"config": RankingConfig(precision=precision)}
+    with pytest.raises(InputError, match=rf"2 of 20 gallery embeddings have {found}.*: rows 3, 17; embed"):
+        ranked(good, bad, np.ones((1, 20)), **options)
+    with pytest.raises(InputError, match=rf"2 of 20 query embeddings have {found}.*: rows 3, 17; embed"):
+        ranked(bad, good, np.ones((20, 1)), **options)
+    with pytest.raises(InputError, match="2 of 20 query embeddings"):
+        list(rank(bad, bad, Given(np.ones((20, 20))), **options))
+
+
+def test_only_the_first_of_many_rows_are_named() -> None:
+    with pytest.raises(InputError, match=r"12 of 12 gallery .*: rows 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …; embed"):
+        ranked(torch.ones(1, 2), torch.zeros(12, 2), np.ones((1, 12)))
+
+
+@pytest.mark.parametrize(
+    ("queries", "gallery", "message"),
+    [
+        (torch.ones(1, 3), torch.ones(2, 4), "query embeddings have 3 dimensions and the gallery embeddings 4"),
+        (
+            torch.ones(2),
+            torch.ones(2, 4),
+            r"query embeddings have the shape \(2,\) and the type torch.float32; expected",
+        ),
+        (
+            torch.ones(1, 4),
+            torch.ones(2, 4, dtype=torch.int64),
+            "gallery embeddings .* type torch.int64; expected float",
+        ),
+        (torch.ones(2, 4), torch.ones(2, 4), "2 query embeddings, but labels for 1"),
+        (torch.ones(1, 4), torch.ones(1, 4), "1 gallery embeddings, but labels for 2"),
+        (torch.ones(0, 4), torch.ones(2, 4), "there are no query embeddings; expected one row per image"),
+    ],
+)
+def test_embeddings_fit_each_other_and_the_labels(queries: torch.Tensor, gallery: torch.Tensor, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ranked(queries, gallery)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"left_out": Pairs.of([[0], [1]])}, "items to leave out has lists for 2 queries, but there are 1 queries"),
+        ({"left_out": Pairs.of([[2]])}, "names the gallery position 2 for query 0; expected 0 to 1"),
+        ({"left_out": Pairs.of([[-1]])}, "names the gallery position -1 for query 0"),
+        ({"left_out": Pairs.of([[1, 0, 1]])}, "nothing of the gallery is left to rank for query 0: all 2 items"),
+        ({"left_out": Pairs.of([[1]]), "unused": np.array([True, False])}, "nothing of the gallery is left to rank"),
+        ({"unused": np.array([True])}, r"unused has the shape \(1,\).*expected a bool for each of 2 gallery items"),
+        ({"unused": np.array([0, 1])}, "unused has .* the type int64; expected a bool for each"),
+    ],
+)
+def test_what_is_left_out_fits_and_leaves_something(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ranked(torch.ones(1, 2), torch.ones(2, 2), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"block_size": 0}, "block size is 0; expected 1 or more queries"),
+        ({"precision": "float16"}, "precision is 'float16'; expected one of float32, tf32, float64"),
+        ({"ties": "random"}, "ties are 'random'; expected one of pessimistic, optimistic"),
+        ({"device": "gpu"}, "device is 'gpu'; expected cpu, cuda or cuda:N"),
+        ({"device": "meta"}, "device is 'meta'; expected cpu, cuda or cuda:N"),
+        ({"device": "cuda:99"}, "device is 'cuda:99', but torch sees .* CUDA devices; use cpu, or a machine"),
+    ],
+)
+def test_settings_that_do_not_exist_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        RankingConfig(**options)
+
+
+def test_blocks_fit_into_memory() -> None:
+    assert RankingConfig(block_size=5).queries_per_block(10**9) == 5
+    assert RankingConfig().queries_per_block(10) == 256
+    assert RankingConfig().queries_per_block(10**12) == 1
+    assert 9 * 761_757 * RankingConfig().queries_per_block(761_757) <= 2**29
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("ties", ["pessimistic", "optimistic"])
+def test_a_gpu_ranks_as_a_cpu_does(precision: str, ties: Ties) -> None:
+    """Inner products of small integers are exact, so not a single rank may differ."""
+    rng = np.random.default_rng(0)
+    queries, gallery = (torch.from_numpy(rng.integers(1, 5, size=(n, 8)).astype(np.float16)) for n in (70, 5000))
+    fine = rng.integers(50, size=5070)
+    labels = np.stack([fine, fine // 5], axis=1)
+    judgements = LabelJudgements(labels[:70], labels[70:])
+    gone = Pairs.of([rng.integers(5000, size=3) for _ in range(70)])
+    options = {"precision": precision, "ties": ties, "normalize": False, "block_size": 32}
+    by_device = []
+    for device in ("cpu", "cuda"):
+        config = RankingConfig(device=device, **options)
+        found = rank(queries, gallery, judgements, left_out=gone, config=config)
+        by_device.append(torch.cat([ranked.levels.cpu() for ranked in found]))
+    assert torch.equal(*by_device)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgld.errors import ConfigurationError
+from hgld.evaluation.relevance import by_level, exponential_gain, hierarchical_relevance, weighted_ap_relevance
+from hgld.hierarchy import relevance
+from tests.evaluation import oracles
+
+LISTS = st.lists(st.integers(0, 3), min_size=1, max_size=20)
+
+
+def counts(levels: list[int]) -> torch.Tensor:
+    return torch.tensor([[levels.count(level) for level in range(4)]], dtype=torch.float64)
+
+
+@given(LISTS, st.floats(0, 6), st.booleans())
+def test_hierarchical_relevance_is_equation_20(levels: list[int], alpha: float, count_query: bool) -> None:
+    found = hierarchical_relevance(counts(levels), alpha, count_query=count_query)
+    assert found.tolist()[0] == pytest.approx(oracles.equation_20(levels, 3, alpha, count_query), abs=1e-15)
+
+
+@given(LISTS, st.lists(st.floats(0.01, 5), min_size=3, max_size=3))
+def test_weighted_ap_relevance_is_property_1s(levels: list[int], weights: list[float]) -> None:
+    found = weighted_ap_relevance(counts(levels), weights).tolist()[0]
+    expected = oracles.property_1(levels, weights)
+    for level in set(levels):  # of a level without items nothing asks for its relevance
+        assert found[level] == pytest.approx(expected[level], abs=1e-15)
+
+
+def test_it_is_the_relevance_of_the_hierarchy() -> None:
+    rng = np.random.default_rng(0)
+    fine = rng.integers(12, size=50)
+    labels = np.stack([fine, fine // 3, fine // 6], axis=1)
+    queries, gallery = labels[:10], labels[10:]
+    levels = (queries[:, None] == gallery[None]).sum(2)
+    table = hierarchical_relevance(
+        torch.from_numpy(np.stack([(levels == level).sum(1) for level in range(4)], axis=1)).double(), alpha=2.0
+    )
+    expected = relevance(queries, gallery, alpha=2.0)
+    np.testing.assert_allclose(np.take_along_axis(table.numpy(), levels, axis=1), expected, atol=1e-15)
+
+
+def test_the_gain_is_exponential() -> None:
+    assert exponential_gain(counts([0, 3])).tolist() == [[0, 1, 3, 7]]
+
+
+@pytest.mark.parametrize("alpha", [-0.1, float("nan")])
+def test_alpha_is_0_or_more(alpha: float) -> None:
+    with pytest.raises(ConfigurationError, match="alpha is .*; expected 0 or more"):
+        hierarchical_relevance(counts([1]), alpha)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5, 0.0], [1, 1, -1], [1, 1, 1, 1]])
+def test_weights_are_positive_and_one_per_level(weights: list[float]) -> None:
+    with pytest.raises(ConfigurationError, match="expected 3 positive ones, coarsest first"):
+        weighted_ap_relevance(counts([1]), weights)
+
+
+@pytest.mark.parametrize(
+    "table", [[1, 2, 3, 4], [0, 1, -1, 2], [0, 1, 2, float("nan")], [0, 1, float("inf"), 2], [[[0]]]]
+)
+def test_a_table_of_ones_own_has_a_0_and_nothing_negative(table: list[float]) -> None:
+    with pytest.raises(ConfigurationError, match="expected one per level, 0 first, none negative"):
+        by_level(table)
+
+
+@pytest.mark.parametrize("table", [[0, 1, 2], [[0, 1, 2, 3]] * 3])
+def test_a_table_of_ones_own_fits_levels_and_queries(table: list[float]) -> None:
+    with pytest.raises(ConfigurationError, match=r"expected 4 levels \(level 0 first\) for one or all of 2 queries"):
+        by_level(table)(counts([1]).expand(2, -1))

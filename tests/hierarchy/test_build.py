@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hgld import tables
+from hgld.cli import app
+from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy import load_hierarchy
+from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file, parse_extra_levels
+from hgld.labels.clean import CleanConfig, clean_file
+from tests.release.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, PROVENANCE, VOLCANO, WIDE
+
+
+@pytest.fixture
+def clean(folder: Path, write_scraped: Callable[..., Path]) -> Path:
+    """Six landmarks with one label, of which one is dropped, and two with several; one of index."""
+    train = write_scraped([[LAKE], [MOUNTAIN], [CHURCH], [WIDE], [LAKE], [BRIDGE, LAKE], [ATTRACTION, WIDE, CHURCH]])
+    index = write_scraped([[CHURCH]], "index")
+    clean_file([train, index], folder / "clean.parquet", CleanConfig(), irrelevant=folder / "irrelevant.csv")
+    return folder / "clean.parquet"
+
+
+def run(clean: Path, config: BuildConfig | None = None, **options: Any) -> BuildSummary | None:
+    folder = clean.parent
+    files = {"decisions": folder / "decisions.csv", "taxonomy": folder / "taxonomy.csv"}
+    return build_file(clean, folder / "hierarchy.parquet", config, **(files | options))
+
+
+def rows(folder: Path, *columns: str) -> list[tuple[object, ...]]:
+    table = tables.read_table(folder / "hierarchy.parquet", tables.HIERARCHY)
+    return list(zip(*(table[name].to_pylist() for name in columns), strict=True))
+
+
+def test_every_landmark_gets_the_group_of_its_label(clean: Path) -> None:
+    summary = run(clean)
+    assert rows(
+        clean.parent, "split", "landmark_id", "supercategory", "hierarchical_label", "natural_or_human_made"
+    ) == [
+        ("index", 1, "church building", "church", "human-made"),
+        ("train", 1, "lake", "lake", "natural"),
+        ("train", 2, "mountain", "mountain", "natural"),
+        ("train", 3, "church building", "church", "human-made"),
+        ("train", 5, "lake", "lake", "natural"),
+    ]
+    assert str(summary).splitlines() == [
+        "6 landmarks in, 5 out, in 3 groups",
+        "  natural: 3 landmarks in 2 groups",
+        "  human-made: 2 landmarks in 1 groups",
+        "left out, dropped: 1 landmarks, 1 labels",
+        "  1  building",
+        "left out, undecided: 0 landmarks, 0 labels",
+    ]
+
+
+def test_a_second_build_has_nothing_to_do_and_a_forced_one_gives_the_same_bytes(clean: Path) -> None:
+    out = clean.with_name("hierarchy.parquet")
+    run(clean)
+    first = out.read_bytes()
+    assert run(clean) is None
+    assert run(clean, force=True) is not None
+    assert out.read_bytes() == first
+    decisions = clean.with_name("decisions.csv")
+    decisions.write_text(decisions.read_text().replace("group,mountain", "group,volcano"))
+    assert run(clean) is not None
+    assert ("volcano",) in rows(clean.parent, "hierarchical_label")
+
+
+def test_undecided_labels_stop_the_build(folder: Path, write_scraped: Callable[..., Path]) -> None:
+    scraped = write_scraped([[VOLCANO], [VOLCANO], [(None, "crater <b>")], [LAKE]])
+    clean_file([scraped], folder / "clean.parquet")
+    with pytest.raises(InputError, match=r"(?s)3 landmarks have a label without a decision, of 2 labels") as problem:
+        run(folder / "clean.parquet")
+    assert '  2  volcano (Q8072): unsure, ada: "or a mountain?"\n  1  crater <b> (label-' in str(problem.value)
+    assert not (folder / "hierarchy.parquet").exists()
+
+    summary = run(folder / "clean.parquet", BuildConfig(allow_undecided=True))
+    assert rows(folder, "landmark_id", "hierarchical_label") == [(4, "lake")]
+    assert summary is not None
+    assert sum(summary.undecided.values()) == 3
+
+
+def test_a_label_of_a_page_finds_its_decision_by_its_text(folder: Path, write_scraped: Callable[..., Path]) -> None:
+    clean_file([write_scraped([[(None, "Church  building")]])], folder / "clean.parquet")
+    run(folder / "clean.parquet")
+    assert rows(folder, "supercategory", "hierarchical_label") == [("Church  building", "church")]
+
+
+def test_nothing_left_is_an_error(folder: Path, write_scraped: Callable[..., Path]) -> None:
+    clean_file([write_scraped([[WIDE]])], folder / "clean.parquet")
+    with pytest.raises(InputError, match="of 1, none has a label with a group"):
+        run(folder / "clean.parquet")
+
+
+def test_the_official_files_are_written(clean: Path) -> None:
+    folder = clean.parent / "official"
+    run(clean, csv=folder)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "index_label_to_hierarchical.csv",
+        "train_label_to_hierarchical.csv",
+    ]
+    raw = (folder / "train_label_to_hierarchical.csv").read_bytes()
+    assert raw.startswith(
+        b"landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\r\n"
+        b"1,http://commons.wikimedia.org/wiki/Category:L1,lake,lake,natural\r\n"
+    )
+    assert load_hierarchy(folder) == load_hierarchy(clean.with_name("hierarchy.parquet"))
+    # Asked for again, they are written again, although the table is up to date.
+    (folder / "train_label_to_hierarchical.csv").unlink()
+    assert run(clean, csv=folder) is None
+    assert (folder / "train_label_to_hierarchical.csv").read_bytes() == raw
+
+
+def test_values_with_commas_and_quotes_come_back(folder: Path, write_scraped: Callable[..., Path]) -> None:
+    clean_file([write_scraped([[(None, 'a "lake", or so')]])], folder / "clean.parquet")
+    with (folder / "decisions.csv").open("a", newline="") as stream:
+        csv.writer(stream).writerow(
+            ["label-x", 'a "lake", or so', "group", "lake", "ada", "2026-03-01T12:00:00Z", ""]
+        )
+    run(folder / "clean.parquet", csv=folder / "official")
+    assert load_hierarchy(folder / "official") == load_hierarchy(folder / "hierarchy.parquet")
+
+
+def test_several_labels_are_kept_on_request(clean: Path) -> None:
+    summary = run(clean, BuildConfig(multi=True), irrelevant=clean.with_name("irrelevant.csv"))
+    found = rows(clean.parent, "split", "landmark_id", "supercategory", "hierarchical_label", "hierarchical_labels")
+    assert ("train", 6, "bridge", "bridge", ["bridge", "lake"]) in found
+    # Cleaning had kept "building" and "church building" apart: the dropped one does not keep the other out.
+    assert ("train", 7, "church building", "church", ["church"]) in found
+    assert ("train", 1, "lake", "lake", ["lake"]) in found
+    assert summary is not None
+    assert summary.several is not None
+    assert (summary.landmarks, summary.several.back_in, summary.several.with_several) == (6, 2, 1)
+
+
+def test_the_label_that_cleaning_chose_is_the_first(folder: Path, write_scraped: Callable[..., Path]) -> None:
+    scraped = write_scraped([[BRIDGE, LAKE, VOLCANO], [VOLCANO, WIDE], [(None, "LAKE"), BRIDGE]])
+    clean_file([scraped], folder / "clean.parquet", CleanConfig(keep_multiple="first"))
+    summary = run(folder / "clean.parquet", BuildConfig(multi=True, allow_undecided=True))
+    assert rows(folder, "landmark_id", "hierarchical_labels") == [(1, ["bridge", "lake"]), (3, ["lake", "bridge"])]
+    assert summary is not None
+    assert summary.several is not None
+    assert list(summary.several.undecided) == list(summary.undecided)
+
+
+def test_several_labels_need_the_scraped_tables(clean: Path) -> None:
+    clean.with_name("scraped_index.parquet").unlink()
+    with pytest.raises(InputError, match=r"1 landmarks of the clean table are in no scraped table \(first index 1\)"):
+        run(clean, BuildConfig(multi=True))
+    clean.with_name("scraped_train.parquet").unlink()
+    with pytest.raises(
+        ConfigurationError, match="--multi needs tables that are not beside .* name them with --scraped"
+    ):
+        run(clean, BuildConfig(multi=True))
+    with pytest.raises(ConfigurationError, match="--scraped serves --multi only"):
+        run(clean, scraped=[clean])
+
+
+def test_extra_levels_stand_between_group_and_root(clean: Path) -> None:
+    classes = clean.with_name("scraped_train.classes.parquet")
+    with pytest.raises(ConfigurationError, match="--extra-levels needs tables"):
+        run(clean, BuildConfig(extra_levels=2))
+    found = [("Q23397", "lake", ["Q1"]), ("Q8502", "mountain", ["Q2"]), ("Q1", "water", ["Q2"]), ("Q2", "nature", [])]
+    table = tables.CLASSES.schema.empty_table().from_pylist(
+        [{"item": item, "label": label, "language": "en", "subclass_of": above} for item, label, above in found],
+        schema=tables.CLASSES.schema,
+    )
+    tables.write_table(classes, tables.CLASSES, table, PROVENANCE)
+    summary = run(clean, BuildConfig(extra_levels=2))
+    tree = load_hierarchy(clean.with_name("hierarchy.parquet"))
+    assert tree.level_names[2:4] == ("extra_level_1", "extra_level_2")
+    assert tree.ancestors("lake", "hierarchical_label") == ("nature", "nature", "natural")
+    assert tree.ancestors("church", "hierarchical_label") == ("church", "church", "human-made")
+    assert summary is not None
+    assert list(summary.level_sizes) == [2, 2]
+
+
+@pytest.mark.parametrize("text", ["2", "p279:0", "p279:", "p31:2", "p279:-1"])
+def test_extra_levels_are_asked_for_in_one_way(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected p279 and a number"):
+        parse_extra_levels(text)
+    with pytest.raises(ConfigurationError, match="expected 0 or more"):
+        BuildConfig(extra_levels=-1)
+
+
+def test_missing_files_are_named(clean: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.csv: no such file"):
+        run(clean, decisions=clean.with_name("absent.csv"))
+
+
+def test_the_command_builds_and_says_so(clean: Path) -> None:
+    folder = clean.parent
+    arguments = ["build", clean, "-o", folder / "out.parquet", "--decisions", folder / "decisions.csv"]
+    arguments += ["--taxonomy", folder / "taxonomy.csv", "--csv", folder / "official"]
+    runner = CliRunner()
+    result = runner.invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith(f"left out, undecided: 0 landmarks, 0 labels\n{folder / 'out.parquet'}\n")
+    result = runner.invoke(app, [str(argument) for argument in arguments])
+    assert result.stdout == f"{folder / 'out.parquet'}: up to date\n"

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.hierarchy import Hierarchy, load_hierarchy
+from hgld.hierarchy.compare import Flow, SplitChange, agreement, compare, write_changes
+
+ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}
+
+
+def hierarchy(*landmarks: tuple[str, int, str]) -> Hierarchy:
+    """A hierarchy of (split, landmark_id, group)."""
+    frame = pd.DataFrame(landmarks, columns=["split", "landmark_id", "hierarchical_label"])
+    return Hierarchy.from_pandas(frame.assign(natural_or_human_made=frame["hierarchical_label"].map(ROOTS)))
+
+
+BEFORE = hierarchy(
+    ("train", 1, "lake"), ("train", 2, "lake"), ("train", 3, "chapel"), ("train", 4, "chapel"), ("index", 1, "church")
+)
+AFTER = hierarchy(
+    ("train", 1, "lake"),
+    ("train", 2, "church"),
+    ("train", 3, "mosque"),
+    ("train", 4, "mosque"),
+    ("index", 2, "church"),
+)
+
+
+def test_landmarks_are_matched_by_split_and_id() -> None:
+    found = compare(BEFORE, AFTER)
+    assert found.splits == (
+        SplitChange("train", before=4, after=4, added=0, lost=0, moved=3, other_root=1),
+        SplitChange("index", before=1, after=1, added=1, lost=1, moved=0, other_root=0),
+    )
+    assert found.common == 4
+    assert not found.identical
+
+
+def test_a_group_whose_name_changed_is_told_from_landmarks_that_moved() -> None:
+    assert compare(BEFORE, AFTER).flows == (
+        Flow("chapel", "mosque", 2, renamed=True),
+        Flow("lake", "church", 1, renamed=False),
+    )
+
+
+def test_a_hierarchy_is_identical_to_itself() -> None:
+    found = compare(AFTER, AFTER)
+    assert found.identical
+    assert not found.flows
+    assert all(set(vars(level).values()) == {1.0} for level in found.agreement.values())
+    assert "identical" in str(found)
+
+
+def test_nothing_in_common_leaves_nothing_to_measure() -> None:
+    found = compare(hierarchy(("train", 1, "lake")), hierarchy(("index", 1, "lake")))
+    assert (found.common, found.agreement, found.flows) == (0, {}, ())
+    assert [(part.added, part.lost) for part in found.splits] == [(0, 1), (1, 0)]
+    assert not found.identical
+
+
+def test_every_change_is_written_down(tmp_path: Path) -> None:
+    write_changes(tmp_path / "changes.csv", BEFORE, AFTER)
+    with (tmp_path / "changes.csv").open(encoding="utf-8", newline="") as stream:
+        assert list(csv.reader(stream)) == [
+            ["split", "landmark_id", "change", "before", "after"],
+            ["index", "1", "lost", "church", ""],
+            ["index", "2", "added", "", "church"],
+            ["train", "2", "moved", "lake", "church"],
+            ["train", "3", "moved", "chapel", "mosque"],
+            ["train", "4", "moved", "chapel", "mosque"],
+        ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=12))
+def test_measures_are_those_of_their_definitions(pairs: list[tuple[int, int]]) -> None:
+    before, after = (np.array(side) for side in zip(*pairs, strict=True))
+    found = agreement(before, after)
+    assert found.ari == pytest.approx(slow_ari(pairs))
+    assert found.ami == pytest.approx(slow_ami(pairs))
+    homogeneity, completeness = (slow_homogeneity(pairs), slow_homogeneity([pair[::-1] for pair in pairs]))
+    assert (found.homogeneity, found.completeness) == (pytest.approx(homogeneity), pytest.approx(completeness))
+    total = homogeneity + completeness
+    assert found.v_measure == pytest.approx(2 * homogeneity * completeness / total if total else 0.0)
+    assert found.purity_after == pytest.approx(slow_purity(pairs))
+    assert found.purity_before == pytest.approx(slow_purity([pair[::-1] for pair in pairs]))
+
+
+def slow_ari(pairs: list[tuple[int, int]]) -> float:
+    """By looking at every pair of items."""
+    together = [(a[0] == b[0], a[1] == b[1]) for a, b in combinations(pairs, 2)]
+    in_before, in_after = (sum(side) for side in zip(*together, strict=True))
+    both = sum(one and other for one, other in together)
+    expected = in_before * in_after / len(together)
+    most = (in_before + in_after) / 2
+    return 1.0 if most == expected else (both - expected) / (most - expected)
+
+
+def entropy(values: list[object]) -> float:
+    return -sum(n / len(values) * math.log(n / len(values)) for n in Counter(values).values())
+
+
+def slow_homogeneity(pairs: list[tuple[int, int]]) -> float:
+    before, after = map(list, zip(*pairs, strict=True))
+    if not entropy(before):
+        return 1.0
+    return 1 - (entropy(list(pairs)) - entropy(after)) / entropy(before)
+
+
+def slow_purity(pairs: list[tuple[int, int]]) -> float:
+    best = 0
+    for part in {after for _, after in pairs}:
+        best += max(Counter(before for before, after in pairs if after == part).values())
+    return best / len(pairs)
+
+
+def slow_ami(pairs: list[tuple[int, int]]) -> float:
+    """The mutual information that chance gives, by the hypergeometric distribution of every cell."""
+    before, after = map(list, zip(*pairs, strict=True))
+    n = len(pairs)
+    information = entropy(before) + entropy(after) - entropy(list(pairs))
+    expected = 0.0
+    for a in Counter(before).values():
+        for b in Counter(after).values():
+            for cell in range(max(1, a + b - n), min(a, b) + 1):
+                chance = math.comb(a, cell) * math.comb(n - a, b - cell) / math.comb(n, b)
+                expected += chance * cell / n * math.log(n * cell / (a * b))
+    most = (entropy(before) + entropy(after)) / 2
+    if len(set(before)) == len(set(after)) in (1, n):  # alike, whatever their names
+        return 1.0
+    if math.isclose(most, expected, abs_tol=1e-12):
+        return 0.0
+    return (information - expected) / (most - expected)
+
+
+def test_the_command_prints_draws_and_writes(tmp_path: Path) -> None:
+    for name, content in (("a", BEFORE), ("b", AFTER)):
+        rows = content.filter(splits=["train"]).to_pandas().drop(columns="split")
+        rows.to_csv(tmp_path / f"train_{name}.csv", index=False)
+    files = [str(tmp_path / f"train_{name}.csv") for name in "ab"]
+    picture, changes = tmp_path / "flows.png", tmp_path / "changes.csv"
+    result = CliRunner().invoke(app, ["compare", *files, "-o", str(picture), "--changes", str(changes)])
+    assert result.exit_code == 0, result.output
+    assert "3 landmarks moved, in 2 flows between groups" in result.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert len(changes.read_text().splitlines()) == 4
+    result = CliRunner().invoke(app, ["compare", *files, "--json"])
+    assert json.loads(result.output)["flows"][0] == {
+        "source": "chapel",
+        "target": "mosque",
+        "landmarks": 2,
+        "renamed": True,
+    }
+
+
+def test_the_released_labels_against_themselves_and_against_a_change(shared: Path) -> None:
+    released = load_hierarchy(shared / "released")
+    assert compare(released, released).identical
+    merged = released.merge(["castle / fort", "palace"], "castle")
+    found = compare(released, merged)
+    assert [(flow.source, flow.target, flow.landmarks) for flow in found.flows] == [
+        ("castle / fort", "castle", 4603),
+        ("palace", "castle", 718),
+    ]
+    assert found.splits[0].moved == 4603 + 718
+    group = found.agreement["hierarchical_label"]
+    assert group.completeness == pytest.approx(1)
+    assert group.purity_before == pytest.approx(1)
+    assert group.purity_after == pytest.approx(1 - 718 / 55529)
+    assert group.homogeneity < 1

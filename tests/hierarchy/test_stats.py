@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy.stats import GroupCount, count_images, imbalance, stats_file
+
+HEADER = "landmark_id,hierarchical_label,natural_or_human_made\n"
+
+
+@pytest.fixture
+def official(tmp_path: Path) -> Path:
+    """Both splits, with landmark ids that occur in both."""
+    folder = tmp_path / "official"
+    folder.mkdir()
+    (folder / "train_label_to_hierarchical.csv").write_text(HEADER + "1,lake,natural\n2,church,human-made\n")
+    (folder / "index_label_to_hierarchical.csv").write_text(HEADER + "1,church,human-made\n3,church,human-made\n")
+    return folder
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path, tmp_path: Path) -> None:
+    train = write(tmp_path / "train.csv", "id,url,landmark_id\na,u,1\nb,u,1\nc,u,2\nd,u,9\n")
+    index = write(tmp_path / "index_image_to_landmark.csv", "id,landmark_id\ne,1\n")
+    found = stats_file(official, images=[train, index])
+    assert found.landmarks == {"train": {"human-made": 1, "natural": 1}, "index": {"human-made": 2, "natural": 0}}
+    assert found.images == {"train": {"human-made": 1, "natural": 2}, "index": {"human-made": 1, "natural": 0}}
+    assert found.images_elsewhere == 1
+    assert found.groups == (GroupCount("church", "human-made", 3, 2), GroupCount("lake", "natural", 1, 2))
+    assert json.loads(found.to_json())["groups"][1]["images"] == 2
+    assert str(found).splitlines()[:4] == [
+        "           split  natural  human-made  all",
+        "landmarks  train        1           1    2",
+        "landmarks  index        0           2    2",
+        "images     train        2           1    3",
+    ]
+
+
+def test_the_clean_list_of_images_counts_as_the_long_one(tmp_path: Path) -> None:
+    short = write(tmp_path / "train_clean.csv", "landmark_id,images\n7,a b c\n9,d\n")
+    long = write(tmp_path / "train.csv", "id,landmark_id\na,7\nd,9\nb,7\nc,7\n")
+    assert count_images(Path(short)) == count_images(Path(long)) == {7: 3, 9: 1}
+    pq.write_table(pa.table({"id": list("abcd"), "landmark_id": [7, 7, 9, 7]}), tmp_path / "images.parquet")
+    assert count_images(tmp_path / "images.parquet") == {7: 3, 9: 1}
+
+
+def test_images_that_are_not_given_are_not_zero(official: Path) -> None:
+    found = stats_file(official)
+    assert (found.images, found.groups[0].images) == ({}, None)
+    assert list(found.imbalance) == ["landmarks"]
+
+
+def test_the_split_of_images_is_told_or_asked_for(official: Path, tmp_path: Path) -> None:
+    images = write(tmp_path / "pictures.csv", "id,landmark_id\na,1\n")
+    with pytest.raises(ConfigurationError, match=r"of which split are these images\? Say --images train="):
+        stats_file(official, images=[images])
+    assert stats_file(official, images=[f"index={images}"]).images == {"index": {"human-made": 1, "natural": 0}}
+    only_index = official / "index_label_to_hierarchical.csv"
+    assert stats_file(only_index, images=[images]).images == {"index": {"human-made": 1}}
+    with pytest.raises(ConfigurationError, match="landmarks of index only"):
+        stats_file(only_index, images=[f"train={images}"])
+    with pytest.raises(ConfigurationError, match="were given already"):
+        stats_file(official, images=[f"index={images}", f"index={images}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not a table that can be read"),
+        ("id,name\na,1\n", "no column landmark_id"),
+        ("id,landmark_id\na,one\n", "landmark_id is string"),
+        ("id,landmark_id\na,\nb,2\n", "1 empty"),
+        ("id,landmark_id\na,1,2\n", "not a table that can be read"),
+    ],
+)
+def test_files_that_list_no_images_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        count_images(Path(write(tmp_path / "train.csv", text)))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        count_images(tmp_path / "train.csv")
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any))
+def test_imbalance_is_that_of_its_definition(counts: list[int]) -> None:
+    names = [f"group {n}" for n in range(len(counts))]
+    found = imbalance(names, np.array(counts))
+    differences = [abs(one - other) for one in counts for other in counts]
+    mean = sum(counts) / len(counts)
+    assert found.gini == pytest.approx(sum(differences) / len(differences) / 2 / mean)
+    shares = [count / sum(counts) for count in counts if count]
+    assert found.effective_groups == pytest.approx(math.prod(share**-share for share in shares))
+    assert found.largest_share == max(counts) / sum(counts)
+    assert counts[names.index(found.largest)] == max(counts)
+    median = float(pd.Series(counts).median())
+    assert found.ratio_to_median == (pytest.approx(max(counts) / median) if median else None)
+
+
+def test_groups_of_one_size_are_not_uneven() -> None:
+    found = imbalance(["a", "b", "c"], np.array([5, 5, 5]))
+    assert (found.gini, found.ratio_to_median) == (pytest.approx(0), 1)
+    assert found.effective_groups == pytest.approx(3)
+
+
+def test_the_command_prints_and_draws(official: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["stats", str(official), "-o", str(tmp_path / "stats.png")])
+    assert result.exit_code == 0, result.output
+    assert "church              3  75.00%" in result.output
+    for name in ("stats.png", "stats.tree.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    result = CliRunner().invoke(app, ["stats", str(official), "--json"])
+    assert json.loads(result.output)["landmarks"]["index"]["human-made"] == 2
+
+
+def test_the_released_labels(shared: Path, tmp_path: Path) -> None:
+    images = str(shared / "released" / "index_image_to_landmark_part.csv")
+    found = stats_file(
+        shared / "released", images=[images], picture=tmp_path / "stats.svg", tree=tmp_path / "stats.tree.svg"
+    )
+    assert found.landmarks == {"index": {"human-made": 42199, "natural": 13330}}
+    assert len(found.groups) == 78
+    assert found.groups[0] == GroupCount("church", "human-made", 12871, 9753)
+    assert sum(found.images["index"].values()) + found.images_elsewhere == 68482
+    # Text is drawn as outlines; matplotlib names each in a comment.
+    drawn = (tmp_path / "stats.svg").read_text()
+    for group in found.groups:
+        assert f"<!-- {group.group} -->" in drawn
+    assert "<!-- natural: 13,330 landmarks, 18 groups -->" in drawn
+    assert "<!-- human-made  42,199 landmarks, 60 groups -->" in (tmp_path / "stats.tree.svg").read_text()

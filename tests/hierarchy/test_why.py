@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from hgld import tables
+from hgld.cli import app
+from hgld.errors import InputError
+from hgld.hierarchy.build import BuildConfig, build_file
+from hgld.hierarchy.why import find_sources, trace_landmark
+from hgld.labels.clean import clean_file
+from tests.release.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, PROVENANCE, VOLCANO, WIDE
+
+
+@pytest.fixture
+def built(folder: Path, write_scraped: Callable[..., Path]) -> Path:
+    """Landmarks that are in, dropped, undecided, and removed for each reason; every table beside."""
+    train = write_scraped([[LAKE], [WIDE], [VOLCANO], [BRIDGE, LAKE], [ATTRACTION], []])
+    index = write_scraped([[CHURCH]], "index")
+    clean_file([train, index], folder / "clean.parquet", irrelevant=folder / "irrelevant.csv")
+    row = {
+        "label_id": "Q23397",
+        "label": "lake",
+        "landmarks_train": 1,
+        "landmarks_index": 0,
+        "cluster": 3,
+        "cluster_name": "lake / river",
+        "subcluster": 2,
+        "distance": 0.5,
+        "suggested_group": None,
+        "suggestion_score": None,
+        "suggestions": [],
+    }
+    clusters = pa.Table.from_pylist([row], schema=tables.CLUSTERS.schema)
+    tables.write_table(folder / "clusters.parquet", tables.CLUSTERS, clusters, PROVENANCE)
+    build(folder, BuildConfig(allow_undecided=True))
+    return folder / "hierarchy.parquet"
+
+
+def build(folder: Path, config: BuildConfig) -> None:
+    files = {name: folder / f"{name}.csv" for name in ("decisions", "taxonomy")}
+    files |= {"irrelevant": folder / "irrelevant.csv"} if config.multi else {}
+    build_file(folder / "clean.parquet", folder / "hierarchy.parquet", config, force=True, **files)
+
+
+def steps(hierarchy: Path, landmark: int, split: str = "train") -> dict[str, str]:
+    files = {name: hierarchy.with_name(f"{name}.csv") for name in ("decisions", "taxonomy")}
+    (trace,) = trace_landmark(find_sources(hierarchy, **files), landmark, split)
+    return dict(trace.steps)
+
+
+def test_the_way_of_a_landmark_is_told(built: Path) -> None:
+    assert steps(built, 1) == {
+        "category": "http://commons.wikimedia.org/wiki/Category:L1",
+        "page": "Category:Landmark 1 (soft_redirect from Category:L1; api, 2026-03-01)",
+        "item": "Q1",
+        "statement": "instance of lake (Q23397)",
+        "class": "Q23397",
+        "label": "lake",
+        "cluster": "3, sub-cluster 2: lake / river",
+        "decision": "group: lake, by ada, 2026-03-01T12:00:00Z",
+        "comment": "clear",
+        "guideline": "Standing water.",
+        "group": "lake",
+        "root": "natural",
+    }
+
+
+@pytest.mark.parametrize(
+    ("landmark", "why"),
+    [
+        (2, "its label is dropped"),
+        (3, "its label is undecided"),
+        (4, "removed by hgld clean as multiple"),
+        (5, "removed by hgld clean as irrelevant"),
+        (6, "removed by hgld clean as unlabelled"),
+    ],
+)
+def test_where_a_landmark_was_left_out_is_told(built: Path, landmark: int, why: str) -> None:
+    assert why in steps(built, landmark)["hierarchy"]
+    assert "root" not in steps(built, landmark)
+
+
+def test_what_was_said_of_an_undecided_label_is_told(built: Path) -> None:
+    found = steps(built, 3)
+    assert found["decision"] == "unsure: volcano, by ada, 2026-03-01T12:00:00Z"
+    assert found["comment"] == "or a mountain?"
+    assert found["cluster"] == f"not known: the label is not in {built.with_name('clusters.parquet')}"
+
+
+def test_several_groups_and_extra_levels_are_told(built: Path) -> None:
+    classes = pa.Table.from_pylist(
+        [{"item": "Q23397", "label": "lake", "language": None, "subclass_of": []}], schema=tables.CLASSES.schema
+    )
+    tables.write_table(built.with_name("x.classes.parquet"), tables.CLASSES, classes, PROVENANCE)
+    build(built.parent, BuildConfig(allow_undecided=True, multi=True, extra_levels=1))
+    found = steps(built, 4)
+    assert (found["class"], found["group"], found["further groups"]) == ("Q12280", "bridge", "lake")
+    assert found["extra level 1"] == "bridge"
+
+
+def test_other_decisions_than_those_of_the_build_are_noted(built: Path) -> None:
+    assert "note" not in steps(built, 1)
+    decisions = built.with_name("decisions.csv")
+    decisions.write_text(decisions.read_text().replace("clear", "quite clear"))
+    assert steps(built, 1)["note"].startswith(f"{built} was built from other decisions than {decisions}")
+
+
+def test_missing_tables_are_told(built: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    alone = tmp_path_factory.mktemp("alone") / "hierarchy.parquet"
+    alone.write_bytes(built.read_bytes())
+    files = {name: built.with_name(f"{name}.csv") for name in ("decisions", "taxonomy")}
+    (trace,) = trace_landmark(find_sources(alone, **files), 1, "train")
+    found = dict(trace.steps)
+    assert found["page"] == found["item"] == found["statement"] == "not known: no scraped*.parquet beside"
+    assert found["cluster"] == "not known: no clusters.parquet beside"
+    assert found["group"] == "lake"
+    # Found by its text, for the item is not known without the other tables.
+    assert found["decision"].startswith("group: lake")
+    alone.unlink()
+    with pytest.raises(InputError, match="in none of the tables, for there are none in"):
+        trace_landmark(find_sources(alone, **files), 1)
+
+
+def test_without_a_hierarchy_the_other_tables_answer(built: Path) -> None:
+    built.unlink()
+    assert steps(built, 1)["hierarchy"].startswith("not known, no hierarchy.parquet beside; its label has a group")
+
+
+def test_the_command_prints_both_splits(built: Path) -> None:
+    folder = built.parent
+    options = ["--hierarchy", built, "--decisions", folder / "decisions.csv", "--taxonomy", folder / "taxonomy.csv"]
+    runner = CliRunner()
+    result = runner.invoke(app, ["why", "1", *map(str, options)])
+    assert result.exit_code == 0, result.output
+    first, second = result.stdout.split("\n\n")
+    assert first.splitlines()[0] == "index 1"
+    assert second.splitlines()[:2] == ["train 1", "  category   http://commons.wikimedia.org/wiki/Category:L1"]
+    assert second.splitlines()[-1] == "  root       natural"
+    result = runner.invoke(app, ["why", "99", "--split", "train", *map(str, options)])
+    assert result.exit_code == 1
+    assert "landmark 99 of train is in none of" in result.output
+    result = runner.invoke(app, ["why", "1", *map(str, options), "--clean", str(folder / "absent.parquet")])
+    assert "absent.parquet: no such file" in result.output

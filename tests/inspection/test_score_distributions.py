@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.evaluation.judgements import LabelJudgements
+from hgld.evaluation.ranking import RankingConfig
+from hgld.inspection.score_distributions import ScoreCounts, count_scores
+from hgld.ragged import Pairs
+
+N_BINS = 20
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000), st.integers(1, 9))
+def test_each_pair_is_counted_once(seed: int, block_size: int) -> None:
+    rng = np.random.default_rng(seed)
+    fine = rng.integers(6, size=9)
+    labels = np.stack([fine, fine // 3], axis=1)
+    vectors = rng.normal(size=(9, 3))
+    found = count_scores(
+        torch.from_numpy(vectors),
+        torch.from_numpy(vectors),
+        LabelJudgements(labels, labels),
+        left_out=Pairs.of([[row] for row in range(9)]),
+        n_bins=N_BINS,
+        config=RankingConfig(block_size=block_size, precision="float64"),
+    )
+    counts = np.zeros((3, N_BINS), int)
+    for a in range(9):
+        for b in range(9):
+            if a != b:
+                cosine = vectors[a] @ vectors[b] / np.linalg.norm(vectors[a]) / np.linalg.norm(vectors[b])
+                counts[
+                    (labels[a] == labels[b]).sum(), int(np.searchsorted(found.edges, cosine, side="right")) - 1
+                ] += 1
+    np.testing.assert_array_equal(found.counts, counts)
+
+
+def test_cosines_of_1_and_minus_1_are_in_the_outermost_bins() -> None:
+    labels = np.zeros((1, 1), int)
+    for sign, at in ((1.0, N_BINS - 1), (-1.0, 0)):
+        vector = torch.tensor([[0.3, 0.7, 0.1]])
+        found = count_scores(vector, sign * vector, LabelJudgements(labels, labels), n_bins=N_BINS)
+        assert np.argwhere(found.counts).tolist() == [[1, at]]
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), min_size=3, max_size=3))
+def test_the_separation_is_the_share_of_pairs_of_pairs_in_the_right_order(table: list[list[int]]) -> None:
+    counts = np.array(table) + np.eye(3, 4, dtype=int)  # some at each level
+    wins, n = 0.0, 0
+    for fine in np.repeat(np.arange(4), counts[2]):
+        for other in np.repeat(np.arange(4), counts[:2].sum(0)):
+            wins += 1.0 if fine > other else 0.5 if fine == other else 0.0
+            n += 1
+    assert np.isclose(ScoreCounts(counts, np.linspace(-1, 1, 5)).separation(), wins / n)
+
+
+def test_densities_add_up_to_one_and_there_are_none_of_nothing() -> None:
+    found = ScoreCounts(np.array([[2, 0, 6], [0, 0, 0]]), np.array([-1.0, -0.5, 0.0, 1.0])).densities()
+    np.testing.assert_allclose(found[0], [0.5, 0, 0.75])
+    assert np.isnan(found[1]).all()

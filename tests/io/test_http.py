@@ -1,0 +1,41 @@
+"""The limiter that all requests wait for, on a clock of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from hgld.io.http import RateLimiter
+
+
+class FakeTime:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds + 1e-9  # a real clock never stands still
+
+
+def test_the_rate_holds_over_any_minute() -> None:
+    fake = FakeTime()
+    limiter = RateLimiter(150, clock=fake.clock, sleep=fake.sleep)
+    sent = []
+    for n in range(600):
+        limiter.wait()
+        sent.append(fake.now)
+        fake.now += 30 if n == 300 else 0  # a long silence must not be saved up
+    for start in sent:
+        assert sum(start <= moment < start + 60 for moment in sent) <= 155
+    assert sent[-1] - sent[0] == pytest.approx(599 / 2.5 + 30 - 2 * 5 / 2.5, abs=2.5)
+
+
+def test_a_pause_holds_without_a_rate_and_the_longest_wins() -> None:
+    fake = FakeTime()
+    limiter = RateLimiter(0, clock=fake.clock, sleep=fake.sleep)
+    limiter.pause(7)
+    limiter.pause(3)
+    limiter.wait()
+    assert fake.now == pytest.approx(107)

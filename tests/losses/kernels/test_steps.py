@@ -1,0 +1,88 @@
+"""Steps: the published curves, slopes, and what bounds what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hgld.errors import ConfigurationError
+from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
+
+STEPS: list[Step] = [
+    Heaviside(),
+    Sigmoid(),
+    suprank_step("eq4"),
+    suprank_step("cfg144"),
+    suprank_step("cfginat"),
+    LeakyStep(),
+]
+
+
+@pytest.fixture(scope="module")
+def curves(shared: Path) -> dict[str, torch.Tensor]:
+    with np.load(shared / "golden" / "losses.npz") as arrays:
+        return {name.removeprefix("h_minus/"): torch.from_numpy(arrays[name]) for name in arrays if "h_minus" in name}
+
+
+def test_eq_4(curves: dict[str, torch.Tensor]) -> None:
+    at = curves["t"] != 0  # where the reference takes the first branch of Eq. 4, and hgld the second
+    found = SupRankStep().value(curves["t"])
+    torch.testing.assert_close(found[at], curves["eq4"][at], rtol=0, atol=1e-12)
+    assert found[~at].tolist() == [1.0]
+    torch.testing.assert_close(Heaviside().value(curves["t"]), curves["heaviside"], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("variant", ["eq4", "cfg144", "cfginat"])
+def test_published_variants(curves: dict[str, torch.Tensor], variant: Any) -> None:
+    at = curves["t"] != 0  # where the published code takes the first branch
+    found = suprank_step(variant).value(curves["t"])
+    torch.testing.assert_close(found[at], curves[f"official_{variant}"][at], rtol=0, atol=1e-7)
+    assert found[~at].tolist() == [0.5 if variant == "cfginat" else 1.0]
+
+
+@pytest.mark.parametrize("step", [SupRankStep(), suprank_step("cfg144")], ids=str)
+def test_upper_bound(step: Step) -> None:
+    t = torch.linspace(-2, 2, 4001, dtype=torch.float64)
+    assert (step.value(t) >= Heaviside().value(t)).all()
+
+
+@pytest.mark.parametrize("step", STEPS, ids=str)
+def test_slope_is_the_derivative(step: Step) -> None:
+    # away from jumps and bends: 0, 0.02 (LeakyStep) and 0.05
+    t = torch.tensor([-1.5, -0.3, -0.031, -0.004, 0.003, 0.013, 0.041, 0.049, 0.053, 0.3, 1.5], dtype=torch.float64)
+    h = 1e-7
+    differences = (step.value(t + h) - step.value(t - h)) / (2 * h)
+    torch.testing.assert_close(step.slope(t), differences, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_split_adds_up_and_arguments_stay(step: Step, dtype: torch.dtype) -> None:
+    t = torch.linspace(-0.2, 0.2, 401, dtype=dtype)
+    given = t.clone()
+    jump, rest = step.split()
+    total = jump * Heaviside().value(t) + (0 if rest is None else rest.value(t))
+    step.slope(t)
+    assert total.dtype == step.slope(t).dtype == dtype
+    torch.testing.assert_close(total, step.value(t))
+    assert torch.equal(t, given)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Sigmoid(0), "tau is 0; expected more than 0"),
+        (lambda: SupRankStep(tau=-1.0), "tau is -1.0"),
+        (lambda: SupRankStep(rho=-1.0), "rho is -1.0"),
+        (lambda: SupRankStep(delta=float("nan")), "delta nan"),
+        (lambda: LeakyStep(leak=-1.0), "leak -1.0"),
+        (lambda: suprank_step("eq5"), 'no H.- called "eq5"; choose eq4, cfg144 or cfginat'),  # type: ignore[arg-type]
+    ],
+)
+def test_numbers_out_of_range(make: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()

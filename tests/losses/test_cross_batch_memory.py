@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.losses import (
+    DecomposabilityLoss,
+    Loss,
+    ProxyLoss,
+    SoftBinAP,
+    SupAP,
+    SupHAP,
+    TripletLoss,
+    XBMContrastive,
+    happier,
+)
+from hgld.losses.cross_batch_memory import CrossBatchMemory
+
+LABELS = torch.tensor([[0, 0], [0, 0], [1, 0], [1, 0], [2, 1], [2, 1]])
+
+
+def batch(seed: int, dim: int = 4) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return functional.normalize(torch.randn(6, dim, generator=generator))
+
+
+class Reading(Loss):
+    """Keeps what it is compared with."""
+
+    seen: list[float]
+
+    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor, *references: Any) -> torch.Tensor:
+        if references:
+            assert torch.equal(references[0][:, 0].long(), references[1][:, 0])
+            self.seen = references[0][:, 0].tolist()
+        return embeddings.sum()
+
+
+@given(sizes=st.lists(st.integers(1, 9), max_size=12), size=st.integers(1, 7))
+def test_the_memory_is_a_queue(sizes: list[int], size: int) -> None:
+    loss = Reading()
+    memory = CrossBatchMemory(loss, size, dim=1, n_levels=1)
+    expected: deque[float] = deque(maxlen=size)
+    n = 0
+    for length in sizes:
+        numbers = torch.arange(n, n + length)[:, None]
+        n += length
+        memory(numbers.float(), numbers)
+        expected.extend(numbers[:, 0].tolist())
+        assert sorted(loss.seen) == list(expected)
+        assert len(memory.content()[0]) == len(expected)
+
+
+@pytest.mark.parametrize("loss", [SupHAP(), DecomposabilityLoss(), XBMContrastive(), SoftBinAP(), TripletLoss()])
+def test_a_memory_of_everything_is_references_of_everything(loss: Loss) -> None:
+    memory = CrossBatchMemory(loss, size=18, dim=4, n_levels=2, memory_weight=0.5)
+    earlier = [batch(0), batch(1)]
+    for x in earlier:
+        memory(x, LABELS)
+    x = batch(2).requires_grad_()
+    value = memory(x, LABELS)
+    (gradient,) = torch.autograd.grad(value, x)
+
+    y = x.detach().clone().requires_grad_()
+    references = torch.cat([*earlier, y.detach()]), LABELS.repeat(3, 1)
+    expected = loss(y, LABELS) + 0.5 * loss(y, LABELS, *references)
+    (of_expected,) = torch.autograd.grad(expected, y)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, of_expected)
+    assert of_expected.any()
+
+
+def test_the_same_image_of_an_earlier_batch_is_a_positive() -> None:
+    memory = CrossBatchMemory(SupAP(), size=100, dim=4, n_levels=2)
+    memory(batch(0), LABELS)
+    x = batch(0) + 0.1 * batch(1)
+    memory(x, LABELS)
+    references = torch.cat([batch(0), x]), LABELS.repeat(2, 1)
+    torch.testing.assert_close(memory.parts["memory"], SupAP()(x, LABELS, *references))
+
+
+def test_the_first_steps_fill_the_memory_only() -> None:
+    memory = CrossBatchMemory(SupAP(), size=100, dim=4, n_levels=2, start_step=2)
+    for seed in range(2):
+        assert memory(batch(seed), LABELS) == SupAP()(batch(seed), LABELS)
+        assert set(memory.parts) == {"batch"}
+    references = torch.cat([batch(seed) for seed in range(3)]), LABELS.repeat(3, 1)
+    expected = SupAP()(batch(2), LABELS), SupAP()(batch(2), LABELS, *references)
+    torch.testing.assert_close(memory(batch(2), LABELS), sum(expected))
+    assert memory.parts == {"batch": expected[0], "memory": expected[1]}
+
+
+def test_proxies_count_once() -> None:
+    proxies = ProxyLoss(3, 4)
+    memory = CrossBatchMemory(happier(proxies, 0.3), size=6, dim=4, n_levels=2)
+    x = batch(0)
+    expected = 0.7 * (SupHAP()(x, LABELS) + SupHAP()(x, LABELS, x, LABELS)) + 0.3 * proxies(x, LABELS)
+    torch.testing.assert_close(memory(x, LABELS), expected)
+    assert set(memory.parts) == {"batch", "memory", "batch.sup_hap", "batch.decomposability", "memory.sup_hap"}
+    assert list(dict(memory.named_parameters())) == ["loss.losses.decomposability.proxies"]
+
+
+def test_a_memory_continues_from_its_state(tmp_path: Path) -> None:
+    def new() -> CrossBatchMemory:
+        return CrossBatchMemory(SupHAP(), size=10, dim=4, n_levels=2, start_step=1)
+
+    whole, first, second = new(), new(), new()
+    expected = [whole(batch(seed), LABELS) for seed in range(5)]
+    for seed in range(3):
+        first(batch(seed), LABELS)
+    torch.save(first.state_dict(), tmp_path / "memory.pt")
+    second.load_state_dict(torch.load(tmp_path / "memory.pt", weights_only=True))
+    assert [second(batch(seed), LABELS) for seed in (3, 4)] == expected[3:]
+
+
+def test_evaluation_leaves_the_memory_as_it_is() -> None:
+    memory = CrossBatchMemory(SupAP(), size=100, dim=4, n_levels=2)
+    assert memory.eval()(batch(0), LABELS) == SupAP()(batch(0), LABELS)  # nothing to compare with yet
+    memory.train()(batch(0), LABELS)
+    before = {name: value.clone() for name, value in memory.state_dict().items()}
+    memory.eval()(batch(1), LABELS)
+    torch.testing.assert_close(memory.parts["memory"], SupAP()(batch(1), LABELS, batch(0), LABELS))
+    torch.testing.assert_close(memory.state_dict(), before)
+
+
+def test_it_is_stored_in_full_precision_and_without_a_graph() -> None:
+    memory = CrossBatchMemory(SupAP(), size=6, dim=4, n_levels=2)
+    for x in (batch(0).half(), batch(0).double()):
+        x.requires_grad_()
+        value = memory(x, LABELS)
+        assert value.dtype == (torch.float64 if x.dtype == torch.float64 else torch.float32)
+        value.backward()
+        assert memory.embeddings.dtype == torch.float32
+        assert not memory.embeddings.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"size": 0}, "a memory of 0 embeddings .* expected at least 1 of each"),
+        ({"memory_weight": 0.0}, "weight is 0.0 .* above 0"),
+        ({"start_step": -1}, "first step -1"),
+        ({"loss": ProxyLoss(3, 4)}, "ProxyLoss compares with proxies alone, .* leave it out"),
+    ],
+)
+def test_settings_out_of_range(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        CrossBatchMemory(**{"loss": SupAP(), "size": 6, "dim": 4, "n_levels": 2, **wrong})
+
+
+def test_batches_that_do_not_fit() -> None:
+    memory = CrossBatchMemory(SupAP(), size=6, dim=4, n_levels=2)
+    with pytest.raises(InputError, match="dimension 5 and 2 levels, but the memory is for dimension 4 and 2 levels"):
+        memory(batch(0, dim=5), LABELS)
+    with pytest.raises(InputError, match="has references of its own"):
+        memory(batch(0), LABELS, batch(1), LABELS)

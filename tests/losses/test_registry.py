@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import hgld.losses as room
+from hgld.errors import ConfigurationError, InputError
+from hgld.losses import LOSSES, Loss, SiMix, Space, SumOverLevels, XBMContrastive
+
+LABELS = np.repeat([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]], 3, axis=0)
+SPACE = Space.of(8, LABELS)
+OVER_LEVELS = [name for name, make in LOSSES.items() if "levels" in inspect.signature(make).parameters]
+
+
+def embeddings() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    centres = functional.one_hot(torch.from_numpy(LABELS[:, 0]), 8).float()
+    return functional.normalize(centres + 0.5 * torch.randn(12, 8, generator=generator)).requires_grad_()
+
+
+def expect_gradients(loss: Loss) -> None:
+    x = embeddings()
+    value = loss(x, torch.from_numpy(LABELS))
+    assert value.shape == ()
+    assert value.isfinite()
+    value.backward()
+    for gradient in (x.grad, *(parameter.grad for parameter in loss.parameters())):
+        assert gradient is not None
+        assert gradient.isfinite().all()
+        assert gradient.any()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_name_gives_a_loss_with_gradients(name: str) -> None:
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"margin": 0.5} if name == "triplet" else {}
+    expect_gradients(LOSSES[name](SPACE, **options))
+
+
+@pytest.mark.parametrize("name", OVER_LEVELS)
+def test_sums_over_levels(name: str) -> None:
+    torch.manual_seed(0)
+    loss = LOSSES[name](SPACE, levels="all", **({"margin": 0.5} if name == "triplet" else {}))
+    assert isinstance(loss, SumOverLevels)
+    expect_gradients(loss)
+    assert list(loss.parts) == ["level_3", "level_2", "level_1"]
+
+
+def test_proxies_of_each_level_are_as_many_as_its_classes() -> None:
+    loss = LOSSES["norm_softmax"](SPACE, levels="all")
+    assert [tuple(proxies.shape) for proxies in loss.parameters()] == [(4, 8), (3, 8), (2, 8)]
+
+
+@pytest.mark.parametrize("name", ["recall", "sup_recall"])
+def test_similarity_mixup(name: str) -> None:
+    loss = LOSSES[name](SPACE, simix=True)
+    assert isinstance(loss, SiMix)
+    torch.manual_seed(0)
+    expect_gradients(loss)
+
+
+def test_settings_reach_the_loss() -> None:
+    loss: Any = LOSSES["happier_f"](SPACE, variant="cfg144", rho=10.0)
+    assert loss.weights == {"sup_hap": 0.5, "decomposability": 0.5}
+    assert loss.losses["sup_hap"].step.offset == 1.44
+    assert loss.losses["sup_hap"].step.rho == 10.0
+    relevance = loss.losses["sup_hap"].relevance(torch.tensor([[0, 1, 1, 1]], dtype=torch.float64))
+    assert relevance[0, 1].item() == pytest.approx(3.0**-5)
+    pairs: Any = LOSSES["roadmap"](SPACE, decomposability="pairs", lambda_=0.5, reduction="violating", alpha=0.8)
+    assert (pairs.losses["decomposability"].alpha, pairs.losses["decomposability"].reduction) == (0.8, "violating")
+    assert isinstance(LOSSES["xbm_contrastive"](SPACE), XBMContrastive)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_signatures_can_become_settings(name: str) -> None:
+    """All but the space are keywords with a default and a type."""
+    space, *keywords = inspect.signature(LOSSES[name], eval_str=True).parameters.values()
+    assert space.annotation is Space
+    for keyword in keywords:
+        assert keyword.kind is keyword.KEYWORD_ONLY
+        assert keyword.default is not keyword.empty
+        assert keyword.annotation is not keyword.empty
+
+
+def test_the_space_of_labels() -> None:
+    assert (SPACE.dim, SPACE.n_classes) == (8, (4, 3, 2))
+    assert SPACE.classes is not None
+    assert SPACE.classes.tolist() == [[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("sup_ap", {"variant": "eq5"}, "choose eq4, cfg144 or cfginat"),
+        ("roadmap", {"decomposability": "triplets"}, "choose proxies or pairs"),
+        ("triplet", {"levels": "coarsest"}, "choose finest or all"),
+        ("happier", {"lambda_": 2.0}, "expected 0 .* to 1"),
+        ("csl", {"margins": (0.1, 0.2)}, "a margin for each of 3 levels"),
+    ],
+)
+def test_settings_that_do_not_exist(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        LOSSES[name](SPACE, **options)
+
+
+def test_csl_needs_to_know_the_classes() -> None:
+    with pytest.raises(ConfigurationError, match=r"make its Space with Space.of\(dim, labels\)"):
+        LOSSES["csl"](Space(8, (4, 3, 2)))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_labels_that_do_not_fit_the_embeddings(name: str) -> None:
+    with pytest.raises(InputError, match=r"expected \(B, d\) and \(B, L\)"):
+        LOSSES[name](SPACE)(embeddings(), torch.from_numpy(LABELS)[:5])
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_autocast_changes_nothing(name: str) -> None:
+    """Nor do embeddings of 16 bits, but by their own rounding."""
+    torch.manual_seed(0)
+    loss, labels = LOSSES[name](SPACE), torch.from_numpy(LABELS)
+    values = []
+    for x, enabled in ((embeddings().half().float(), False), (embeddings().half(), True)):
+        torch.manual_seed(0)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            values.append(loss(x, labels))
+    assert values[0] == values[1]
+    assert values[1].dtype == torch.float32
+
+
+def test_the_public_surface() -> None:
+    def below(kind: type[Loss]) -> set[type[Loss]]:
+        return {kind}.union(*(below(other) for other in kind.__subclasses__()))
+
+    bases = {"BinaryLoss", "PairLoss", "ProxyBasedLoss", "SingleLevelLoss"}
+    ours = {kind.__name__ for kind in below(Loss) if kind.__module__.startswith(f"{room.__name__}.")}
+    assert {name for name in ours if not name.startswith("_")} - bases <= set(room.__all__)
+    assert all(hasattr(room, name) for name in room.__all__)

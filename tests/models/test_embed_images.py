@@ -1,0 +1,347 @@
+"""Embeddings of many images: in parts, by several processes, after a kill."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.datasets import transforms
+from hgld.datasets.manifest import Manifest, write_manifest
+from hgld.datasets.readers.gldv2 import LANDMARK
+from hgld.datasets.transforms import ImageSettings
+from hgld.errors import BusyError, ConfigurationError, InputError
+from hgld.gldv2.image_index import index_images
+from hgld.gldv2.tar_images import ImageReader
+from hgld.io.locks import only_run
+from hgld.models.embed_images import EmbedImagesConfig, EmbedImagesSummary, embed_images, parse_scales
+from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.model_from_options import chosen_model
+from hgld.tables import IMAGES, Provenance, read_table
+from hgld.tables.embeddings import read_embeddings
+from tests.datasets.pictures import manifest_of, picture, save
+from tests.gldv2.test_image_index import write_tar
+
+PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]
+CONFIG = EmbedImagesConfig(batch_size=3, part_size=5, workers=0)
+NAMED = ["--model", "test_resnet", "--pretrained", "none", "--size", "32", "--resize", "32"]
+
+Made = tuple[EmbeddingModel, ImageSettings]
+
+
+@pytest.fixture(scope="module")
+def made() -> Made:
+    return chosen_model(None, "test_resnet", "none", size=32, resize=32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save(tmp_path / "pictures", *PATHS)
+    return tmp_path / "pictures"
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The last bits of convolutions depend on the number of threads, which torchrun sets to one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class KilledError(Exception):
+    pass
+
+
+class KillAfter:
+    """A progress that ends the run when so many images are done."""
+
+    def __init__(self, images: int) -> None:
+        self._left = images
+
+    def start(self, total: int, done: int = 0) -> None:
+        self.total = total
+
+    def advance(self, units: int = 1, **details: int) -> None:
+        self._left -= units
+        if self._left < 0:
+            raise KilledError
+
+
+def test_photographs_in_tar_files_are_embedded_as_one_by_one(made: Made, shared: Path, tmp_path: Path) -> None:
+    index = tmp_path / "images.parquet"
+    index_images(shared / "wa_gldv2", index)
+    table = read_table(index, IMAGES)
+    train = pa_csv.read_csv(shared / "wa_gldv2" / "train.csv")
+    landmark_of = dict(zip(train["id"].to_pylist(), train["landmark_id"].to_pylist(), strict=True))
+    few = table.slice(0, 7).to_pydict()
+    manifest = manifest_of(
+        few["id"],
+        {LANDMARK: [str(landmark_of[name]) for name in few["id"]]},
+        path=few["shard"],
+        offset=few["offset"],
+        size=few["size"],
+        splits=["train"] * 4 + ["test"] * 3,
+    )
+    write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
+    out = tmp_path / "embeddings.parquet"
+    arguments = (tmp_path / "manifest.parquet", out, *made, EmbedImagesConfig("test", batch_size=2, workers=0))
+    summary = embed_images(*arguments, root=shared / "wa_gldv2")
+    found = read_embeddings(out)
+    assert found.ids is not None
+    assert found.landmark_ids is not None
+    assert found.ids.tolist() == few["id"][4:]
+    assert found.landmark_ids.tolist() == [landmark_of[name] for name in few["id"][4:]]
+    assert summary is not None
+    assert (summary.images, summary.dim, summary.skipped) == (3, 96, ())
+    reader, transform = ImageReader(index, shared / "wa_gldv2"), transforms.test_transform(made[1])
+    with torch.no_grad():
+        for name, vector in zip(found.ids, found.vectors, strict=True):
+            alone = made[0](transform(reader.open(name).convert("RGB"))[None])[0]
+            torch.testing.assert_close(vector, alone, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npy", "safetensors"])
+@pytest.mark.parametrize("after", [0, 7, 21])
+def test_a_killed_run_goes_on_and_writes_the_same_bytes(
+    made: Made, folder: Path, tmp_path: Path, suffix: str, after: int
+) -> None:
+    (folder / PATHS[4]).write_bytes(b"no picture")
+    undisturbed, out = tmp_path / "a" / f"e.{suffix}", tmp_path / "b" / f"e.{suffix}"
+    embed_images(folder, undisturbed, *made, CONFIG)
+    with pytest.raises(KilledError):
+        embed_images(folder, out, *made, CONFIG, progress=KillAfter(after))
+    assert not out.exists()
+    parts = {path: path.stat().st_mtime_ns for path in out.parent.glob(".*/part_*")}
+    assert len(parts) == after // 5
+    progress = KillAfter(100)
+    summary = embed_images(folder, out, *made, CONFIG, progress=progress)
+    assert summary is not None
+    assert progress.total == summary.embedded == 22 - 5 * len(parts)
+    files = sorted(path.name for path in undisturbed.parent.iterdir())
+    assert files == sorted(path.name for path in out.parent.iterdir()), "parts and locks are gone"
+    for name in files:
+        if not name.endswith("made.json"):
+            assert (out.parent / name).read_bytes() == (undisturbed.parent / name).read_bytes()
+
+
+def test_several_processes_write_the_bytes_of_one(made: Made, folder: Path, tmp_path: Path) -> None:
+    (folder / PATHS[4]).write_bytes(b"no picture")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from hgld.models.embed_images import EmbedImagesConfig, embed_images\n"
+        "from hgld.models.model_from_options import chosen_model\n"
+        "from hgld.compute.processes import joined_processes\n"
+        "made = chosen_model(None, 'test_resnet', 'none', size=32, resize=32)\n"
+        "config = EmbedImagesConfig(batch_size=3, part_size=5, workers=0)\n"
+        "with joined_processes() as processes:\n"
+        "    summary = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), *made, config, processes=processes)\n"
+        "    again = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), *made, config, processes=processes)\n"
+        "    assert (summary.images, len(summary.skipped), again) == (21, 1, None)\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    together, alone = tmp_path / "together.npy", tmp_path / "alone.npy"
+    subprocess.run([*torchrun, script, folder, together], env=environment, check=True, timeout=120)
+    embed_images(folder, alone, *made, CONFIG)
+    for name in ("npy", "ids.txt", "skipped.csv"):
+        assert together.with_suffix(f".{name}").read_bytes() == alone.with_suffix(f".{name}").read_bytes()
+
+
+def test_images_that_cannot_be_read_are_left_out_and_listed(made: Made, folder: Path, tmp_path: Path) -> None:
+    whole = (folder / PATHS[0]).read_bytes()
+    embed_images(folder, tmp_path / "all.npy", *made, CONFIG)
+    broken = sorted(PATHS)[3:7]  # a whole batch, the first of a part that has two, and one of the next batch
+    for path in broken:
+        (folder / path).write_bytes(whole[: len(whole) // 2])
+    out = tmp_path / "e.npy"
+    summary = embed_images(folder, out, *made, CONFIG)
+    names = [Path(path).stem for path in broken]
+    assert summary is not None
+    assert (summary.images, summary.skipped) == (18, tuple(names))
+    assert f"4 images could not be read and have none, see {tmp_path / 'e.skipped.csv'}" in str(summary)
+    with (tmp_path / "e.skipped.csv").open(newline="") as stream:
+        listed = list(csv.DictReader(stream))
+    assert [row["id"] for row in listed] == names
+    assert not any(row["reason"].startswith(row["id"]) for row in listed)
+    left, every = read_embeddings(out), read_embeddings(tmp_path / "all.npy")
+    assert left.ids is not None
+    assert every.ids is not None
+    assert left.ids.tolist() == [name for name in every.ids if name not in names]
+    torch.testing.assert_close(left.vectors, every.vectors[~np.isin(every.ids, names)], atol=1e-6, rtol=1e-5)
+
+
+def test_without_a_picture_that_can_be_read_nothing_is_written(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"none of the 1 images can be read:\n  a: no picture"):
+        embed_images(tmp_path, tmp_path / "e.parquet", *made, CONFIG)
+    assert not (tmp_path / "e.parquet").exists()
+
+
+def test_an_output_is_made_again_when_something_changed(made: Made, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "e.safetensors"
+
+    def run(config: EmbedImagesConfig = CONFIG, model: EmbeddingModel = made[0]) -> EmbedImagesSummary | None:
+        return embed_images(folder, out, model, made[1], config)
+
+    assert run() is not None
+    assert run() is None
+    assert embed_images(folder, out, *made, CONFIG, force=True) is not None
+    assert run(EmbedImagesConfig(batch_size=3, part_size=5, workers=0, scales=(1, 0.5))) is not None
+    assert run() is not None
+    torch.manual_seed(5)
+    other = chosen_model(None, "test_resnet", "none", size=32, resize=32)[0]
+    with torch.no_grad():
+        next(other.parameters()).mul_(1.1)
+    assert run(model=other) is not None
+    (folder / PATHS[0]).write_bytes(picture("another"))
+    assert run(model=other) is not None
+    for name in ("e.safetensors", "e.ids.txt", "e.skipped.csv", "e.made.json"):
+        (tmp_path / name).unlink()
+        assert run(model=other) is not None, name
+    out.write_bytes(out.read_bytes()[:-1])
+    assert run(model=other) is not None
+
+
+def test_parts_of_other_settings_are_refused(made: Made, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "e.npy"
+    with pytest.raises(KilledError):
+        embed_images(folder, out, *made, CONFIG, progress=KillAfter(12))
+    other = EmbedImagesConfig(batch_size=2, part_size=5, workers=0)
+    with pytest.raises(ConfigurationError, match=r"other settings; run the same .*\n  batch_size: 3 then, 2 now$"):
+        embed_images(folder, out, *made, other)
+    summary = embed_images(folder, out, *made, other, force=True)
+    assert summary is not None
+    assert summary.embedded == 22
+
+
+def test_two_runs_do_not_write_the_same_output(made: Made, folder: Path, tmp_path: Path) -> None:
+    with only_run(tmp_path / "e.npy"), pytest.raises(BusyError, match="another run is writing"):
+        embed_images(folder, tmp_path / "e.npy", *made, CONFIG)
+
+
+def test_half_precision_and_scales_change_little_and_much(made: Made, folder: Path, tmp_path: Path) -> None:
+    def embedded(**changes: object) -> torch.Tensor:
+        config = EmbedImagesConfig(batch_size=3, workers=0, **changes)  # type: ignore[arg-type]
+        embed_images(folder, tmp_path / "e.npy", *made, config)
+        return read_embeddings(tmp_path / "e.npy").vectors.clone()
+
+    plain, half, scaled = embedded(), embedded(half=True), embedded(scales=(1.0, 2.0))
+    assert half.dtype == torch.float32
+    assert not torch.equal(plain, half)
+    assert (plain * half).sum(1).min() > 0.999
+    assert (plain * scaled).sum(1).max() < 0.9999
+    torch.testing.assert_close(scaled.norm(dim=1), torch.ones(22))
+
+
+def test_numbers_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) -> None:
+    model, image_settings = chosen_model(None, "test_resnet", "none", size=32, resize=32)
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    with pytest.raises(InputError, match="not finite; look at its weights$"):
+        embed_images(folder, tmp_path / "e.npy", model, image_settings, CONFIG)
+
+
+def test_a_batch_that_does_not_fit_is_explained(made: Made, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(*_: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(EmbeddingModel, "forward", forward)
+    with pytest.raises(ConfigurationError, match="3 images of 32 x 32 do not fit .* cpu; choose a smaller --batch"):
+        embed_images(folder, folder / "e.npy", *made, CONFIG)
+
+
+def test_the_mean_is_subtracted_before_the_last_normalisation(made: Made, folder: Path, tmp_path: Path) -> None:
+    vectors = []
+    for center in (False, True):
+        embed_images(folder, tmp_path / "e.npy", *made, EmbedImagesConfig(workers=0, part_size=5, center=center))
+        vectors.append(read_embeddings(tmp_path / "e.npy").vectors.double().numpy().copy())
+    plain, centred = vectors
+    expected = plain - plain.mean(0)
+    np.testing.assert_allclose(centred, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+
+
+def test_the_table_of_index_images_and_its_folder(made: Made, tmp_path: Path) -> None:
+    write_tar(tmp_path / "1.tar", {f"{n}.jpg": picture(str(n), file_format="JPEG") for n in "ab"})
+    index_images(tmp_path, tmp_path / "images.parquet")
+    embed_images(tmp_path / "images.parquet", tmp_path / "e.npy", *made, CONFIG)
+    found = read_embeddings(tmp_path / "e.npy")
+    assert found.ids is not None
+    assert found.ids.tolist() == ["a", "b"]
+
+
+def test_images_that_are_not_there_are_explained(made: Made, tmp_path: Path) -> None:
+    def run(images: Path, **changes: object) -> None:
+        embed_images(images, tmp_path / "e.npy", *made, CONFIG, **changes)  # type: ignore[arg-type]
+
+    with pytest.raises(InputError, match="absent: no such file; expected a manifest, the table"):
+        run(tmp_path / "absent")
+    with pytest.raises(
+        InputError, match=r"no pictures below this folder \(.jpg.*give the table of hgld index-images"
+    ):
+        run(tmp_path)
+    save(tmp_path / "twice", "a/x.jpg", "b/x.png")
+    with pytest.raises(InputError, match=r"1 pictures have the name of another.*\n  x: a/x.jpg, b/x.png"):
+        run(tmp_path / "twice")
+    pa_csv.write_csv(pa.table({"id": [1]}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"t.parquet: not a table that can be read"):
+        run(tmp_path / "t.parquet")
+    write_tar(tmp_path / "1.tar", {"a.jpg": picture("a")})
+    index_images(tmp_path, tmp_path / "images.parquet")
+    with pytest.raises(InputError, match="1 of the manifest's 1 tar files are not in this folder"):
+        run(tmp_path / "images.parquet", root=tmp_path / "twice")
+    with pytest.raises(InputError, match=r'the suffix is ".txt"; embeddings are in'):
+        embed_images(tmp_path, tmp_path / "e.txt", *made)
+
+
+def test_landmarks_that_have_names_are_no_ids(made: Made, folder: Path, tmp_path: Path) -> None:
+    manifest: Manifest = manifest_of(PATHS[:2], {"landmark": ["1", "x"]})
+    write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
+    embed_images(tmp_path / "manifest.parquet", tmp_path / "e.parquet", *made, CONFIG, root=folder)
+    assert read_embeddings(tmp_path / "e.parquet").landmark_ids is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scales": ()}, "expected at least one, all above 0"),
+        ({"scales": (1, 0)}, "expected at least one, all above 0"),
+        ({"batch_size": 0}, "batch size 0"),
+        ({"workers": -1}, "-1 workers"),
+        ({"device": "tpu9"}, 'the device "tpu9" cannot be used'),
+    ],
+)
+def test_bad_settings_are_explained(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        EmbedImagesConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_scales_are_numbers() -> None:
+    assert parse_scales("1,0.5") == (1, 0.5)
+    with pytest.raises(ConfigurationError, match='the scales are "1;2"; expected numbers'):
+        parse_scales("1;2")
+
+
+def test_the_command(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "e.parquet"
+    arguments = ["embed-images", "--images", str(folder), "-o", str(out), *NAMED, "--workers", "0"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "22 images as vectors of 96 numbers; 22 of them now" in result.stdout
+    assert read_embeddings(out).vectors.shape == (22, 96)
+    assert f"{out}: up to date" in CliRunner().invoke(app, arguments).stdout
+    result = CliRunner().invoke(app, [*arguments, "--scales", "x"])
+    assert (result.exit_code, "the scales are" in result.stderr) == (1, True)

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import csv
+import io
+import re
+from datetime import datetime, timezone
+
+import pytest
+from starlette.testclient import TestClient
+
+from hgld.review.opinions import Opinions
+from hgld.review.page.app import review_app
+from hgld.review.page.render import FILES
+from hgld.review.review_labels import with_opinions
+from hgld.review.session import Choice
+from hgld.taxonomy.decisions import Decision
+from tests.review.sessions import LABELS, decide, desk_at, label
+
+HOME = "http://127.0.0.1:8000"
+NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""
+
+
+@pytest.fixture
+def desk(tmp_path):
+    with desk_at(tmp_path / "ada.sqlite", [*LABELS, label(6, NASTY)]) as desk:
+        yield desk
+
+
+@pytest.fixture
+def client(desk):
+    """Somebody who has opened the printed address."""
+    client = TestClient(review_app(desk, "secret"), base_url=HOME)
+    client.get("/?token=secret")
+    return client
+
+
+def test_the_printed_address_sets_a_cookie_and_loses_the_token(desk):
+    client = TestClient(review_app(desk, "secret"), base_url=HOME, follow_redirects=False)
+    assert client.get("/").status_code == 403
+    assert client.get("/?token=guess").status_code == 403
+    welcome = client.get("/?token=secret")
+    assert (welcome.status_code, welcome.headers["location"]) == (303, "/")
+    cookie = welcome.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "secret" not in page.text
+    for path in ("/static/page.js", "/static/page.css", "/decisions.csv", "/changes"):
+        assert client.get(path).status_code == 200
+        assert TestClient(client.app, base_url=HOME).get(path).status_code == 403, "without the cookie"
+    assert client.get("/static/page.html").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example:8000"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": "[broken"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=str,
+)
+def test_other_sites_are_refused(desk, client, headers):
+    answer = client.post("/decide", data={"choose": "drop", "focus": "0:Q1"}, headers=headers)
+    assert answer.status_code == 403
+    assert client.get("/", headers=headers).status_code == 403
+    assert desk.decisions() == []
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "192.168.0.7:8000"])
+def test_our_own_pages_are_not(desk, client, host):
+    cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin", "cookie": cookies}
+    assert client.get("/", headers=headers).status_code == 200
+
+
+def test_nothing_inline_and_nothing_from_elsewhere(client):
+    page = client.get("/")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"<script(?! src=\"/static)|<style|\sstyle=|\son\w+=", page.text.replace("&lt;", ""))
+    loaded = re.findall(r'(?:src|href)="(?!https://commons\.wikimedia\.org/wiki/Category:)([^"]*)"', page.text)
+    assert all(address.startswith("/") for address in loaded)
+    for name in ("page.js", "page.css"):
+        assert not re.search(r"https?:|@import|url\(", (FILES / name).read_text(encoding="utf-8"))
+
+
+def test_a_label_with_html_and_quotes_is_text(client, desk):
+    decide(desk, Choice("group", "lake", comment=NASTY), "Q6")
+    for text in (client.get("/?label=Q6").text, *client.get("/changes?label=Q6").json()["parts"].values()):
+        assert "<script>document" not in text
+        assert str(6007 * 7001) not in text
+    escaped = "&lt;/a&gt;&lt;script&gt;document.title = &#34;broken&#34;&lt;/script&gt; &#39;quoted&#39;"
+    assert client.get("/?label=Q6").text.count(escaped) > 4
+
+
+def test_forms_without_script(client, desk):
+    """Decide, decide many, choose a cluster, search groups, undo: plain pages and redirects."""
+    page = client.get("/?cluster=1").text
+    assert 'name="focus" value="0:Q1"' in page
+    answer = client.post(
+        "/decide", data={"choose": "group:lake", "focus": "0:Q1", "at_cluster": "1", "at_label": "Q1"}
+    )
+    assert answer.history[0].status_code == 303
+    assert 'name="focus" value="0:Q2"' in answer.text, "the next label is next"
+    client.post("/decide", data={"choose": "drop", "focus": "0:Q2", "label": ["0:Q2", "0:Q3"], "at_cluster": "1"})
+    client.post("/decide", data={"choose": "take:1@0:Q4", "label": "0:Q5"})
+    found = {row.label_id: (row.decision, row.group) for row in desk.decisions()}
+    drop = ("drop", None)
+    assert found == {"Q1": ("group", "lake"), "Q2": drop, "Q3": drop, "Q4": ("group", "church")}
+    searched = client.get("/?q=STANDING").text
+    assert re.findall(r'value="group:(\w+)"', searched) == ["lake"]
+    client.post("/undo")
+    client.post("/undo")
+    assert [row.label_id for row in desk.decisions()] == ["Q1"]
+    client.post("/redo")
+    assert [row.label_id for row in desk.decisions()] == ["Q1", "Q2", "Q3"]
+    (first, *_) = desk.fold.steps
+    client.post("/undo", data={"step": str(first)})
+    assert [row.label_id for row in desk.decisions()] == ["Q2", "Q3"]
+    guess = {"choose": "group:museum", "guess": "1", "focus": "2:Q2", "comment": "or not", "comment_was": ""}
+    client.post("/decide", data=guess | {"focus": f"{desk.version('Q2')}:Q2"})
+    assert desk.decision("Q2").value | {"label": ""} == {
+        "label": "",
+        "decision": "unsure",
+        "group": "museum",
+        "comment": "or not",
+    }
+
+
+def test_clusters_and_groups_without_script(client, desk):
+    client.post("/move", data={"label": ["0:Q1"], "into": "", "name": "split off"})
+    client.post("/merge", data={"at_cluster": "2", "into": "1"})
+    client.post("/rename-cluster", data={"at_cluster": "1", "name": "the rest", "version": "0"})
+    assert {number: desk.cluster_name(number) for number in desk.clusters()} == {1: "the rest", 3: "split off"}
+    client.post("/propose-group", data={"name": "quay", "root": "human-made", "guideline": "Where boats land."})
+    client.post("/rename-group", data={"group": "0:lake", "name": "still water"})
+    assert [group.name for group in desk.groups().values()] == ["church", "still water", "museum", "quay"]
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "problem"),
+    [
+        ("/decide", {"choose": "drop"}, "no label"),
+        ("/decide", {"choose": "drop", "focus": "Q1"}, "no label with its version"),
+        ("/decide", {"choose": "drop", "focus": "0:Q99"}, "no label Q99"),
+        ("/decide", {"choose": "group:nonsense", "focus": "0:Q1"}, "no such group"),
+        ("/decide", {"choose": "nonsense", "focus": "0:Q1"}, "nothing that can be done"),
+        ("/decide", {"choose": "take:x", "focus": "0:Q1"}, "there is no suggestion 0"),
+        ("/move", {"focus": "0:Q1", "into": "77"}, "no cluster 77"),
+        ("/move", {"focus": "0:Q1", "into": ""}, "give a name"),
+        ("/merge", {"at_cluster": "1", "into": "1"}, "another cluster"),
+        ("/rename-cluster", {"at_cluster": "1", "name": " ", "version": "0"}, "give a name"),
+        ("/propose-group", {"name": "Lake", "root": "natural", "guideline": "x"}, "already"),
+        ("/propose-group", {"name": "quay", "root": "odd", "guideline": "x"}, "choose a root"),
+        ("/undo", {}, "nothing to take back"),
+        ("/undo", {"step": "x"}, "expected a number"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_reason(client, desk, path, data, problem):
+    assert problem in client.post(path, data=data, headers={"accept": "application/json"}).json()["error"]
+    answer = client.post(path, data=data)
+    assert answer.status_code == 400
+    assert "Back to the labels" in answer.text
+    assert desk.fold.last == 0
+
+
+def test_a_stale_write_is_answered_409_with_both_values_and_both_ways_on(client, desk):
+    decide(desk, Choice("group", "museum"), "Q2")
+    data = {"choose": "drop", "label": ["0:Q1", "0:Q2"], "at_cluster": "1", "at_label": "Q1"}
+    answer = client.post("/decide", data=data)
+    assert answer.status_code == 409
+    theirs, mine = re.findall(r"<td><span class=\"verdict (\w+)\">", answer.text)
+    assert (theirs, mine) == ("group", "drop")
+    assert client.post("/decide", data=data, headers={"accept": "application/json"}).json()["stale"] in answer.text
+
+    def fields(form):
+        return {name: re.findall(rf'name="{name}" value="([^"]*)"', form) for name in ("choose", "label")}
+
+    keep, write = map(fields, re.findall(r"<form.*?</form>", answer.text, re.DOTALL))
+    client.post("/decide", data=keep)
+    assert {row.label_id: row.group or row.decision for row in desk.decisions()} == {"Q1": "drop", "Q2": "museum"}
+    assert client.post("/decide", data=write).status_code == 409, "Q1 has changed, by our own choice"
+    client.post("/undo")
+    client.post("/undo")
+    client.post("/redo")
+    form = client.post("/decide", data={"choose": "take:1@0:Q2"})
+    write = fields(re.findall(r"<form.*?</form>", form.text, re.DOTALL)[1])
+    client.post("/decide", data=write)
+    assert {row.label_id: row.group for row in desk.decisions()} == {"Q2": "lake"}
+
+
+def test_the_script_is_told_what_changed_since_it_looked(client, desk):
+    decide(desk, Choice("drop"), "Q1")
+    seen = desk.fold.last
+    quiet = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1").json()
+    assert (quiet["rows"], list(quiet["parts"]), quiet["last"]) == ({}, ["card"], seen)
+    decide(desk, Choice("drop"), "Q2", "Q4")
+    update = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1").json()
+    assert list(update["rows"]) == ["Q2"], "Q4 is in another cluster"
+    assert set(update["parts"]) == {"card", "status", "clusters", "history"}
+    desk.move({"Q2": desk.version("Q2")}, 2)
+    update = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q2").json()
+    assert set(update["parts"]) == {"card", "status", "clusters", "history", "head", "list"}
+    assert 'data-label="Q2"' not in update["parts"]["list"]
+    assert update["label"] != "Q2"
+
+
+def test_the_download_is_the_decision_table(client, desk):
+    decide(desk, Choice("group", "lake", comment="=1+1"), "Q6")
+    answer = client.get("/decisions.csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="ada.csv"'
+    (row,) = csv.DictReader(io.StringIO(answer.text))
+    assert (row["label_id"], row["label"], row["group"], row["comment"]) == ("Q6", NASTY, "lake", "'=1+1")
+
+
+def test_colours_are_chosen_without_script(client):
+    assert '<html lang="en" data-theme="auto">' in client.get("/").text
+    client.post("/theme", data={"theme": "dark"})
+    assert '<html lang="en" data-theme="dark">' in client.get("/").text
+    client.post("/theme", data={"theme": '"><script>'})
+    assert '<html lang="en" data-theme="dark">' in client.get("/").text
+
+
+def test_every_text_can_be_read(client):
+    """WCAG AA: every text colour of the style has a contrast of 4.5 on every ground, in light and dark."""
+    style = (FILES / "page.css").read_text(encoding="utf-8")
+    pairs = dict(re.findall(r"--([\w-]+): (light-dark\([^)]*\))", style))
+
+    def luminance(colour):
+        digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
+        channels = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    for theme in (0, 1):
+        colours = {name: luminance(re.findall(r"#(\w+)", pair)[theme]) for name, pair in pairs.items()}
+        texts = ["ink", "faint", "accent", "group", "drop", "unsure", "natural", "made"]
+        on = [(text, ground) for text in texts for ground in ("ground", "panel", "raised", "current", "ticked")]
+        for text, ground in [*on, ("on-accent", "accent"), ("ground", "ink")]:
+            low, high = sorted((colours[text], colours[ground]))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (theme, text, ground)
+
+
+def test_opinions_stand_side_by_side_and_one_is_taken(tmp_path):
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    opinions = [
+        Opinions("ben", {"Q1": Decision("Q1", "label 1", "drop", None, "ben", now, "shows nothing")}),
+        Opinions("cleo", {"Q1": Decision("Q1", "label 1", "group", "museum", "cleo", now)}),
+    ]
+    with desk_at(tmp_path / "final.sqlite", with_opinions(LABELS, opinions, {"Q1"})) as desk:
+        client = TestClient(review_app(desk, "secret"), base_url=HOME)
+        page = client.get("/?token=secret").text
+        (row,) = re.findall(r'<li class="row".*?</li>', page, re.DOTALL)
+        assert re.findall(r'class="by">(\w+)</small>.*?verdict (\w+)', row, re.DOTALL) == [
+            ("ben", "drop"),
+            ("cleo", "group"),
+        ]
+        assert "lake" not in row, "suggestions keep out of it"
+        client.post("/decide", data={"choose": "take:1", "focus": "0:Q1"})
+        (settled,) = desk.decisions()
+        assert (settled.decision, settled.comment, settled.annotator) == ("drop", "shows nothing", "ada")
+        answer = client.post("/rename-group", data={"group": "0:lake", "name": "water"})
+        assert answer.status_code == 400
+        assert "not renamed while opinions are settled" in answer.text

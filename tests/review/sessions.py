@@ -1,0 +1,50 @@
+"""Made-up labels and groups to review, without tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hgld.review.review_labels import ReviewLabel, Suggestion
+from hgld.review.session import Choice, Desk
+from hgld.review.sheets.rows import LabelRow
+from hgld.review.store import open_store
+from hgld.taxonomy.groups import Group
+
+GROUPS = [
+    Group("church", "human-made", "Churches and chapels."),
+    Group("lake", "natural", "Standing water.", ("Q23397",)),
+    Group("museum", "human-made", "Collections."),
+]
+
+
+def label(number: int, text: str = "", cluster: int = 1, suggested: str | None = "lake") -> ReviewLabel:
+    """A label with one landmark."""
+    row = LabelRow(
+        label_id=f"Q{number}",
+        label=text or f"label {number}",
+        landmarks=number,
+        parents="kind of thing",
+        cluster=cluster,
+        cluster_name=f"name {cluster}",
+        subcluster=1,
+        examples=("Category:An example",),
+        suggested_group=suggested or "",
+    )
+    return ReviewLabel(row, (Suggestion(suggested, 0.9, "because"),) if suggested else ())
+
+
+LABELS = [label(1), label(2), label(3, suggested=None), label(4, cluster=2, suggested="church"), label(5, cluster=2)]
+
+
+@contextmanager
+def desk_at(path: Path, labels: list[ReviewLabel] | None = None, groups: list[Group] | None = None) -> Iterator[Desk]:
+    """A desk over the store at ``path``."""
+    with open_store(path, "ada") as store:
+        yield Desk(LABELS if labels is None else labels, GROUPS if groups is None else groups, store)
+
+
+def decide(desk: Desk, choice: Choice, *label_ids: str) -> int | None:
+    """Decide on labels as they are now."""
+    return desk.decide({label_id: desk.version(label_id) for label_id in label_ids}, choice)

@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from openpyxl import load_workbook
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.errors import BusyError, ConfigurationError, InputError
+from hgld.review.sheets.csv_sheet import read_csv
+from hgld.review.sheets.export import ExportConfig, ExportSummary, export_sheets
+from hgld.review.sheets.rows import COLUMNS, Entry, entries_of, label_rows
+from hgld.review.sheets.workbook import SET_ASIDE, read_workbook
+from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
+from hgld.wikimedia.categories import read_categories
+from tests.sheet_files import fill_csv, fill_workbook
+
+from .conftest import LABELS
+
+TABLES = Callable[..., Path]
+ONE = ExportConfig(("ada",))
+MERGE = ExportConfig(("ada",), merge=True)
+
+
+def entries(path: Path) -> dict[str, tuple[str, str, str]]:
+    lines = read_workbook(path).lines if path.suffix == ".xlsx" else read_csv(path)
+    return {key: (one.group, one.decision, one.comment) for key, one in entries_of(path, lines).items()}
+
+
+def both(out: Path, name: str = "ada") -> dict[str, tuple[str, str, str]]:
+    """What was entered, checked to be the same in both files."""
+    found = entries(out / f"{name}.xlsx")
+    assert entries(out / f"{name}.csv") == found
+    return found
+
+
+def test_every_annotator_gets_the_same_rows(tables: TABLES, tmp_path: Path) -> None:
+    out = tmp_path / "review"
+    summary = export_sheets(tables(), out, ExportConfig(("ada", "Ben-2")))
+    assert str(summary) == (
+        f"4 labels of 15 landmarks in 2 clusters\n  {out}/ada.xlsx and ada.csv\n  {out}/Ben-2.xlsx and Ben-2.csv"
+    )
+    assert sorted(path.name for path in out.iterdir()) == ["Ben-2.csv", "Ben-2.xlsx", "ada.csv", "ada.xlsx"]
+    assert (out / "ada.csv").read_bytes() == (out / "Ben-2.csv").read_bytes()
+    in_csv = [line.values for line in read_csv(out / "ada.csv")]
+    assert [row["label_id"] for row in in_csv] == ["Q1", "Q2", "Q4", "Q3"]
+    assert in_csv[0]["suggested group"] == "lake"
+    assert in_csv[1]["parents"] == "lake, Q99"
+    for name in ("ada", "Ben-2"):
+        in_workbook = [line.values for line in read_workbook(out / f"{name}.xlsx").lines]
+        for here, there in zip(in_workbook, in_csv, strict=True):
+            shown = {column for column in COLUMNS if not column.startswith("example")}
+            assert {column: here[column] for column in shown} == {column: there[column] for column in shown}
+
+
+def test_a_sheet_nobody_touched_is_up_to_date_or_written_again(tables: TABLES, tmp_path: Path) -> None:
+    out = tmp_path / "review"
+    clusters = tables()
+    assert export_sheets(clusters, out, ONE) is not None
+    written = (out / "ada.xlsx").stat().st_mtime_ns
+    assert export_sheets(clusters, out, ONE) is None
+    assert export_sheets(clusters, out, MERGE) is None
+    assert (out / "ada.xlsx").stat().st_mtime_ns == written
+
+    summary = export_sheets(clusters, out, ExportConfig(("ada", "ben")))
+    assert summary is not None
+    assert summary.workbooks == (out / "ben.xlsx",)
+
+    summary = export_sheets(tables(LABELS[:2]), out, ONE)
+    assert summary is not None
+    assert len(read_workbook(out / "ada.xlsx").lines) == 2
+    (out / "ada.csv").unlink()
+    assert export_sheets(clusters, out, ONE) is not None
+    assert (out / "ada.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["ada.xlsx", "ada.csv"])
+@pytest.mark.parametrize("column", ["group", "decision", "comment"])
+def test_what_was_entered_is_never_lost_by_accident(tables: TABLES, tmp_path: Path, name: str, column: str) -> None:
+    out = tmp_path / "review"
+    clusters = tables()
+    export_sheets(clusters, out, ExportConfig(("ada", "ben")))
+    fill = fill_workbook if name.endswith("xlsx") else fill_csv
+    fill(out / name, "Q3", **{column: "drop"})
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(ConfigurationError, match=r"ada\.xlsx: 1 labels\n.*--merge .*--force"):
+        export_sheets(clusters, out, ExportConfig(("ada", "ben")))
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+    wanted = tuple("drop" if column == one else "" for one in ("group", "decision", "comment"))
+    summary = export_sheets(clusters, out, MERGE)
+    assert summary is not None
+    assert summary.kept == 1
+    assert both(out) == {"Q3": wanted}
+    assert export_sheets(clusters, out, MERGE) is None
+
+    assert export_sheets(clusters, out, ONE, force=True) is not None
+    assert both(out) == {}
+
+
+def test_merge_follows_the_file_that_was_changed(tables: TABLES, tmp_path: Path) -> None:
+    out = tmp_path / "review"
+    clusters = tables()
+    export_sheets(clusters, out, ONE)
+    fill_workbook(out / "ada.xlsx", "Q1", group="lake", comment="sure")
+    fill_workbook(out / "ada.xlsx", "Q2", decision="drop")
+    export_sheets(clusters, out, MERGE)
+    # The CSV file now holds the first opinion; a change of mind in the workbook does not contradict it.
+    fill_workbook(out / "ada.xlsx", "Q1", group="river", comment=None)
+    fill_workbook(out / "ada.xlsx", "Q2", decision=None)
+    export_sheets(clusters, out, MERGE)
+    assert both(out) == {"Q1": ("river", "", "")}
+    # And the other way round.
+    fill_csv(out / "ada.csv", "Q1", group="dam")
+    export_sheets(clusters, out, MERGE)
+    assert both(out) == {"Q1": ("dam", "", "")}
+
+
+def test_merge_puts_both_files_together_unless_they_contradict(tables: TABLES, tmp_path: Path) -> None:
+    out = tmp_path / "review"
+    clusters = tables()
+    export_sheets(clusters, out, ONE)
+    fill_workbook(out / "ada.xlsx", "Q1", group="lake")
+    fill_csv(out / "ada.csv", "Q1", comment="sure")
+    fill_csv(out / "ada.csv", "Q2", decision="drop")
+    export_sheets(clusters, out, MERGE)
+    assert both(out) == {"Q1": ("lake", "", "sure"), "Q2": ("", "drop", "")}
+
+    fill_workbook(out / "ada.xlsx", "Q2", decision="unsure")
+    fill_csv(out / "ada.csv", "Q2", decision="group")
+    before = (out / "ada.xlsx").read_bytes()
+    with pytest.raises(InputError) as error:
+        export_sheets(clusters, out, MERGE)
+    assert f"{out}/ada.xlsx and ada.csv: 1 entries contradict" in str(error.value)
+    assert 'Q2 ("glacial lake"): decision is "unsure" and "group"' in str(error.value)
+    assert (out / "ada.xlsx").read_bytes() == before
+
+
+@pytest.mark.parametrize("missing", ["ada.xlsx", "ada.csv"])
+def test_one_file_alone_is_enough_to_merge(tables: TABLES, tmp_path: Path, missing: str) -> None:
+    out = tmp_path / "review"
+    clusters = tables()
+    export_sheets(clusters, out, ONE)
+    fill_workbook(out / "ada.xlsx", "Q1", group="lake")
+    export_sheets(clusters, out, MERGE)
+    (out / missing).unlink()
+    export_sheets(clusters, out, MERGE)
+    assert both(out) == {"Q1": ("lake", "", "")}
+
+
+def test_entries_of_labels_that_are_gone_wait_for_them(
+    tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "review"
+    export_sheets(tables(), out, ONE)
+    fill_workbook(out / "ada.xlsx", "Q1", group="lake")
+    fill_workbook(out / "ada.xlsx", "Q4", group="church", comment="small")
+
+    summary = export_sheets(tables(LABELS[:3]), out, MERGE)
+    assert summary is not None
+    assert (summary.kept, summary.set_aside) == (1, 1)
+    assert 'Q4 ("chapel")' in caplog.text
+    assert both(out) == {"Q1": ("lake", "", "")}
+    kept = {"Q4": Entry("Q4", "chapel", "church", "", "small")}
+    assert read_workbook(out / "ada.xlsx").set_aside == kept
+    assert export_sheets(tables(LABELS[:3]), out, MERGE) is None
+
+    export_sheets(tables(LABELS[1:3]), out, MERGE)
+    assert set(read_workbook(out / "ada.xlsx").set_aside) == {"Q1", "Q4"}
+    with pytest.raises(ConfigurationError, match=r"ada\.xlsx: 2 labels"):
+        export_sheets(tables(), out, ONE)
+    export_sheets(tables(), out, MERGE)
+    assert both(out) == {"Q1": ("lake", "", ""), "Q4": ("church", "", "small")}
+    assert SET_ASIDE not in load_workbook(out / "ada.xlsx").sheetnames
+
+
+def test_groups_that_the_taxonomy_does_not_have_are_told(
+    tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    export_sheets(tables(), tmp_path, ONE)
+    fill_workbook(tmp_path / "ada.xlsx", "Q1", group="puddle")
+    export_sheets(tables(), tmp_path, MERGE)
+    assert 'Q1 ("lake"): puddle' in caplog.text
+    assert both(tmp_path) == {"Q1": ("puddle", "", "")}
+
+
+def test_merging_what_libreoffice_saved(tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]) -> None:
+    out = tmp_path / "review"
+    clusters = tables()
+    export_sheets(clusters, out, ONE)
+    fill_workbook(out / "ada.xlsx", "Q1", group="lake", comment="=1+1")
+    (out / "ada.xlsx").write_bytes(soffice(out / "ada.xlsx", "xlsx").read_bytes())
+    export_sheets(clusters, out, MERGE)
+    assert both(out)["Q1"][0] == "lake"
+    assert export_sheets(clusters, out, MERGE) is None
+
+
+@pytest.mark.parametrize("lock", [".~lock.ada.xlsx#", ".~lock.ada.csv#", "~$ada.xlsx"])
+@pytest.mark.parametrize("force", [True, False])
+def test_an_open_sheet_is_left_alone(tables: TABLES, tmp_path: Path, lock: str, force: bool) -> None:
+    export_sheets(tables(), tmp_path, ONE)
+    (tmp_path / lock).write_text("")
+    with pytest.raises(BusyError, match="close it there"):
+        export_sheets(tables(), tmp_path, ONE, force=force)
+
+
+def test_a_file_that_is_no_sheet_is_only_replaced_by_force(tables: TABLES, tmp_path: Path) -> None:
+    (tmp_path / "ada.xlsx").write_text("my thesis")
+    for config in (ONE, MERGE):
+        with pytest.raises(InputError, match="not a workbook"):
+            export_sheets(tables(), tmp_path, config)
+    assert export_sheets(tables(), tmp_path, ONE, force=True) is not None
+
+
+def test_nothing_is_left_behind_when_writing_fails(
+    tables: TABLES, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "review"
+    export_sheets(tables(), out, ONE)
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    monkeypatch.setattr("openpyxl.Workbook.save", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export_sheets(tables(), out, ONE, force=True)
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ((), "no annotators"),
+        (("",), "cannot name a file"),
+        (("../ada",), "cannot name a file"),
+        (("a b",), "cannot name a file"),
+        (("ada\n",), "cannot name a file"),
+        (("zoë",), "cannot name a file"),
+        (("a" * 65,), "cannot name a file"),
+        (("ada", "ben", "Ada"), "two annotators have the same name"),
+    ],
+)
+def test_names_of_annotators(names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ExportConfig(names)
+
+
+def test_inputs_that_are_missing(tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clusters = tables()
+    out = tmp_path / "review"
+    with pytest.raises(ConfigurationError, match="give one of them"):
+        export_sheets(clusters, out, MERGE, force=True)
+    (tmp_path / "clean.parquet").rename(tmp_path / "other.parquet")
+    with pytest.raises(ConfigurationError, match=r"clean\.parquet: no such file; .* --clean"):
+        export_sheets(clusters, out, ONE)
+    (tmp_path / "scraped.classes.parquet").unlink()
+    caplog.set_level(logging.INFO)
+    assert export_sheets(clusters, out, ONE, clean=tmp_path / "other.parquet") is not None
+    assert "the column parents stays empty" in caplog.text
+    with pytest.raises(InputError, match="no labels to review"):
+        export_sheets(tables([]), out, ONE)
+
+
+def test_the_command(tables: TABLES, tmp_path: Path) -> None:
+    out = tmp_path / "review"
+    command = ["export", str(tables()), "-o", str(out), "--annotators"]
+    run = CliRunner().invoke(app, [*command, "ada, ben"])
+    assert run.exit_code == 0, run.output
+    assert run.stdout.startswith("4 labels of 15 landmarks in 2 clusters\n")
+    assert CliRunner().invoke(app, [*command, "ada,ben"]).stdout == f"{out}: up to date\n"
+    fill_workbook(out / "ben.xlsx", "Q1", group="lake")
+    run = CliRunner().invoke(app, [*command, "ada,ben"])
+    assert run.exit_code == 1
+    assert "--merge" in run.stderr
+    run = CliRunner().invoke(app, [*command, "ada,ben", "--merge"])
+    assert "kept what was entered for 1 labels" in run.stdout
+
+
+def test_washington(shared: Path, tmp_path: Path, soffice: Callable[..., Path]) -> None:
+    """All class labels of the real landmarks of Washington state, through LibreOffice and back."""
+    with gzip.open(shared / "wikimedia_replica/worlds/washington.json.gz") as stream:
+        world = json.load(stream)
+    items = {item["id"]: item for item in world["items"]}
+    item_of = {f"Category:{category['title']}": category["item"] for category in world["categories"]}
+    clean = []
+    for landmark in read_categories(shared / "wa_gldv2/train_label_to_category.csv"):
+        statements = items[item_of[landmark.title]].get("claims", {}).get("P31", [])
+        values = [value if isinstance(value, str) else value["value"] for value in statements]
+        if len(values) == 1:
+            clean.append(
+                {
+                    "split": "train",
+                    "landmark_id": landmark.landmark_id,
+                    "category": landmark.category,
+                    "supercategory": items[values[0]]["labels"]["en"],
+                    "class_item": values[0],
+                }
+            )
+    counts = pa.Table.from_pylist(clean, CLEAN.schema).group_by(["class_item", "supercategory"])
+    labels = counts.aggregate([([], "count_all")]).sort_by("supercategory").to_pylist()
+    clusters = [
+        {
+            "label_id": row["class_item"],
+            "label": row["supercategory"],
+            "landmarks_train": row["count_all"],
+            "landmarks_index": 0,
+            "cluster": number // 20,
+            "cluster_name": row["supercategory"],
+            "subcluster": number // 5,
+            "distance": 0.0,
+            "suggested_group": None,
+            "suggestion_score": None,
+            "suggestions": [],
+        }
+        for number, row in enumerate(labels)
+    ]
+    made = Provenance("test")
+    write_table(tmp_path / "clean.parquet", CLEAN, pa.Table.from_pylist(clean, CLEAN.schema), made)
+    path = tmp_path / "clusters.parquet"
+    write_table(path, CLUSTERS, pa.Table.from_pylist(clusters, CLUSTERS.schema), made)
+
+    summary = export_sheets(path, tmp_path, ExportConfig(("ada", "ben")))
+    assert isinstance(summary, ExportSummary)
+    assert summary.labels == 231
+    assert summary.landmarks == len(clean) == 842
+    saved = read_workbook(soffice(tmp_path / "ada.xlsx", "xlsx"))
+    rows = label_rows(read_table(path, CLUSTERS), read_table(tmp_path / "clean.parquet", CLEAN))
+    assert [(line.values["label_id"], line.values["label"]) for line in saved.lines] == [
+        (row.label_id, row.label) for row in rows
+    ]
+    assert all(line.values["example 1"] for line in saved.lines)

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import logging
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openpyxl import load_workbook
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.errors import ConfigurationError, InputError
+from hgld.review.sheets.export import ExportConfig, export_sheets
+from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, check_sheet, default_output, import_sheet
+from hgld.review.sheets.rows import SheetLine, fit_for_cell
+from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
+from hgld.taxonomy.groups import read_taxonomy
+from tests.sheet_files import csv_rows, fill_csv, fill_workbook
+
+from .conftest import NOON, Label
+
+TABLES = Callable[..., Path]
+ADA = ImportConfig("ada")
+VALID_ROWS = ImportConfig("ada", valid_rows_only=True)
+CHECKOUT = Path(__file__).parents[3]
+GROUPS = {group.name for group in read_taxonomy(CHECKOUT / "annotations/taxonomy.csv")}
+#: Labels that a program could change on the way.
+NASTY = ("=1+1", "-1", "1862", "1862.0", "3-4", "TRUE", "a\nb", "a\tb", "a  b", "בית כנסת", "😀\u2028x", "nul\x00")
+
+
+@pytest.fixture
+def review(tables: TABLES, tmp_path: Path) -> Path:
+    """A folder with the sheets of ada and ben; the clusters are beside it."""
+    export_sheets(tables(), tmp_path / "review", ExportConfig(("ada", "ben")))
+    return tmp_path / "review"
+
+
+def run(
+    sheet: Path, config: ImportConfig = ADA, *, now: datetime = NOON, force: bool = False
+) -> ImportSummary | None:
+    return import_sheet(sheet, default_output(sheet, config.annotator), config, now=now, force=force)
+
+
+def imported(review: Path) -> dict[str, Decision]:
+    rows = read_decisions(review.parent / "decisions/ada.csv", GROUPS)
+    return {row.label_id: row for row in rows}
+
+
+def spoil(path: Path) -> None:
+    """Everything that can be wrong with a workbook of ``LABELS``; they stand in the order Q1, Q2, Q4, Q3."""
+    book = load_workbook(path)
+    sheet = book["Labels"]
+    sheet["K2"], sheet["L2"] = "lake", "drop"
+    sheet["A3"], sheet["K3"] = "Q77", "lake"
+    sheet["B4"], sheet["K4"] = "chappel", "church"
+    sheet["L5"] = "group"
+    for row, (label_id, label, *entries) in enumerate(
+        [
+            ("Q1", "lake", "river", None, None),
+            (None, None, "lake", None, None),
+            ("Q9", "gone", None, None, None),
+        ],
+        6,
+    ):
+        sheet.cell(row, 1).value, sheet.cell(row, 2).value = label_id, label
+        for column, entry in enumerate(entries, 11):
+            sheet.cell(row, column).value = entry
+    book.save(path)
+
+
+SPOILT = {
+    "A3": 'there is no label_id "Q77"; that of "glacial lake" is Q2',
+    "B4": 'the label is "chappel", but Q4 is "chapel"',
+    "K5": "decided as group, but no group is given",
+    "A6": 'Q1 ("lake") has entries in row 2 already',
+    "A7": "something was entered, but there is no label_id",
+    "A8": 'there is no label_id "Q9"',
+}
+
+
+def test_what_was_entered_becomes_decisions(review: Path) -> None:
+    fill_workbook(review / "ada.xlsx", "Q1", group="lake", comment="=sure")
+    fill_workbook(review / "ada.xlsx", "Q2", group="lake", decision="group")
+    fill_workbook(review / "ada.xlsx", "Q3", decision="drop")
+    fill_workbook(review / "ada.xlsx", "Q4", group="church", decision="unsure", comment="two\nlines")
+    summary = run(review / "ada.xlsx", now=NOON.replace(microsecond=5))
+    assert str(summary) == (
+        "4 of 4 labels decided (15 of 15 landmarks): 2 into 1 groups, 1 dropped, 1 unsure\n"
+        "  4 new, 0 changed, 0 withdrawn"
+    )
+    assert imported(review) == {
+        "Q1": Decision("Q1", "lake", "group", "lake", "ada", NOON, "=sure"),
+        "Q2": Decision("Q2", "glacial lake", "group", "lake", "ada", NOON),
+        "Q3": Decision("Q3", "church building", "drop", None, "ada", NOON),
+        "Q4": Decision("Q4", "chapel", "unsure", "church", "ada", NOON, "two\nlines"),
+    }
+
+
+def test_a_decision_keeps_its_time_until_it_changes(review: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fill_workbook(review / "ada.xlsx", "Q1", group="lake")
+    fill_workbook(review / "ada.xlsx", "Q2", group="lake")
+    fill_workbook(review / "ada.xlsx", "Q3", group="church")
+    run(review / "ada.xlsx")
+    out = review.parent / "decisions/ada.csv"
+    before = out.read_bytes()
+    later = NOON + timedelta(days=1)
+    assert run(review / "ada.xlsx", now=later) is None
+    assert out.read_bytes() == before
+
+    fill_workbook(review / "ada.xlsx", "Q2", group="river")
+    fill_workbook(review / "ada.xlsx", "Q3", group=None)
+    fill_workbook(review / "ada.xlsx", "Q4", decision="drop")
+    summary = run(review / "ada.xlsx", now=later)
+    assert summary is not None
+    assert (summary.new, summary.changed, summary.withdrawn) == (1, 1, 1)
+    assert 'Q3 ("church building")' in caplog.text
+    assert {key: row.decided_at for key, row in imported(review).items()} == {"Q1": NOON, "Q2": later, "Q4": later}
+
+    summary = run(review / "ada.xlsx", now=later, force=True)
+    assert summary is not None
+    assert summary.new == 3
+    assert {row.decided_at for row in imported(review).values()} == {later}
+
+
+def test_all_problems_are_told_by_cell_and_nothing_is_taken(review: Path) -> None:
+    spoil(review / "ada.xlsx")
+    with pytest.raises(InputError) as error:
+        run(review / "ada.xlsx")
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"{review}/ada.xlsx: 6 problems, nothing was taken:"
+    assert lines[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in SPOILT.items()]
+    assert "--valid-rows-only" in lines[-1]
+    assert not (review.parent / "decisions").exists()
+
+
+def test_the_good_rows_of_a_bad_sheet(review: Path) -> None:
+    spoil(review / "ada.xlsx")
+    fill_workbook(review / "ada.xlsx", "Q3", decision="drop")
+    summary = run(review / "ada.xlsx", VALID_ROWS)
+    assert summary is not None
+    assert len(summary.problems) == 5
+    assert "  Labels!A8: there is no label_id" in str(summary)
+    assert set(imported(review)) == {"Q3"}, "of two rows for Q1 neither is right"
+    again = run(review / "ada.xlsx", VALID_ROWS)
+    assert again is not None, "what is left out is told every time"
+    assert again.problems == summary.problems
+
+
+@pytest.mark.parametrize(
+    ("entries", "cell", "text"),
+    [
+        ({"group": "lake", "decision": "drop"}, "K2", 'dropped, but it has the group "lake"'),
+        ({"group": "Lake"}, "K2", 'the taxonomy has no group "Lake"'),
+        ({"group": "puddle", "decision": "unsure"}, "K2", 'the taxonomy has no group "puddle"'),
+        ({"decision": "yes"}, "L2", 'the decision "yes" is none; expected group, drop, unsure'),
+        ({"comment": "hm"}, "M2", "a comment without a decision"),
+    ],
+)
+def test_entries_that_are_no_decision(review: Path, entries: dict[str, str], cell: str, text: str) -> None:
+    fill_workbook(review / "ada.xlsx", "Q1", **entries)
+    with pytest.raises(InputError) as error:
+        run(review / "ada.xlsx")
+    assert f"1 problems, nothing was taken:\n  Labels!{cell}: {text}" in str(error.value)
+    fill_csv(review / "ada.csv", "Q1", **entries)
+    column = {"K": "group", "L": "decision", "M": "comment"}[cell[0]]
+    with pytest.raises(InputError) as error:
+        run(review / "ada.csv")
+    assert f"\n  row 2, {column}: {text}" in str(error.value)
+
+
+def test_merged_cells(review: Path, soffice: Callable[..., Path]) -> None:
+    book = load_workbook(review / "ada.xlsx")
+    sheet = book["Labels"]
+    sheet["K2"], sheet["K5"] = "lake", "church"
+    sheet.merge_cells("K2:K3")
+    sheet.merge_cells("G4:H4")
+    sheet.merge_cells("P5:Q6")  # beside the table
+    book.save(review / "ada.xlsx")
+    for path in (review / "ada.xlsx", soffice(review / "ada.xlsx", "xlsx"), soffice(review / "ada.xlsx", "ods")):
+        config = {"clusters": review.parent / "clusters.parquet", "now": NOON}
+        with pytest.raises(InputError) as error:
+            import_sheet(path, review / "out.csv", ADA, **config)
+        assert str(error.value).splitlines()[1:-1] == [
+            "  Labels!K2:K3: merged cells; separate them and fill in each",
+            "  Labels!G4:H4: merged cells; separate them and fill in each",
+        ]
+        import_sheet(path, review / "out.csv", VALID_ROWS, force=True, **config)
+        assert [row.label_id for row in read_decisions(review / "out.csv", GROUPS)] == ["Q3"]
+
+
+def test_libreoffice_changes_nothing(tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]) -> None:
+    """The decisions on all labels that were ever made, and labels a program could change, in all formats."""
+    seed = read_decisions(CHECKOUT / "annotations/decisions/final.csv", GROUPS)
+    texts = [Decision(f"label-{n}", label, "unsure", None, "seed", NOON, label) for n, label in enumerate(NASTY)]
+    entered = {row.label_id: row for row in (*seed, *texts)}
+    labels = [Label(row.label_id, row.label, n // 30, n // 5) for n, row in enumerate(entered.values())]
+    clusters = tables(labels)
+    export_sheets(clusters, tmp_path / "review", ExportConfig(("ada",)))
+    sheet, out = tmp_path / "review/ada.xlsx", tmp_path / "ada.csv"
+    book = load_workbook(sheet)
+    for row in book["Labels"].iter_rows(min_row=2):
+        decision = entered[row[0].value]
+        row[10].value = decision.group
+        row[11].value = None if decision.decision == "group" else decision.decision
+        row[12].value, row[12].data_type = fit_for_cell(decision.comment), "s"
+    book.save(sheet)
+    import_sheet(sheet, out, ADA, clusters=clusters, now=NOON)
+    found = {row.label_id: row for row in read_decisions(out, GROUPS)}
+    assert found == {
+        key: replace(
+            row,
+            label=fit_for_cell(row.label),
+            annotator="ada",
+            decided_at=NOON,
+            comment=fit_for_cell(row.comment),
+        )
+        for key, row in entered.items()
+    }
+    for kind in ("xlsx", "ods"):
+        assert import_sheet(soffice(sheet, kind), out, ADA, clusters=clusters) is None
+
+
+def test_problems_in_ods_have_the_same_addresses(review: Path, soffice: Callable[..., Path]) -> None:
+    spoil(review / "ada.xlsx")
+    saved = soffice(review / "ada.xlsx", "ods")
+    with pytest.raises(InputError) as error:
+        import_sheet(saved, review / "out.csv", ADA, clusters=review.parent / "clusters.parquet")
+    assert str(error.value).splitlines()[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in SPOILT.items()]
+
+
+def write_ods(path: Path, rows: str) -> None:
+    space = "urn:oasis:names:tc:opendocument:xmlns"
+    names = " ".join(f'xmlns:{name}="{space}:{name}:1.0"' for name in ("office", "table", "text"))
+    content = (
+        f"<office:document-content {names}><office:body><office:spreadsheet>"
+        f'<table:table table:name="Labels">{rows}</table:table>'
+        "</office:spreadsheet></office:body></office:document-content>"
+    )
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("content.xml", content)
+
+
+def ods_row(values: Sequence[str], repeated: int = 1) -> str:
+    cells = "".join(f"<table:table-cell><text:p>{value}</text:p></table:table-cell>" for value in values)
+    blank = '<table:table-cell table:number-columns-repeated="16000"/>'
+    return f'<table:table-row table:number-rows-repeated="{repeated}">{cells}{blank}</table:table-row>'
+
+
+def test_what_is_repeated_in_ods_is_there_more_than_once(review: Path) -> None:
+    header = list(csv_rows(review / "ada.csv")[0])
+    lake = ["Q1", "lake", *[""] * 8, "lake", "", "<text:span>a<text:s text:c='2'/>b</text:span><text:tab/>c"]
+    blank = '<table:table-row table:number-rows-repeated="1000000"><table:table-cell/></table:table-row>'
+    path = review / "ada.ods"
+    write_ods(path, ods_row(header) + ods_row([], repeated=3) + ods_row(lake) + blank)
+    run(path)
+    assert imported(review)["Q1"].comment == "a  b\tc"
+    write_ods(path, ods_row(header) + ods_row([], repeated=3) + ods_row(lake, repeated=2) + blank)
+    with pytest.raises(InputError, match=r'Labels!A6: Q1 \("lake"\) has entries in row 5 already'):
+        run(path)
+
+
+def test_labels_that_a_spreadsheet_changed_in_csv(review: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fill_csv(review / "ada.csv", "Q1", label="01. Mrz", group="lake")
+    assert run(review / "ada.csv") is not None
+    assert imported(review)["Q1"].label == "lake"
+    assert 'row 2, label: the label is "01. Mrz", but Q1 is "lake"' in caplog.text
+    # As after sorting one column alone: that is no spelling.
+    fill_csv(review / "ada.csv", "Q1", label="chapel")
+    with pytest.raises(InputError, match='row 2, label: the label is "chapel", but Q1 is "lake"'):
+        run(review / "ada.csv")
+
+
+def test_csv_that_libreoffice_saved(review: Path, soffice: Callable[..., Path]) -> None:
+    fill_csv(review / "ada.csv", "Q3", group="church", comment="a, b\nc")
+    saved = soffice(review / "ada.csv", "csv", "Text - txt - csv (StarCalc):59,34,76")
+    import_sheet(saved, review / "out.csv", ADA, clusters=review.parent / "clusters.parquet", now=NOON)
+    (row,) = read_decisions(review / "out.csv", GROUPS)
+    assert (row.label_id, row.group, row.comment) == ("Q3", "church", "a, b\nc")
+
+
+def test_a_sheet_of_an_earlier_clustering(tables: TABLES, review: Path) -> None:
+    fill_workbook(review / "ada.xlsx", "Q1", group="lake")
+    fill_workbook(review / "ada.xlsx", "Q4", group="church")
+    tables([Label("Q1", "lake"), Label("Q3", "church building"), Label("Q2", "tarn")])
+    with pytest.raises(InputError) as error:
+        run(review / "ada.xlsx")
+    assert str(error.value).splitlines()[1:-1] == [
+        '  Labels!B3: the label is "glacial lake", but Q2 is "tarn"',
+        '  Labels!A4: there is no label_id "Q4"',
+    ]
+    assert "export again with --merge" in str(error.value)
+
+
+def test_a_sheet_is_not_taken_for_that_of_another(review: Path) -> None:
+    fill_workbook(review / "ben.xlsx", "Q1", group="lake")
+    with pytest.raises(ConfigurationError, match='exported for "ben", not for "ada"'):
+        run(review / "ben.xlsx")
+    with pytest.raises(ConfigurationError, match="cannot name a file"):
+        ImportConfig("../ada")
+
+
+def test_decisions_of_others_are_not_written_over(review: Path) -> None:
+    fill_workbook(review / "ada.xlsx", "Q1", group="lake")
+    out = review.parent / "decisions/ada.csv"
+    write_decisions(out, [Decision("Q3", "church building", "group", "church", "ben", NOON)])
+    before = out.read_bytes()
+    with pytest.raises(ConfigurationError, match="holds decisions by ben, which would be lost"):
+        run(review / "ada.xlsx")
+    assert out.read_bytes() == before
+    run(review / "ada.xlsx", force=True)
+    assert set(imported(review)) == {"Q1"}
+
+
+def test_files_that_cannot_be_imported(review: Path) -> None:
+    with pytest.raises(InputError, match="no label is decided in it"):
+        run(review / "ada.xlsx")
+    with pytest.raises(InputError, match="no such file"):
+        run(review / "cyd.xlsx")
+    (review / "ada.ods").write_bytes(b"PK, but no more")
+    with pytest.raises(InputError, match="not a workbook that can be read"):
+        run(review / "ada.ods")
+    (review / "ada.numbers").write_bytes(b"")
+    with pytest.raises(InputError, match="save it as .xlsx, .ods or .csv"):
+        run(review / "ada.numbers")
+    (review.parent / "clusters.parquet").unlink()
+    with pytest.raises(ConfigurationError, match="--clusters"):
+        run(review / "ada.xlsx")
+
+
+ENTRIES = st.tuples(
+    st.sampled_from(["", "", "lake", "church", "puddle"]),
+    st.sampled_from(["", "", "group", "drop", "unsure", "maybe"]),
+    st.sampled_from(["", "why?"]),
+)
+
+
+@given(st.lists(ENTRIES, max_size=6))
+def test_a_row_is_taken_if_and_only_if_it_is_a_decision(rows: list[tuple[str, str, str]]) -> None:
+    labels = {f"Q{number}": f"label {number}" for number in range(1, len(rows) + 1)}
+    lines = [
+        SheetLine(number, {"label_id": key, "label": label, "group": group, "decision": choice, "comment": comment})
+        for number, ((key, label), (group, choice, comment)) in enumerate(zip(labels.items(), rows, strict=True), 2)
+    ]
+    checked = check_sheet(lines, labels=labels, groups=GROUPS, annotator="ada", now=NOON, labels_are_safe=True)
+    taken = {row.label_id: (row.group or "", row.decision, row.comment) for row in checked.decisions}
+    for key, (group, choice, comment) in zip(labels, rows, strict=True):
+        whole = (group, choice or "group", comment)
+        sound = (group or choice) and decision_problem(whole[1], group or None, GROUPS) is None
+        assert taken.get(key) == (whole if sound else None)
+    bad = {problem.number for problem in checked.problems}
+    assert len(taken) + len(bad) == sum(any(entries) for entries in rows)
+
+
+def test_the_command(review: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    fill_workbook(review / "ada.xlsx", "Q1", group="lake")
+    command = ["import-sheet", str(review / "ada.xlsx"), "--annotator", "ada"]
+    ran = CliRunner().invoke(app, command)
+    out = review.parent.resolve() / "decisions/ada.csv"
+    assert ran.exit_code == 0, ran.output
+    assert ran.stdout.startswith("1 of 4 labels decided (5 of 15 landmarks): 1 into 1 groups")
+    assert ran.stdout.endswith(f"{out}\n")
+    assert CliRunner().invoke(app, command).stdout == f"{out}: up to date\n"
+    fill_workbook(review / "ada.xlsx", "Q2", comment="?")
+    ran = CliRunner().invoke(app, command)
+    assert ran.exit_code == 1
+    assert "Labels!M3: a comment without a decision" in ran.stderr
+    assert CliRunner().invoke(app, [*command, "--valid-rows-only"]).exit_code == 0

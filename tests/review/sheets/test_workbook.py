@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openpyxl import load_workbook
+
+from hgld.errors import InputError
+from hgld.review.sheets.rows import COLUMNS, MAX_UNITS, Entries, Entry, entries_of, fit_for_cell, label_rows
+from hgld.review.sheets.workbook import LABELS as LABELS_SHEET
+from hgld.review.sheets.workbook import read_workbook, write_workbook
+from hgld.tables import Provenance
+from hgld.taxonomy.groups import Group
+
+from .conftest import LABELS, Label, clean_table, clusters_table
+
+GROUPS = [Group(f"group {n}", "natural", f"What belongs to group {n}, and what does not.") for n in range(78)]
+MADE = Provenance("export", {"annotator": "ada"}, {"clusters": "abc"})
+NASTY = (
+    *("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'=1", '=HYPERLINK("http://x","y")'),
+    *("#N/A", "TRUE", "1862", "3-4", "<b>&amp;</b>", '"q"', "a\nb", " padded ", "{=A1}"),
+    *(
+        "кирха",
+        "בית כנסת",
+        "מסגד & جامع",
+        "神社",
+        "café",
+        "😀👨‍👩‍👧",
+        "\u202eevil\u2028",
+        "nul\x00bell\x07\ufffe",
+    ),
+    *("same text", "same text", "x" * 40_000, "😀" * 20_000),
+)
+NASTY_LABELS = [Label(f"Q{n}", label, n // 5, n // 2) for n, label in enumerate(NASTY, 1)]
+
+
+def write(path: Path, labels: Sequence[Label] = LABELS, entries: Entries | None = None, **options: Entries) -> Path:
+    rows = label_rows(clusters_table(labels), clean_table(labels))
+    set_aside = options.get("set_aside", {})
+    write_workbook(
+        path,
+        rows,
+        entries or {},
+        set_aside=set_aside,
+        groups=GROUPS,
+        annotator="ada",
+        provenance=MADE,
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("nasty") / "ada.xlsx", NASTY_LABELS)
+
+
+def test_any_label_comes_back_as_text(nasty: Path) -> None:
+    lines = read_workbook(nasty).lines
+    assert {line.values["label_id"]: line.values["label"] for line in lines} == {
+        label.label_id: fit_for_cell(label.label) for label in NASTY_LABELS
+    }
+    sheet = load_workbook(nasty)[LABELS_SHEET]
+    kinds = {cell.data_type for row in sheet.iter_rows(min_row=2, max_col=2) for cell in row}
+    assert kinds == {"s"}
+    quoted = {cell.value for (cell,) in sheet.iter_rows(min_row=2, min_col=2, max_col=2) if cell.quotePrefix}
+    assert quoted == {text for text in NASTY if text.startswith(("=", "+", "-", "@", "\t", "\r"))}
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(label=st.text(min_size=1), comment=st.text())
+def test_any_text_survives(tmp_path: Path, label: str, comment: str) -> None:
+    comment = fit_for_cell(comment).replace("\r", "\n").strip()
+    entries = {"Q1": Entry("Q1", fit_for_cell(label), comment=comment)} if comment else {}
+    path = write(tmp_path / "ada.xlsx", [Label("Q1", label)], entries)
+    lines = read_workbook(path).lines
+    assert [line.values["label"] for line in lines] == [fit_for_cell(label)]
+    assert entries_of(path, lines) == entries
+
+
+def test_libreoffice_reads_every_label_and_keeps_what_matters(nasty: Path, soffice: Callable[..., Path]) -> None:
+    written = {line.values["label_id"]: line.values["label"] for line in read_workbook(nasty).lines}
+    saved = read_workbook(soffice(nasty, "xlsx"))
+    for line in saved.lines:
+        assert line.values["label"].replace("\r", "\n") == written[line.values["label_id"]].replace("\r", "\n")
+    assert len(saved.lines) == len(NASTY_LABELS)
+    assert saved.provenance == MADE
+
+
+def test_what_was_entered_survives_libreoffice(tmp_path: Path, soffice: Callable[..., Path]) -> None:
+    entries = {
+        "Q1": Entry("Q1", "lake", "group 1", "group", "=1+1"),
+        "Q3": Entry("Q3", "church building", decision="drop", comment="two\nlines"),
+    }
+    gone = {"Q9": Entry("Q9", "gone", "group 3")}
+    path = write(tmp_path / "ada.xlsx", entries=entries, set_aside=gone)
+    for form in (path, soffice(path, "xlsx")):
+        saved = read_workbook(form)
+        assert entries_of(form, saved.lines) == entries
+        assert saved.set_aside == gone
+        assert saved.exported == read_workbook(path).exported
+
+
+def test_libreoffice_counts_progress(tmp_path: Path, soffice: Callable[..., Path]) -> None:
+    entries = {
+        "Q1": Entry("Q1", "lake", "group 1"),
+        "Q2": Entry("Q2", "glacial lake", decision="unsure"),
+        "Q3": Entry("Q3", "church building", decision="group"),  # the group is missing
+        "Q4": Entry("Q4", "chapel", comment="hm"),
+    }
+    path = write(tmp_path / "ada.xlsx", entries=entries)
+    # The last option is the number of the sheet; the name of the file tells it too.
+    saved = soffice(path, "csv", "Text - txt - csv (StarCalc):44,34,76,1,,0,false,true,false,false,false,3")
+    with saved.open(encoding="utf-8-sig", newline="") as stream:
+        assert list(csv.reader(stream)) == [
+            ["cluster", "name", "labels", "landmarks", "decided", "left", "progress"],
+            ["0", "cluster 0", "2", "6", "2", "0", "100%"],
+            ["1", "cluster 1", "2", "9", "0", "2", "0%"],
+            ["", "all", "4", "15", "2", "2", "50%"],
+        ]
+
+
+def test_libreoffice_makes_pages_of_it(nasty: Path, soffice: Callable[..., Path]) -> None:
+    assert soffice(nasty, "pdf").read_bytes().startswith(b"%PDF")
+    assert zipfile.is_zipfile(soffice(nasty, "ods"))
+
+
+def test_sheets_and_what_can_be_changed(tmp_path: Path) -> None:
+    book = load_workbook(write(tmp_path / "ada.xlsx"))
+    assert book.sheetnames == ["Read me", "Labels", "Clusters", "Groups", "lists", "about"]
+    assert [sheet.sheet_state for sheet in book] == ["visible"] * 4 + ["hidden"] * 2
+    for sheet in book:
+        assert sheet.protection.sheet
+        assert sheet.protection.password is None
+        assert not sheet.protection.autoFilter
+        assert not sheet.protection.formatColumns
+        assert sheet.protection.deleteRows
+    sheet = book[LABELS_SHEET]
+    for row in sheet.iter_rows():
+        for cell in row:
+            free = cell.row > 1 and COLUMNS[cell.column - 1] in ("group", "decision", "comment")
+            assert cell.protection.locked is not free
+    assert sheet.freeze_panes == "C2"
+    assert sheet.auto_filter.ref == "A1:M5"
+
+
+def test_lists_to_choose_from(tmp_path: Path) -> None:
+    book = load_workbook(write(tmp_path / "ada.xlsx"))
+    found = {str(one.sqref): one for one in book[LABELS_SHEET].data_validations.dataValidation}
+    assert found["K2:K5"].formula1 == "lists!$A$1:$A$78"
+    assert found["L2:L5"].formula1 == '"group,drop,unsure"'
+    assert all(one.showErrorMessage and not one.showDropDown for one in found.values())
+    assert [cell.value for cell in book["lists"]["A"]] == [group.name for group in GROUPS]
+    guidelines = [[cell.value for cell in row] for row in book["Groups"].iter_rows(min_row=2)]
+    assert guidelines == [[group.name, group.root, group.guideline] for group in GROUPS]
+
+
+def test_examples_are_links(tmp_path: Path) -> None:
+    sheet = load_workbook(write(tmp_path / "ada.xlsx"))[LABELS_SHEET]
+    shown = [(cell.value, cell.hyperlink.target) for cell in sheet["G2:I2"][0]]
+    address = "https://commons.wikimedia.org/wiki/Category:Q1_train_{}"
+    assert shown == [(f"Q1 train {n}", address.format(n)) for n in range(3)]
+    assert sheet["H3"].value is None
+    assert sheet["H3"].hyperlink is None
+
+
+def test_bands_change_with_cluster_and_subcluster(tmp_path: Path) -> None:
+    labels = [Label(f"Q{n}", f"label {n}", n // 4, n // 2) for n in range(1, 40)]
+    sheet = load_workbook(write(tmp_path / "ada.xlsx", labels))[LABELS_SHEET]
+    rows = [
+        (sheet.cell(row, 5).value, sheet.cell(row, 6).value, sheet.cell(row, 1).fill.fgColor.rgb)
+        for row in range(2, sheet.max_row + 1)
+    ]
+    for (cluster, sub, colour), (next_cluster, next_sub, next_colour) in pairwise(rows):
+        assert (colour == next_colour) == ((cluster, sub) == (next_cluster, next_sub))
+
+
+def test_cells_hold_no_more_than_excel_allows(nasty: Path) -> None:
+    sheet = load_workbook(nasty)[LABELS_SHEET]
+    longest = max(len(str(cell.value).encode("utf-16-le")) // 2 for row in sheet.iter_rows() for cell in row)
+    assert longest == MAX_UNITS
+
+
+def test_a_file_that_is_no_sheet(tmp_path: Path) -> None:
+    path = tmp_path / "ada.xlsx"
+    path.write_bytes(b"PK, but no more")
+    with pytest.raises(InputError, match="not a workbook that can be read"):
+        read_workbook(path)
+    book = load_workbook(write(path))
+    book[LABELS_SHEET]["K1"] = "gruppe"
+    book.save(path)
+    with pytest.raises(InputError, match='"Labels" has no column group'):
+        read_workbook(path)
+    book[LABELS_SHEET].title = "Etiketten"
+    book.save(path)
+    with pytest.raises(InputError, match='it has no sheet "Labels"'):
+        read_workbook(path)

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.tables.embeddings import Embeddings, read_embeddings, write_embeddings
+
+SUFFIXES = (".npy", ".safetensors", ".parquet")
+VECTORS = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+IDS = ["a", "b", "c"]
+
+#: What is a line of a file, and survives numpy's arrays of texts.
+_ids = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0\ufeff"), min_size=1, max_size=8)
+
+
+def read(path: Path, **arguments: Path) -> Embeddings:
+    """Read what must be a valid file."""
+    found = read_embeddings(path, **arguments)
+    assert found.path == path
+    return found
+
+
+# Round trips
+
+
+@given(
+    data=st.data(),
+    suffix=st.sampled_from(SUFFIXES),
+    dtype=st.sampled_from([torch.float16, torch.float32, torch.float64]),
+    ids=st.lists(_ids, min_size=1, max_size=20, unique=True),
+    dim=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+def test_what_is_written_is_read(
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+    suffix: str,
+    dtype: torch.dtype,
+    ids: list[str],
+    dim: int,
+    seed: int,
+) -> None:
+    path = tmp_path_factory.mktemp("embeddings") / f"q.v1{suffix}"
+    vectors = torch.randn(len(ids), dim, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    numbers = None
+    if suffix != ".npy" and data.draw(st.booleans()):
+        numbers = np.array(
+            data.draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=len(ids), max_size=len(ids)))
+        )
+    write_embeddings(path, vectors, ids, numbers)
+    found = read(path)
+    assert found.vectors.dtype == dtype
+    assert torch.equal(found.vectors, vectors)
+    assert found.ids is not None
+    assert found.ids.tolist() == ids
+    assert (len(found), found.dim) == (len(ids), dim)
+    if numbers is None:
+        assert found.landmark_ids is None
+    else:
+        assert found.landmark_ids is not None
+        assert found.landmark_ids.tolist() == numbers.tolist()
+
+
+def test_bfloat16_has_one_format(tmp_path: Path) -> None:
+    vectors = VECTORS.bfloat16()
+    write_embeddings(tmp_path / "q.safetensors", vectors, IDS)
+    assert torch.equal(read(tmp_path / "q.safetensors").vectors, vectors)
+    for suffix in (".npy", ".parquet"):
+        with pytest.raises(ConfigurationError, match=r"no bfloat16; choose \.safetensors"):
+            write_embeddings(tmp_path / f"q{suffix}", vectors, IDS)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_views_and_parameters_can_be_written(tmp_path: Path, suffix: str) -> None:
+    whole = torch.nn.Parameter(torch.randn(8, 9))
+    write_embeddings(tmp_path / f"q{suffix}", whole[1:4, ::2], np.array(IDS))
+    assert torch.equal(read(tmp_path / f"q{suffix}").vectors, whole.detach()[1:4, ::2])
+
+
+def test_many_batches_of_parquet_are_one_tensor(tmp_path: Path) -> None:
+    vectors = torch.randn(10_000, 3)
+    write_embeddings(tmp_path / "q.parquet", vectors, [f"{n}" for n in range(10_000)])
+    assert torch.equal(read(tmp_path / "q.parquet").vectors, vectors)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_cannot_be_written_leaves_the_old_files(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"q{suffix}"
+    write_embeddings(path, VECTORS, IDS)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    wrong = [
+        ([*IDS[:2], "b"], VECTORS, "1 ids stand more than once: b"),
+        ([*IDS[:2], ""], VECTORS, r"id is missing in 1 of 3 rows: rows 2"),
+        (IDS[:2], VECTORS, "2 values of id for 3 embeddings"),
+        (IDS, VECTORS.long(), "int64 of shape"),
+        (IDS, VECTORS[:, :0], r"float32 of shape \(3, 0\)"),
+    ]
+    if suffix != ".parquet":
+        wrong.append((["a\nd", "b\r", "c"], VECTORS, r"2 ids cannot be lines of a file: 'a\\nd', 'b\\r'"))
+        wrong.append((["\ufeffa", "b", "c"], VECTORS, r"1 ids cannot be lines of a file: '\\ufeffa'"))
+    for ids, vectors, message in wrong:
+        with pytest.raises(InputError, match=message):
+            write_embeddings(path, vectors, ids)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_landmark_ids_are_not_lost_in_npy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no place for landmark ids"):
+        write_embeddings(tmp_path / "q.npy", VECTORS, IDS, np.arange(3))
+
+
+# Memory
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_writing_to_a_mapped_array_leaves_the_file(tmp_path: Path, order: str) -> None:
+    path = tmp_path / "q.npy"
+    np.save(path, np.asarray(VECTORS.half().numpy(), order=order))
+    before = path.read_bytes()
+    found = read(path).vectors
+    assert torch.equal(found, VECTORS.half())
+    found[0] = 7
+    assert path.read_bytes() == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from Linux's /proc")
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_reading_costs_no_memory(tmp_path: Path, suffix: str) -> None:
+    def resident_mb(kind: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(kind)).split()[1]) // 1024
+
+    path = tmp_path / f"g{suffix}"
+    write_embeddings(path, torch.zeros(100_000, 512, dtype=torch.float16), [str(n) for n in range(100_000)])
+    owned, mapped = resident_mb("RssAnon"), resident_mb("RssFile")
+    found = read(path).vectors
+    # 98 MB are in the file; the ids take some, too.
+    assert resident_mb("RssAnon") - owned + resident_mb("RssFile") - mapped < 50
+    # Used, they are the file's pages, not a copy.
+    assert found.sum() == 0
+    assert resident_mb("RssAnon") - owned < 50
+    assert resident_mb("RssFile") - mapped > 90
+
+
+def test_a_million_ids_are_read_in_seconds(tmp_path: Path) -> None:
+    ids = [f"{(n * 2654435761) % 2**64:016x}" for n in range(1_000_000)]
+    write_embeddings(tmp_path / "g.npy", torch.zeros(1_000_000, 2, dtype=torch.float16), ids)
+    began = time.process_time()
+    found = read(tmp_path / "g.npy")
+    assert time.process_time() - began < 8  # 1.2 s
+    assert found.ids is not None
+    assert found.ids[-1] == ids[-1]
+
+
+# Ids
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """Embeddings of three images without ids."""
+    np.save(tmp_path / "q.npy", VECTORS.numpy())
+    return tmp_path / "q.npy"
+
+
+def test_ids_may_be_absent(bare: Path) -> None:
+    found = read(bare)
+    assert found.ids is None
+    assert found.landmark_ids is None
+
+
+@pytest.mark.parametrize("text", ["a\nb\nc\n", "a\nb\nc", "a\r\nb\r\nc\r\n", "\ufeffa\nb\nc\n"])
+def test_ids_are_lines_as_any_editor_writes_them(bare: Path, text: str) -> None:
+    bare.with_suffix(".ids.txt").write_bytes(text.encode())
+    assert read(bare).ids.tolist() == IDS  # type: ignore[union-attr]
+
+
+def test_ids_may_be_an_array(bare: Path) -> None:
+    np.save(bare.with_suffix(".ids.npy"), np.array(IDS))
+    assert read(bare).ids.tolist() == IDS  # type: ignore[union-attr]
+
+
+def test_ids_beside_twice_are_one_too_many(bare: Path) -> None:
+    np.save(bare.with_suffix(".ids.npy"), np.array(IDS))
+    bare.with_suffix(".ids.txt").write_text("a\nb\nc\n")
+    with pytest.raises(InputError, match=r"q\.ids\.txt and q\.ids\.npy beside it; remove one"):
+        read_embeddings(bare)
+    assert read(bare, ids=bare.with_suffix(".ids.npy")).ids is not None
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_ids_and_landmarks_in_a_table(bare: Path, suffix: str) -> None:
+    table = pa.table({"id": ["0012", "0013", "00ff"], "url": ["u", "v", "w"], "landmark_id": [7, 7, 9]})
+    names = bare.with_name(f"names{suffix}")
+    if suffix == ".csv":
+        table.to_pandas().to_csv(names, index=False)
+    else:
+        pq.write_table(table, names)
+    found = read(bare, ids=names)
+    assert found.ids is not None
+    assert found.landmark_ids is not None
+    # Not 12: ids that look like numbers are texts.
+    assert (found.ids.tolist(), found.landmark_ids.tolist()) == (["0012", "0013", "00ff"], [7, 7, 9])
+
+
+def test_ids_are_told_once(tmp_path: Path) -> None:
+    write_embeddings(tmp_path / "q.parquet", VECTORS, IDS)
+    (tmp_path / "names.txt").write_text("c\nb\na\n")
+    with pytest.raises(InputError, match=r"has the column id itself, and so has .*names\.txt; leave one out"):
+        read_embeddings(tmp_path / "q.parquet", ids=tmp_path / "names.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("ids.txt", b"a\nb\n", "2 values of id for 3 embeddings"),
+        ("ids.txt", b"", "0 values of id for 3 embeddings"),
+        ("ids.txt", b"a\n\nc\n", r"id is missing in 1 of 3 rows: rows 1 \(the first is row 0\)"),
+        ("ids.txt", b"a\nb\na\n", "1 ids stand more than once: a"),
+        ("ids.txt", b"a\n\xff\nc\n", "not UTF-8 at byte 2"),
+        ("ids.csv", b"name\na\nb\nc\n", "no column id"),
+        ("ids.csv", b"id,landmark_id\na,1\nb,\nc,3\n", "landmark_id is missing in 1 of 3 rows: rows 1"),
+        ("ids.csv", b"id,landmark_id\na,1\nb,x\nc,3\n", "Row #3: CSV conversion error to int64"),
+        ("ids.csv", b"id,landmark_id\na,1\nb\nc,3\n", "Row #3: Expected 2 columns, got 1"),
+        ("ids.csv", b"", "Empty CSV file"),
+        ("ids.parquet", b"PAR1", "not a table that can be read"),
+        ("ids.npy", b"\x93NUMPY", "not a whole .npy file"),
+        ("ids.json", b"{}", r'the suffix is "\.json"; ids are in \.txt, \.npy'),
+    ],
+)
+def test_ids_that_are_no_use(bare: Path, name: str, content: bytes, message: str) -> None:
+    bare.with_name(name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_embeddings(bare, ids=bare.with_name(name))
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.arange(3), r"int64 of shape \(3,\); expected ids as an array of texts"),
+        (np.array(IDS, object), "not a whole .npy file of numbers or texts"),
+    ],
+)
+def test_arrays_that_are_not_ids(bare: Path, array: np.ndarray, message: str) -> None:
+    np.save(bare.with_suffix(".ids.npy"), array)
+    with pytest.raises(InputError, match=message):
+        read_embeddings(bare)
+
+
+def test_ids_that_are_not_there(bare: Path) -> None:
+    with pytest.raises(InputError, match=r"names\.txt: no such file; expected the ids"):
+        read_embeddings(bare, ids=bare.with_name("names.txt"))
+
+
+# Files that hold no embeddings
+
+
+def test_files_of_other_formats_and_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r'the suffix is "\.pt"; embeddings are in \.npy, \.safetensors, \.parquet'):
+        read_embeddings(tmp_path / "q.pt")
+    with pytest.raises(InputError, match=r'the suffix is "\.pt"'):
+        write_embeddings(tmp_path / "q.pt", VECTORS, IDS)
+    for suffix in SUFFIXES:
+        with pytest.raises(InputError, match="no such file; expected the embeddings"):
+            read_embeddings(tmp_path / f"q{suffix}")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("kept", [0, 10, 0.5, -1])
+def test_files_cut_short(tmp_path: Path, suffix: str, kept: float) -> None:
+    path = tmp_path / f"q{suffix}"
+    write_embeddings(path, torch.randn(100, 4), [str(n) for n in range(100)])
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content)) if kept == 0.5 else int(kept)])
+    with pytest.raises(InputError, match=r"not a (whole \.|table that can be read)"):
+        read_embeddings(path)
+
+
+@pytest.mark.parametrize(
+    ("array", "found"),
+    [
+        (np.zeros(3, np.float32), r"float32 of shape \(3,\)"),
+        (np.zeros((3, 4, 1), np.float32), r"float32 of shape \(3, 4, 1\)"),
+        (np.zeros((0, 4), np.float32), r"float32 of shape \(0, 4\)"),
+        (np.zeros((3, 0), np.float32), r"float32 of shape \(3, 0\)"),
+        (np.zeros((3, 4), np.int64), r"int64 of shape \(3, 4\)"),
+        (np.zeros((3, 4), bool), "bool of shape"),
+        (np.zeros((3, 4), ">f4"), ">f4 of shape"),
+        (np.zeros((3, 4), np.complex64), "complex64 of shape"),
+        (np.array([["a"]]), "<U1 of shape"),
+        (np.zeros((3, 4), object), "Python objects"),
+    ],
+)
+def test_arrays_that_are_not_embeddings(tmp_path: Path, array: np.ndarray, found: str) -> None:
+    np.save(tmp_path / "q.npy", array)
+    with pytest.raises(InputError, match=found):
+        read_embeddings(tmp_path / "q.npy")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"x": VECTORS, "y": VECTORS[:2]}, r"2 tensors of two dimensions .*\(it holds x \(3, 4\), y \(2, 4\)\)"),
+        ({"x": VECTORS[0]}, r"0 tensors of two dimensions"),
+        ({"embeddings": VECTORS[0]}, r"float32 of shape \(4,\)"),
+        ({"embeddings": VECTORS.long()}, r"int64 of shape \(3, 4\)"),
+        ({"embeddings": VECTORS.to(torch.float8_e4m3fn)}, "float8_e4m3fn of shape"),
+        ({"embeddings": VECTORS, "landmark_ids": torch.zeros(3)}, r"landmark_ids is torch\.float32"),
+        ({"embeddings": VECTORS, "landmark_ids": torch.arange(2)}, "2 values of landmark_id for 3 embeddings"),
+    ],
+)
+def test_tensors_that_are_not_embeddings(tmp_path: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
+    save_file({name: tensor.clone() for name, tensor in tensors.items()}, tmp_path / "q.safetensors")
+    with pytest.raises(InputError, match=message):
+        read_embeddings(tmp_path / "q.safetensors")
+
+
+def test_the_only_matrix_needs_no_name(tmp_path: Path) -> None:
+    save_file({"features": VECTORS, "norms": VECTORS[:, 0].clone()}, tmp_path / "q.safetensors")
+    assert torch.equal(read(tmp_path / "q.safetensors").vectors, VECTORS)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float16()), pa.list_(pa.float64(), 4)])
+@pytest.mark.parametrize("names", [{}, {"id": pa.array(IDS, pa.large_string())}])
+def test_lists_of_any_kind(tmp_path: Path, kind: pa.DataType, names: dict[str, pa.Array]) -> None:
+    lists = pa.array([row.numpy().astype(kind.value_type.to_pandas_dtype()) for row in VECTORS], kind)
+    pq.write_table(pa.table({"embedding": lists, **names}), tmp_path / "q.parquet")
+    found = read(tmp_path / "q.parquet")
+    assert found.vectors.tolist() == VECTORS.tolist()
+    assert (found.ids is None) == (not names)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"vector": [[1.0]]}, "no column embedding; found vector"),
+        ({"embedding": [1.0]}, "embedding is double; expected lists"),
+        ({"embedding": [[1]]}, "embedding is list<.*int64.*>; expected lists"),
+        ({"embedding": pa.array([], pa.list_(pa.float32()))}, r"of shape \(0, 0\)"),
+        ({"embedding": pa.array([[], []], pa.list_(pa.float32()))}, r"of shape \(2, 0\)"),
+        (
+            {"embedding": [[1.0, 2.0], [1.0], [3.0, 4.0], []]},
+            "2 numbers in row 0, but 1 in row 1; like this are rows 1, 3",
+        ),
+        ({"embedding": [[1.0, 2.0], None]}, "2 numbers in row 0, but 0 in row 1"),
+        (
+            {"embedding": pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))},
+            "2 numbers in row 0, but 0 in row 1",
+        ),
+        ({"embedding": [[1.0, 2.0], [3.0, 4.0], [None, 5.0]]}, "missing in the embeddings of rows 2"),
+        ({"embedding": [[1.0], [2.0]], "id": ["a", None]}, "id is missing in 1 of 2 rows: rows 1"),
+        ({"embedding": [[1.0], [2.0]], "id": ["a", "a"]}, "1 ids stand more than once: a"),
+    ],
+)
+def test_columns_that_are_not_embeddings(tmp_path: Path, columns: dict[str, object], message: str) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "q.parquet")
+    with pytest.raises(InputError, match=message):
+        read_embeddings(tmp_path / "q.parquet")
+
+
+def test_a_length_that_changes_in_a_later_batch(tmp_path: Path) -> None:
+    rows = [[1.0, 2.0]] * 5_000
+    rows[4_500] = [1.0]
+    pq.write_table(pa.table({"embedding": rows}), tmp_path / "q.parquet")
+    with pytest.raises(InputError, match="but 1 in row 4,500"):
+        read_embeddings(tmp_path / "q.parquet")

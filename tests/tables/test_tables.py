@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hgld.errors import InputError
+from hgld.io.files import replacing, sha256_of
+from hgld.tables import (
+    CLASSES,
+    CLEAN,
+    LABEL_EMBEDDINGS,
+    MANIFEST,
+    TABLES,
+    Provenance,
+    digests,
+    digests_of_files,
+    is_up_to_date,
+    read_provenance,
+    read_table,
+    write_table,
+)
+
+MADE = Provenance("clean", {"keep_multiple": None}, {"scraped": "00ff"})
+
+
+def clean_table(**changes: Any) -> pa.Table:
+    columns = {
+        "split": ["train", "index"],
+        "landmark_id": [1, 1],
+        "category": ["a", "b"],
+        "supercategory": ["lake", "mountain"],
+        "class_item": ["Q23397", None],
+    } | changes
+    return pa.table({name: pa.array(columns[name], CLEAN.schema.field(name).type) for name in CLEAN.schema.names})
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "clean.parquet"
+    write_table(path, CLEAN, clean_table(), MADE)
+    assert read_table(path, CLEAN).to_pylist() == clean_table().to_pylist()
+    assert read_provenance(path) == MADE
+    assert [p.name for p in path.parent.iterdir()] == ["clean.parquet"]
+
+
+def test_batches_make_the_same_table(tmp_path: Path) -> None:
+    path = tmp_path / "clean.parquet"
+    write_table(path, CLEAN, iter(clean_table().to_batches(max_chunksize=1)), MADE)
+    assert read_table(path, CLEAN).to_pylist() == clean_table().to_pylist()
+
+
+def test_an_empty_table_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "clean.parquet"
+    write_table(path, CLEAN, CLEAN.schema.empty_table(), MADE)
+    assert len(read_table(path, CLEAN)) == 0
+
+
+def test_columns_that_a_table_names_itself(tmp_path: Path) -> None:
+    fixed = {"id": ["a"], "path": ["a.jpg"], "offset": pa.nulls(1, pa.int64()), "size": pa.nulls(1, pa.int64())}
+    table = pa.table(fixed | {"split": ["train"], "species": ["heron"], "order": ["Pelecaniformes"]})
+    write_table(tmp_path / "m.parquet", MANIFEST, table, MADE)
+    assert read_table(tmp_path / "m.parquet", MANIFEST).to_pylist() == table.to_pylist()
+    for wrong, message in (
+        (table.append_column("n", pa.array([1])), '"n" is int64, expected string'),
+        (table.append_column("n", pa.nulls(1, pa.string())), '"n" is null in 1 of 1 rows'),
+        (table.select(["species", *fixed, "split"]), "columns are"),
+    ):
+        with pytest.raises(InputError, match=message):
+            write_table(tmp_path / "m.parquet", MANIFEST, wrong, MADE)
+
+
+@pytest.mark.parametrize("dimensions", [3, 384])
+def test_embeddings_of_any_length_fit(tmp_path: Path, dimensions: int) -> None:
+    schema = LABEL_EMBEDDINGS.schema
+    kind = pa.list_(pa.field("element", pa.float32(), nullable=False), dimensions)
+    row = {
+        "label_id": "Q1",
+        "label": "x",
+        "landmarks_train": 1,
+        "landmarks_index": 0,
+        "embedding": [0.5] * dimensions,
+    }
+    table = pa.Table.from_pylist([row], schema.set(schema.get_field_index("embedding"), pa.field("embedding", kind)))
+    write_table(tmp_path / "e.parquet", LABEL_EMBEDDINGS, table, MADE)
+    assert read_table(tmp_path / "e.parquet", LABEL_EMBEDDINGS).to_pylist() == [row]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (clean_table().drop_columns(["category"]), "columns are"),
+        (clean_table(supercategory=["lake", None]), r'"supercategory" is null in 1 of 2 rows'),
+        (clean_table(split=["train", "train"]), "1 keys stand more than once, first split train, landmark_id 1"),
+        (clean_table().cast(pa.schema([*list(CLEAN.schema)[:4], ("class_item", pa.large_string())])), "large_string"),
+    ],
+)
+def test_what_does_not_fit_is_not_written(tmp_path: Path, table: pa.Table, message: str) -> None:
+    path = tmp_path / "clean.parquet"
+    path.write_bytes(b"the one before")
+    with pytest.raises(InputError, match=message):
+        write_table(path, CLEAN, table, MADE)
+    assert path.read_bytes() == b"the one before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_does_not_fit_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    with pytest.raises(InputError, match="no such file"):
+        read_table(path, CLEAN)
+    path.write_bytes(b"not parquet")
+    with pytest.raises(InputError, match="not a Parquet file"):
+        read_table(path, CLEAN)
+    pq.write_table(clean_table(), path)
+    with pytest.raises(InputError, match=r'expected a table "clean/1".*says nothing'):
+        read_table(path, CLEAN)
+    write_table(path, CLEAN, clean_table(), MADE)
+    with pytest.raises(InputError, match='expected a table "classes/1", but it is a table "clean/1"'):
+        read_table(path, CLASSES)
+
+
+def test_up_to_date_means_same_command_parameters_and_inputs(tmp_path: Path) -> None:
+    path, source = tmp_path / "clean.parquet", tmp_path / "in"
+    source.write_text("one")
+    made = Provenance("clean", {"k": 1}, digests(scraped=[source], absent=None))
+    assert not is_up_to_date(path, made)
+    write_table(path, CLEAN, clean_table(), made)
+    assert is_up_to_date(path, made)
+    assert is_up_to_date(path, Provenance("clean", {"k": 1}, made.inputs, version="0.0.1"))
+    assert not is_up_to_date(path, Provenance("clean", {"k": 2}, made.inputs))
+    source.write_text("two")
+    assert not is_up_to_date(path, Provenance("clean", {"k": 1}, digests(scraped=[source])))
+
+
+def test_a_stage_that_only_adds_to_a_table_leaves_it_up_to_date_for_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "clean.parquet"
+    added = Provenance("suggest", before=MADE)
+    write_table(path, CLEAN, clean_table(), added)
+    assert read_provenance(path) == added
+    assert is_up_to_date(path, added)
+    assert is_up_to_date(path, MADE)
+    assert not is_up_to_date(path, Provenance("clean", {"keep_multiple": "first"}, MADE.inputs))
+
+
+def test_a_block_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    def fail() -> Iterator[pa.RecordBatch]:
+        yield clean_table().to_batches()[0]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_table(tmp_path / "clean.parquet", CLEAN, fail(), MADE)
+    with pytest.raises(OSError, match="No such"), replacing(tmp_path / "a.txt") as draft:
+        draft.write_text("half") and (tmp_path / "absent" / "b.txt").touch()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_layouts_change_only_with_their_version() -> None:
+    layouts = {
+        spec.tag: [f"{f.name}: {f.type}{'' if f.nullable else ' !'}" for f in spec.schema] for spec in TABLES.values()
+    }
+    values = "list<element: struct<item: string, label: string not null, language: string> not null>"
+    of_run = [
+        "seed: int64 !", "metric: string !", "value: double !", "steps: int64 !", "train_seconds: double !",
+        "device: string !", "machine: string !",
+    ]  # fmt: skip
+    assert layouts == {
+        "scraped/1": [
+            "split: string !",
+            "landmark_id: int64 !",
+            "category: string !",
+            "title: string !",
+            "resolved_title: string",
+            "item: string",
+            "route: string",
+            "revision: int64",
+            f"instance_of: {values} !",
+            "status: string !",
+            "source: string !",
+            "fetched_at: timestamp[ms, tz=UTC] !",
+        ],
+        "classes/1": [
+            "item: string !",
+            "label: string !",
+            "language: string",
+            "subclass_of: list<element: string not null> !",
+        ],
+        "clean/1": [
+            "split: string !",
+            "landmark_id: int64 !",
+            "category: string !",
+            "supercategory: string !",
+            "class_item: string",
+        ],
+        "removed/1": [
+            "split: string !",
+            "landmark_id: int64 !",
+            "category: string !",
+            "reason: string !",
+            f"instance_of: {values} !",
+        ],
+        "label_embeddings/1": [
+            "label_id: string !",
+            "label: string !",
+            "landmarks_train: int64 !",
+            "landmarks_index: int64 !",
+            "embedding: fixed_size_list<element: float not null>[0] !",
+        ],
+        "clusters/2": [
+            "label_id: string !",
+            "label: string !",
+            "landmarks_train: int64 !",
+            "landmarks_index: int64 !",
+            "cluster: int32 !",
+            "cluster_name: string !",
+            "subcluster: int32 !",
+            "distance: float !",
+            "suggested_group: string",
+            "suggestion_score: float",
+            "suggestions: list<element: struct<group: string not null, score: float not null, reason: string not "
+            "null> not null> !",
+        ],
+        "hierarchy/1": [
+            "split: string !",
+            "landmark_id: int64 !",
+            "category: string !",
+            "supercategory: string !",
+            "hierarchical_label: string !",
+            "natural_or_human_made: string !",
+        ],
+        "images/1": ["id: string !", "shard: string !", "offset: int64 !", "size: int64 !"],
+        "manifest/1": ["id: string !", "path: string !", "offset: int64", "size: int64", "split: string !"],
+        "comparison/1": ["method: string !", "title: string !", "baseline: bool !", *of_run],
+        "study/1": ["curve: string !", "setting: string !", "method: string !", *of_run],
+    }
+
+
+def test_tables_in_folders_have_digests_of_their_own(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.parquet", "data/c.parquet", "d.txt", "other/e.csv"):
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / name).write_text(name)
+    (tmp_path / "file.csv").write_text("f")
+    found = digests_of_files({"truth": tmp_path / "folder", "labels": tmp_path / "file.csv"})
+    assert list(found) == ["truth/a.csv", "truth/b.parquet", "truth/data/c.parquet", "labels"]
+    assert found["truth/data/c.parquet"] == sha256_of(tmp_path / "folder" / "data" / "c.parquet")

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgld.errors import InputError
+from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, parse_time, read_decisions, write_decisions
+
+GROUPS = ("lake", "castle / fort")
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+HEADER = "label_id,label,decision,group,annotator,decided_at,comment\n"
+
+# No text is kept that a CSV reader or the stripping of values would change.
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"]), min_size=1, max_size=20)
+choices = st.one_of(
+    st.tuples(st.just("group"), st.sampled_from(GROUPS)),
+    st.tuples(st.just("drop"), st.none()),
+    st.tuples(st.just("unsure"), st.one_of(st.none(), st.sampled_from(GROUPS))),
+)
+times = st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1), timezones=st.just(timezone.utc))
+
+
+@st.composite
+def decisions(draw: st.DrawFn) -> Decision:
+    decision, group = draw(choices)
+    time = draw(times).replace(microsecond=0)
+    comment = draw(st.one_of(st.just(""), texts))
+    return Decision(draw(texts), draw(texts), decision, group, draw(texts), time, comment)
+
+
+@given(st.lists(decisions(), min_size=1, unique_by=lambda row: row.label_id))
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows: list[Decision]) -> None:
+    path = tmp_path_factory.mktemp("decisions") / "a.csv"
+    write_decisions(path, rows)
+    assert sorted(read_decisions(path, GROUPS), key=repr) == sorted(rows, key=repr)
+    before = path.read_bytes()
+    write_decisions(path, reversed(rows))
+    assert path.read_bytes() == before
+
+
+def test_formulas_are_guarded(tmp_path: Path) -> None:
+    rows = [Decision("Q1", "=1+1", "unsure", None, "ada", NOON, "-not sure")]
+    write_decisions(tmp_path / "a.csv", rows)
+    assert "Q1,'=1+1,unsure,,ada,2026-03-01T12:00:00Z,'-not sure" in (tmp_path / "a.csv").read_text()
+    assert read_decisions(tmp_path / "a.csv", GROUPS) == rows
+
+
+def test_all_bad_rows_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        f"{HEADER}Q1,pond,group,lake,ada,2026-03-01T12:00:00Z,\nQ1,pond,group,lake,ada,2026-03-01T12:00:00Z,\n"
+        "Q2,x,group,,ada,2026-03-01T12:00:00Z,\nQ3,x,drop,lake,ada,2026-03-01T12:00:00Z,\n"
+        "Q4,x,group,sea,ada,2026-03-01T12:00:00Z,\nQ5,x,maybe,,ada,2026-03-01T12:00:00Z,\n"
+        "Q6,x,drop,,ada,yesterday,\nQ7,x,drop,,,2026-03-01T12:00:00Z,\n"
+    )
+    with pytest.raises(InputError) as error:
+        read_decisions(path, GROUPS)
+    message = str(error.value)
+    assert "7 bad rows" in message
+    for problem in (
+        'line 3: Q1 ("pond") is decided in line 2 already',
+        'line 4: Q2 ("x"): decided as group, but no group is given',
+        'line 5: Q3 ("x"): dropped, but it has the group "lake"',
+        'line 6: Q4 ("x"): the taxonomy has no group "sea"',
+        'line 7: Q5 ("x"): the decision "maybe" is none; expected group, drop, unsure',
+        'line 8: the time "yesterday" is none',
+        "line 9: the annotator is empty",
+    ):
+        assert problem in message
+
+
+def test_times_are_utc() -> None:
+    east = datetime(2026, 3, 1, 14, tzinfo=timezone(timedelta(hours=2)))
+    assert format_time(east) == "2026-03-01T12:00:00Z"
+    assert parse_time("2026-03-01T14:00:00+02:00") == NOON
+    with pytest.raises(ValueError, match="expected e.g."):
+        parse_time("2026-03-01T12:00:00")
+
+
+def test_a_label_finds_its_decision_by_id_then_by_text() -> None:
+    lake = Decision("Q23397", "lake", "group", "lake", "ada", NOON)
+    same = Decision("label-1", "Lake ", "group", "lake", "ada", NOON)
+    fort = Decision("Q1785071", "fort", "group", "castle / fort", "ada", NOON)
+    other = Decision("Q2", "fort", "drop", None, "ada", NOON)
+    index = DecisionIndex([lake, same, fort, other])
+    assert index.find("Q23397", "renamed") is lake
+    assert index.find("label-9", "LAKE") is lake
+    assert index.find("label-9", "fort") is None  # two classes of that name were decided differently
+    assert index.find("Q2", "fort") is other
+    assert index.find("label-9", "pond") is None

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hgld.errors import InputError
+from hgld.resources import annotation_file
+from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+
+
+def test_shipped_taxonomy_has_the_released_groups_and_roots(shared: Path) -> None:
+    with (shared / "released/index_label_to_hierarchical.csv").open(encoding="utf-8", newline="") as stream:
+        released = {row["hierarchical_label"].strip(): row["natural_or_human_made"] for row in csv.DictReader(stream)}
+    assert {group.name: group.root for group in read_taxonomy(annotation_file("taxonomy.csv"))} == released
+
+
+def test_shipped_taxonomy_is_whole_and_in_order() -> None:
+    groups = read_taxonomy(annotation_file("taxonomy.csv"))
+    assert Counter(group.root for group in groups) == {"human-made": 60, "natural": 18}
+    assert [group.name for group in groups] == sorted(group.name for group in groups)
+    assert len({group.guideline for group in groups}) == 78
+    assert max(len(group.guideline) for group in groups) < 250  # one line
+
+
+def test_further_columns_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "taxonomy.csv"
+    path.write_text("\ufeffnumber,group,root,guideline\n1,lake ,natural,Standing water.\n", encoding="utf-8")
+    assert read_taxonomy(path) == [Group("lake", "natural", "Standing water.")]
+
+
+def test_classes_are_linked_and_everything_comes_back(tmp_path: Path) -> None:
+    groups = [Group("lake", "natural", "Standing water.", ("Q23397", "Q131681")), Group("dam", "human-made", "x")]
+    write_taxonomy(tmp_path / "taxonomy.csv", groups)
+    assert read_taxonomy(tmp_path / "taxonomy.csv") == groups
+
+
+def test_all_bad_rows_are_reported_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "taxonomy.csv"
+    path.write_text(
+        'group,root,items,guideline\nlake,natural,Q1,"Standing\nwater."\nLake,natural,,x\n,natural,,x\n'
+        "dam,human,,x\nriver,natural,, \nsea\npond,natural,Q2 Q1,x\nbay,natural,Q0,x\n"
+    )
+    with pytest.raises(InputError) as error:
+        read_taxonomy(path)
+    message = str(error.value)
+    assert "7 bad rows" in message
+    assert 'line 4: the group "Lake" stands in line 3 already' in message
+    assert "line 5: the group is empty" in message
+    assert 'line 6: the root of "dam" is "human"; expected natural or human-made' in message
+    assert 'line 7: the group "river" has no guideline' in message
+    assert "line 8: 1 values, expected 4 (group,root,items,guideline)" in message
+    assert "line 9: the item Q1 stands in line 3 already" in message
+    assert 'line 10: "Q0" is no item' in message
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        (b"", "the file is empty; expected the header group,root,guideline"),
+        (b"group,root\nlake,natural\n", "line 1: no column guideline; found group,root"),
+        (b"group,root,guideline\n", "no rows below the header"),
+        (b"group,root,guideline\nch\xe2teau,natural,x\n", "not UTF-8"),
+        (b'group,root,guideline\n"lake,natural,x\n', "not a CSV file"),
+    ],
+)
+def test_a_file_that_is_no_taxonomy(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "taxonomy.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_taxonomy(path)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from hgld.compute.processes import Processes
+from hgld.models.model_checkpoints import read_checkpoint
+from hgld.training import run
+from tests.training import together, toy
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy.images(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="module")
+def written(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes have written, started as torchrun starts them but without a third one."""
+    folder = tmp_path_factory.mktemp("together")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+    }
+    command = [sys.executable, "-m", "tests.training.together", str(folder), str(manifest)]
+    running = [
+        subprocess.Popen(command, env={**environment, "RANK": rank}, stderr=subprocess.PIPE) for rank in ("0", "1")
+    ]
+    for process in running:
+        errors = process.communicate(timeout=240)[1].decode()
+        assert process.returncode == 0, errors
+    return folder
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("counts", [(6, 6), (5, 7)])
+def test_two_processes_have_the_gradients_of_one_with_the_whole_batch(
+    written: Path, rank: int, counts: tuple[int, int]
+) -> None:
+    found = torch.load(written / f"{rank}.pt", weights_only=True)[counts]
+    alone = together.find_gradients((12,), Processes())
+    assert list(found) == list(alone)
+    for key, values in found.items():
+        for value, expected in zip(values, alone[key], strict=True):
+            torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
+            assert expected.abs().max() > 1e-3
+
+
+def test_two_processes_train_the_model_that_one_trains(
+    written: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "build_model", partial(toy.build, dropout=0))
+    together.train(manifest, tmp_path / "alone")
+    alone, both = (read_checkpoint(folder / "last.pt") for folder in (tmp_path / "alone", written / "run"))
+    assert both["step"] == alone["step"] == 12
+    for part in ("model", "loss"):
+        for name, expected in alone[part].items():
+            torch.testing.assert_close(both[part][name], expected, rtol=0, atol=1e-4)
+    assert "4/0.png" in (written / "run" / "skipped.csv").read_text()
+    assert both["best"] == pytest.approx(alone["best"])
+    assert len(both["rng"]) == both["processes"] == 2

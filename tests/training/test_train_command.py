@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.training.trainer import Trainer
+from tests.training import toy
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of timm's, without its weights."""
+    folder = tmp_path_factory.mktemp("command")
+    manifest = toy.images(folder / "images", n_classes=6, per_class=4)
+    settings = toy.SETTINGS | {
+        "model": {
+            "backbone": "test_resnet",
+            "pretrained": False,
+            "pooling": "gem",
+            "dim": 8,
+            "frozen_batch_norm": True,
+        },
+        "data": {"manifest": str(manifest), "test": "test"},
+        "image": {"size": 32, "resize": 32},
+        "frozen": ["backbone.conv1"],
+        "epochs": 3,
+    }
+    path = folder / "settings.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+def test_train_says_what_was_gained(config: Path, tmp_path: Path) -> None:
+    command = ["train", str(config), "-o", str(tmp_path / "run"), "--set", "loss.lambda=0.3", "--device", "cpu"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "mean in %" in result.stdout
+    assert "6 steps; H-AP " in result.stdout
+    assert "from epoch 0 to the best" in result.stdout
+    assert "lambda: 0.3" in (tmp_path / "run" / "settings.yaml").read_text()
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 1
+    assert "there is a run already" in again.stderr
+    finished = CliRunner().invoke(app, [*command, "--resume"])
+    assert finished.stdout == result.stdout
+
+
+def test_a_stopped_training_says_how_to_go_on(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Trainer.train_step
+
+    def interrupted(self: Trainer, *args: object) -> object:
+        os.kill(os.getpid(), signal.SIGINT)
+        return step(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Trainer, "train_step", interrupted)
+    result = CliRunner().invoke(app, ["train", str(config), "-o", str(tmp_path / "run")])
+    assert result.exit_code == 130
+    assert "interrupted; go on with --resume" in result.stderr
+    assert (tmp_path / "run" / "last.pt").exists()
+
+
+def test_the_plan_changes_nothing(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["train", str(config), "--plan", "--set", "steps=7", "--set", "epochs=null"])
+    assert result.exit_code == 0, result.output
+    assert "batches an epoch, 7 steps" in result.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_wrong_is_told(config: Path, tmp_path: Path) -> None:
+    def error(*options: str) -> str:
+        result = CliRunner().invoke(app, ["train", str(config), *options])
+        assert result.exit_code == 1
+        return result.stderr
+
+    assert "there is no folder for the run; name one with -o" in error()
+    assert "--set: epochz: there is no such setting; did you mean epochs?" in error("--set", "epochz=3")
+    assert "data.manifest: is missing" not in error(
+        "-o", str(tmp_path / "run"), "--set", "data.manifest=nowhere.parquet"
+    )
+    wrong = error("-o", str(tmp_path / "run"), "--set", "frozen=[backbone.layer9]")
+    assert 'no parameter of the model has a name that begins with "backbone.layer9"; there are backbone.' in wrong
