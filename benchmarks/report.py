@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from hgld.compute.machine import machine
+from hgld.compute.machine import describe_machine
 
 _README = Path(__file__).with_name("README.md")
 
@@ -23,5 +23,5 @@ def write_section(name: str, body: str) -> None:
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     before, rest = text.split(begin)
     after = rest.split(end)[1]
-    measured = f"Measured on {date.today()}: {machine()}."
+    measured = f"Measured on {date.today()}: {describe_machine()}."
     _README.write_text(f"{before}{begin}\n{body}\n\n{measured}\n{end}{after}", encoding="utf-8")

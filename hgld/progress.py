@@ -36,7 +36,7 @@ class Progress(Protocol):
         """``units`` more are done (fewer, if negative); ``details`` are shown beside them: counters, or measures."""
 
 
-class Silent:
+class NoProgress:
     """Shows nothing: the default of every library function."""
 
     def start(self, total: int, done: int = 0) -> None:
@@ -46,7 +46,7 @@ class Silent:
         """See :class:`Progress`."""
 
 
-class Shown:
+class TerminalProgress:
     """A tqdm bar where stderr is a terminal, else a log line every ``interval_s`` seconds; ends with its block.
 
     The unit ``B`` is bytes, which are shown as kB, MB and so on.
@@ -76,7 +76,7 @@ class Shown:
             self._told = time.monotonic()
             self._log(details)
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> TerminalProgress:
         return self
 
     def __exit__(

@@ -14,7 +14,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class RaggedIndices:
     """Some gallery items of each query, such as its positives, or those to leave out of its ranking.
 
     Args:
@@ -26,13 +26,13 @@ class Pairs:
     columns: Integers
 
     @classmethod
-    def of(cls, lists: Iterable[Sequence[int] | Integers]) -> Pairs:
+    def of(cls, lists: Iterable[Sequence[int] | Integers]) -> RaggedIndices:
         """From one list of gallery positions per query.
 
         Raises:
             InputError: they are no integers.
 
-        >>> Pairs.of([[3, 1], [], [2]]).offsets.tolist()
+        >>> RaggedIndices.of([[3, 1], [], [2]]).offsets.tolist()
         [0, 2, 2, 3]
         """
         arrays = [np.asarray(items).reshape(-1) for items in lists]
@@ -48,10 +48,10 @@ class Pairs:
         return cls(offsets, np.concatenate(arrays) if arrays else np.empty(0, np.int64))
 
     @classmethod
-    def distinct(cls, rows: Integers, columns: Integers, n_queries: int) -> Pairs:
+    def distinct(cls, rows: Integers, columns: Integers, n_queries: int) -> RaggedIndices:
         """From pairs of a query and a gallery position in any order; each counts once.
 
-        >>> Pairs.distinct(np.array([2, 0, 2]), np.array([7, 5, 7]), n_queries=3).columns.tolist()
+        >>> RaggedIndices.distinct(np.array([2, 0, 2]), np.array([7, 5, 7]), n_queries=3).columns.tolist()
         [5, 7]
         """
         pairs = np.unique(np.stack([rows, columns], axis=1), axis=0) if len(rows) else np.empty((0, 2), np.int64)
@@ -74,9 +74,9 @@ class Pairs:
         rows = np.repeat(np.arange(stop - start), np.diff(self.offsets[start : stop + 1]))
         return rows, self.columns[self.offsets[start] : self.offsets[stop]]
 
-    def __or__(self, other: Pairs) -> Pairs:
+    def __or__(self, other: RaggedIndices) -> RaggedIndices:
         """The pairs of both, which are of the same queries."""
-        return Pairs.distinct(
+        return RaggedIndices.distinct(
             np.concatenate([self.rows(), other.rows()]), np.concatenate([self.columns, other.columns]), len(self)
         )
 

@@ -11,11 +11,11 @@ import termios
 
 import pytest
 
-from hgld.progress import Shown
+from hgld.progress import TerminalProgress
 
 
 def test_plain_lines_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO), Shown("scrape", "landmarks", interval_s=0) as progress:
+    with caplog.at_level(logging.INFO), TerminalProgress("scrape", "landmarks", interval_s=0) as progress:
         progress.start(200, done=100)
         progress.advance(50, requests=1200, retries=3)
         progress.advance(50, requests=1300, retries=3)
@@ -27,7 +27,7 @@ def test_plain_lines_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture
 
 
 def test_lines_keep_their_distance(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO), Shown("scrape", "landmarks", interval_s=60) as progress:
+    with caplog.at_level(logging.INFO), TerminalProgress("scrape", "landmarks", interval_s=60) as progress:
         progress.start(1000)
         for _ in range(1000):
             progress.advance()
@@ -36,8 +36,8 @@ def test_lines_keep_their_distance(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_bar_on_a_terminal() -> None:
     script = (
-        "from hgld.progress import Shown\n"
-        "with Shown('scrape', 'landmarks') as p:\n"
+        "from hgld.progress import TerminalProgress\n"
+        "with TerminalProgress('scrape', 'landmarks') as p:\n"
         "    p.start(4, done=1)\n"
         "    p.advance(3, requests=7, retries=2)\n"
     )
@@ -56,7 +56,7 @@ def test_a_bar_on_a_terminal() -> None:
 
 
 def test_measures_are_no_counters(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO), Shown("train", "images", interval_s=0) as progress:
+    with caplog.at_level(logging.INFO), TerminalProgress("train", "images", interval_s=0) as progress:
         progress.start(512)
         progress.advance(256, skipped=1200, loss=0.53217)
     (line,) = (record.getMessage() for record in caplog.records)
@@ -68,7 +68,7 @@ def test_what_takes_minutes_is_told_by_the_minute(
 ) -> None:
     now = iter([0.0, 0.0, 90.0, 90.0, 90.0])
     monkeypatch.setattr("hgld.progress.time.monotonic", lambda: next(now))
-    with caplog.at_level(logging.INFO), Shown("benchmark", "runs", interval_s=60) as progress:
+    with caplog.at_level(logging.INFO), TerminalProgress("benchmark", "runs", interval_s=60) as progress:
         progress.start(30)
         progress.advance(3)
     (line,) = (record.getMessage() for record in caplog.records)

@@ -27,8 +27,8 @@ from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file, read_eva
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.worker import Task, is_done
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.files import replacing, sha256_of
-from hgld.io.locks import only_run
+from hgld.io.files import atomic_write, sha256_of
+from hgld.io.locks import exclusive_lock
 from hgld.io.yaml_files import plain
 from hgld.progress import Progress
 from hgld.tables import Provenance
@@ -158,7 +158,7 @@ def compare_methods(
         BusyError: another comparison is writing to the folder.
     """
     comparison.out.mkdir(parents=True, exist_ok=True)
-    with only_run(comparison.out):
+    with exclusive_lock(comparison.out):
         tasks = _tasks(comparison, len(slots[0].devices), force)
         if tasks:
             launch(tasks, slots, progress=progress)
@@ -262,7 +262,7 @@ class _Made:
     def write(self, files: Sequence[Path]) -> None:
         """Say that the results are there."""
         names = [file.relative_to(self._path.parent).as_posix() for file in files]
-        with replacing(self._path) as draft:
+        with atomic_write(self._path) as draft:
             draft.write_text(json.dumps({"files": names, "provenance": asdict(self._provenance)}, indent=1) + "\n")
 
     def _said(self) -> tuple[Provenance | None, list[Path]]:

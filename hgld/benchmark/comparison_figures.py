@@ -29,7 +29,7 @@ from hgld.figures.class_means import ClassMeans, draw_class_means
 from hgld.figures.lines import Line, Panel, Stroke, draw_panels
 from hgld.figures.scores import Scores, draw_scores
 from hgld.figures.style import LINES
-from hgld.figures.tsne import plane
+from hgld.figures.tsne import tsne_2d
 from hgld.inspection.class_means import NEAREST, class_means, share_nearby
 from hgld.inspection.curves import precision_recall
 from hgld.inspection.score_distributions import count_scores
@@ -194,7 +194,7 @@ def _draw_class_means(methods: Sequence[MethodResults], path: Path) -> Path | No
         )
         title = f"{method.title}\nof the {NEAREST} nearest classes\n{', '.join(shares)}"
         categories, roots = ([classes[column][code] for code in labels[:, column]] for column in (1, columns[-1]))
-        panels.append(ClassMeans(title, plane(means), categories, roots if len(columns) > 1 else [""] * len(means)))
+        panels.append(ClassMeans(title, tsne_2d(means), categories, roots if len(columns) > 1 else [""] * len(means)))
     draw_class_means(path, panels)
     return path
 

@@ -24,7 +24,7 @@ from hgld.benchmark.throughput import (
     measure_step,
     with_threads,
 )
-from hgld.compute.malloc import keep_freed_memory
+from hgld.compute.malloc import disable_trimming
 from hgld.errors import listing
 from hgld.progress import byte_size
 from hgld.text import aligned
@@ -104,7 +104,7 @@ def plan(settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot]
         InputError: images to train on are not there, and they are not GLDv2's.
         ConfigurationError: a batch does not fit into the memory of the GPU; or a run was begun with other settings.
     """
-    keep_freed_memory()  # as trainings do
+    disable_trimming()  # as trainings do
     bench = _Bench(settings, slots[0])
     with with_threads(slots[0].threads):
         needs = {

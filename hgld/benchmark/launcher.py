@@ -25,9 +25,9 @@ from pathlib import Path
 import torch
 
 from hgld.benchmark.worker import Task
-from hgld.compute.stop_signals import stop_wishes
+from hgld.compute.stop_signals import catch_stop_signals
 from hgld.errors import ConfigurationError
-from hgld.progress import Progress, Silent
+from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)
 
@@ -112,14 +112,14 @@ def launch(tasks: Sequence[Task], slots: Sequence[Slot], *, progress: Progress |
         KeyboardInterrupt: someone wanted it to stop; what was learned is saved.
         ConfigurationError: runs have failed; the others are done.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     progress.start(len(tasks))
     waiting, free = deque(tasks), deque(slots)
     running: list[_Child] = []
     failed: list[_Child] = []
-    with stop_wishes() as wish, _lifeline() as lifeline:
+    with catch_stop_signals() as wish, _lifeline() as lifeline:
         try:
-            while (waiting or running) and not wish.is_there:
+            while (waiting or running) and not wish.requested:
                 while waiting and free:
                     running.append(_Child(waiting.popleft(), free.popleft(), lifeline))
                 time.sleep(_POLL_S)
@@ -130,7 +130,7 @@ def launch(tasks: Sequence[Task], slots: Sequence[Slot], *, progress: Progress |
                     progress.advance(failed=len(failed))
         finally:
             _stop(running)
-    if wish.is_there:
+    if wish.requested:
         raise KeyboardInterrupt
     if failed:
         said = "\n".join(

@@ -26,7 +26,7 @@ from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import SweepPoint
 from hgld.benchmark.training_jobs import Training, training_of
 from hgld.evaluation.report import LatexRow, columns_there, latex_table, latex_text, metrics_of, text_table
-from hgld.io.files import replacing, sha256_of
+from hgld.io.files import atomic_write, sha256_of
 from hgld.io.yaml_files import plain
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
 
@@ -161,5 +161,5 @@ def _write_rows(
 
 
 def _write_text(path: Path, text: str) -> None:
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text(f"{text}\n", encoding="utf-8")

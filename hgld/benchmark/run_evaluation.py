@@ -29,7 +29,7 @@ from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evalu
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.report import read_per_query, write_per_query
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import HowToEvaluate, Task
+from hgld.evaluation.tasks import EvaluationConfig, Task
 from hgld.gldv2.ground_truth import landmark_of_queries, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy import load_hierarchy
 from hgld.io.yaml_files import plain
@@ -37,12 +37,12 @@ from hgld.models.embed_images import EmbedImagesConfig, embed_images
 from hgld.models.embedding_model import LAYOUT
 from hgld.models.model_checkpoints import load_checkpoint_model
 from hgld.progress import Progress
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 from hgld.tables import Provenance, digests_of_files, is_up_to_date
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from hgld.training.run import is_finished
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_checkpoints import what_counts
+from hgld.training.training_checkpoints import result_affecting
 from hgld.training.training_images import TrainingImages, digests_of, test_part
 from hgld.training.validation import embed_test_images, rank_test_images
 
@@ -100,7 +100,7 @@ class TestImages:
             query_labels=labels[queries],
             gallery_labels=labels[gallery],
             level_names=self.manifest.level_names,
-            left_out=Pairs(np.arange(n_queries + 1), np.arange(n_queries)) if self.is_query is None else None,
+            left_out=RaggedIndices(np.arange(n_queries + 1), np.arange(n_queries)) if self.is_query is None else None,
         )
 
 
@@ -219,7 +219,7 @@ def _evaluate_gldv2(
     queries, gallery = (_folder(run) / f"{name}.npy" for name in ("queries", "gallery"))
     for images, out in ((evaluation.queries, queries), (evaluation.gallery, gallery)):
         embed_images(images, out, model, image_settings, config, force=force, processes=processes, progress=progress)
-    how = HowToEvaluate(metrics=metrics or None, ranking=RankingConfig(device=device), processes=processes)
+    how = EvaluationConfig(metrics=metrics or None, ranking=RankingConfig(device=device), processes=processes)
     results, _ = evaluate_gldv2(
         read_embeddings(queries),
         read_embeddings(gallery),
@@ -256,7 +256,7 @@ def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
             "hierarchy": evaluation.hierarchy,
         }
     parameters = {
-        "training": what_counts(plain(run.settings)),
+        "training": result_affecting(plain(run.settings)),
         "protocol": evaluation.name,
         "metrics": list(settings.metrics),
     }

@@ -8,7 +8,7 @@ from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.run_evaluation import evaluate_run, read_evaluated
 from hgld.benchmark.runs import Run
 from hgld.compute.processes import Processes
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.io.settings import Settings
 from hgld.progress import Progress
 from hgld.training.run import is_finished, train
@@ -31,7 +31,7 @@ class Task(Settings):
 
     def write(self, path: Path) -> None:
         """As JSON, for another process."""
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             draft.write_text(self.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
 
     @classmethod

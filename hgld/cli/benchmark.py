@@ -55,7 +55,7 @@ def benchmark(
         from hgld.benchmark import cost_estimate
         from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
         from hgld.benchmark.launcher import parse_slots
-        from hgld.progress import Shown
+        from hgld.progress import TerminalProgress
 
         slots = parse_slots(devices, per_run)
         comparison = read_comparison(
@@ -69,5 +69,5 @@ def benchmark(
         if plan:
             typer.echo(cost_estimate.plan(comparison.settings, comparison.runs, slots))
             return
-        with Shown("benchmark", "runs", interval_s=60) as shown:
+        with TerminalProgress("benchmark", "runs", interval_s=60) as shown:
             tell(out, compare_methods(comparison, slots=slots, force=force, progress=shown))

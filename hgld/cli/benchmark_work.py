@@ -16,19 +16,19 @@ def main(task: Path, device: str) -> None:
     log_to_stderr()
     with friendly_errors():
         from hgld.benchmark.worker import Task, work
-        from hgld.compute.malloc import keep_freed_memory
+        from hgld.compute.malloc import disable_trimming
         from hgld.compute.processes import joined_processes, local_device, training_backend
         from hgld.compute.stop_signals import stop_with_parent
-        from hgld.progress import Shown, Silent
+        from hgld.progress import NoProgress, TerminalProgress
 
         stop_with_parent()
-        keep_freed_memory()
-        with joined_processes(training_backend(device)) as processes, Shown("train", "images") as shown:
+        disable_trimming()
+        with joined_processes(training_backend(device)) as processes, TerminalProgress("train", "images") as shown:
             work(
                 Task.read(task),
                 device=local_device(device),
                 processes=processes,
-                progress=Silent() if processes.rank else shown,
+                progress=NoProgress() if processes.rank else shown,
             )
 
 

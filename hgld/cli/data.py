@@ -11,7 +11,7 @@ import typer
 
 from hgld.cli.base import app, friendly_errors, tell
 from hgld.errors import SourceError, listing
-from hgld.progress import Shown
+from hgld.progress import TerminalProgress
 
 
 @app.command(rich_help_panel="Photographs")
@@ -49,7 +49,7 @@ def fetch(
     from hgld.gldv2.fetch import FetchConfig, fetch_gldv2
     from hgld.gldv2.files import parse_shards
 
-    with friendly_errors(), Shown(f"fetch {dataset}", "B") as progress:
+    with friendly_errors(), TerminalProgress(f"fetch {dataset}", "B") as progress:
         config = FetchConfig(
             split=split,
             metadata=metadata,
@@ -85,5 +85,5 @@ def index_images(
     """
     from hgld.gldv2.image_index import index_images as index
 
-    with friendly_errors(), Shown("index", "tar files") as progress:
+    with friendly_errors(), TerminalProgress("index", "tar files") as progress:
         tell(out, index(folder, out, workers=workers, force=force, progress=progress))

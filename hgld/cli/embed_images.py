@@ -71,13 +71,13 @@ def embed_images(
     Example: hgld embed-images --checkpoint run/last.pt --images images.parquet -o embeddings.parquet
     """
     with friendly_errors():
-        from hgld.compute.malloc import keep_freed_memory
+        from hgld.compute.malloc import disable_trimming
         from hgld.compute.processes import joined_processes, local_device
         from hgld.models.embed_images import EmbedImagesConfig, embed_images, parse_scales
         from hgld.models.model_from_options import chosen_model
-        from hgld.progress import Shown, Silent
+        from hgld.progress import NoProgress, TerminalProgress
 
-        keep_freed_memory()
+        disable_trimming()
         embedder, image_settings = chosen_model(checkpoint, model, pretrained, size=size, resize=resize)
         config = EmbedImagesConfig(
             split=split,
@@ -88,7 +88,7 @@ def embed_images(
             batch_size=batch_size,
             workers=workers,
         )
-        with joined_processes() as processes, Shown("embed", "images") as shown:
+        with joined_processes() as processes, TerminalProgress("embed", "images") as shown:
             summary = embed_images(
                 images,
                 out,
@@ -98,7 +98,7 @@ def embed_images(
                 root=root,
                 force=force,
                 processes=processes,
-                progress=Silent() if processes.rank else shown,
+                progress=NoProgress() if processes.rank else shown,
             )
         if not processes.rank:  # the first one tells
             tell(out, summary)

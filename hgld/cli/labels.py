@@ -11,7 +11,7 @@ import typer
 
 from hgld.cli.base import ClassesBeside, Force, Taxonomy, app, friendly_errors, tell
 from hgld.errors import ConfigurationError, SourceError
-from hgld.progress import Shown
+from hgld.progress import TerminalProgress
 
 
 @app.command(rich_help_panel="Labels")
@@ -63,7 +63,7 @@ def scrape(
             max_retries=max_retries,
         )
         config = ScrapeConfig(split, source, workers, class_depth, client)
-        with Shown("scrape", "landmarks") as progress:
+        with TerminalProgress("scrape", "landmarks") as progress:
             summary = scrape_file(categories, out, config, force=force, progress=progress)
         tell(out, summary)
         if summary is not None and summary.errors:
@@ -152,7 +152,7 @@ def embed(
     from hgld.labels.embed import DEFAULT_TEMPLATE, EmbedConfig, embed_file
     from hgld.labels.encoders import DEFAULT_ENCODER
 
-    with friendly_errors(), Shown("embed", "labels") as progress:
+    with friendly_errors(), TerminalProgress("embed", "labels") as progress:
         config = EmbedConfig(
             encoder=encoder or DEFAULT_ENCODER,
             templates=template or [DEFAULT_TEMPLATE],
@@ -188,7 +188,7 @@ def cluster(
     """
     from hgld.labels.clusters import ClusterConfig, cluster_file, parse_range, sweep_file
 
-    with friendly_errors(), Shown("sweep", "k") as progress:
+    with friendly_errors(), TerminalProgress("sweep", "k") as progress:
         if sweep is not None:
             picture = out.with_suffix(".sweep.png")
             typer.echo(sweep_file(embeddings, picture, parse_range(sweep), seed, progress=progress))
@@ -237,7 +237,7 @@ def suggest(
     from hgld.labels.suggest import suggest_file
     from hgld.labels.suggestion_quality import evaluate_file
 
-    with friendly_errors(), Shown("suggest", "texts") as progress:
+    with friendly_errors(), TerminalProgress("suggest", "texts") as progress:
         if evaluate is not None:
             if decisions:
                 raise ConfigurationError("--evaluate takes its own decisions for evidence; leave --decisions out")

@@ -84,10 +84,10 @@ def evaluate(
         from hgld.errors import ConfigurationError
         from hgld.evaluation import report
         from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
-        from hgld.inspection.worst_queries_page import write_worst_page
         from hgld.evaluation.ranking import RankingConfig
-        from hgld.evaluation.tasks import HowToEvaluate
-        from hgld.progress import Shown, Silent
+        from hgld.evaluation.tasks import EvaluationConfig
+        from hgld.inspection.worst_queries_page import write_worst_page
+        from hgld.progress import NoProgress, TerminalProgress
 
         if json and latex:
             raise ConfigurationError("--json and --latex are both given, but one of them can be printed")
@@ -97,13 +97,13 @@ def evaluate(
             embeddings, query_embeddings, gallery_embeddings, labels, query_labels, hierarchy, split, ground_truth
         )
         config = RankingConfig(block_size, local_device(device), precision, ties)
-        with joined_processes() as processes, Shown("evaluate", "queries") as shown:
-            how = HowToEvaluate(
+        with joined_processes() as processes, TerminalProgress("evaluate", "queries") as shown:
+            how = EvaluationConfig(
                 metrics=tuple(metric) if metric else None,
                 relevance_alpha=alpha,
                 ranking=config,
                 processes=processes,
-                progress=Silent() if processes.rank else shown,
+                progress=NoProgress() if processes.rank else shown,
             )
             evaluation = evaluate_files(files, protocol, how)
         if processes.rank:  # the first one tells

@@ -40,10 +40,10 @@ def train(
     with friendly_errors(again="go on with --resume"):
         import torch
 
-        from hgld.compute.malloc import keep_freed_memory
+        from hgld.compute.malloc import disable_trimming
         from hgld.compute.processes import joined_processes, local_device, training_backend
         from hgld.errors import ConfigurationError
-        from hgld.progress import Shown, Silent
+        from hgld.progress import NoProgress, TerminalProgress
         from hgld.training import run
 
         read = run.read_training(config, settings or ())
@@ -52,9 +52,9 @@ def train(
             return
         if out is None:
             raise ConfigurationError("there is no folder for the run; name one with -o")
-        keep_freed_memory()
+        disable_trimming()
         where = local_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        with joined_processes(training_backend(where)) as processes, Shown("train", "images") as shown:
+        with joined_processes(training_backend(where)) as processes, TerminalProgress("train", "images") as shown:
             summary = run.train(
                 read,
                 out,
@@ -62,7 +62,7 @@ def train(
                 force=force,
                 device=where,
                 processes=processes,
-                progress=Silent() if processes.rank else shown,
+                progress=NoProgress() if processes.rank else shown,
             )
         if processes.rank == 0:  # the first one tells
             tell(out, summary)

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 
-def machine() -> str:
+def describe_machine() -> str:
     """Processor, cores, memory and Python, in a line."""
     cpuinfo = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text()) if cpuinfo.exists() else []

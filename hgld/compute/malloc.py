@@ -8,7 +8,7 @@ import ctypes
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
-def keep_freed_memory() -> None:
+def disable_trimming() -> None:
     """Let this process keep the memory that it frees, for what it allocates next.
 
     The C library of most Linux systems (glibc) gives large pieces back to the system as soon as they are freed, and

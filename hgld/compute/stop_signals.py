@@ -10,27 +10,27 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class StopWish:
+class StopRequest:
     """Whether someone wants the work to end."""
 
     def __init__(self) -> None:
-        self.is_there = False
+        self.requested = False
 
 
 @contextmanager
-def stop_wishes() -> Iterator[StopWish]:
+def catch_stop_signals() -> Iterator[StopRequest]:
     """Take Ctrl-C and SIGTERM as wishes in the block, each once; a second one ends the process as ever.
 
     Only the main thread can do so; in others signals do what they always do.
     """
-    wish, owner = StopWish(), os.getpid()
+    wish, owner = StopRequest(), os.getpid()
 
     def note(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:  # a forked process that reads images: it ends with this one
             if number == signal.SIGTERM:
                 os._exit(128 + number)
             return
-        wish.is_there = True
+        wish.requested = True
         signal.signal(number, before[signal.Signals(number)])
 
     if threading.current_thread() is not threading.main_thread():

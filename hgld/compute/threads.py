@@ -17,7 +17,7 @@ def thread_count(device: torch.device) -> int:
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
-def spread(function: Callable[[S], T], shares: Iterable[S], device: torch.device) -> list[T]:
+def parallel_map(function: Callable[[S], T], shares: Iterable[S], device: torch.device) -> list[T]:
     """``[function(share) for share in shares]`` in :func:`thread_count` threads; in each of them torch uses one core.
 
     Torch's own threads meet at the end of every operation, which takes several times as long where another program

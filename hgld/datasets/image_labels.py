@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, Labels
 from hgld.hierarchy.checks import check_tree, encode
-from hgld.io.columns import column_names, read_columns, refuse_gaps, rows_text, some
+from hgld.io.columns import column_names, read_columns, require_non_null, rows_text, some
 from hgld.tables.embeddings import Embeddings, load_array
 
 _LANDMARK = ("landmark",)
@@ -152,7 +152,7 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, Labels]:
             f"{path}: expected the columns landmark_id and id, or landmark_id and images; found {', '.join(present)}"
         )
     table = read_columns(path, (key, "landmark_id"), {key: pa.string(), "landmark_id": pa.int64()})
-    refuse_gaps(table, path)
+    require_non_null(table, path)
     ids, landmark_ids = table[key].combine_chunks(), table["landmark_id"].to_numpy()
     if key == "images":
         lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(ids))
@@ -169,7 +169,7 @@ def _levels(path: Path, present: Sequence[str]) -> tuple[pa.Array, Labels, tuple
             "level, finest first, each name once"
         )
     table = read_columns(path, present, dict.fromkeys(present, pa.string()))
-    refuse_gaps(table, path)
+    require_non_null(table, path)
     ids = table["id"].combine_chunks()
     with _naming(path):
         coded = [encode(table[name], name, _image_of(ids)) for name in names]

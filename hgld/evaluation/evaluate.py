@@ -13,15 +13,15 @@ import torch
 
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.judgements import Judgements, LabelJudgements
-from hgld.evaluation.metric_registry import Metric, Weighing, default_metrics
+from hgld.evaluation.judgements import LabelJudgements, RelevanceJudgements
+from hgld.evaluation.metric_registry import LevelWeights, Metric, default_metrics
 from hgld.evaluation.ranking import Precision, RankingConfig, Ties, rank, ranked_items
-from hgld.evaluation.ranking_statistics import RankTables, sum_rankings
+from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
 from hgld.evaluation.relevance import Relevance
 from hgld.evaluation.results import RetrievalResult, count_queries
 from hgld.hierarchy.label_matrix import Labels
 from hgld.progress import Progress
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 
 #: Embeddings of images, in memory or memory-mapped.
 Vectors = npt.NDArray[Any] | torch.Tensor
@@ -30,14 +30,14 @@ Vectors = npt.NDArray[Any] | torch.Tensor
 def evaluate(
     query_embeddings: Vectors,
     gallery_embeddings: Vectors,
-    judgements: Judgements,
+    judgements: RelevanceJudgements,
     *,
     name: str = "retrieval",
     metrics: Sequence[str] | None = None,
     relevance: Relevance | npt.ArrayLike | None = None,
     relevance_alpha: float = 1.0,
     gain: Relevance | npt.ArrayLike | None = None,
-    left_out: Pairs | None = None,
+    left_out: RaggedIndices | None = None,
     unused: npt.NDArray[np.bool_] | None = None,
     query_ids: Sequence[Any] | npt.NDArray[Any] | None = None,
     config: RankingConfig | None = None,
@@ -80,14 +80,14 @@ def evaluate(
     names = [metric.name for metric in chosen]
     cutoffs = sorted({metric.k for metric in chosen if metric.k is not None})
     own = judgements.relevance()
-    weigh = Weighing(
+    weigh = LevelWeights(
         own if relevance is None else relevance,
         relevance_alpha,
         own if gain is None else gain,
         shape=(n_queries, n_levels + 1),
     )
     # A ranking of nothing: settings that cannot work fail now, and not after a block of queries.
-    nothing = sum_rankings(torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8), n_levels, cutoffs)
+    nothing = ranking_statistics(torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8), n_levels, cutoffs)
     for metric in chosen:
         metric.values(nothing, weigh.of(slice(0, 1)))
     columns = [f"positives_l{level}" for level in range(1, n_levels + 1)]
@@ -105,7 +105,7 @@ def evaluate(
         progress=progress,
     ):
         tables = tables or RankTables(judgements.n_gallery, ranked.levels.device)
-        sums = sum_rankings(ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, tables=tables)
+        sums = ranking_statistics(ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, tables=tables)
         weights = weigh.of(ranked.queries)
         values = {metric.name: metric.values(sums, weights) for metric in chosen}
         values.update(zip(columns, sums.positives.T, strict=True))
@@ -203,10 +203,10 @@ def evaluate_retrieval(
             "the gallery is given in part; expected gallery_embeddings and gallery_labels together (and gallery_ids "
             "only with them), or none of them to rank each query against the others"
         )
-    left_out = Pairs.of([[]] * len(labels))
+    left_out = RaggedIndices.of([[]] * len(labels))
     if gallery_embeddings is None or gallery_labels is None:
         gallery_embeddings, gallery, gallery_ids = query_embeddings, labels, query_ids
-        left_out |= Pairs(np.arange(len(labels) + 1), np.arange(len(labels)))
+        left_out |= RaggedIndices(np.arange(len(labels) + 1), np.arange(len(labels)))
     else:
         gallery = _labels(gallery_labels, "gallery")
     if query_ids is not None:
@@ -217,7 +217,7 @@ def evaluate_retrieval(
             raise ConfigurationError("gallery_ids are given without query_ids; expected both, or neither")
         left_out |= same_ids(query_ids, gallery_ids)
     if ignored is not None:
-        junk = Pairs.of(ignored)
+        junk = RaggedIndices.of(ignored)
         junk.check(len(labels), len(gallery), "ignored")
         left_out |= junk
     if device is None:
@@ -239,7 +239,7 @@ def evaluate_retrieval(
     )
 
 
-def _choose(metrics: Sequence[str] | None, judgements: Judgements, most_ranked: int) -> list[Metric]:
+def _choose(metrics: Sequence[str] | None, judgements: RelevanceJudgements, most_ranked: int) -> list[Metric]:
     """The metrics to take, given how many items the longest ranking has."""
     n_levels = judgements.n_levels
     if isinstance(metrics, str):
@@ -259,7 +259,9 @@ def _choose(metrics: Sequence[str] | None, judgements: Judgements, most_ranked: 
     return chosen
 
 
-def same_ids(query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[Any] | npt.NDArray[Any]) -> Pairs:
+def same_ids(
+    query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[Any] | npt.NDArray[Any]
+) -> RaggedIndices:
     """The gallery items that have the id of a query.
 
     Raises:
@@ -280,7 +282,7 @@ def same_ids(query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[
     starts = np.searchsorted(gallery[order], queries)
     counts = np.bincount(gallery, minlength=len(ids))[queries]
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    return Pairs(offsets, order[np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, counts)])
+    return RaggedIndices(offsets, order[np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, counts)])
 
 
 def as_tensor(embeddings: Vectors) -> torch.Tensor:

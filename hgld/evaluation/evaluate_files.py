@@ -14,7 +14,7 @@ from hgld.evaluation.protocols.dyml import dyml_tasks, tasks_by_level
 from hgld.evaluation.protocols.gldv2_retrieval import evaluate_gldv2
 from hgld.evaluation.protocols.revisited import evaluate_revisited, read_ground_truth
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import HowToEvaluate, Task, leave_one_out, query_and_gallery
+from hgld.evaluation.tasks import EvaluationConfig, Task, leave_one_out, query_and_gallery
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.tables import Provenance, digests_of_files
 from hgld.tables.embeddings import Embeddings, read_embeddings
@@ -58,7 +58,7 @@ class EvaluationFiles:
                 f"{sum(given)} of the three"
             )
 
-    def provenance(self, protocol: Protocol | None, how: HowToEvaluate) -> Provenance:
+    def provenance(self, protocol: Protocol | None, how: EvaluationConfig) -> Provenance:
         """What an evaluation of these files is made of; reads all of them."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         paths = {name: path for name, path in given.items() if isinstance(path, Path)}
@@ -95,7 +95,7 @@ class Evaluation:
     hierarchy: Hierarchy | None = None
 
 
-def evaluate_files(files: EvaluationFiles, protocol: Protocol | None, how: HowToEvaluate) -> Evaluation:
+def evaluate_files(files: EvaluationFiles, protocol: Protocol | None, how: EvaluationConfig) -> Evaluation:
     """Evaluate embeddings in files.
 
     Args:

@@ -18,13 +18,13 @@ import torch
 
 from hgld.errors import InputError
 from hgld.hierarchy.label_matrix import Labels, nested_codes
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 
 #: Levels are uint8; the byte also has to tell the items apart that are left out of a ranking.
 MOST_LEVELS = 254
 
 
-class Judgements(Protocol):
+class RelevanceJudgements(Protocol):
     """What an evaluation needs to know of queries and gallery besides their embeddings."""
 
     @property
@@ -42,7 +42,7 @@ class Judgements(Protocol):
     def relevance(self) -> npt.NDArray[np.float64] | None:
         """The relevance of each level, (L + 1,) or (n_query, L + 1), where the levels come with one."""
 
-    def to(self, device: torch.device) -> Judgements:
+    def to(self, device: torch.device) -> RelevanceJudgements:
         """The same, with what :meth:`levels` reads on a device."""
 
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
@@ -94,13 +94,13 @@ class LabelJudgements:
         """These levels have none of their own."""
 
     def to(self, device: torch.device) -> LabelJudgements:
-        """See :class:`Judgements`."""
+        """See :class:`RelevanceJudgements`."""
         moved = copy(self)
         moved._queries, moved._gallery = self._queries.to(device), self._gallery.to(device)
         return moved
 
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        """See :class:`Judgements`. Labels are nested, so the number of equal columns is the level."""
+        """See :class:`RelevanceJudgements`. Labels are nested, so the number of equal columns is the level."""
         own, others = self._queries[queries], self._gallery[:, gallery]
         levels = torch.zeros(len(own), others.shape[1], dtype=torch.uint8, device=own.device)
         equal = torch.empty(levels.shape, dtype=torch.bool, device=own.device)
@@ -122,7 +122,7 @@ class ListJudgements:
 
     n_levels = 1
 
-    def __init__(self, positives: Pairs, n_gallery: int) -> None:
+    def __init__(self, positives: RaggedIndices, n_gallery: int) -> None:
         positives.check(len(positives), n_gallery, "the list of positives")
         self._positives, self.n_gallery = positives, n_gallery
         self._device = torch.device("cpu")
@@ -136,13 +136,13 @@ class ListJudgements:
         """These levels have none of their own."""
 
     def to(self, device: torch.device) -> ListJudgements:
-        """See :class:`Judgements`."""
+        """See :class:`RelevanceJudgements`."""
         moved = copy(self)
         moved._device = device
         return moved
 
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        """See :class:`Judgements`."""
+        """See :class:`RelevanceJudgements`."""
         start, stop, _ = gallery.indices(self.n_gallery)
         rows, columns = map(torch.from_numpy, self._positives.block(queries))
         here = (columns >= start) & (columns < stop)
@@ -214,13 +214,13 @@ class MultiLabelJudgements:
         return shares.clip(max=1.0)  # levels above a query's own n L do not occur
 
     def to(self, device: torch.device) -> MultiLabelJudgements:
-        """See :class:`Judgements`."""
+        """See :class:`RelevanceJudgements`."""
         moved = copy(self)
         moved._gallery, moved._device = self._gallery.to(device), device
         return moved
 
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        """See :class:`Judgements`."""
+        """See :class:`RelevanceJudgements`."""
         start, stop, _ = gallery.indices(self.n_gallery)
         labels = self._gallery[self._offsets[start] : self._offsets[stop]]
         owners = torch.from_numpy(np.repeat(np.arange(stop - start), np.diff(self._offsets[start : stop + 1])))
@@ -289,11 +289,11 @@ class TableJudgements:
         return self._values
 
     def to(self, device: torch.device) -> TableJudgements:
-        """See :class:`Judgements`."""
+        """See :class:`RelevanceJudgements`."""
         moved = copy(self)
         moved._levels = self._levels.to(device)
         return moved
 
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        """See :class:`Judgements`."""
+        """See :class:`RelevanceJudgements`."""
         return self._levels[queries, gallery]

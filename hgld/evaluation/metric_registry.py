@@ -12,7 +12,7 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import metrics as of
-from hgld.evaluation.ranking_statistics import RankingSums
+from hgld.evaluation.ranking_statistics import RankingStatistics
 from hgld.evaluation.relevance import Relevance, by_level, exponential_gain, hierarchical_relevance
 from hgld.hierarchy.label_matrix import column_of
 
@@ -45,7 +45,7 @@ class Metric:
 
     name: str
     k: int | None
-    values: Callable[[RankingSums, Weights], torch.Tensor]
+    values: Callable[[RankingStatistics, Weights], torch.Tensor]
 
     @classmethod
     def of(cls, name: str, n_levels: int) -> Metric:
@@ -73,7 +73,7 @@ class Metric:
         return cls(name, cutoff, partial(_VALUES[kind], level=level, k=cutoff))
 
 
-def _h_ap_counting_query(sums: RankingSums, weights: Weights) -> torch.Tensor:
+def _h_ap_counting_query(sums: RankingStatistics, weights: Weights) -> torch.Tensor:
     if weights.counting_query is None:
         raise ConfigurationError(
             "H-AP_selfcount is defined for the relevance of Eq. 20 only, not for one of your own"
@@ -113,7 +113,7 @@ def default_metrics(n_levels: int, n_ranked: int) -> list[str]:
     return [*head, "mAP@R", "R@1", "H-AP", "NDCG", "ASI", *(f"AP_l{level}" for level in range(n_levels, 0, -1))]
 
 
-class Weighing:
+class LevelWeights:
     """Relevance and gain of a whole evaluation, block by block.
 
     Args:

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.threads import spread, thread_count
+from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.judgements import Judgements
-from hgld.progress import Progress, Silent
-from hgld.ragged import Pairs
+from hgld.evaluation.judgements import RelevanceJudgements
+from hgld.progress import NoProgress, Progress
+from hgld.ragged import RaggedIndices
 
 Precision = Literal["float32", "tf32", "float64"]
 Ties = Literal["pessimistic", "optimistic"]
@@ -119,11 +119,13 @@ class RankedItems:
     """
 
     unused: npt.NDArray[np.bool_]
-    left_out: Pairs
+    left_out: RaggedIndices
     n_ranked: npt.NDArray[np.int64]
 
 
-def ranked_items(judgements: Judgements, left_out: Pairs | None, unused: npt.NDArray[np.bool_] | None) -> RankedItems:
+def ranked_items(
+    judgements: RelevanceJudgements, left_out: RaggedIndices | None, unused: npt.NDArray[np.bool_] | None
+) -> RankedItems:
     """Count the items of each ranking, see :func:`rank`. An item may be left out in several ways.
 
     Raises:
@@ -139,10 +141,10 @@ def ranked_items(judgements: Judgements, left_out: Pairs | None, unused: npt.NDA
             f"unused has the shape {never.shape} and the type {never.dtype}; expected a bool for each of "
             f"{n_gallery:,} gallery items"
         )
-    gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
+    gone = RaggedIndices.of([[]] * n_queries) if left_out is None else left_out
     gone.check(n_queries, n_gallery, "the list of items to leave out")
     here = ~never[gone.columns]
-    gone = Pairs.distinct(gone.rows()[here], gone.columns[here], n_queries)
+    gone = RaggedIndices.distinct(gone.rows()[here], gone.columns[here], n_queries)
     n_ranked = n_gallery - never.sum() - np.diff(gone.offsets)
     if not n_ranked.all():
         raise InputError(
@@ -155,9 +157,9 @@ def ranked_items(judgements: Judgements, left_out: Pairs | None, unused: npt.NDA
 def rank(
     query_embeddings: torch.Tensor,
     gallery_embeddings: torch.Tensor,
-    judgements: Judgements,
+    judgements: RelevanceJudgements,
     *,
-    left_out: Pairs | None = None,
+    left_out: RaggedIndices | None = None,
     unused: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
     part: tuple[int, int] = (0, 1),
@@ -178,7 +180,7 @@ def rank(
     Raises:
         InputError: the shapes do not fit, or an embedding has a value that is not finite, or only zeros.
     """
-    config, progress = config or RankingConfig(), progress or Silent()
+    config, progress = config or RankingConfig(), progress or NoProgress()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
     items = ranked_items(judgements, left_out, unused)
     _check_embeddings(query_embeddings, gallery_embeddings)
@@ -204,7 +206,7 @@ def rank(
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
         with float32_matmul(config.precision):
-            spread(partial(_fill, rows, scorer, judgements, queries), scorer.shares(n_gallery), device)
+            parallel_map(partial(_fill, rows, scorer, judgements, queries), scorer.shares(n_gallery), device)
         rows.leave_out(slice(None), never)
         rows.leave_out(*(torch.from_numpy(indexes).to(device) for indexes in items.left_out.block(queries)))
         levels = rows.ranked(queries.stop - start)
@@ -212,7 +214,9 @@ def rank(
         progress.advance(queries.stop - start)
 
 
-def _fill(rows: _KeyRows | _ScoreRows, scorer: Scorer, judgements: Judgements, queries: slice, starts: range) -> None:
+def _fill(
+    rows: _KeyRows | _ScoreRows, scorer: Scorer, judgements: RelevanceJudgements, queries: slice, starts: range
+) -> None:
     for gallery, scores in scorer.scores(queries, starts):
         rows.put(gallery, scores, judgements.levels(queries, gallery))
 
@@ -276,7 +280,7 @@ class Scorer:
                 block = slice(start, start + self._width)
                 lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self._dtype), dim=1)
 
-        spread(measure, self.shares(len(embeddings)), self._device)
+        parallel_map(measure, self.shares(len(embeddings)), self._device)
         for wrong, found in (
             (~lengths.isfinite(), "NaN, infinite or huge values"),
             (lengths == 0, "only zeros or tiny values"),
@@ -327,7 +331,7 @@ class _KeyRows:
         if keys.device.type == "cpu":
             # NumPy sorts without the interpreter's lock.
             shares = np.array_split(keys.numpy(), thread_count(keys.device))
-            spread(lambda share: share.sort(axis=1), shares, keys.device)
+            parallel_map(lambda share: share.sort(axis=1), shares, keys.device)
         else:
             keys = keys.sort(dim=1).values
         return levels.copy_(keys).bitwise_and_(self._mask).bitwise_xor_(self._flip)

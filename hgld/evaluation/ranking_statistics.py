@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hgld.compute.threads import spread
+from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
 
 #: Elements of a temporary array [rows, L, ranks] of the pass: it should stay in a core's cache on a CPU, and keep
@@ -30,7 +30,7 @@ _WIDTH = {"cpu": 2**14, "cuda": 2**18}
 
 
 @dataclass(frozen=True, eq=False)
-class RankingSums:
+class RankingStatistics:
     """The sums of n rankings: float64 tensors on one device; position l - 1 along an axis of L is level l.
 
     Args:
@@ -91,14 +91,14 @@ class RankTables:
         self.ideal = torch.nn.functional.pad(self.discount.cumsum(0), (1, 0))
 
 
-def sum_rankings(
+def ranking_statistics(
     ranked_levels: torch.Tensor,
     n_levels: int,
     cutoffs: Sequence[int] = (),
     *,
     n_ranked: torch.Tensor | None = None,
     tables: RankTables | None = None,
-) -> RankingSums:
+) -> RankingStatistics:
     """Take the sums of some rankings. Memory: a few MB besides the result.
 
     Args:
@@ -123,13 +123,15 @@ def sum_rankings(
         n_ranked = torch.full((n_rows,), n_items, device=device)
     elements, width = _BLOCK[device.type], _WIDTH[device.type]
     step = max(1, elements // (n_levels * min(width, max(n_items, 1))))
-    parts = spread(lambda some: _whole(some, n_levels, width, tables), torch.split(ranked_levels, step), device)
+    parts = parallel_map(lambda some: _whole(some, n_levels, width, tables), torch.split(ranked_levels, step), device)
     step = max(1, elements // (n_levels * min(max(cutoffs, default=1), n_items)))
-    heads = spread(lambda some: _heads(some, n_levels, cutoffs, tables), torch.split(ranked_levels, step), device)
+    heads = parallel_map(
+        lambda some: _heads(some, n_levels, cutoffs, tables), torch.split(ranked_levels, step), device
+    )
     positives, precision, precision_at_r, discount, overlap = (torch.cat(sums) for sums in zip(*parts, strict=True))
     hits_at, precision_at, discount_at = (torch.cat(sums) for sums in zip(*heads, strict=True))
     ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
-    return RankingSums(
+    return RankingStatistics(
         n_ranked=n_ranked.to(torch.float64),
         positives=positives.to(torch.float64),
         precision=precision,

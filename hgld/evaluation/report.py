@@ -28,8 +28,8 @@ from rich.text import Text
 from hgld import __version__
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.results import Interval, RetrievalResult
-from hgld.io.files import replacing
-from hgld.tables import Provenance, read_provenance, stamped
+from hgld.io.files import atomic_write
+from hgld.tables import Provenance, read_provenance, with_provenance
 
 #: The 95 % intervals of each result, from :meth:`RetrievalResult.intervals`.
 Intervals = Sequence[Mapping[str, Interval]]
@@ -324,8 +324,10 @@ def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: 
         }
         for result in results
     ]
-    metadata = stamped(table.schema, "per_query/1", provenance).metadata | {_RESULTS_KEY: json.dumps(_plain(said))}
-    with replacing(path) as draft:
+    metadata = with_provenance(table.schema, "per_query/1", provenance).metadata | {
+        _RESULTS_KEY: json.dumps(_plain(said))
+    }
+    with atomic_write(path) as draft:
         pq.write_table(table.replace_schema_metadata(metadata), draft, compression="zstd")
 
 

@@ -12,19 +12,19 @@ import torch
 from hgld.compute.processes import Processes
 from hgld.datasets.image_labels import ImageLabels
 from hgld.evaluation.evaluate import evaluate, same_ids
-from hgld.evaluation.judgements import Judgements, LabelJudgements
+from hgld.evaluation.judgements import LabelJudgements, RelevanceJudgements
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.hierarchy.label_matrix import Labels
 from hgld.progress import Progress
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings
 
 Ids = npt.NDArray[np.str_]
 
 
 @dataclass(frozen=True)
-class HowToEvaluate:
+class EvaluationConfig:
     """What to take of the rankings, and how to rank.
 
     Args:
@@ -66,18 +66,18 @@ class Task:
     name: str
     queries: torch.Tensor
     gallery: torch.Tensor
-    judgements: Judgements
+    judgements: RelevanceJudgements
     query_ids: Ids | None = None
     gallery_ids: Ids | None = None
     query_labels: Labels | None = None
     gallery_labels: Labels | None = None
     level_names: tuple[str, ...] | None = None
-    left_out: Pairs | None = None
+    left_out: RaggedIndices | None = None
     unused: npt.NDArray[np.bool_] | None = None
     metrics: Sequence[str] | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
-    def run(self, how: HowToEvaluate) -> RetrievalResult:
+    def run(self, how: EvaluationConfig) -> RetrievalResult:
         """Evaluate.
 
         Raises:
@@ -118,7 +118,7 @@ def leave_one_out(images: Embeddings, labels: ImageLabels) -> Task:
         query_labels=known,
         gallery_labels=known,
         level_names=labels.level_names,
-        left_out=Pairs(np.arange(n_images + 1), np.arange(n_images)),
+        left_out=RaggedIndices(np.arange(n_images + 1), np.arange(n_images)),
         counts={"images_without_labels": int((~labels.labelled).sum())},
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, any_script, save
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,7 +158,7 @@ def write_label_page(path: Path, label_map: LabelMap) -> None:
         texts="\n".join(texts),
         legend="\n".join(legend),
     )
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_text(page, encoding="utf-8")
 
 

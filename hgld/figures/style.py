@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,5 +68,5 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format of the suffix, atomically and the same bytes every time."""
     # matplotlib puts the time of drawing into PDF and SVG files unless told not to.
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-    with any_script(), replacing(path) as draft:
+    with any_script(), atomic_write(path) as draft:
         figure.savefig(draft, dpi=DPI, facecolor="white", metadata=metadata)

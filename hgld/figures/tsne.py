@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def plane(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
+def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
     """Positions on a plane that keep neighbours together (t-SNE), shape (n, 2).
 
     The perplexity is 30, or a third of the other vectors where there are few.

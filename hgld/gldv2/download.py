@@ -24,14 +24,14 @@ from hgld.io.files import digest_of
 from hgld.io.http import (
     BROKEN_CONNECTION,
     CONNECT_TIMEOUT_S,
-    GivenUpError,
-    PassingError,
-    PatientHttp,
-    raise_if_passing,
+    RetriesExhaustedError,
+    RetryingSession,
+    TransientError,
+    raise_if_transient,
     user_agent,
 )
-from hgld.io.locks import only_run
-from hgld.progress import Progress, Silent, byte_size
+from hgld.io.locks import exclusive_lock
+from hgld.progress import NoProgress, Progress, byte_size
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Downloader:
         self._config = config or DownloadConfig()
         # Sizes and ranges are those of the file itself, not of its compressed form.
         headers = {"User-Agent": user_agent(), "Accept-Encoding": "identity"}
-        self._http = PatientHttp(headers, max_retries=self._config.max_retries, backoff_s=self._config.backoff_s)
+        self._http = RetryingSession(headers, max_retries=self._config.max_retries, backoff_s=self._config.backoff_s)
 
     def size(self, url: str) -> int | None:
         """How many bytes the file at ``url`` has; None where the server does not say.
@@ -138,10 +138,10 @@ class Downloader:
         expected = {name: digest.lower() for name, digest in (("md5", md5), ("sha256", sha256)) if digest is not None}
         with _disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with only_run(path, wait=True):
+            with exclusive_lock(path, wait=True):
                 if not anew and path.is_file() and not _wrong_checksum(path, expected):
                     return 0
-                return self._download(Part(path, url, progress or Silent()), expected)
+                return self._download(Part(path, url, progress or NoProgress()), expected)
 
     def close(self) -> None:
         """End every download under way; each raises :class:`SourceError` and can be taken up again."""
@@ -164,9 +164,9 @@ class Downloader:
     def _ask(self, url: str, attempt: Callable[[requests.Session], T], part: Part | None = None) -> T:
         try:
             return self._http.repeat(attempt)
-        except GivenUpError as error:
+        except RetriesExhaustedError as error:
             kept = f" ({byte_size(part.have)} are kept)" if part is not None and part.have else ""
-            raise GivenUpError(
+            raise RetriesExhaustedError(
                 f"{url}: {error}. If this machine is online and the address right, run the same command again later "
                 f"to go on{kept}"
             ) from error
@@ -191,7 +191,7 @@ class Downloader:
             elif response.status_code in (206, 416):
                 if not part.is_continued_by(response):
                     part.begin_anew()
-                    raise PassingError(f"{part.url} has changed, or the rest of it could not be had")
+                    raise TransientError(f"{part.url} has changed, or the rest of it could not be had")
             else:
                 raise _refusal(response)
             try:
@@ -199,14 +199,14 @@ class Downloader:
                     part.progress.advance(len(chunk))
                     self._http.check_open()
                 part.check_end()
-            except (PassingError, *BROKEN_CONNECTION):
+            except (TransientError, *BROKEN_CONNECTION):
                 if not part.has_grown():
                     raise
 
 
 def _refusal(response: requests.Response) -> Exception:
     """What an answer means that is not the file."""
-    raise_if_passing(response)
+    raise_if_transient(response)
     told = f"{response.url} answered {response.status_code}"
     if response.status_code in _ABSENT:
         return AbsentError(f"{told}: the server has no such file, or not for everyone; is the address right?")

@@ -23,10 +23,10 @@ from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.download import AbsentError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST, N_SHARDS, DatasetFile, metadata_files, read_md5, shard_files
 from hgld.gldv2.partial_download import part_of
-from hgld.io.files import digest_of, replacing
-from hgld.io.http import GivenUpError
-from hgld.io.locks import only_run
-from hgld.progress import Progress, Silent, byte_size
+from hgld.io.files import atomic_write, digest_of
+from hgld.io.http import RetriesExhaustedError
+from hgld.io.locks import exclusive_lock
+from hgld.progress import NoProgress, Progress, byte_size
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -125,8 +125,8 @@ def fetch_gldv2(out: Path, config: FetchConfig, *, progress: Progress | None = N
         BusyError: another run is writing to ``out``.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with only_run(out):
-        return _Run(out, config, progress or Silent()).run()
+    with exclusive_lock(out):
+        return _Run(out, config, progress or NoProgress()).run()
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class _Run:
         try:
             return work()
         except SourceError as error:
-            given_up = isinstance(error, GivenUpError)
+            given_up = isinstance(error, RetriesExhaustedError)
             return str(error)
         finally:
             with self._lock:
@@ -318,7 +318,7 @@ class _Record:
         with self._lock:
             self._files[file.path] = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "md5": md5}
             document = {"format": self._FORMAT, "files": self._files}
-            with replacing(self._path) as draft:
+            with atomic_write(self._path) as draft:
                 draft.write_text(json.dumps(document, indent=1), encoding="utf-8")
 
     def _read(self) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ import pyarrow.csv as pa_csv
 
 from hgld.errors import InputError, listing
 from hgld.io.csv_files import read_rows, whole_number
-from hgld.ragged import Integers, Pairs
+from hgld.ragged import Integers, RaggedIndices
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def read_image_to_landmark(path: Path) -> ImageLandmarks:
     return ImageLandmarks(table["id"].to_numpy().astype(np.str_), table["landmark_id"].to_numpy())
 
 
-def positives_as_rows(solution: RetrievalSolution, gallery_ids: Sequence[str] | Texts) -> Pairs:
+def positives_as_rows(solution: RetrievalSolution, gallery_ids: Sequence[str] | Texts) -> RaggedIndices:
     """Where the positives of each query are in the gallery.
 
     Args:
@@ -149,7 +149,7 @@ def positives_as_rows(solution: RetrievalSolution, gallery_ids: Sequence[str] | 
         InputError: positives are not in the gallery, or an id stands twice there.
     """
     rows, found = _positions(solution, gallery_ids, "the gallery")
-    return Pairs.distinct(rows, found, len(solution.query_ids))
+    return RaggedIndices.distinct(rows, found, len(solution.query_ids))
 
 
 def landmark_of_queries(solution: RetrievalSolution, image_landmarks: ImageLandmarks) -> QueryLandmarks:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import ConfigurationError, InputError, listing
-from hgld.progress import Progress, Silent
+from hgld.progress import NoProgress, Progress
 from hgld.tables import IMAGES, Provenance, is_up_to_date, read_provenance, read_table, repeated_keys, write_table
 
 PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
@@ -95,7 +95,7 @@ def index_images(
     known = {} if force else shards_of(out)
     unchanged = [shard for shard, stamp in stamps.items() if known.get(shard) == stamp]
     to_read = [shard for shard in stamps if shard not in unchanged]
-    parts, skipped = _read_shards(folder, to_read, workers, progress or Silent())
+    parts, skipped = _read_shards(folder, to_read, workers, progress or NoProgress())
     if unchanged:
         earlier = read_table(out, IMAGES)
         parts.append(earlier.filter(pc.is_in(earlier["shard"], pa.array(unchanged))))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import requests
 
-from hgld.io.http import PassingError
+from hgld.io.http import TransientError
 from hgld.progress import Progress
 
 #: So many new bytes are progress.
@@ -116,13 +116,13 @@ class Part:
         self._ended = True
 
     def check_end(self) -> None:
-        """Raise PassingError unless the file is complete."""
+        """Raise TransientError unless the file is complete."""
         if not self.complete:
             assert self._origin is not None
             told = f"{self.url} ended after {self.have:,} of {self._origin.size:,} bytes"
             if self.have > (self._origin.size or 0):
                 self.begin_anew()
-            raise PassingError(told)
+            raise TransientError(told)
 
     def has_grown(self) -> bool:
         """Whether many more bytes are there than ever when this was asked: patience may begin anew."""

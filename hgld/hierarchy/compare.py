@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hgld.figures.flows import draw_flows
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.tables import SPLITS
 from hgld.text import aligned
 
@@ -235,7 +235,7 @@ def write_changes(path: Path, before: Hierarchy, after: Hierarchy) -> None:
         for row, group in zip(only, _texts(hierarchy, GROUP, only), strict=True):
             place = ("", group) if change == "added" else (group, "")
             rows.append((str(hierarchy.splits[row]), int(hierarchy.landmark_ids[row]), change, *place))
-    with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["split", "landmark_id", "change", "before", "after"])
         writer.writerows(sorted(rows))

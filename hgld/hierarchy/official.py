@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.io.csv_files import read_rows, whole_number
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.tables import SPLITS
 
 COLUMNS = ("landmark_id", "category", "supercategory", "hierarchical_label", "natural_or_human_made")
@@ -91,7 +91,7 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
         at = rows.column_names.index("hierarchical_label")
         values = rows.set_column(at, "hierarchical_label", pa.array(groups)).select(columns)
         path = folder / name
-        with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+        with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)  # CR LF, quotes where needed
             writer.writerow(columns)
             writer.writerows(zip(*(column.to_pylist() for column in values.columns), strict=True))

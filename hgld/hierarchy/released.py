@@ -14,7 +14,7 @@ from hgld.errors import SourceError
 from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST
 from hgld.hierarchy.official import FILES
-from hgld.io.files import replacing, sha256_of
+from hgld.io.files import atomic_write, sha256_of
 from hgld.progress import Progress
 
 #: What :func:`hgld.load_hierarchy` calls them.
@@ -53,7 +53,7 @@ def released_files(folder: Path | None = None, *, progress: Progress | None = No
                 f"{' and '.join(FILES.values())} here by other means and load their folder"
             ) from error
         if known is None:
-            with replacing(digest) as draft:
+            with atomic_write(digest) as draft:
                 draft.write_text(f"{sha256_of(path)}  {name}\n", encoding="ascii")
         files.append(path)
     return files

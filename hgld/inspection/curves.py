@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.threads import spread
+from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
-from hgld.evaluation.judgements import Judgements
+from hgld.evaluation.judgements import RelevanceJudgements
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance import Relevance, by_level, hierarchical_relevance
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 
 #: Elements of a temporary array [rows, L, ranks]: some fit into a core's cache, and many keep a GPU busy.
 _BLOCK = {"cpu": 2**18, "cuda": 2**25}
@@ -45,11 +45,11 @@ class PrecisionRecall:
 def precision_recall(
     query_embeddings: torch.Tensor,
     gallery_embeddings: torch.Tensor,
-    judgements: Judgements,
+    judgements: RelevanceJudgements,
     *,
     recall: npt.ArrayLike,
     relevance: Relevance = hierarchical_relevance,
-    left_out: Pairs | None = None,
+    left_out: RaggedIndices | None = None,
     unused: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
 ) -> PrecisionRecall:
@@ -84,7 +84,7 @@ def precision_recall(
         of_block = partial(_precisions, n_levels=n_levels, relevances=relevances, recall=wanted.to(device))
         step = max(1, _BLOCK[device.type] // (n_levels * n_ranks))
         blocks = zip(torch.split(ranked.levels, step), torch.split(ranked.n_ranked, step), strict=True)
-        for found in spread(of_block, blocks, device):
+        for found in parallel_map(of_block, blocks, device):
             sums += found.nansum(dim=1).cpu()
             n_known += (~found.isnan()).sum(dim=1).cpu()
     means = (sums / n_known).numpy()

@@ -13,7 +13,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.tasks import Task
-from hgld.inspection.top_k import Found, first_items, query_values
+from hgld.inspection.top_k import Found, query_values, top_k_items
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ def find_differing(
     if not len(queries):
         return None
     baseline, method = (
-        Side(result.name, result.per_query.iloc[queries], first_items(task, queries, k, config))
+        Side(result.name, result.per_query.iloc[queries], top_k_items(task, queries, k, config))
         for result, task in zip(results, tasks, strict=True)
     )
     return Differing(

@@ -16,7 +16,7 @@ from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import Labels
 from hgld.inspection.thumbnails import FindImage, thumbnail
 from hgld.inspection.top_k import Found
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.wikimedia.titles import PREFIX, title_of_url
 
 _TEMPLATES = Path(__file__).parents[1] / "templates" / "retrieval"
@@ -95,7 +95,7 @@ class PhotoPage:
             n_missing=sum(found is None for found in self._thumbnails.values()),
             n_photos=len(self._thumbnails),
         )
-        with replacing(out) as draft:
+        with atomic_write(out) as draft:
             draft.write_text(page, encoding="utf-8")
 
     def _shown(self, photo: Photo) -> dict[str, object]:

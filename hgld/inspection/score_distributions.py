@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.threads import spread
-from hgld.evaluation.judgements import Judgements
+from hgld.compute.threads import parallel_map
+from hgld.evaluation.judgements import RelevanceJudgements
 from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
 from hgld.hierarchy.label_matrix import Labels
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +51,9 @@ class ScoreCounts:
 def count_scores(
     query_embeddings: torch.Tensor,
     gallery_embeddings: torch.Tensor,
-    judgements: Judgements,
+    judgements: RelevanceJudgements,
     *,
-    left_out: Pairs | None = None,
+    left_out: RaggedIndices | None = None,
     n_bins: int = 200,
     config: RankingConfig | None = None,
 ) -> ScoreCounts:
@@ -73,7 +73,7 @@ def count_scores(
     config = config or RankingConfig()
     device = torch.device(config.device)
     scorer, judgements = Scorer(query_embeddings, gallery_embeddings, config), judgements.to(device)
-    gone = Pairs.of([[]] * judgements.n_queries) if left_out is None else left_out
+    gone = RaggedIndices.of([[]] * judgements.n_queries) if left_out is None else left_out
     counts = torch.zeros(judgements.n_levels + 1, n_bins, dtype=torch.int64, device=device)
     step = config.queries_per_block(judgements.n_gallery)
     for start in range(0, judgements.n_queries, step):
@@ -81,14 +81,14 @@ def count_scores(
         pairs = tuple(torch.from_numpy(indexes).to(device) for indexes in gone.block(queries))
         count = partial(_count, scorer, judgements, queries, pairs, n_bins)
         with float32_matmul(config.precision):
-            for some in spread(count, scorer.shares(judgements.n_gallery), device):
+            for some in parallel_map(count, scorer.shares(judgements.n_gallery), device):
                 counts += some
     return ScoreCounts(counts.cpu().numpy(), np.linspace(-1, 1, n_bins + 1))
 
 
 def _count(
     scorer: Scorer,
-    judgements: Judgements,
+    judgements: RelevanceJudgements,
     queries: slice,
     left_out: tuple[torch.Tensor, ...],
     n_bins: int,

@@ -9,7 +9,7 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import Vectors, as_tensor
 from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 
 
 def nearest(
@@ -17,7 +17,7 @@ def nearest(
     gallery_embeddings: Vectors,
     k: int,
     *,
-    left_out: Pairs | None = None,
+    left_out: RaggedIndices | None = None,
     unused: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
@@ -52,7 +52,7 @@ def nearest(
     own = as_tensor(query_embeddings)
     scorer = Scorer(own, own if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings), config)
     n_queries, n_gallery = len(query_embeddings), len(gallery_embeddings)
-    gone = Pairs.of([[]] * n_queries) if left_out is None else left_out
+    gone = RaggedIndices.of([[]] * n_queries) if left_out is None else left_out
     gone.check(n_queries, n_gallery, "the list of items to leave out")
     never = torch.zeros(n_gallery, dtype=torch.bool) if unused is None else torch.from_numpy(unused)
     never = never.to(config.device)

@@ -13,7 +13,7 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.tasks import Task
 from hgld.inspection.search import nearest
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Found:
     levels: npt.NDArray[np.int64]
 
 
-def first_items(task: Task, queries: npt.NDArray[np.int64], k: int, config: RankingConfig | None = None) -> Found:
+def top_k_items(task: Task, queries: npt.NDArray[np.int64], k: int, config: RankingConfig | None = None) -> Found:
     """Find what stands first for queries.
 
     Args:
@@ -46,7 +46,7 @@ def first_items(task: Task, queries: npt.NDArray[np.int64], k: int, config: Rank
     """
     left_out = task.left_out
     if left_out is not None:
-        left_out = Pairs.of(left_out.row(query) for query in queries.tolist())
+        left_out = RaggedIndices.of(left_out.row(query) for query in queries.tolist())
     scores, positions = nearest(
         task.queries[torch.from_numpy(queries)], task.gallery, k, left_out=left_out, unused=task.unused, config=config
     )

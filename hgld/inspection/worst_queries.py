@@ -12,7 +12,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.tasks import Task
-from hgld.inspection.top_k import Found, first_items, query_values
+from hgld.inspection.top_k import Found, query_values, top_k_items
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,5 +65,5 @@ def find_worst(
         n_levels=task.judgements.n_levels,
         per_query=result.per_query.iloc[queries],
         queries=queries,
-        found=first_items(task, queries, k, config),
+        found=top_k_items(task, queries, k, config),
     )

@@ -64,7 +64,7 @@ def read_columns(path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataT
         raise _unreadable(path, error) from error
 
 
-def refuse_gaps(table: pa.Table, path: Path) -> None:
+def require_non_null(table: pa.Table, path: Path) -> None:
     """Raise where a value is null or an empty text.
 
     Raises:

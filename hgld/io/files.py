@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A path to write to, which becomes ``path`` when the block ends well and vanishes when it does not.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "a.txt"
-    >>> with replacing(target) as draft:
+    >>> with atomic_write(target) as draft:
     ...     _ = draft.write_text("whole")
     >>> target.read_text()
     'whole'

@@ -36,7 +36,7 @@ BROKEN_CONNECTION = (
 )
 
 
-class PassingError(Exception):
+class TransientError(Exception):
     """Something that may be gone at the next attempt."""
 
     def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
@@ -44,7 +44,7 @@ class PassingError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class GivenUpError(SourceError):
+class RetriesExhaustedError(SourceError):
     """The last repetition failed, too."""
 
 
@@ -95,7 +95,7 @@ class RateLimiter:
             return delay
 
 
-class PatientHttp:
+class RetryingSession:
     """Sends requests and repeats what failed; safe to use from several threads, each with its own connections.
 
     ``requests`` and ``retries`` count what was sent and what of it was a repetition.
@@ -118,10 +118,10 @@ class PatientHttp:
         self._local = threading.local()
 
     def repeat(self, attempt: Callable[[requests.Session], T]) -> T:
-        """What the first ``attempt`` returns that raises neither PassingError nor for a broken connection.
+        """What the first ``attempt`` returns that raises neither TransientError nor for a broken connection.
 
         Raises:
-            GivenUpError: the last repetition failed, too.
+            RetriesExhaustedError: the last repetition failed, too.
             SourceError: this is closed.
         """
         for number in range(self._max_retries + 1):
@@ -131,9 +131,9 @@ class PatientHttp:
                 self.retries += number > 0
             try:
                 return attempt(self._session())
-            except (PassingError, *BROKEN_CONNECTION) as error:
+            except (TransientError, *BROKEN_CONNECTION) as error:
                 failure: Exception = error
-            asked_s = failure.retry_after_s if isinstance(failure, PassingError) else None
+            asked_s = failure.retry_after_s if isinstance(failure, TransientError) else None
             log.debug("attempt %d failed: %s", number + 1, failure)
             if asked_s is not None:
                 self._limiter.pause(asked_s)
@@ -143,7 +143,7 @@ class PatientHttp:
                 # At least half of the doubled wait: lag lasts minutes, while its Retry-After names seconds.
                 longest = min(self._backoff_s * 2**number, _LONGEST_BACKOFF_S)
                 self._sleep(longest * random.uniform(0.5, 1))
-        raise GivenUpError(f"given up after {self._max_retries + 1} attempts: {failure}")
+        raise RetriesExhaustedError(f"given up after {self._max_retries + 1} attempts: {failure}")
 
     def close(self) -> None:
         """Wake every thread that waits; it raises :class:`SourceError`, as does every later request."""
@@ -176,11 +176,11 @@ def user_agent(operator: str | None = None) -> str:
     return f"hgld/{__version__}{comment} python-requests/{requests.__version__}"
 
 
-def raise_if_passing(response: requests.Response) -> None:
-    """Raise PassingError for an answer that says: later (429, 5xx)."""
+def raise_if_transient(response: requests.Response) -> None:
+    """Raise TransientError for an answer that says: later (429, 5xx)."""
     if response.status_code == 429 or response.status_code >= 500:
         told = f"{response.request.method} {response.url} answered {response.status_code}"
-        raise PassingError(told, retry_after_s(response))
+        raise TransientError(told, retry_after_s(response))
 
 
 def retry_after_s(response: requests.Response) -> float | None:

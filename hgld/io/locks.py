@@ -12,7 +12,7 @@ from hgld.errors import BusyError
 
 
 @contextmanager
-def only_run(out: Path, *, wait: bool = False) -> Iterator[None]:
+def exclusive_lock(out: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold ``out`` for this process; the operating system lets go of it when the process dies.
 
     Args:

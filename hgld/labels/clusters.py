@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.label_map import LabelMap, SweepPoint, draw_label_map, draw_sweep, write_label_page
-from hgld.figures.tsne import one_thread, plane
+from hgld.figures.tsne import one_thread, tsne_2d
 from hgld.labels.embed import matrix_of
-from hgld.progress import Progress, Silent
+from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ def cluster_file(
     _require_distinct(embeddings, vectors, config.n_clusters)
     clusters = cluster_labels(vectors, landmarks, labels, config)
     label_map = LabelMap(
-        positions=plane(vectors, config.seed),
+        positions=tsne_2d(vectors, config.seed),
         labels=labels,
         landmarks=landmarks,
         cluster=clusters.cluster,
@@ -271,7 +271,7 @@ def sweep(
     """Inertia and silhouette (cosine) of k-means for every K in ``ks``."""
     from sklearn.metrics import silhouette_score
 
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     progress.start(len(ks))
     points = []
     with one_thread():

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.encoders import DEFAULT_ENCODER, TextEncoder, load_encoder, local_checkpoint
-from hgld.progress import Progress, Silent
+from hgld.progress import NoProgress, Progress
 from hgld.taxonomy.label_identity import label_id
 
 DEFAULT_TEMPLATE = "A picture of a {}"
@@ -114,7 +114,7 @@ def embed_file(
     new = [text for text in texts if text not in vectors]
     if new:
         encoder = load(config.encoder, config.device)
-        embedded = embed_labels(new, encoder, config.templates, config.batch_size, progress or Silent())
+        embedded = embed_labels(new, encoder, config.templates, config.batch_size, progress or NoProgress())
         vectors |= dict(zip(new, embedded, strict=True))
 
     matrix = np.stack([vectors[label] for label in labels["label"].to_pylist()])
@@ -134,7 +134,7 @@ def embed_labels(
 
     Each label is put into every template; the vectors of its texts are averaged, then normalised.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     progress.start(len(labels))
     batches = []
     for start in range(0, len(labels), batch_size):

@@ -30,11 +30,11 @@ from hgld.datasets.manifest import Manifest, Texts
 from hgld.datasets.readers.gldv2 import LANDMARK
 from hgld.datasets.transforms import ImageSettings, test_transform
 from hgld.errors import ConfigurationError, InputError, listing
-from hgld.io.files import replacing, sha256_of
-from hgld.io.locks import only_run
+from hgld.io.files import atomic_write, sha256_of
+from hgld.io.locks import exclusive_lock
 from hgld.models.embedding_model import LAYOUT, EmbeddingModel
 from hgld.models.embedding_shards import Part, Parts
-from hgld.progress import Progress, Silent
+from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance
 from hgld.tables.embeddings import check_suffix, write_embeddings
 
@@ -173,11 +173,11 @@ def embed_images(
         return None
     landmarks = None if out.suffix == ".npy" else _landmark_ids(manifest)
     model = model.to(config.device).to(memory_format=LAYOUT).eval()
-    with only_run(out) if processes.rank == 0 else nullcontext():
+    with exclusive_lock(out) if processes.rank == 0 else nullcontext():
         parts = Parts(out.with_name(f".{out.name}.parts"), provenance, -(-len(manifest) // config.part_size))
         if processes.rank == 0:
             parts.begin(anew=force)
-        embedded = _embed_missing(parts, model, dataset, config, processes, progress or Silent())
+        embedded = _embed_missing(parts, model, dataset, config, processes, progress or NoProgress())
         found = 0, list[str]()
         if processes.rank == 0:
             joined = parts.join()
@@ -232,7 +232,7 @@ def embed_rows(
         InputError: a tar file cannot be read, or embeddings are not finite.
         ConfigurationError: a batch does not fit into the memory of the device.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     vectors, kept, skipped = [torch.empty(0, model.dim)], [torch.empty(0, dtype=torch.int64)], list[Skipped]()
     for batch in test_batches(dataset, rows, batch_size=config.batch_size, workers=config.workers):
         if len(batch):
@@ -280,12 +280,12 @@ def _write(out: Path, joined: Part, ids: Texts, landmarks: NDArray[np.int64] | N
     rows = joined.rows.numpy()
     made = _beside(out, "made.json")
     made.unlink(missing_ok=True)  # it speaks of what is replaced now
-    with replacing(_beside(out, "skipped.csv")) as draft, draft.open("w", newline="", encoding="utf-8") as stream:
+    with atomic_write(_beside(out, "skipped.csv")) as draft, draft.open("w", newline="", encoding="utf-8") as stream:
         lines = csv.writer(stream)
         lines.writerow(["id", "reason"])
         lines.writerows((ids[one.row], one.reason.removeprefix(f"{ids[one.row]}: ")) for one in joined.skipped)
     write_embeddings(out, joined.vectors, ids[rows].tolist(), None if landmarks is None else landmarks[rows])
-    with replacing(made) as draft:
+    with atomic_write(made) as draft:
         draft.write_text(json.dumps({"provenance": asdict(provenance), "embeddings": _stamp(out)}, indent=1) + "\n")
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from hgld.datasets.image_dataset import Skipped
 from hgld.errors import ConfigurationError, listing
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.tables import Provenance
 
 
@@ -56,7 +56,7 @@ class Parts:
             self.remove()
         elif self._made_of.is_file():
             self._check(Provenance.from_json(self._made_of.read_text()))
-        with replacing(self._made_of) as draft:
+        with atomic_write(self._made_of) as draft:
             draft.write_text(self._provenance.to_json())
 
     def missing(self) -> list[int]:
@@ -66,7 +66,7 @@ class Parts:
     def write(self, number: int, part: Part) -> None:
         """Write a part, atomically."""
         skipped = json.dumps([[one.row, one.reason] for one in part.skipped])
-        with replacing(self._file(number)) as draft:
+        with atomic_write(self._file(number)) as draft:
             save_file({"vectors": part.vectors, "rows": part.rows}, draft, metadata={"skipped": skipped})
 
     def join(self) -> Part:

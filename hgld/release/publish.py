@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, listing
 from hgld.hierarchy.official import FILES, write_official
-from hgld.io.files import replacing, sha256_of
+from hgld.io.files import atomic_write, sha256_of
 from hgld.release import croissant
 from hgld.release.card import Facts, citation, write_texts
 from hgld.resources import annotation_file
@@ -185,7 +185,7 @@ def write_suprank(folder: Path, hierarchy: pa.Table) -> list[Path]:
         if not len(rows):
             continue
         path = folder / f"{split}_label_to_subcategory_with_clusters.csv"
-        with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+        with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(["landmark_id", "cluster", "overall_cluster"])
             columns = ("landmark_id", "hierarchical_label", "natural_or_human_made")

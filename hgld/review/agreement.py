@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError, listing
 from hgld.figures.agreement import Confusion, draw_confusion
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
 from hgld.review.opinions import DROP, UNSURE, Opinions, category, check_known, landmarks_by_label, read_opinions
@@ -239,7 +239,7 @@ def agreement_files(
     if out is not None:
         inputs = digests(decisions=decisions, clusters=clusters, taxonomy=taxonomy)
         made = Provenance("agreement", {}, inputs)
-        with replacing(out) as draft:
+        with atomic_write(out) as draft:
             text = json.dumps({**found.to_json(), "provenance": vars(made)}, ensure_ascii=False, indent=2)
             draft.write_text(f"{text}\n", encoding="utf-8")
     if figure is not None:

@@ -85,7 +85,7 @@ class Choice:
     comment: str | None = None
 
 
-class Desk:
+class ReviewSession:
     """The labels, the groups, and what was done with them.
 
     Args:

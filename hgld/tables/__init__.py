@@ -8,7 +8,14 @@ the SHA-256 of every input), so that a stage can skip work that is already done.
 
 from hgld.tables.locations import classes_beside, scraped_beside
 from hgld.tables.parquet import read_table, repeated_keys, write_table
-from hgld.tables.provenance import Provenance, digests, digests_of_files, is_up_to_date, read_provenance, stamped
+from hgld.tables.provenance import (
+    Provenance,
+    digests,
+    digests_of_files,
+    is_up_to_date,
+    read_provenance,
+    with_provenance,
+)
 from hgld.tables.schemas import (
     CLASSES,
     CLEAN,
@@ -54,6 +61,6 @@ __all__ = [
     "read_table",
     "repeated_keys",
     "scraped_beside",
-    "stamped",
+    "with_provenance",
     "write_table",
 ]

@@ -34,8 +34,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from hgld.errors import ConfigurationError, InputError, listing
-from hgld.io.columns import read_columns, refuse_gaps, rows_text, some
-from hgld.io.files import replacing
+from hgld.io.columns import read_columns, require_non_null, rows_text, some
+from hgld.io.files import atomic_write
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
 _NUMPY_DTYPES = (np.float16, np.float32, np.float64)
@@ -162,11 +162,11 @@ def write_embeddings(
         names["landmark_id"] = pa.array(landmark_ids, pa.int64())
     _check_names(path, names, len(vectors))
     vectors = vectors.detach()
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         if path.suffix == ".parquet":
             _write_parquet(draft, vectors, names)
             return
-        with replacing(_lines_beside(path)) as ids_draft:
+        with atomic_write(_lines_beside(path)) as ids_draft:
             _write_lines(path, ids_draft, names["id"])
             if path.suffix == ".npy":
                 np.save(draft, vectors.cpu().numpy())
@@ -196,7 +196,7 @@ def _check_names(path: Path, names: Mapping[str, pa.Array], n: int) -> None:
     for name, values in names.items():
         if len(values) != n:
             raise InputError(f"{path}: {len(values):,} values of {name} for {n:,} embeddings; expected one for each")
-    refuse_gaps(pa.table(dict(names)), path)
+    require_non_null(pa.table(dict(names)), path)
     if "id" in names:
         counts = pc.value_counts(names["id"])
         repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hgld.errors import InputError, listing
-from hgld.io.files import replacing
-from hgld.tables.provenance import TABLE_KEY, Provenance, read_metadata, stamped
+from hgld.io.files import atomic_write
+from hgld.tables.provenance import TABLE_KEY, Provenance, read_metadata, with_provenance
 from hgld.tables.schemas import TableSpec, required
 
 
@@ -37,9 +37,9 @@ def write_table(
         schema = pa.schema(
             [field.with_type(rows.schema.field(field.name).type) for field in _layout(rows.schema.names, spec)]
         )
-    schema = stamped(schema, spec.tag, provenance)
+    schema = with_provenance(schema, spec.tag, provenance)
     keys = [schema.empty_table().select(spec.key)]
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
             for part in [rows] if isinstance(rows, pa.Table) else map(_table_of, rows):
                 _check_columns(part, spec, path)

@@ -79,7 +79,7 @@ def _tables_in(folder: Path) -> list[Path]:
     return sorted(file for tables in ("*.csv", "*.parquet", "data/*.parquet") for file in folder.glob(tables))
 
 
-def stamped(schema: pa.Schema, tag: str, provenance: Provenance) -> pa.Schema:
+def with_provenance(schema: pa.Schema, tag: str, provenance: Provenance) -> pa.Schema:
     """The schema with the metadata of a file: what kind of table it is, such as ``clean/1``, and what made it."""
     return schema.with_metadata({TABLE_KEY: tag, _PROVENANCE_KEY: provenance.to_json()})
 
@@ -109,6 +109,11 @@ def is_up_to_date(path: Path, provenance: Provenance) -> bool:
 
 
 def read_metadata(path: Path) -> dict[bytes, bytes]:
+    """Return the key-value metadata of a Parquet file.
+
+    Raises:
+        InputError: the file is missing or not Parquet.
+    """
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     try:

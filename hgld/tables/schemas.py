@@ -72,6 +72,7 @@ class TableSpec:
 
 
 def required(name: str, kind: pa.DataType) -> pa.Field:
+    """Return a field without nulls."""
     return pa.field(name, kind, nullable=False)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hgld.errors import ConfigurationError
 from hgld.io.csv_files import guard, read_rows, unguard
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.taxonomy.label_identity import normalise_label
 
 #: The choices: into a group; out of the dataset; undecided, perhaps with a group as a guess.
@@ -123,7 +123,7 @@ def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
 
     Values that a spreadsheet would run as formulas are guarded (:func:`hgld.review.sheets.csv_sheet.guard`).
     """
-    with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
         for row in sorted(decisions, key=lambda row: (normalise_label(row.label), row.label_id)):

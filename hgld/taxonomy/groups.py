@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.io.csv_files import read_rows
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.taxonomy.label_identity import ITEM_ID
 
 ROOTS = ("natural", "human-made")
@@ -75,7 +75,7 @@ def read_taxonomy(path: Path) -> list[Group]:
 
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
     """Write a taxonomy as :func:`read_taxonomy` reads it, atomically."""
-    with replacing(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(_COLUMNS)
         for group in groups:

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hgld.compute.machine import machine
+from hgld.compute.machine import describe_machine
 from hgld.compute.processes import Processes
 from hgld.datasets.loading import test_batches
 from hgld.errors import ConfigurationError
 from hgld.evaluation.report import rows_table
-from hgld.io.locks import only_run
+from hgld.io.locks import exclusive_lock
 from hgld.io.yaml_files import plain, read_settings, to_yaml
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
@@ -118,7 +118,7 @@ def train(
     """
     processes = processes or Processes()
     out.parent.mkdir(parents=True, exist_ok=True)
-    with only_run(out) if processes.rank == 0 else nullcontext():
+    with exclusive_lock(out) if processes.rank == 0 else nullcontext():
         images, folder = TrainingImages(settings), RunFolder(out)
         there = processes.gather(processes.rank == 0 and folder.prepare(resume=resume, force=force))[0]
         _seed(settings.seed)  # the same model and proxies in all processes
@@ -130,7 +130,7 @@ def train(
         n_lines = 0
         if there:
             state = read_checkpoint(folder.last, where)
-            check_same(folder.last, {key: state[key] for key in trainer.made_with()}, trainer.made_with())
+            check_same(folder.last, {key: state[key] for key in trainer.fingerprint()}, trainer.fingerprint())
             trainer.load(state)
             n_lines = state["history"]
         if processes.rank == 0:
@@ -138,7 +138,7 @@ def train(
                 "digests": images.digests,
                 "processes": processes.count,
                 "device": _device_name(where),
-                "machine": machine(),
+                "machine": describe_machine(),
             }
             folder.begin(to_yaml(settings), run, n_lines=n_lines)
         try:

@@ -25,7 +25,7 @@ import yaml
 
 from hgld import __version__
 from hgld.errors import ConfigurationError
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.io.yaml_files import flat
 
 
@@ -90,11 +90,11 @@ class RunFolder:
         from torch.utils.tensorboard import SummaryWriter  # TensorBoard takes a second to import
 
         versions = {"hgld": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
-        with replacing(self._settings) as draft:
+        with atomic_write(self._settings) as draft:
             draft.write_text(settings, encoding="utf-8")
         self._tell_run({"versions": versions, **run, "finished": False})
         lines = self._history.read_text(encoding="utf-8").splitlines()[:n_lines] if n_lines else []
-        with replacing(self._history) as draft:
+        with atomic_write(self._history) as draft:
             draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         self.n_lines = len(lines)
         if self._skipped.exists():
@@ -127,7 +127,7 @@ class RunFolder:
         for name, value in flat(values).items():
             self._board.add_scalar(f"{kind}/{name}", value, step)
 
-    def tell_skipped(self, images: Mapping[str, str]) -> None:
+    def log_skipped(self, images: Mapping[str, str]) -> None:
         """Add images to the list of those that could not be read, by id with the reason, each once."""
         new = {name: reason for name, reason in images.items() if name not in self._told_skipped}
         if not new:
@@ -150,7 +150,7 @@ class RunFolder:
         self._board.close()
 
     def _tell_run(self, said: Mapping[str, Any]) -> None:
-        with replacing(self._run) as draft:
+        with atomic_write(self._run) as draft:
             draft.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _files(self) -> list[Path]:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.compute.processes import Processes
-from hgld.compute.stop_signals import StopWish, stop_wishes
+from hgld.compute.stop_signals import StopRequest, catch_stop_signals
 from hgld.datasets.image_dataset import Batch, Examples, Skipped
 from hgld.datasets.loading import training_batches
 from hgld.datasets.samplers import epoch_generator
@@ -24,7 +24,7 @@ from hgld.errors import ConfigurationError
 from hgld.io.yaml_files import plain
 from hgld.losses.base import Loss
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.progress import Progress, Silent
+from hgld.progress import NoProgress, Progress
 from hgld.training.backpropagation import backpropagate, gather_embeddings
 from hgld.training.optimisation import Optimisers
 from hgld.training.run_folder import RunFolder
@@ -66,7 +66,7 @@ class Trainer:
         progress: Progress | None = None,
     ) -> None:
         self.settings, self.images, self.model, self.loss, self.folder = settings, images, model, loss, folder
-        self.processes, self.progress = processes or Processes(), progress or Silent()
+        self.processes, self.progress = processes or Processes(), progress or NoProgress()
         self.device = model.device
         self.n_steps = settings.steps or (settings.epochs or 0) * len(images.sampler)
         groups = {**model.groups(), "proxies": list(loss.parameters())}
@@ -85,7 +85,7 @@ class Trainer:
             ConfigurationError: the loss is not finite, or memory does not suffice.
             InputError: an image archive cannot be read.
         """
-        with stop_wishes() as wish:
+        with catch_stop_signals() as wish:
             if self.step == 0:
                 self.evaluate()
             if self.n_steps == 0:
@@ -98,7 +98,7 @@ class Trainer:
                     self.evaluate()
                 self.save()
 
-    def train_epoch(self, wish: StopWish) -> None:
+    def train_epoch(self, wish: StopRequest) -> None:
         """Train for what is left of an epoch."""
         self.model.train()
         self.loss.train()
@@ -111,7 +111,7 @@ class Trainer:
             self.batch, self.step = self.batch + 1, self.step + 1
             began, seconds = time.perf_counter(), time.perf_counter() - began
             self.tell(batch, loss, rates, seconds)
-            stop = any(self.processes.gather(wish.is_there))
+            stop = any(self.processes.gather(wish.requested))
             if stop or self.step % self.settings.checkpoint_steps == 0:
                 self.save()
             if stop:
@@ -197,7 +197,7 @@ class Trainer:
             said = ", ".join(f"{name} {100 * mean:.2f}" for name, mean in means.items())
             log.info("after %d epochs, %d steps: %s", self.epoch, self.step, said)
             self.folder.tell("evaluation", self.step, {"epoch": self.epoch, **means})
-            self.tell_skipped(self.images.test, found.skipped)
+            self.log_skipped(self.images.test, found.skipped)
         if better:
             self.save(best=True)
 
@@ -210,7 +210,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Everything that a checkpoint holds; all processes have to ask together."""
         return {
-            **self.made_with(),
+            **self.fingerprint(),
             "model": self.model.state_dict(),
             "loss": self.loss.state_dict(),
             "optimiser": self.optimisers.state_dict(),
@@ -224,7 +224,7 @@ class Trainer:
             "history": self.folder.n_lines,
         }
 
-    def made_with(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """What has to be the same when a training goes on."""
         return {
             "settings": plain(self.settings),
@@ -255,13 +255,13 @@ class Trainer:
         if self.skipped_batches:
             values["skipped_batches"] = self.skipped_batches
         self.folder.tell("step", self.step, values)
-        self.tell_skipped(self.images.train, skipped)
+        self.log_skipped(self.images.train, skipped)
         details = {} if loss is None else {"loss": loss, **values["parts"]}
         self.progress.advance(n_images, **details)
 
-    def tell_skipped(self, dataset: Examples, skipped: Iterable[Skipped]) -> None:
+    def log_skipped(self, dataset: Examples, skipped: Iterable[Skipped]) -> None:
         """Write down which images could not be read."""
-        self.folder.tell_skipped({dataset.manifest.ids[one.row]: one.reason for one in skipped})
+        self.folder.log_skipped({dataset.manifest.ids[one.row]: one.reason for one in skipped})
 
 
 def freeze(model: EmbeddingModel, settings: TrainingSettings, epoch: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hgld.errors import ConfigurationError, listing
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.io.yaml_files import flat
 from hgld.models.model_checkpoints import CHECKPOINT_FORMAT
 
@@ -30,7 +30,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
         path: the file to write or replace.
         state: tensors, numbers, texts, and mappings and sequences of them.
     """
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         torch.save({"format": CHECKPOINT_FORMAT, **state}, draft)
 
 
@@ -45,7 +45,7 @@ def check_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> N
     Raises:
         ConfigurationError: they differ in what has a part in the result.
     """
-    before, after = what_counts(then), what_counts(now)
+    before, after = result_affecting(then), result_affecting(now)
     differing = [
         f"{key.removeprefix('settings.')}: {before.get(key)} then, {after.get(key)} now"
         for key in dict.fromkeys([*before, *after])
@@ -58,7 +58,7 @@ def check_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> N
         )
 
 
-def what_counts(said: Mapping[str, Any]) -> dict[str, Any]:
+def result_affecting(said: Mapping[str, Any]) -> dict[str, Any]:
     """What has a part in the result of a training, by keys joined with dots.
 
     Args:

@@ -16,7 +16,7 @@ from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.results import RetrievalResult
 from hgld.models.embed_images import EmbedImagesConfig, embed_rows
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.progress import Progress, Silent
+from hgld.progress import NoProgress, Progress
 from hgld.training.training_images import TrainingImages
 
 
@@ -89,7 +89,7 @@ def embed_test_images(
     """
     share = np.array_split(np.arange(len(images.test)), processes.count)[processes.rank]
     config = EmbedImagesConfig(device=str(model.device), batch_size=batch_size, workers=workers)
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     progress.start(len(share))
     own = embed_rows(model.eval(), images.test, share, config, progress)
     everyone = processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped))

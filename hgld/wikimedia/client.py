@@ -19,7 +19,14 @@ from urllib.parse import quote, urljoin, urlsplit
 from requests import Response, Session
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.io.http import CONNECT_TIMEOUT_S, PassingError, PatientHttp, raise_if_passing, retry_after_s, user_agent
+from hgld.io.http import (
+    CONNECT_TIMEOUT_S,
+    RetryingSession,
+    TransientError,
+    raise_if_transient,
+    retry_after_s,
+    user_agent,
+)
 from hgld.wikimedia.titles import title_path
 
 COMMONS_URL = "https://commons.wikimedia.org"
@@ -125,7 +132,7 @@ class Client:
             "Accept-Encoding": "gzip",
             "Accept-Language": "en",
         }
-        self._http = PatientHttp(
+        self._http = RetryingSession(
             headers,
             max_retries=config.max_retries,
             backoff_s=config.backoff_s,
@@ -200,7 +207,7 @@ def _check_status(response: Response) -> None:
             f"{response.request.method} {response.url} answered 403 and the run was stopped: the server refuses this "
             f"client. Its words: {' '.join(response.text.split())[:300]!r}"
         )
-    raise_if_passing(response)
+    raise_if_transient(response)
 
 
 def _read_call(response: Response) -> dict[str, Any]:
@@ -215,7 +222,7 @@ def _read_call(response: Response) -> dict[str, Any]:
     try:
         document: dict[str, Any] = response.json()
     except ValueError as broken:
-        raise PassingError(f"{response.url} answered what is not JSON ({broken})") from broken
+        raise TransientError(f"{response.url} answered what is not JSON ({broken})") from broken
     error = document.get("error")
     if error is None:
         return document
@@ -223,7 +230,7 @@ def _read_call(response: Response) -> dict[str, Any]:
     if code == "toomanyvalues":
         raise TooManyValuesError(told)
     if _PASSING_ERRORS.fullmatch(code):
-        raise PassingError(told, retry_after_s(response))
+        raise TransientError(told, retry_after_s(response))
     raise SourceError(f"the API refused the call: {told}")
 
 
@@ -237,5 +244,5 @@ def _read_page(response: Response) -> Page | str:
     # A connection cut on a boundary can leave a well-formed message with half a document.
     response.encoding = "utf-8"
     if not response.text.rstrip().endswith("</html>"):
-        raise PassingError(f"{response.url} answered half a page")
+        raise TransientError(f"{response.url} answered half a page")
     return Page(response.status_code, response.text)

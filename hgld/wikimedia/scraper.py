@@ -20,8 +20,8 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.io.locks import only_run
-from hgld.progress import Progress, Silent
+from hgld.io.locks import exclusive_lock
+from hgld.progress import NoProgress, Progress
 from hgld.tables import CLASSES, SCRAPED, SPLITS, Provenance, classes_beside, digests, is_up_to_date, write_table
 from hgld.wikimedia.api_source import ApiSource
 from hgld.wikimedia.categories import Landmark, read_categories
@@ -139,7 +139,7 @@ def scrape_file(
     }
     provenance = Provenance("scrape", scrape, digests(categories=categories))
     out.parent.mkdir(parents=True, exist_ok=True)
-    with only_run(out):
+    with exclusive_lock(out):
         journal = journal_path(out)
         if force:
             journal.unlink(missing_ok=True)
@@ -152,7 +152,7 @@ def scrape_file(
                 "use --force to replace it"
             )
         with Journal(journal, {**scrape, **provenance.inputs}) as answered:
-            summary = _scrape(landmarks, out, config, provenance, answered, progress or Silent())
+            summary = _scrape(landmarks, out, config, provenance, answered, progress or NoProgress())
         if not summary.errors:
             journal.unlink()
     return summary

@@ -22,7 +22,7 @@ from hgld.benchmark.launcher import parse_slots
 from hgld.benchmark.worker import Task, work
 from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError
-from hgld.io.locks import only_run
+from hgld.io.locks import exclusive_lock
 from hgld.models.model_checkpoints import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 
@@ -138,7 +138,7 @@ def test_runs_with_other_settings_are_told_and_with_force_trained_anew(folder: P
 
 
 def test_one_comparison_at_a_time_writes_to_a_folder(folder: Path) -> None:
-    with only_run(folder / "out"), pytest.raises(BusyError):
+    with exclusive_lock(folder / "out"), pytest.raises(BusyError):
         compare(folder)
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
+from hgld.benchmark import comparison_figures
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, PictureSettings, SweepSettings
 from hgld.benchmark.comparison_figures import draw_pictures, draw_sweep
 from hgld.benchmark.method_results import MethodResults

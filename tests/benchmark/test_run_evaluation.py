@@ -22,7 +22,7 @@ from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evaluate_gldv2
-from hgld.evaluation.tasks import HowToEvaluate
+from hgld.evaluation.tasks import EvaluationConfig
 from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import load_hierarchy
 from hgld.models.model_checkpoints import load_checkpoint_model
@@ -252,7 +252,7 @@ def test_gldv2_has_both_readings_of_its_protocol(tmp_path: Path) -> None:
 
     embeddings = [read_embeddings(run.folder / "evaluation" / f"{name}.npy") for name in ("queries", "gallery")]
     hierarchy = load_hierarchy(tmp_path / "index_label_to_hierarchical.csv")
-    (labelled, public, private), _ = evaluate_gldv2(*embeddings, tmp_path, hierarchy, HowToEvaluate())
+    (labelled, public, private), _ = evaluate_gldv2(*embeddings, tmp_path, hierarchy, EvaluationConfig())
     assert result.means == pytest.approx(
         labelled.means
         | {

@@ -13,7 +13,7 @@ def test_freed_memory_is_used_again() -> None:
     script = """
 import resource
 import numpy as np
-from hgld.compute.malloc import keep_freed_memory
+from hgld.compute.malloc import disable_trimming
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -22,7 +22,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 without = faults()
-keep_freed_memory()
+disable_trimming()
 faults()
 print(without, faults())
 """

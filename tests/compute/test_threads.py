@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from hgld.compute.threads import spread, thread_count
+from hgld.compute.threads import parallel_map, thread_count
 from hgld.evaluation.evaluate import evaluate_retrieval
 
 CPU = torch.device("cpu")
@@ -25,18 +25,18 @@ def n_threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_results_come_in_order(n_threads: int) -> None:
-    assert spread(lambda share: share * share, range(20), CPU) == [share * share for share in range(20)]
+    assert parallel_map(lambda share: share * share, range(20), CPU) == [share * share for share in range(20)]
 
 
 def test_in_each_thread_torch_has_one_core_and_then_all_again(n_threads: int) -> None:
     assert thread_count(CPU) == n_threads
-    assert set(spread(lambda _: torch.get_num_threads(), range(9), CPU)) == {1}
+    assert set(parallel_map(lambda _: torch.get_num_threads(), range(9), CPU)) == {1}
     assert torch.get_num_threads() == n_threads
 
 
 def test_an_error_leaves_torch_its_threads(n_threads: int) -> None:
     with pytest.raises(ZeroDivisionError):
-        spread(lambda share: 1 // share, [1, 0], CPU)
+        parallel_map(lambda share: 1 // share, [1, 0], CPU)
     assert torch.get_num_threads() == n_threads
 
 

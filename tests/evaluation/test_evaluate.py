@@ -19,7 +19,7 @@ from hgld.evaluation.judgements import LabelJudgements, ListJudgements
 from hgld.evaluation.ranking import Precision, RankingConfig
 from hgld.evaluation.relevance import exponential_gain, hierarchical_relevance
 from hgld.evaluation.results import RetrievalResult
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
 
 Array = npt.NDArray[Any]
@@ -171,7 +171,7 @@ def test_ignored_items_are_left_out_for_their_query_only() -> None:
 def test_unused_items_are_in_no_ranking_and_may_be_left_out_besides() -> None:
     embeddings, labels = data(20)
     unused = np.arange(20) % 4 == 0
-    itself = Pairs.of([[q] for q in range(20)])
+    itself = RaggedIndices.of([[q] for q in range(20)])
     judgements = LabelJudgements(labels, labels)
     result = evaluate(embeddings, embeddings, judgements, metrics=NAMES, left_out=itself, unused=unused)
     gone = [[q, *np.flatnonzero(unused)] for q in range(20)]
@@ -181,7 +181,7 @@ def test_unused_items_are_in_no_ranking_and_may_be_left_out_besides() -> None:
 def test_k_counts_what_is_ranked_though_it_is_left_out_in_two_ways() -> None:
     embeddings, labels = data(10)
     unused = np.arange(10) < 3
-    gone = Pairs.of([[0, 1, 2, 2]] * 10)
+    gone = RaggedIndices.of([[0, 1, 2, 2]] * 10)
     judgements = LabelJudgements(labels, labels)
     assert "P@7" in evaluate(embeddings, embeddings, judgements, metrics=["P@7"], left_out=gone, unused=unused).means
     with pytest.raises(ConfigurationError, match="P@8 needs k between 1 and the 7 gallery items that are ranked"):
@@ -277,7 +277,7 @@ def test_the_papers_relevance_and_gain_can_be_given_as_functions() -> None:
 def test_lists_of_positives() -> None:
     embeddings, _ = data(12)
     positives = [[1, 5], [], [0, 3, 4, 11]]
-    judgements = ListJudgements(Pairs.of(positives), 12)
+    judgements = ListJudgements(RaggedIndices.of(positives), 12)
     result = evaluate(embeddings[:3], embeddings, judgements, metrics=["AP", "mAP@5", "TR@5"], name="lists")
     for q, own in enumerate(positives):
         scores = embeddings.astype(float) @ embeddings[q] / np.linalg.norm(embeddings.astype(float), axis=1)

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.metric_registry import Metric, Weighing
+from hgld.evaluation.metric_registry import LevelWeights, Metric
 from hgld.evaluation.ranking import Precision, Ties
-from hgld.evaluation.ranking_statistics import sum_rankings
+from hgld.evaluation.ranking_statistics import ranking_statistics
 from hgld.evaluation.relevance import weighted_ap_relevance
 from hgld.hierarchy.label_matrix import lowest_common_level
 
@@ -93,8 +93,8 @@ def test_cutoffs_beyond_the_gallery_which_evaluations_refuse(golden: Arrays) -> 
     case = "edge_no_positive_L3_N60"
     labels, order = golden[f"{case}/q_labels"], golden[f"{case}/order"]
     ranked = np.take_along_axis(lowest_common_level(labels, labels), order.astype(np.int64), axis=1)
-    sums = sum_rankings(torch.from_numpy(ranked.astype(np.uint8)), 3, [100])
-    weights = Weighing(None, 1.0, None, shape=(60, 4)).of(slice(0, 60))
+    sums = ranking_statistics(torch.from_numpy(ranked.astype(np.uint8)), 3, [100])
+    weights = LevelWeights(None, 1.0, None, shape=(60, 4)).of(slice(0, 60))
     keys = [key for key in arrays_of(golden, case, "paper") if "100" in key]
     assert len(keys) == 9
     for key in keys:

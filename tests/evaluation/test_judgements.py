@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from hgld.errors import InputError
 from hgld.evaluation.evaluate import evaluate
 from hgld.evaluation.judgements import (
-    Judgements,
     LabelJudgements,
     ListJudgements,
     MultiLabelJudgements,
+    RelevanceJudgements,
     TableJudgements,
 )
 from hgld.evaluation.ranking import RankingConfig
 from hgld.hierarchy import lowest_common_level
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
 
 #: The leaves of a tree with three levels, finest first.
@@ -27,11 +27,11 @@ LEAVES = np.array([[leaf, leaf // 2, leaf // 4] for leaf in range(8)])
 IMAGES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=4), min_size=1, max_size=6)
 
 
-def whole(judgements: Judgements) -> np.ndarray:
+def whole(judgements: RelevanceJudgements) -> np.ndarray:
     return judgements.levels(slice(0, judgements.n_queries), slice(0, judgements.n_gallery)).numpy()
 
 
-def assert_parts_are_the_whole(judgements: Judgements) -> None:
+def assert_parts_are_the_whole(judgements: RelevanceJudgements) -> None:
     levels = whole(judgements)
     n_queries, n_gallery = levels.shape
     for start, stop in ((0, 1), (n_queries // 2, n_queries)):
@@ -90,7 +90,7 @@ def test_254_levels_are_told_apart() -> None:
 
 
 def test_lists_have_one_level() -> None:
-    judgements = ListJudgements(Pairs.of([[4, 0, 4], [], [2, 3]]), 5)
+    judgements = ListJudgements(RaggedIndices.of([[4, 0, 4], [], [2, 3]]), 5)
     assert whole(judgements).tolist() == [[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 1, 1, 0]]
     assert_parts_are_the_whole(judgements)
     assert judgements.relevance() is None
@@ -101,7 +101,7 @@ def test_a_list_names_items_of_the_gallery(position: int) -> None:
     with pytest.raises(
         InputError, match=rf"list of positives names .* position {position} for query 1; expected 0 to 4"
     ):
-        ListJudgements(Pairs.of([[0, 1], [2, position]]), 5)
+        ListJudgements(RaggedIndices.of([[0, 1], [2, position]]), 5)
 
 
 @pytest.mark.parametrize("items", [[True, False], [0.5], ["a"]])
@@ -110,7 +110,7 @@ def test_positions_are_integers(items: list[Any]) -> None:
     with pytest.raises(
         InputError, match=r"list of query 1 has values of the type .*; expected positions in the gallery"
     ):
-        Pairs.of([[], items])
+        RaggedIndices.of([[], items])
 
 
 @given(IMAGES, IMAGES)

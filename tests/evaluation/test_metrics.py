@@ -14,8 +14,8 @@ from sklearn.metrics import average_precision_score, ndcg_score
 from hgld.errors import ConfigurationError
 from hgld.evaluation import metrics as of
 from hgld.evaluation import ranking_statistics as sums_module
-from hgld.evaluation.metric_registry import Metric, Weighing, default_metrics
-from hgld.evaluation.ranking_statistics import RankingSums, RankTables, sum_rankings
+from hgld.evaluation.metric_registry import LevelWeights, Metric, default_metrics
+from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.relevance import by_level, hierarchical_relevance, weighted_ap_relevance
 from tests.evaluation import oracles
 
@@ -29,8 +29,8 @@ def rankings(draw: st.DrawFn, max_levels: int = 4, max_size: int = 30) -> Rankin
     return n_levels, draw(st.lists(st.integers(0, n_levels), min_size=1, max_size=max_size))
 
 
-def summed(levels: Sequence[int], n_levels: int, cutoffs: Sequence[int] = ()) -> RankingSums:
-    return sum_rankings(torch.tensor([levels], dtype=torch.uint8), n_levels, cutoffs)
+def summed(levels: Sequence[int], n_levels: int, cutoffs: Sequence[int] = ()) -> RankingStatistics:
+    return ranking_statistics(torch.tensor([levels], dtype=torch.uint8), n_levels, cutoffs)
 
 
 def all_names(n_levels: int, cutoffs: Sequence[int]) -> list[str]:
@@ -39,8 +39,8 @@ def all_names(n_levels: int, cutoffs: Sequence[int]) -> list[str]:
 
 def named(ranked: torch.Tensor, n_levels: int, cutoffs: Sequence[int], alpha: float = 1.0) -> dict[str, np.ndarray]:
     """All metrics of some rankings, by their names."""
-    sums = sum_rankings(ranked, n_levels, cutoffs)
-    weights = Weighing(None, alpha, None, shape=(len(ranked), n_levels + 1)).of(slice(0, len(ranked)))
+    sums = ranking_statistics(ranked, n_levels, cutoffs)
+    weights = LevelWeights(None, alpha, None, shape=(len(ranked), n_levels + 1)).of(slice(0, len(ranked)))
     return {name: Metric.of(name, n_levels).values(sums, weights).numpy() for name in all_names(n_levels, cutoffs)}
 
 
@@ -194,7 +194,7 @@ def test_binary_metrics_and_ndcg_are_trec_evals() -> None:
         judged = {str(q): {str(i): int(item >= level) for i, item in enumerate(row)} for q, row in enumerate(ranked)}
         measures = {"map", "P.5,10", "recall.10", "success.1,5,10"}
         theirs = pytrec_eval.RelevanceEvaluator(judged, measures).evaluate(runs)
-        sums = sum_rankings(ranked, 3, [1, 5, 10])
+        sums = ranking_statistics(ranked, 3, [1, 5, 10])
         n_positive = sums.positives[:, level - 1]
         ours = {
             "map": of.average_precision(sums, level),
@@ -209,7 +209,7 @@ def test_binary_metrics_and_ndcg_are_trec_evals() -> None:
             np.testing.assert_allclose(values.nan_to_num(0.0), expected, atol=1e-9, err_msg=measure)
     gains = {str(q): {str(i): 2 ** int(item) - 1 for i, item in enumerate(row)} for q, row in enumerate(ranked)}
     theirs = pytrec_eval.RelevanceEvaluator(gains, {"ndcg", "ndcg_cut.10"}).evaluate(runs)
-    sums = sum_rankings(ranked, 3, [10])
+    sums = ranking_statistics(ranked, 3, [10])
     for measure, values in (("ndcg", of.ndcg(sums)), ("ndcg_cut_10", of.ndcg_at_k(sums, 10))):
         expected = [theirs[str(q)][measure] for q in range(200)]
         np.testing.assert_allclose(values.nan_to_num(0.0), expected, atol=1e-9, err_msg=measure)
@@ -246,18 +246,18 @@ def test_any_width_gives_the_same_sums(ranking: Ranking, width: int, block: int)
 
 def test_tables_for_longer_rankings_serve_shorter_ones() -> None:
     ranked = torch.tensor([[3, 0, 1, 2, 0]], dtype=torch.uint8)
-    ours, theirs = sum_rankings(ranked, 3, [2]), sum_rankings(ranked, 3, [2], tables=RankTables(99))
+    ours, theirs = ranking_statistics(ranked, 3, [2]), ranking_statistics(ranked, 3, [2], tables=RankTables(99))
     for metric in (of.average_precision, of.map_at_r, of.h_ap, of.ndcg, of.asi):
         assert metric(ours) == metric(theirs)
 
 
 def test_items_that_do_not_count_change_only_the_count_of_irrelevant_ones() -> None:
     """Three ranked items, then two that were left out."""
-    short = sum_rankings(torch.tensor([[2, 0, 1]], dtype=torch.uint8), 2, [3])
+    short = ranking_statistics(torch.tensor([[2, 0, 1]], dtype=torch.uint8), 2, [3])
     padded = torch.tensor([[2, 0, 1, 0, 0]], dtype=torch.uint8)
-    long = sum_rankings(padded, 2, [3], n_ranked=torch.tensor([3]))
+    long = ranking_statistics(padded, 2, [3], n_ranked=torch.tensor([3]))
     assert short.counts().tolist() == long.counts().tolist() == [[1, 1, 1]]
-    assert sum_rankings(padded, 2).counts().tolist() == [[3, 1, 1]]
+    assert ranking_statistics(padded, 2).counts().tolist() == [[3, 1, 1]]
     for metric in (of.average_precision, of.map_at_r, of.h_ap, of.ndcg, of.asi):
         assert metric(short) == metric(long)
     assert of.precision_at_k(short, 3, 1) == of.precision_at_k(long, 3, 1)
@@ -346,8 +346,8 @@ def test_an_unknown_level_is_refused_with_the_levels_there_are(name: str) -> Non
 
 def test_names_without_a_level_are_of_the_finest() -> None:
     ranked = torch.tensor([[1, 0, 3, 2, 0, 3]], dtype=torch.uint8)
-    sums = sum_rankings(ranked, 3, [2, 3])
-    weights = Weighing(None, 1.0, None, shape=(1, 4)).of(slice(0, 1))
+    sums = ranking_statistics(ranked, 3, [2, 3])
+    weights = LevelWeights(None, 1.0, None, shape=(1, 4)).of(slice(0, 1))
     for name in ("AP", "mAP@R", "mAP@3", "R@3", "TR@3", "P@2"):
         assert Metric.of(name, 3).values(sums, weights) == Metric.of(f"{name}_l3", 3).values(sums, weights)
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking as ranking_module
 from hgld.evaluation.judgements import LabelJudgements
-from hgld.evaluation.metric_registry import Metric, Weighing
+from hgld.evaluation.metric_registry import LevelWeights, Metric
 from hgld.evaluation.ranking import RankingConfig, Ties, rank
-from hgld.evaluation.ranking_statistics import sum_rankings
-from hgld.ragged import Pairs
+from hgld.evaluation.ranking_statistics import ranking_statistics
+from hgld.ragged import RaggedIndices
 
 #: Scores that packing could put in a wrong order; all are float32.
 HARD = [0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 1, -1, 1.0000001, 0.99999994, 3e38, -3e38]
@@ -27,7 +27,7 @@ TIES = st.sampled_from(["pessimistic", "optimistic"])
 
 
 class Given:
-    """Judgements that are known: the level of each gallery item for each query."""
+    """RelevanceJudgements that are known: the level of each gallery item for each query."""
 
     def __init__(self, levels: npt.ArrayLike) -> None:
         self._levels = torch.from_numpy(np.array(levels, np.uint8))
@@ -64,7 +64,7 @@ def order(
         torch.nn.functional.pad(torch.eye(len(table), dtype=table.dtype), (0, 1)),
         torch.nn.functional.pad(table.T, (0, 1), value=1.0),
         Given(levels),
-        left_out=None if left_out is None else Pairs.of(left_out),
+        left_out=None if left_out is None else RaggedIndices.of(left_out),
         unused=None if unused is None else np.array(unused, bool),
         config=RankingConfig(normalize=False, **config),
         part=part,
@@ -267,8 +267,8 @@ def test_precisions_set_by_backend_do_not_disturb() -> None:
 
 
 def named(levels: Sequence[int], names: Sequence[str], **weights: Any) -> list[float]:
-    sums = sum_rankings(torch.tensor([levels], dtype=torch.uint8), 3, range(1, len(levels) + 1))
-    weighing = Weighing(weights.get("relevance"), 1.0, None, shape=(1, 4)).of(slice(0, 1))
+    sums = ranking_statistics(torch.tensor([levels], dtype=torch.uint8), 3, range(1, len(levels) + 1))
+    weighing = LevelWeights(weights.get("relevance"), 1.0, None, shape=(1, 4)).of(slice(0, 1))
     return [Metric.of(name, 3).values(sums, weighing).item() for name in names]
 
 
@@ -361,11 +361,20 @@ def test_embeddings_fit_each_other_and_the_labels(queries: torch.Tensor, gallery
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"left_out": Pairs.of([[0], [1]])}, "items to leave out has lists for 2 queries, but there are 1 queries"),
-        ({"left_out": Pairs.of([[2]])}, "names the gallery position 2 for query 0; expected 0 to 1"),
-        ({"left_out": Pairs.of([[-1]])}, "names the gallery position -1 for query 0"),
-        ({"left_out": Pairs.of([[1, 0, 1]])}, "nothing of the gallery is left to rank for query 0: all 2 items"),
-        ({"left_out": Pairs.of([[1]]), "unused": np.array([True, False])}, "nothing of the gallery is left to rank"),
+        (
+            {"left_out": RaggedIndices.of([[0], [1]])},
+            "items to leave out has lists for 2 queries, but there are 1 queries",
+        ),
+        ({"left_out": RaggedIndices.of([[2]])}, "names the gallery position 2 for query 0; expected 0 to 1"),
+        ({"left_out": RaggedIndices.of([[-1]])}, "names the gallery position -1 for query 0"),
+        (
+            {"left_out": RaggedIndices.of([[1, 0, 1]])},
+            "nothing of the gallery is left to rank for query 0: all 2 items",
+        ),
+        (
+            {"left_out": RaggedIndices.of([[1]]), "unused": np.array([True, False])},
+            "nothing of the gallery is left to rank",
+        ),
         ({"unused": np.array([True])}, r"unused has the shape \(1,\).*expected a bool for each of 2 gallery items"),
         ({"unused": np.array([0, 1])}, "unused has .* the type int64; expected a bool for each"),
     ],
@@ -408,7 +417,7 @@ def test_a_gpu_ranks_as_a_cpu_does(precision: str, ties: Ties) -> None:
     fine = rng.integers(50, size=5070)
     labels = np.stack([fine, fine // 5], axis=1)
     judgements = LabelJudgements(labels[:70], labels[70:])
-    gone = Pairs.of([rng.integers(5000, size=3) for _ in range(70)])
+    gone = RaggedIndices.of([rng.integers(5000, size=3) for _ in range(70)])
     options = {"precision": precision, "ties": ties, "normalize": False, "block_size": 32}
     by_device = []
     for device in ("cpu", "cuda"):

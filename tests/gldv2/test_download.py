@@ -22,7 +22,7 @@ from hgld.errors import ConfigurationError, SourceError
 from hgld.gldv2 import download as module
 from hgld.gldv2.download import AbsentError, ChecksumError, DownloadConfig, Downloader, download
 from hgld.gldv2.partial_download import Origin, part_of
-from hgld.io.http import GivenUpError
+from hgld.io.http import RetriesExhaustedError
 from tests.gldv2.file_server import Fault, FileServer
 
 CONTENT = random.Random(0).randbytes(3_000_000)
@@ -102,7 +102,9 @@ def test_the_rest_is_asked_for_after_a_reset(server: FileServer, tmp_path: Path)
 def test_a_later_call_goes_on_where_an_earlier_one_gave_up(server: FileServer, tmp_path: Path) -> None:
     path, progress = tmp_path / "a.tar", Counted()
     server.faults["a.tar"] = [Fault(reset_after=900_000)] + 3 * [Fault(reset_after=0)]
-    with pytest.raises(GivenUpError, match=r"a\.tar: given up after 4 attempts.*run the same command.*kB are kept"):
+    with pytest.raises(
+        RetriesExhaustedError, match=r"a\.tar: given up after 4 attempts.*run the same command.*kB are kept"
+    ):
         fetch(server, path)
     assert not path.exists()
     kept = part_of(path).stat().st_size
@@ -160,7 +162,7 @@ def test_a_server_without_ranges_sends_the_file_anew(server: FileServer, tmp_pat
 def test_a_server_without_ranges_that_always_breaks_is_given_up(server: FileServer, tmp_path: Path) -> None:
     server.ranges = False
     server.faults["a.tar"] = 100 * [Fault(reset_after=2_500_000)]
-    with pytest.raises(GivenUpError):
+    with pytest.raises(RetriesExhaustedError):
         fetch(server, tmp_path / "a.tar")
     assert len(server.requests) <= 6
 
@@ -226,7 +228,9 @@ def test_what_is_not_there_is_not_asked_for_again(server: FileServer, tmp_path: 
 
 
 def test_a_machine_that_is_offline_is_told_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(GivenUpError, match=r":9/a.tar: given up after 4 attempts.*If this machine is online"):
+    with pytest.raises(
+        RetriesExhaustedError, match=r":9/a.tar: given up after 4 attempts.*If this machine is online"
+    ):
         download("http://127.0.0.1:9/a.tar", tmp_path / "a.tar", config=QUICK)
     with pytest.raises(SourceError, match="No scheme"):
         download("a.tar", tmp_path / "a.tar", config=QUICK)

@@ -24,7 +24,7 @@ from hgld.gldv2 import fetch as module
 from hgld.gldv2.download import DownloadConfig
 from hgld.gldv2.fetch import FetchConfig, FetchSummary, fetch_gldv2
 from hgld.gldv2.partial_download import part_of
-from hgld.io.locks import only_run
+from hgld.io.locks import exclusive_lock
 from tests.gldv2.file_server import Fault, FileServer
 
 QUICK = DownloadConfig(max_retries=2, backoff_s=0.001, timeout_s=5)
@@ -225,7 +225,7 @@ def test_an_md5_that_is_none(host: FileServer, serve: Serve, tmp_path: Path) -> 
 
 def test_one_run_at_a_time_and_a_record_that_can_be_read(host: FileServer, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with only_run(out), pytest.raises(BusyError):
+    with exclusive_lock(out), pytest.raises(BusyError):
         fetch_gldv2(out, config(host))
     for text in ("{", '{"format": "other/1"}', "[]"):
         (out / ".hgld-fetched.json").write_text(text)

@@ -18,7 +18,7 @@ from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.ranking import RankingConfig
 from hgld.inspection import curves
 from hgld.inspection.curves import PrecisionRecall, precision_recall
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
 
 GRID = [0.001, 0.1, 1 / 3, 0.5, 0.7, 1.0]
@@ -40,7 +40,7 @@ def leave_one_out(seed: int, recall: Sequence[float], queries: slice = slice(Non
         torch.from_numpy(embeddings),
         LabelJudgements(labels[rows], labels),
         recall=recall,
-        left_out=Pairs.of([[row] for row in rows]),
+        left_out=RaggedIndices.of([[row] for row in rows]),
         config=RankingConfig(block_size=4),
     )
 

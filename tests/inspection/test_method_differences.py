@@ -25,7 +25,7 @@ from hgld.inspection.method_differences_page import differing_page
 from hgld.inspection.photo_page import levels_shown, photo_of
 from hgld.inspection.thumbnails import FindImage
 from hgld.inspection.top_k import Found
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 from tests.datasets.pictures import manifest_of
 from tests.inspection.test_worst_queries import HOSTILE, photo, picture
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def alone(embeddings: np.ndarray, labels: np.ndarray) -> Task:
     vectors, n = torch.from_numpy(embeddings), len(embeddings)
-    itself = Pairs.of([[row] for row in range(n)])
+    itself = RaggedIndices.of([[row] for row in range(n)])
     return Task("alone", vectors, vectors, LabelJudgements(labels, labels), query_labels=labels, left_out=itself)
 
 

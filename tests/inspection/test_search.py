@@ -13,7 +13,7 @@ from hgld.evaluation import ranking
 from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.ranking import Precision, RankingConfig, rank
 from hgld.inspection.search import nearest
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 
 
 def slow(scores: np.ndarray, k: int, left_out: list[list[int]], unused: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +47,7 @@ def test_it_is_the_front_of_a_full_sort(data: st.DataObject, precision: Precisio
     unused = rng.random(n_gallery) < data.draw(st.sampled_from([0.0, 0.3, 1.0]))
     k = data.draw(st.integers(1, 45))
     config = RankingConfig(precision=precision, normalize=False, block_size=data.draw(st.sampled_from([None, 1, 4])))
-    found, where = nearest(queries, gallery, k, left_out=Pairs.of(left_out), unused=unused, config=config)
+    found, where = nearest(queries, gallery, k, left_out=RaggedIndices.of(left_out), unused=unused, config=config)
     expected, expected_where = slow(queries @ gallery.T, k, left_out, unused)
     np.testing.assert_array_equal(where, expected_where)
     np.testing.assert_array_equal(found, expected)
@@ -60,7 +60,7 @@ def test_levels_are_those_of_the_rankings_that_are_evaluated() -> None:
     embeddings = torch.from_numpy(rng.normal(size=(50, 8))).half()
     labels = np.stack([np.arange(50) // 3, np.arange(50) // 12], axis=1)
     judgements = LabelJudgements(labels, labels)
-    itself = Pairs.of([[row] for row in range(50)])
+    itself = RaggedIndices.of([[row] for row in range(50)])
     _, where = nearest(embeddings, embeddings, 50, left_out=itself)
     levels = judgements.levels(slice(None), slice(None)).numpy()
     (ranked,) = rank(embeddings, embeddings, judgements, left_out=itself)
@@ -77,7 +77,7 @@ def test_scores_are_cosines() -> None:
     ("change", "error", "message"),
     [
         ({"k": 0}, ConfigurationError, "the 0 nearest items are asked for"),
-        ({"left_out": Pairs.of([[9], []])}, InputError, "names the gallery position 9 for query 0"),
+        ({"left_out": RaggedIndices.of([[9], []])}, InputError, "names the gallery position 9 for query 0"),
         ({"gallery_embeddings": np.ones((3, 5))}, InputError, "2 dimensions and the gallery embeddings 5"),
         (
             {"query_embeddings": np.array([[1, np.nan], [0, 1]])},

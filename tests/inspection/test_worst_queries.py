@@ -30,7 +30,7 @@ from hgld.inspection.thumbnails import images_in_folder, images_in_shards, image
 from hgld.inspection.top_k import Found
 from hgld.inspection.worst_queries import Worst, find_worst
 from hgld.inspection.worst_queries_page import worst_page
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 from tests.datasets.pictures import manifest_of, save
 from tests.datasets.pictures import picture as picture_bytes
 from tests.gldv2.test_image_index import write_tar
@@ -98,7 +98,7 @@ def test_the_lowest_come_first_with_their_nearest_items() -> None:
     labels = np.stack([rows // 3, rows // 15], axis=1)
     labels[-1] = 99  # shares nothing with anyone: it has no value
     result = evaluate_retrieval(embeddings, labels)
-    itself = Pairs.of([[row] for row in range(60)])
+    itself = RaggedIndices.of([[row] for row in range(60)])
     unused = rows % 7 == 0
     task = replace(alone(embeddings, labels), left_out=itself, unused=unused)
     found = find_worst(result, task, metric="AP_l1", n=7, k=4)
@@ -120,7 +120,7 @@ def test_the_lowest_come_first_with_their_nearest_items() -> None:
 def test_there_may_be_fewer_queries_and_items_than_asked_for() -> None:
     embeddings, labels = np.eye(3), np.array([[0], [0], [1]])
     result = evaluate_retrieval(embeddings, labels)
-    itself = Pairs.of([[0], [1], [2]])
+    itself = RaggedIndices.of([[0], [1], [2]])
     found = find_worst(result, replace(alone(embeddings, labels), left_out=itself))
     assert found.queries.tolist() == [0, 1]  # equal: in the order of the queries
     assert found.found.positions[:, :3].tolist() == [[1, 2, -1], [0, 2, -1]]

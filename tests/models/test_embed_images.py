@@ -24,7 +24,7 @@ from hgld.datasets.transforms import ImageSettings
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
-from hgld.io.locks import only_run
+from hgld.io.locks import exclusive_lock
 from hgld.models.embed_images import EmbedImagesConfig, EmbedImagesSummary, embed_images, parse_scales
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_from_options import chosen_model
@@ -229,7 +229,7 @@ def test_parts_of_other_settings_are_refused(made: Made, folder: Path, tmp_path:
 
 
 def test_two_runs_do_not_write_the_same_output(made: Made, folder: Path, tmp_path: Path) -> None:
-    with only_run(tmp_path / "e.npy"), pytest.raises(BusyError, match="another run is writing"):
+    with exclusive_lock(tmp_path / "e.npy"), pytest.raises(BusyError, match="another run is writing"):
         embed_images(folder, tmp_path / "e.npy", *made, CONFIG)
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hgld.errors import InputError
-from hgld.io.files import replacing, sha256_of
+from hgld.io.files import atomic_write, sha256_of
 from hgld.tables import (
     CLASSES,
     CLEAN,
@@ -152,7 +152,7 @@ def test_a_block_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         write_table(tmp_path / "clean.parquet", CLEAN, fail(), MADE)
-    with pytest.raises(OSError, match="No such"), replacing(tmp_path / "a.txt") as draft:
+    with pytest.raises(OSError, match="No such"), atomic_write(tmp_path / "a.txt") as draft:
         draft.write_text("half") and (tmp_path / "absent" / "b.txt").touch()
     assert list(tmp_path.iterdir()) == []
 

@@ -17,7 +17,6 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.yaml_files import read_settings
 from hgld.losses.base import Loss
 from hgld.models.model_checkpoints import read_checkpoint
-from hgld.progress import Silent
 from hgld.training import run
 from hgld.training.trainer import Trainer
 from hgld.training.training_settings import TrainingSettings
@@ -46,7 +45,7 @@ def undisturbed(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return out
 
 
-class Doing(Silent):
+class Doing(NoProgress):
     """Does something after a step."""
 
     def __init__(self, step: int, action: Callable[[], None]) -> None:

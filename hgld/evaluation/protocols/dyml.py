@@ -12,7 +12,7 @@ from hgld.datasets.dyml_files import read_benchmark
 from hgld.datasets.image_labels import ImageLabels
 from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.tasks import Task, leave_one_out
-from hgld.ragged import Pairs
+from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, rows_of
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def dyml_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> list[T
                 judgements=LabelJudgements(level.query_labels[:, None], level.gallery_labels[:, None]),
                 query_ids=np.array(level.query_ids),
                 gallery_ids=np.array(level.gallery_ids),
-                left_out=Pairs.distinct(rows, level.self_positions[rows], len(level.query_ids)),
+                left_out=RaggedIndices.distinct(rows, level.self_positions[rows], len(level.query_ids)),
                 metrics=METRICS,
             )
         )

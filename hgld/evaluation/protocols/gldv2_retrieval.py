@@ -21,7 +21,7 @@ from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError, listing
 from hgld.evaluation.judgements import LabelJudgements, ListJudgements
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import HowToEvaluate, Task
+from hgld.evaluation.tasks import EvaluationConfig, Task
 from hgld.gldv2.ground_truth import (
     USAGES,
     ImageLandmarks,
@@ -40,7 +40,7 @@ _OFFICIAL, _LABELLED = {"mAP@100": "map100_official"}, {"mAP@100": "map100_label
 
 
 def evaluate_gldv2(
-    queries: Embeddings, gallery: Embeddings, folder: Path, hierarchy: Hierarchy | None, how: HowToEvaluate
+    queries: Embeddings, gallery: Embeddings, folder: Path, hierarchy: Hierarchy | None, how: EvaluationConfig
 ) -> tuple[list[RetrievalResult], Task | None]:
     """Evaluate embeddings of GLDv2's test and index images.
 

@@ -22,9 +22,9 @@ from hgld.errors import ConfigurationError, InputError, listing
 from hgld.evaluation.judgements import ListJudgements
 from hgld.evaluation.ranking import rank
 from hgld.evaluation.results import RetrievalResult, count_queries
-from hgld.evaluation.tasks import HowToEvaluate
+from hgld.evaluation.tasks import EvaluationConfig
 from hgld.io.restricted_pickle import as_array, read_pickle
-from hgld.ragged import Integers, Pairs
+from hgld.ragged import Integers, RaggedIndices
 from hgld.tables.embeddings import Embeddings, rows_of
 
 #: Which images are positives in each setting; those of ``_IGNORED`` are taken out of the ranking, all others are
@@ -53,11 +53,11 @@ class RevisitedGroundTruth:
     gallery_names: tuple[str, ...]
     query_names: tuple[str, ...]
     boxes: npt.NDArray[np.float64]
-    easy: Pairs
-    hard: Pairs
-    junk: Pairs
+    easy: RaggedIndices
+    hard: RaggedIndices
+    junk: RaggedIndices
 
-    def positives(self, setting: str) -> Pairs:
+    def positives(self, setting: str) -> RaggedIndices:
         """The positives of each query in a setting: ``easy``, ``medium`` or ``hard``.
 
         Raises:
@@ -65,7 +65,7 @@ class RevisitedGroundTruth:
         """
         return self._together(_POSITIVES, setting)
 
-    def ignored(self, setting: str) -> Pairs:
+    def ignored(self, setting: str) -> RaggedIndices:
         """The gallery images that are taken out of each query's ranking in a setting.
 
         Raises:
@@ -73,7 +73,7 @@ class RevisitedGroundTruth:
         """
         return self._together(_IGNORED, setting)
 
-    def _together(self, kinds_of: dict[str, tuple[str, ...]], setting: str) -> Pairs:
+    def _together(self, kinds_of: dict[str, tuple[str, ...]], setting: str) -> RaggedIndices:
         if setting not in kinds_of:
             raise ConfigurationError(f'there is no setting "{setting}"; expected one of {", ".join(SETTINGS)}')
         of_kind = {"easy": self.easy, "hard": self.hard, "junk": self.junk}
@@ -109,11 +109,13 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
             positions[kind].append(np.sort(of_kind[kind]))
     if problems:
         raise InputError(f"{path}: {len(problems):,} bad entries of gnd:\n{listing(problems)}")
-    return RevisitedGroundTruth(gallery, queries, np.stack(boxes), *(Pairs.of(positions[kind]) for kind in _KINDS))
+    return RevisitedGroundTruth(
+        gallery, queries, np.stack(boxes), *(RaggedIndices.of(positions[kind]) for kind in _KINDS)
+    )
 
 
 def evaluate_revisited(
-    queries: Embeddings, gallery: Embeddings, truth: RevisitedGroundTruth, how: HowToEvaluate
+    queries: Embeddings, gallery: Embeddings, truth: RevisitedGroundTruth, how: EvaluationConfig
 ) -> list[RetrievalResult]:
     """Evaluate embeddings of the queries and the gallery: mAP and mP@1, 5, 10 in each setting.
 
@@ -137,7 +139,7 @@ def evaluate_revisited(
     results = []
     for setting in SETTINGS:
         positives, ignored = (
-            Pairs(pairs.offsets, gallery_rows[pairs.columns])
+            RaggedIndices(pairs.offsets, gallery_rows[pairs.columns])
             for pairs in (truth.positives(setting), truth.ignored(setting))
         )
         found: list[tuple[int, list[float]]] = []

@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from hgld.compute.threads import spread
+from hgld.compute.threads import parallel_map
 from hgld.errors import InputError
 from hgld.losses.kernels.sorting import sort_scores
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep
@@ -98,7 +98,7 @@ class _InterpolatedSums(torch.autograd.Function):
                 result[block] = sums
             return items
 
-        items = spread(work, range(0, n_queries, size), scores.device)
+        items = parallel_map(work, range(0, n_queries, size), scores.device)
         if ctx.needs_input_grad[0]:
             ctx.items, ctx.size, ctx.kernel, ctx.slopes = items, size, kernels[1], found[1]
         return found[0]
@@ -113,7 +113,7 @@ class _InterpolatedSums(torch.autograd.Function):
             of_items += items.gradient(of_sums, ctx.kernel)
 
         blocks = zip(ctx.items, torch.split(gradient, ctx.size), torch.split(upstream, ctx.size), strict=True)
-        spread(work, blocks, upstream.device)
+        parallel_map(work, blocks, upstream.device)
         return gradient, None, None, None, None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hgld.compute.threads import spread, thread_count
+from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import InputError
 from hgld.losses.base import Loss, at_least_float32, check_batch, pair_levels
 from hgld.losses.kernels.steps import Step
@@ -124,7 +124,7 @@ class _MeanOverQueries(torch.autograd.Function):
         for first in range(0, len(blocks), n_threads):
             at_once = blocks[first : first + n_threads]
             for block, (of_block, n, of_scores) in zip(
-                at_once, spread(work, at_once, embeddings.device), strict=True
+                at_once, parallel_map(work, at_once, embeddings.device), strict=True
             ):
                 total += of_block
                 n_valid += n

@@ -23,16 +23,16 @@ from hgld.errors import ConflictError, HgldError
 from hgld.review.page.access import Access
 from hgld.review.page.forms import Form, choice_in, number_in, read_form, seen_in
 from hgld.review.page.render import FILES, Page, Place
-from hgld.review.session import Desk, RefusedError, StaleError
+from hgld.review.session import RefusedError, ReviewSession, StaleError
 from hgld.taxonomy.decisions import write_decisions
 
 _THEMES = ("auto", "light", "dark")
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
-Act = Callable[[Desk, Form], int | None]
+Act = Callable[[ReviewSession, Form], int | None]
 
 
-def review_app(desk: Desk, token: str, *, names: Collection[str] = ()) -> Starlette:
+def review_app(desk: ReviewSession, token: str, *, names: Collection[str] = ()) -> Starlette:
     """The application.
 
     Args:
@@ -116,21 +116,21 @@ def review_app(desk: Desk, token: str, *, names: Collection[str] = ()) -> Starle
     )
 
 
-def _decide(desk: Desk, form: Form) -> int | None:
+def _decide(desk: ReviewSession, form: Form) -> int | None:
     return desk.decide(seen_in(form), choice_in(form))
 
 
-def _move(desk: Desk, form: Form) -> int | None:
+def _move(desk: ReviewSession, form: Form) -> int | None:
     into = form.get("into", "")
     return desk.move(seen_in(form), number_in(form, "into") if into else None, form.get("name", ""))
 
 
-def _rename_group(desk: Desk, form: Form) -> int | None:
+def _rename_group(desk: ReviewSession, form: Form) -> int | None:
     version, _, key = form.get("group", "").partition(":")
     return desk.rename_group(key, form.get("name", ""), int(version) if version.isdecimal() else 0)
 
 
-def _take_back(desk: Desk, form: Form, usual: int | None) -> int | None:
+def _take_back(desk: ReviewSession, form: Form, usual: int | None) -> int | None:
     step = number_in(form, "step") if form.get("step") else usual
     if step is None:
         raise RefusedError("there is nothing to take back or to make again")

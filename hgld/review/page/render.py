@@ -23,7 +23,7 @@ from hgld.review.page.views import (
     verdict_of,
 )
 from hgld.review.review_labels import ReviewLabel
-from hgld.review.session import NO_OFFER, Desk, StaleError
+from hgld.review.session import NO_OFFER, ReviewSession, StaleError
 from hgld.taxonomy.groups import ROOTS, Group
 
 #: Templates, style and script.
@@ -50,7 +50,7 @@ class Page:
         desk: what it shows.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ReviewSession) -> None:
         self.desk = desk
         self._environment = Environment(
             loader=FileSystemLoader(FILES),

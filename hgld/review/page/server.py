@@ -19,7 +19,7 @@ from hgld.review.opinions import Opinions, read_opinions
 from hgld.review.outcome import decisions_of, groups_of, write_proposals
 from hgld.review.page.app import review_app
 from hgld.review.review_labels import ReviewLabel, review_labels, with_opinions
-from hgld.review.session import Desk
+from hgld.review.session import ReviewSession
 from hgld.review.sheets.export import clean_beside
 from hgld.review.store import open_store, read_store
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, read_table
@@ -193,7 +193,7 @@ def serve(
     """Serve a page of labels until told to stop; see :func:`serve_review`."""
     token = secrets.token_urlsafe(24)
     with _listening(config) as listener, open_store(store, annotator) as opened:
-        desk = Desk(labels, groups, opened)
+        desk = ReviewSession(labels, groups, opened)
         desk.start_from(begun)
         app = review_app(desk, token, names=[config.host])
         settings = uvicorn.Config(

@@ -11,7 +11,7 @@ from typing import Any
 
 from hgld.review.events import Event
 from hgld.review.review_labels import ReviewLabel
-from hgld.review.session import Desk
+from hgld.review.session import ReviewSession
 from hgld.review.sheets.rows import example_link
 from hgld.taxonomy.groups import Group
 
@@ -108,7 +108,7 @@ class StepView:
     stands: bool
 
 
-def row_view(desk: Desk, label: ReviewLabel, groups: Mapping[str, Group]) -> RowView:
+def row_view(desk: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group]) -> RowView:
     """The row of a label."""
     row = label.row
     shown = [
@@ -165,7 +165,7 @@ def sections(members: Sequence[ReviewLabel]) -> list[tuple[int, list[ReviewLabel
     return [(subcluster, list(labels)) for (_, subcluster), labels in grouped]
 
 
-def cluster_views(desk: Desk, clusters: Mapping[int, Sequence[ReviewLabel]]) -> list[ClusterView]:
+def cluster_views(desk: ReviewSession, clusters: Mapping[int, Sequence[ReviewLabel]]) -> list[ClusterView]:
     """The list of clusters."""
     return [
         ClusterView(
@@ -180,7 +180,7 @@ def cluster_views(desk: Desk, clusters: Mapping[int, Sequence[ReviewLabel]]) -> 
     ]
 
 
-def progress(desk: Desk) -> Progress:
+def progress(desk: ReviewSession) -> Progress:
     """How far the annotator is."""
     decided = [label for label_id, label in desk.labels.items() if desk.is_decided(label_id)]
     suggested = as_suggested = 0
@@ -215,7 +215,7 @@ def seconds_per_label(steps: Sequence[Sequence[Event]]) -> float | None:
     return max(0.0, median(paces[-_PACE_STEPS:])) if len(paces) >= _FEWEST_STEPS else None
 
 
-def history(desk: Desk, most: int) -> list[StepView]:
+def history(desk: ReviewSession, most: int) -> list[StepView]:
     """The last steps, newest first."""
     steps = list(desk.fold.steps)[: -most - 1 : -1]
     return [
@@ -223,7 +223,7 @@ def history(desk: Desk, most: int) -> list[StepView]:
     ]
 
 
-def step_text(desk: Desk, step: int) -> str:
+def step_text(desk: ReviewSession, step: int) -> str:
     """What a step did, in words."""
     events = desk.fold.steps[step]
     first = events[0]
@@ -246,13 +246,13 @@ def _is_proposal(event: Event) -> bool:
     return event.old is None and event.key.startswith("proposed ")
 
 
-def _what(desk: Desk, events: Sequence[Event]) -> str:
+def _what(desk: ReviewSession, events: Sequence[Event]) -> str:
     key = events[0].key
     name = desk.labels[key].row.label if key in desk.labels else key
     return name if len(events) == 1 else f"{name} and {len(events) - 1:,} more"
 
 
-def _verdicts(desk: Desk, events: Sequence[Event]) -> str:
+def _verdicts(desk: ReviewSession, events: Sequence[Event]) -> str:
     groups = desk.groups()
     found = {_words(verdict_of(event.new, groups)) for event in events}
     return found.pop() if len(found) == 1 else f"{len(found)} different decisions"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hgld.errors import InputError
 from hgld.io.csv_files import guard, unguard
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.review.sheets.rows import COLUMNS, N_EXAMPLES, Entries, Entry, LabelRow, SheetLine, example_link
 
 _DELIMITERS = (",", ";", "\t")
@@ -22,7 +22,7 @@ _DELIMITERS = (",", ";", "\t")
 
 def write_csv(path: Path, rows: Sequence[LabelRow], entries: Entries) -> None:
     """Write a sheet, atomically, with what was entered before."""
-    with replacing(path) as draft, draft.open("w", encoding="utf-8-sig", newline="") as stream:
+    with atomic_write(path) as draft, draft.open("w", encoding="utf-8-sig", newline="") as stream:
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
         writer.writerow(COLUMNS)
         for row in rows:

@@ -26,7 +26,7 @@ from openpyxl.worksheet.properties import PageSetupProperties
 from openpyxl.worksheet.worksheet import Worksheet
 
 from hgld.errors import InputError
-from hgld.io.files import replacing
+from hgld.io.files import atomic_write
 from hgld.review.sheets.cells import SheetCells, read_cells
 from hgld.review.sheets.rows import (
     COLUMNS,
@@ -174,7 +174,7 @@ def write_workbook(
         ("exported entries", digest_of(entries)),
     )
     _fill_hidden(book.create_sheet(_ABOUT), about)
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         book.save(draft)
 
 

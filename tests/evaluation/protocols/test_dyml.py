@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hgld.errors import InputError
 from hgld.datasets.dyml_files import LEVELS, read_benchmark
+from hgld.errors import InputError
 
 
 def write(path: Path, text: str) -> None:

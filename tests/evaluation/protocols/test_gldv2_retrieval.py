@@ -12,7 +12,7 @@ import torch
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evaluate_gldv2
-from hgld.evaluation.tasks import HowToEvaluate
+from hgld.evaluation.tasks import EvaluationConfig
 from hgld.hierarchy import Hierarchy
 from hgld.tables.embeddings import Embeddings, write_embeddings
 
@@ -102,7 +102,7 @@ def test_official_goes_by_lists_and_labelled_by_landmarks(
             with_labels = [image for image in ranked if landmark_of[image] < 15]
             labelled.append(ap_at_100(with_labels, set(landmark_of.index[landmark_of == landmark])))
 
-    results, task = evaluate_gldv2(queries, gallery, tmp_path, hierarchy, HowToEvaluate())
+    results, task = evaluate_gldv2(queries, gallery, tmp_path, hierarchy, EvaluationConfig())
 
     assert [result.name for result in results] == ["labelled", "official public", "official private"]
     assert results[0].means["map100_labelled"] == pytest.approx(np.mean(labelled))
@@ -125,11 +125,11 @@ def test_from_files_and_without_a_hierarchy(tmp_path: Path, images: tuple[Embedd
     files = EvaluationFiles(
         query_embeddings=tmp_path / "q.npy", gallery_embeddings=tmp_path / "g.npy", ground_truth=tmp_path
     )
-    evaluation = evaluate_files(files, "gldv2-retrieval", HowToEvaluate())
+    evaluation = evaluate_files(files, "gldv2-retrieval", EvaluationConfig())
     assert [result.name for result in evaluation.results] == ["official public", "official private"]
     assert evaluation.task is None
     with pytest.raises(ConfigurationError, match="give the hierarchy"):
-        evaluate_files(files, "gldv2-retrieval", HowToEvaluate(metrics=("H-AP",)))
+        evaluate_files(files, "gldv2-retrieval", EvaluationConfig(metrics=("H-AP",)))
 
 
 def test_images_that_are_not_embedded_are_named(
@@ -140,15 +140,15 @@ def test_images_that_are_not_embedded_are_named(
     assert gallery.ids is not None
     fewer = Embeddings(gallery.vectors[2:], gallery.ids[2:], None, gallery.path)
     with pytest.raises(InputError, match=f"2 of the 260 index images in {LANDMARKS} are not embedded"):
-        evaluate_gldv2(queries, fewer, tmp_path, hierarchy, HowToEvaluate())
+        evaluate_gldv2(queries, fewer, tmp_path, hierarchy, EvaluationConfig())
     more = Embeddings(
         torch.cat([gallery.vectors, gallery.vectors[:1]]), np.append(gallery.ids, "f" * 16), None, gallery.path
     )
     with pytest.raises(InputError, match="1 embeddings are of images that"):
-        evaluate_gldv2(queries, more, tmp_path, hierarchy, HowToEvaluate())
+        evaluate_gldv2(queries, more, tmp_path, hierarchy, EvaluationConfig())
     other = Embeddings(queries.vectors[:-2], queries.ids[:-2], None, queries.path)
     with pytest.raises(InputError, match="1 of the 23 test images that are scored are not embedded"):
-        evaluate_gldv2(other, gallery, tmp_path, hierarchy, HowToEvaluate())
+        evaluate_gldv2(other, gallery, tmp_path, hierarchy, EvaluationConfig())
     nameless = Embeddings(gallery.vectors, None, None, gallery.path)
     with pytest.raises(InputError, match=r"has no ids.*g\.ids\.txt"):
-        evaluate_gldv2(queries, nameless, tmp_path, hierarchy, HowToEvaluate())
+        evaluate_gldv2(queries, nameless, tmp_path, hierarchy, EvaluationConfig())

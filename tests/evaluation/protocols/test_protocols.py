@@ -22,11 +22,11 @@ from hgld.evaluation.protocols.revisited import (
     revisited_precision_at,
 )
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.tasks import HowToEvaluate, leave_one_out, query_and_gallery
-from hgld.ragged import Pairs
+from hgld.evaluation.tasks import EvaluationConfig, leave_one_out, query_and_gallery
+from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, write_embeddings
 
-HOW = HowToEvaluate()
+HOW = EvaluationConfig()
 
 
 def embedded(n_images: int, seed: int, *, prefix: str = "", dim: int = 6) -> Embeddings:
@@ -86,7 +86,7 @@ def truth() -> RevisitedGroundTruth:
         tuple(f"{number:03}" for number in range(40)),
         tuple(f"q{number:03}" for number in range(7)),
         np.zeros((7, 4)),
-        *(Pairs.of(lists[kind]) for kind in ("easy", "hard", "junk")),
+        *(RaggedIndices.of(lists[kind]) for kind in ("easy", "hard", "junk")),
     )
 
 
@@ -128,13 +128,13 @@ def test_revisited_names_have_neither_folders_nor_endings(truth: RevisitedGround
     with pytest.raises(InputError, match="20 of the 40 gallery images of the ground truth are not embedded"):
         evaluate_revisited(queries, embedded(20, 13), truth, HOW)
     with pytest.raises(ConfigurationError, match="the metrics of this protocol are mAP, mP@1"):
-        evaluate_revisited(queries, gallery, truth, HowToEvaluate(metrics=("H-AP",)))
+        evaluate_revisited(queries, gallery, truth, EvaluationConfig(metrics=("H-AP",)))
 
 
 def test_revisited_in_blocks_is_the_same(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), embedded(40, 13)
     whole = evaluate_revisited(queries, gallery, truth, HOW)
-    blocks = evaluate_revisited(queries, gallery, truth, HowToEvaluate(ranking=RankingConfig(block_size=2)))
+    blocks = evaluate_revisited(queries, gallery, truth, EvaluationConfig(ranking=RankingConfig(block_size=2)))
     for one, other in zip(whole, blocks, strict=True):
         pd.testing.assert_frame_equal(one.per_query, other.per_query)
 
