@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hgld.version import __version__
+
 if TYPE_CHECKING:
     from hgld.evaluation.evaluate import evaluate_retrieval
     from hgld.hierarchy import Hierarchy, load_hierarchy
 
-__version__ = "0.1.0"
 __all__ = ["Hierarchy", "__version__", "evaluate_retrieval", "load_hierarchy"]
 
 

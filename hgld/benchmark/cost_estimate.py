@@ -24,10 +24,10 @@ from hgld.benchmark.throughput import (
     measure_step,
     with_threads,
 )
+from hgld.cli.render import aligned
 from hgld.compute.malloc import disable_trimming
 from hgld.errors import listing
 from hgld.progress import byte_size
-from hgld.text import aligned
 from hgld.training.run import is_finished
 from hgld.training.training_settings import TrainingSettings
 

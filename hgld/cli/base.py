@@ -2,28 +2,76 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import re
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
-from hgld import __version__
 from hgld.errors import HgldError
+from hgld.version import __version__
 
-app = typer.Typer(
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: The options and arguments of the running command as they are typed, by the name of the parameter.
+_options: ContextVar[Mapping[str, str]] = ContextVar("_options", default={})  # noqa: B039
+
+
+class _Command(TyperCommand):
+    """A command whose options error messages can name."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        _options.set(
+            {
+                str(parameter.name): (
+                    parameter.metavar or str(parameter.name).upper()
+                    if parameter.param_type_name == "argument"
+                    else next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0])
+                )
+                for parameter in self.params
+            }
+        )
+        return super().invoke(ctx)
+
+
+class _App(typer.Typer):
+    """An application whose commands are of that class."""
+
+    def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
+        """See :meth:`typer.Typer.command`."""
+        return super().command(*args, **{"cls": _Command} | settings)
+
+
+app = _App(
     name="hgld",
     help="Hierarchical labels for Google Landmarks v2: from scrape and review to release and evaluation.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # lines of a paragraph are joined
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+#: Errors of the storage rather than of hgld, and what the user can do about them.
+_STORAGE_ERRORS = {
+    errno.EACCES: "choose a place that you may read and write",
+    errno.EPERM: "choose a place that you may write",
+    errno.EROFS: "choose a place that can be written",
+    errno.ENOSPC: "free some space, then run the same command again",
+    errno.EDQUOT: "free some space, then run the same command again",
+    errno.EISDIR: "name a file, not a folder",
+    errno.ENOTDIR: "name a place below a folder",
+    errno.EEXIST: "name a place below a folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
 
 # Options that several commands have.
 Taxonomy = Annotated[
@@ -43,16 +91,46 @@ Force = Annotated[bool, typer.Option("--force", help="Do the work although the o
 
 
 @contextmanager
-def friendly_errors(*, again: str = "run the same command again to go on") -> Iterator[None]:
-    """Turn what went wrong into one message on stderr and exit code 1; Ctrl-C into 130, and how to go on."""
+def friendly_errors(*, again: str = "run the same command again to resume", **options: str) -> Iterator[None]:
+    """Turn an error of hgld into one message on stderr and exit code 1, and Ctrl-C into exit code 130.
+
+    The library names its parameters in backticks, such as ```query_labels```. Those that the running command has as
+    an option or an argument are printed in that form: ``--query-labels``.
+
+    Args:
+        again: How to resume after Ctrl-C.
+        **options: The option of each parameter whose name differs from that of the command, e.g.
+            ``rate_per_minute="--rate"``.
+    """
     try:
         yield
     except HgldError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {with_options(str(error), options)}", err=True)
+        raise typer.Exit(1) from None
+    except OSError as error:
+        if error.errno not in _STORAGE_ERRORS:
+            raise
+        typer.echo(f"error: {_storage_message(error)}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {again}", err=True)
         raise typer.Exit(130) from None
+
+
+def with_options(message: str, options: Mapping[str, str] | None = None) -> str:
+    """Replace the names of parameters in backticks by the options of the running command.
+
+    >>> with_options("`labels` has no column id", {"labels": "--labels"})
+    '--labels has no column id'
+    """
+    names = {**_options.get(), **(options or {})}
+    return re.sub(r"`(\w+)`", lambda match: names.get(match[1], match[0]), message)
+
+
+def _storage_message(error: OSError) -> str:
+    """Say which file could not be written, why, and what to do."""
+    reason = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    return f"{reason}; {_STORAGE_ERRORS[error.errno or 0]}"
 
 
 def tell(out: Path, summary: object | None) -> None:

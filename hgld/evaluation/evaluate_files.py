@@ -54,7 +54,7 @@ class EvaluationFiles:
         given = [self.embeddings is not None, self.query_embeddings is not None, self.gallery_embeddings is not None]
         if given not in ([True, False, False], [False, True, True]):
             raise ConfigurationError(
-                "expected either --embeddings, or --query-embeddings and --gallery-embeddings; found "
+                "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`; found "
                 f"{sum(given)} of the three"
             )
 

@@ -25,11 +25,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hgld import __version__
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.results import Interval, RetrievalResult
 from hgld.io.files import atomic_write
 from hgld.tables import Provenance, read_provenance, with_provenance
+from hgld.version import __version__
 
 #: The 95 % intervals of each result, from :meth:`RetrievalResult.intervals`.
 Intervals = Sequence[Mapping[str, Interval]]

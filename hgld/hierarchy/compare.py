@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.cli.render import aligned
 from hgld.figures.flows import draw_flows
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.io.files import atomic_write
 from hgld.tables import SPLITS
-from hgld.text import aligned
 
 _MOST_FLOWS = 20
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.cli.render import aligned
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import draw_groups
 from hgld.figures.tree import draw_tree, nodes_of
@@ -19,7 +20,6 @@ from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.io.columns import read_columns
 from hgld.tables import SPLITS
-from hgld.text import aligned
 
 
 @dataclass(frozen=True)

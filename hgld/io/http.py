@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import requests
 
-from hgld import __version__
 from hgld.errors import SourceError
+from hgld.version import __version__
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

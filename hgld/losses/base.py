@@ -62,11 +62,6 @@ class Loss(nn.Module):
         return self
 
 
-def at_least_float32(embeddings: torch.Tensor) -> torch.Tensor:
-    """The same in float32, unless it is in float64."""
-    return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-
-
 def check_batch(
     embeddings: torch.Tensor,
     labels: torch.Tensor,

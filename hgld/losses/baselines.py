@@ -14,8 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hgld.compute.dtypes import at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.losses.base import Loss, at_least_float32, check_batch
+from hgld.losses.base import Loss, check_batch
 from hgld.losses.binary import BinaryLoss, PairLoss, ProxyBasedLoss, check_proxies, new_proxies
 
 #: Which triplets count: a harder negative within the margin; the easiest positive and the hardest negative below it;

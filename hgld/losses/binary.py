@@ -6,8 +6,9 @@ from abc import abstractmethod
 
 import torch
 
+from hgld.compute.dtypes import at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.losses.base import Loss, at_least_float32, check_batch
+from hgld.losses.base import Loss, check_batch
 
 
 class BinaryLoss(Loss):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from hgld.compute.dtypes import at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.losses.base import Loss, at_least_float32, check_batch
+from hgld.losses.base import Loss, check_batch
 
 
 class CrossBatchMemory(Loss):

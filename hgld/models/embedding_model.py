@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from hgld.compute.dtypes import at_least_float32
 from hgld.errors import ConfigurationError
-from hgld.losses.base import at_least_float32
 from hgld.models.backbones import create_backbone
 from hgld.models.model_settings import ModelSettings
 from hgld.models.pooling import Average, GeM, Max, generalised_mean

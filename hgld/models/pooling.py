@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hgld.losses.base import at_least_float32
+from hgld.compute.dtypes import at_least_float32
 
 _EPS = 1e-6
 

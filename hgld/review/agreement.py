@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.cli.render import aligned
 from hgld.errors import ConfigurationError, InputError, listing
 from hgld.figures.agreement import Confusion, draw_confusion
 from hgld.io.files import atomic_write
@@ -31,7 +32,6 @@ from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippe
 from hgld.review.opinions import DROP, UNSURE, Opinions, category, check_known, landmarks_by_label, read_opinions
 from hgld.tables import CLUSTERS, Provenance, digests, read_table
 from hgld.taxonomy.groups import read_taxonomy
-from hgld.text import aligned
 
 _MOST_SHOWN = 30
 

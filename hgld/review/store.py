@@ -16,10 +16,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from hgld import __version__
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.review.events import Change, Event, Fold
 from hgld.taxonomy.decisions import parse_time
+from hgld.version import __version__
 
 #: "hgld" as a number, which tells the file from other SQLite files.
 _APPLICATION_ID = int.from_bytes(b"hgld", "big")

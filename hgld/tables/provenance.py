@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hgld import __version__
 from hgld.errors import InputError
 from hgld.io.files import sha256_of
+from hgld.version import __version__
 
 TABLE_KEY = b"hgld.table"
 _PROVENANCE_KEY = b"hgld.provenance"

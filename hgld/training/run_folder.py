@@ -23,10 +23,10 @@ from typing import Any
 import torch
 import yaml
 
-from hgld import __version__
 from hgld.errors import ConfigurationError
 from hgld.io.files import atomic_write
 from hgld.io.yaml_files import flat
+from hgld.version import __version__
 
 
 class RunFolder:

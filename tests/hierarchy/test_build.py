@@ -14,7 +14,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file, parse_extra_levels
 from hgld.labels.clean import CleanConfig, clean_file
-from tests.release.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, PROVENANCE, VOLCANO, WIDE
+from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, PROVENANCE, VOLCANO, WIDE
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hgld.errors import InputError
 from hgld.hierarchy.build import BuildConfig, build_file
 from hgld.hierarchy.why import find_sources, trace_landmark
 from hgld.labels.clean import clean_file
-from tests.release.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, PROVENANCE, VOLCANO, WIDE
+from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, PROVENANCE, VOLCANO, WIDE
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from label_tables import PROVENANCE, Values, scraped_table
 
 from hgld import tables
+from tests.labels.label_tables import PROVENANCE, Values, scraped_table
 
 
 @pytest.fixture

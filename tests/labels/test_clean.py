@@ -4,7 +4,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from label_tables import PROVENANCE, scraped_table
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
@@ -20,6 +19,7 @@ from hgld.labels.clean import (
     read_irrelevant,
 )
 from hgld.resources import annotation_file
+from tests.labels.label_tables import PROVENANCE, scraped_table
 
 CHURCH, MUSEUM = ("Q16970", "church building"), ("Q33506", "museum")
 CATEGORY = ("Q4167836", "Wikimedia category")

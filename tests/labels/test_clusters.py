@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from label_tables import PROVENANCE
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
@@ -19,6 +18,7 @@ from hgld.labels.clusters import (
     sweep,
     sweep_file,
 )
+from tests.labels.label_tables import PROVENANCE
 
 
 def blobs(sizes, *, spread=0.05, dimension=8, seed=0):

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from label_tables import decision
-from word_encoder import Words
 
 from hgld.labels.evidence import KINDS, Finding, Labels, find_evidence, nearest, nearest_above
 from hgld.tables import CLASSES
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
+from tests.labels.label_tables import decision
+from tests.labels.word_encoder import Words
 
 GROUPS = (
     Group("bridge", "human-made", "Bridges: viaduct, arch.", ("Q12280",)),

@@ -8,9 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from label_tables import decision
 from typer.testing import CliRunner
-from word_encoder import Words
 
 from hgld import tables
 from hgld.cli import app
@@ -21,6 +19,8 @@ from hgld.labels.evidence import KINDS, Finding, Labels
 from hgld.labels.suggest import MOST_SUGGESTIONS, NO_GROUP, Known, Suggestion, score, suggest, suggest_file
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
+from tests.labels.label_tables import decision
+from tests.labels.word_encoder import Words
 
 GROUPS = (
     Group("bridge", "human-made", "Bridges: viaduct, arch bridge.", ("Q12280",)),

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from label_tables import decision
-from word_encoder import Words
 
 from hgld.labels.evidence import Labels
 from hgld.labels.suggest import Known, score
 from hgld.labels.suggestion_quality import Evaluation, Miss, compare, cross_validate
 from hgld.taxonomy.groups import Group
+from tests.labels.label_tables import decision
+from tests.labels.word_encoder import Words
 
 GROUPS = (
     Group("bridge", "human-made", "Bridges."),

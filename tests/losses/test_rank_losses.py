@@ -20,8 +20,7 @@ from hgld.losses.kernels.steps import Heaviside, SupRankStep, suprank_step
 from hgld.losses.rank_losses import SmoothHAP, SmoothNDCG, SupHAP, SupNDCG
 from hgld.losses.simix import MixedPositives, SiMix
 from hgld.losses.single_level import SmoothAP, SmoothRecall, SupAP, SupRecall
-
-from . import rank_oracles
+from tests.losses import rank_oracles
 
 LOSSES: list[Callable[..., RankLoss]] = [
     SupHAP, SmoothHAP, SupNDCG, SmoothNDCG, SupAP, SmoothAP, SupRecall, SmoothRecall

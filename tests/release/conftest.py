@@ -1,73 +1,7 @@
+"""A release is made of what the tests of the hierarchy build."""
+
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from tests.hierarchy.conftest import folder, write_scraped
 
-import pyarrow as pa
-import pytest
-
-from hgld import tables
-from hgld.taxonomy.decisions import Decision, write_decisions
-from hgld.taxonomy.groups import Group, write_taxonomy
-
-PROVENANCE = tables.Provenance("test")
-WHEN = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.timezone.utc)
-#: Items and labels.
-LAKE, VOLCANO, MOUNTAIN = ("Q23397", "lake"), ("Q8072", "volcano"), ("Q8502", "mountain")
-CHURCH, BRIDGE, ATTRACTION = ("Q16970", "church building"), ("Q12280", "bridge"), ("Q570116", "tourist attraction")
-WIDE = ("Q41176", "building")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Decisions and a taxonomy of five groups; everything but "building" (dropped) and "volcano" (unsure) decided."""
-    groups = [
-        Group("lake", "natural", "Standing water.", ("Q23397",)),
-        Group("mountain", "natural", "High land.", ("Q8502",)),
-        Group("volcano", "natural", "Fire.", ("Q8072",)),
-        Group("church", "human-made", "For worship.", ("Q16970",)),
-        Group("bridge", "human-made", "To cross.", ("Q12280",)),
-    ]
-    write_taxonomy(tmp_path / "taxonomy.csv", groups)
-    decided = [
-        Decision("Q23397", "lake", "group", "lake", "ada", WHEN, "clear"),
-        Decision("Q8502", "mountain", "group", "mountain", "ada+ben", WHEN),
-        Decision("Q8072", "volcano", "unsure", "volcano", "ada", WHEN, "or a mountain?"),
-        Decision("Q16970", "church building", "group", "church", "ada", WHEN),
-        Decision("Q12280", "bridge", "group", "bridge", "ben", WHEN),
-        Decision("Q41176", "building", "drop", None, "ben", WHEN, "too wide"),
-    ]
-    write_decisions(tmp_path / "decisions.csv", decided)
-    (tmp_path / "irrelevant.csv").write_text("item,label,reason\nQ570116,tourist attraction,says nothing\n")
-    return tmp_path
-
-
-@pytest.fixture
-def write_scraped(folder: Path) -> Callable[..., Path]:
-    """Write scraped_<split>.parquet: landmarks 1, 2, ... with these values."""
-
-    def write(landmarks: Sequence[Sequence[tuple[str | None, str]]], split: str = "train") -> Path:
-        rows = [
-            {
-                "split": split,
-                "landmark_id": number,
-                "category": f"http://commons.wikimedia.org/wiki/Category:L{number}",
-                "title": f"Category:L{number}",
-                "resolved_title": f"Category:Landmark {number}",
-                "item": f"Q{number}",
-                "route": "soft_redirect",
-                "revision": 1,
-                "instance_of": [{"item": item, "label": label, "language": None} for item, label in values],
-                "status": "ok" if values else "no_instance_of",
-                "source": "api",
-                "fetched_at": WHEN,
-            }
-            for number, values in enumerate(landmarks, 1)
-        ]
-        path = folder / f"scraped_{split}.parquet"
-        table = pa.Table.from_pylist(rows, schema=tables.SCRAPED.schema)
-        tables.write_table(path, tables.SCRAPED, table, PROVENANCE)
-        return path
-
-    return write
+__all__ = ["folder", "write_scraped"]

@@ -25,7 +25,7 @@ from hgld.io.files import sha256_of
 from hgld.labels.clean import CleanConfig, clean_file
 from hgld.release import croissant
 from hgld.release.publish import ReleaseConfig, ReleaseSummary, release_folder, verify
-from tests.release.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
+from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
 
 # The parser under mlcroissant, and pandas under its reader.
 pytestmark = [

@@ -21,8 +21,7 @@ from hgld.review.adjudicate import (
 )
 from hgld.review.opinions import Opinions, category
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
-
-from .conftest import NOON, Label, decide
+from tests.review.conftest import NOON, Label, decide
 
 AGREE_ONLY, PREFER_ADA, MOST_LANDMARKS = map(AdjudicateConfig, ("agree-only", "prefer:ada", "most-landmarks"))
 GROUPS = ("lake", "river", "church", "tower")

@@ -15,8 +15,7 @@ from hgld.figures.agreement import Confusion, draw_confusion
 from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement
 from hgld.review.opinions import DROP, UNSURE
 from hgld.taxonomy.decisions import write_decisions
-
-from .conftest import Label, decide
+from tests.review.conftest import Label, decide
 
 CONFIG = AgreementConfig()
 #: Labels 0 to 9 with 1, 2, 4, ... landmarks.

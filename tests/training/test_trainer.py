@@ -17,6 +17,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.yaml_files import read_settings
 from hgld.losses.base import Loss
 from hgld.models.model_checkpoints import read_checkpoint
+from hgld.progress import NoProgress
 from hgld.training import run
 from hgld.training.trainer import Trainer
 from hgld.training.training_settings import TrainingSettings

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from hgld.compute.dtypes import at_least_float32
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import InputError
-from hgld.losses.base import Loss, at_least_float32, check_batch, pair_levels
+from hgld.losses.base import Loss, check_batch, pair_levels
 from hgld.losses.kernels.steps import Step
 
 #: Scores that are worked on at once, in the blocks of all threads. In a loss over all levels each takes 200 bytes.

@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hgld import __version__
 from hgld.review.page.forms import Form, choice_in, seen_in
 from hgld.review.page.views import (
     Verdict,
@@ -25,6 +24,7 @@ from hgld.review.page.views import (
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import NO_OFFER, ReviewSession, StaleError
 from hgld.taxonomy.groups import ROOTS, Group
+from hgld.version import __version__
 
 #: Templates, style and script.
 FILES = Path(__file__).parents[2] / "templates" / "review"

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from hgld.compute.processes import Processes
+from hgld.datasets.dyml_files import LEVELS
 from hgld.datasets.image_labels import ImageLabels
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
-from hgld.evaluation.protocols.dyml import LEVELS, dyml_tasks, tasks_by_level
+from hgld.evaluation.protocols.dyml import dyml_tasks, tasks_by_level
 from hgld.evaluation.protocols.revisited import (
     RevisitedGroundTruth,
     evaluate_revisited,
@@ -195,7 +196,7 @@ def test_dyml_on_images_that_have_all_levels() -> None:
 @pytest.mark.parametrize(
     ("files", "protocol", "message"),
     [
-        ({}, None, "expected either --embeddings, or --query-embeddings and --gallery-embeddings"),
+        ({}, None, "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`"),
         ({"embeddings": "a.npy", "gallery_embeddings": "b.npy"}, None, "found 2 of the three"),
         ({"embeddings": "a.npy"}, "retrieval", "retrieval needs --query-embeddings and --gallery-embeddings"),
         ({"embeddings": "a.npy"}, "roxford", "roxford needs --query-embeddings"),

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from hgld.losses.kernels import pair_sums, step_sums
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
-
-from . import rank_oracles
+from tests.losses import rank_oracles
 
 STEPS: list[Step] = [Heaviside(), Sigmoid(), SupRankStep(), suprank_step("cfg144"), LeakyStep()]
 

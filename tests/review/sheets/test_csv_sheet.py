@@ -12,8 +12,7 @@ from hgld.errors import InputError
 from hgld.io.csv_files import guard, unguard
 from hgld.review.sheets.csv_sheet import read_csv, write_csv
 from hgld.review.sheets.rows import COLUMNS, Entry, entries_of, label_rows
-
-from .conftest import LABELS, Label, clean_table, clusters_table
+from tests.review.conftest import LABELS, Label, clean_table, clusters_table
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 #: Texts that begin with what matters here far more often than chance has it.

@@ -19,9 +19,8 @@ from hgld.review.sheets.rows import COLUMNS, Entry, entries_of, label_rows
 from hgld.review.sheets.workbook import SET_ASIDE, read_workbook
 from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
 from hgld.wikimedia.categories import read_categories
+from tests.review.conftest import LABELS
 from tests.sheet_files import fill_csv, fill_workbook
-
-from .conftest import LABELS
 
 TABLES = Callable[..., Path]
 ONE = ExportConfig(("ada",))

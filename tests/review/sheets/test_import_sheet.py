@@ -20,9 +20,8 @@ from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, check_s
 from hgld.review.sheets.rows import SheetLine, fit_for_cell
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import read_taxonomy
+from tests.review.conftest import NOON, Label
 from tests.sheet_files import csv_rows, fill_csv, fill_workbook
-
-from .conftest import NOON, Label
 
 TABLES = Callable[..., Path]
 ADA = ImportConfig("ada")

@@ -23,8 +23,7 @@ from hgld.review.sheets.rows import (
 )
 from hgld.tables import CLASSES, CLEAN
 from hgld.taxonomy.label_identity import label_id
-
-from .conftest import COMMONS, LABELS, Label, clean_table, clusters_table
+from tests.review.conftest import COMMONS, LABELS, Label, clean_table, clusters_table
 
 CELL = st.sampled_from(["", "", "church", "drop", "why?"])
 ENTRIES = st.dictionaries(st.sampled_from(["Q1", "Q2", "Q3"]), st.tuples(CELL, CELL, CELL)).map(

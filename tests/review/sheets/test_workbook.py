@@ -17,8 +17,7 @@ from hgld.review.sheets.workbook import LABELS as LABELS_SHEET
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.tables import Provenance
 from hgld.taxonomy.groups import Group
-
-from .conftest import LABELS, Label, clean_table, clusters_table
+from tests.review.conftest import LABELS, Label, clean_table, clusters_table
 
 GROUPS = [Group(f"group {n}", "natural", f"What belongs to group {n}, and what does not.") for n in range(78)]
 MADE = Provenance("export", {"annotator": "ada"}, {"clusters": "abc"})

@@ -1,0 +1,14 @@
+"""Floating-point types of computations."""
+
+from __future__ import annotations
+
+import torch
+
+
+def at_least_float32(values: torch.Tensor) -> torch.Tensor:
+    """Return float64 tensors as they are, and all others in float32.
+
+    >>> at_least_float32(torch.zeros(2, dtype=torch.float16)).dtype
+    torch.float32
+    """
+    return values if values.dtype == torch.float64 else values.float()
