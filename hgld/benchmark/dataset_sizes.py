@@ -12,7 +12,7 @@ from hgld.datasets.image_sources import read_images
 from hgld.errors import InputError
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.gldv2.files import N_IMAGES, N_SHARDS, SHARD_BYTES
-from hgld.hierarchy.label_matrix import Labels
+from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
 
@@ -57,8 +57,8 @@ class TrainingData:
     """
 
     images: TrainingImages | None
-    labels: Labels
-    batch: Labels
+    labels: LabelMatrix
+    batch: LabelMatrix
     steps: int
     besides: Passes
     test: Passes

@@ -18,7 +18,7 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.hierarchy.label_matrix import Labels
+from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.registry import Space
 from hgld.models.embedding_model import EmbeddingModel, build_model
@@ -146,8 +146,8 @@ def _model_cost(
 def measure_step(
     settings: TrainingSettings,
     model: EmbeddingModel,
-    labels: Labels,
-    batch: Labels,
+    labels: LabelMatrix,
+    batch: LabelMatrix,
     device: torch.device,
     n_processes: int = 1,
 ) -> StepCost:
@@ -240,7 +240,7 @@ def _unit_vectors(n: int, dim: int, device: torch.device) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(n, dim, device=device), dim=1)
 
 
-def _fill(memory: CrossBatchMemory, labels: Labels) -> None:
+def _fill(memory: CrossBatchMemory, labels: LabelMatrix) -> None:
     """Let a memory be full, and count from the first step on."""
     size, dim = memory.embeddings.shape
     memory.embeddings.copy_(_unit_vectors(size, dim, memory.embeddings.device))

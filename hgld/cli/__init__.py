@@ -6,15 +6,15 @@ imports stay inside the commands, so that ``--help`` answers at once.
 
 # Each registers its commands with the application; in the order of the help, which is that of the work.
 # isort: off
-from hgld.cli import labels, review, build, release, data, manifest, train, benchmark, embed_images, retrieval
+from hgld.cli import labels, review, hierarchy, release, data, manifest, train, benchmark, embed_images, retrieval
 from hgld.cli.base import app
 
 __all__ = [
     "app",
     "benchmark",
-    "build",
     "data",
     "embed_images",
+    "hierarchy",
     "labels",
     "manifest",
     "release",

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy import Hierarchy, Labels
+from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree, encode
 from hgld.io.columns import column_names, read_columns, require_non_null, rows_text, some
 from hgld.tables.embeddings import Embeddings, load_array
@@ -34,7 +34,7 @@ class ImageLabels:
         labelled: bool, shape (N,): whether an image has labels; some have.
     """
 
-    labels: Labels
+    labels: LabelMatrix
     level_names: tuple[str, ...]
     labelled: npt.NDArray[np.bool_]
 
@@ -87,7 +87,7 @@ def read_labels(
 
 
 def labels_from_landmarks(
-    landmark_ids: Labels, hierarchy: Hierarchy | None = None, split: str | None = None
+    landmark_ids: npt.NDArray[np.int64], hierarchy: Hierarchy | None = None, split: str | None = None
 ) -> ImageLabels:
     """The labels of images whose landmarks are known; those of landmarks that the hierarchy lacks have none.
 
@@ -136,7 +136,7 @@ def _from_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None,
     return found
 
 
-def read_image_landmarks(path: Path) -> tuple[pa.Array, Labels]:
+def read_image_landmarks(path: Path) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     """Ids of images and their landmarks, from a file with a row per image or per landmark.
 
     Args:
@@ -160,7 +160,7 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, Labels]:
     return ids, landmark_ids
 
 
-def _levels(path: Path, present: Sequence[str]) -> tuple[pa.Array, Labels, tuple[str, ...]]:
+def _levels(path: Path, present: Sequence[str]) -> tuple[pa.Array, LabelMatrix, tuple[str, ...]]:
     """Ids of images, their labels and the names of the levels, from a file with a column per level."""
     names = tuple(name for name in present if name != "id")
     if "id" not in present or not names or len(set(present)) < len(present):
@@ -177,7 +177,7 @@ def _levels(path: Path, present: Sequence[str]) -> tuple[pa.Array, Labels, tuple
     return ids, np.stack([_numbered(*codes_and_names) for codes_and_names in coded], axis=1), names
 
 
-def _numbered(codes: Labels, names: Sequence[str]) -> Labels:
+def _numbered(codes: npt.NDArray[np.int64], names: Sequence[str]) -> npt.NDArray[np.int64]:
     """A number per row: that of its name, if all names are whole numbers; else one that the text alone decides."""
     if all(_WHOLE.fullmatch(name) for name in names):
         return np.array([int(name) for name in names], np.int64)[codes]
@@ -188,7 +188,7 @@ def _numbered(codes: Labels, names: Sequence[str]) -> Labels:
     return numbers[codes]
 
 
-def _check_nested(labels: Labels, level_names: Sequence[str]) -> None:
+def _check_nested(labels: LabelMatrix, level_names: Sequence[str]) -> None:
     coded = []
     for column in labels.T:
         values, codes = np.unique(column, return_inverse=True)
@@ -196,7 +196,7 @@ def _check_nested(labels: Labels, level_names: Sequence[str]) -> None:
     check_tree(level_names, coded, lambda row: f"row {row}")
 
 
-def _rows_of_images(path: Path, embeddings: Embeddings, ids: pa.Array, labels: Labels) -> Labels:
+def _rows_of_images(path: Path, embeddings: Embeddings, ids: pa.Array, labels: LabelMatrix) -> npt.NDArray[np.int64]:
     """The row of each embedded image among ``ids``, whose labels are told once or alike."""
     if embeddings.ids is None:
         raise InputError(
@@ -217,11 +217,11 @@ def _rows_of_images(path: Path, embeddings: Embeddings, ids: pa.Array, labels: L
             f"{some(absent.tolist())} (it has such as {some(ids.slice(0, 3).to_pylist())}); name a file that lists "
             "all images, or leave those out of the embeddings"
         )
-    found: Labels = rows.to_numpy().astype(np.int64)
+    found: npt.NDArray[np.int64] = rows.to_numpy().astype(np.int64)
     return found
 
 
-def _image_labels(labels: Labels, level_names: tuple[str, ...]) -> ImageLabels:
+def _image_labels(labels: LabelMatrix, level_names: tuple[str, ...]) -> ImageLabels:
     labelled = (labels != -1).any(axis=1)
     if len(odd := np.flatnonzero((labels < 0).any(axis=1) & labelled)):
         raise InputError(

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError, listing
-from hgld.hierarchy import Labels
+from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.checks import check_tree, encode
 from hgld.tables import IMAGES, MANIFEST, Provenance, read_table, write_table
 
@@ -45,10 +45,10 @@ class Manifest:
 
     ids: Texts
     paths: Texts
-    offsets: Labels
-    sizes: Labels
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
     splits: Texts
-    labels: Labels
+    labels: LabelMatrix
     level_names: tuple[str, ...]
     class_names: tuple[tuple[str, ...], ...]
 
@@ -212,8 +212,8 @@ def _check_rows(table: pa.Table, place: Callable[[int], str]) -> None:
         raise InputError(f"{len(problems):,} bad rows:\n{listing(problems)}")
 
 
-def _or_minus_one(column: pa.ChunkedArray) -> Labels:
-    filled: Labels = pc.fill_null(column, -1).to_numpy()
+def _or_minus_one(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    filled: NDArray[np.int64] = pc.fill_null(column, -1).to_numpy()
     return filled
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError
-from hgld.hierarchy import Labels
+from hgld.hierarchy import LabelMatrix
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class ClassBalanced:
     """
 
     def __init__(
-        self, labels: Labels, batch_size: int, per_class: int, *, max_per_class: int | None = None, seed: int
+        self, labels: LabelMatrix, batch_size: int, per_class: int, *, max_per_class: int | None = None, seed: int
     ) -> None:
         _check_sizes(batch_size, per_class, 1)
         if max_per_class is not None and max_per_class < per_class:
@@ -131,7 +131,7 @@ class Hierarchical:
 
     def __init__(
         self,
-        labels: Labels,
+        labels: LabelMatrix,
         batch_size: int,
         per_class: int,
         super_classes: int,

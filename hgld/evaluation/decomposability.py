@@ -7,14 +7,14 @@ import numpy.typing as npt
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import Vectors, evaluate_retrieval
-from hgld.hierarchy.label_matrix import Labels
+from hgld.hierarchy.label_matrix import LabelMatrix
 
 
 def decomposability_gap(
     query_embeddings: Vectors,
-    query_labels: Labels,
+    query_labels: LabelMatrix,
     gallery_embeddings: Vectors | None = None,
-    gallery_labels: Labels | None = None,
+    gallery_labels: LabelMatrix | None = None,
     *,
     batches: npt.ArrayLike,
     metric: str = "AP",

@@ -19,7 +19,7 @@ from hgld.evaluation.ranking import Precision, RankingConfig, Ties, rank, ranked
 from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
 from hgld.evaluation.relevance import Relevance
 from hgld.evaluation.results import RetrievalResult, count_queries
-from hgld.hierarchy.label_matrix import Labels
+from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 
@@ -136,9 +136,9 @@ def evaluate(
 
 def evaluate_retrieval(
     query_embeddings: Vectors,
-    query_labels: Labels | torch.Tensor,
+    query_labels: LabelMatrix | torch.Tensor,
     gallery_embeddings: Vectors | None = None,
-    gallery_labels: Labels | torch.Tensor | None = None,
+    gallery_labels: LabelMatrix | torch.Tensor | None = None,
     *,
     metrics: Sequence[str] | None = None,
     relevance_alpha: float = 1.0,
@@ -301,7 +301,7 @@ def as_tensor(embeddings: Vectors) -> torch.Tensor:
             raise InputError(f"the embeddings are no array that torch can read: {error}") from error
 
 
-def _labels(labels: Labels | torch.Tensor, what: str) -> Labels:
+def _labels(labels: LabelMatrix | torch.Tensor, what: str) -> LabelMatrix:
     array = labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
     if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
         raise InputError(

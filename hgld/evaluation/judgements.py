@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.errors import InputError
-from hgld.hierarchy.label_matrix import Labels, nested_codes
+from hgld.hierarchy.label_matrix import LabelMatrix, nested_codes
 from hgld.ragged import RaggedIndices
 
 #: Levels are uint8; the byte also has to tell the items apart that are left out of a ranking.
@@ -65,7 +65,7 @@ class LabelJudgements:
     tensor([[3, 2, 0]], dtype=torch.uint8)
     """
 
-    def __init__(self, query_labels: Labels, gallery_labels: Labels) -> None:
+    def __init__(self, query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> None:
         try:
             queries, gallery = nested_codes(query_labels, gallery_labels)
         except ValueError as error:
@@ -168,7 +168,7 @@ class MultiLabelJudgements:
             so many labels that n L is above 254.
     """
 
-    def __init__(self, query_labels: Sequence[Labels], gallery_labels: Sequence[Labels]) -> None:
+    def __init__(self, query_labels: Sequence[LabelMatrix], gallery_labels: Sequence[LabelMatrix]) -> None:
         for name, images in (("query", query_labels), ("gallery item", gallery_labels)):
             for position, labels in enumerate(images):
                 if np.ndim(labels) != 2 or not len(labels):

@@ -15,7 +15,7 @@ from hgld.evaluation.evaluate import evaluate, same_ids
 from hgld.evaluation.judgements import LabelJudgements, RelevanceJudgements
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
-from hgld.hierarchy.label_matrix import Labels
+from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings
@@ -69,8 +69,8 @@ class Task:
     judgements: RelevanceJudgements
     query_ids: Ids | None = None
     gallery_ids: Ids | None = None
-    query_labels: Labels | None = None
-    gallery_labels: Labels | None = None
+    query_labels: LabelMatrix | None = None
+    gallery_labels: LabelMatrix | None = None
     level_names: tuple[str, ...] | None = None
     left_out: RaggedIndices | None = None
     unused: npt.NDArray[np.bool_] | None = None

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import InputError, listing
-from hgld.hierarchy.label_matrix import Labels
 
 GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
 _REQUIRED = ("split", "landmark_id", GROUP, ROOT)
@@ -45,7 +44,10 @@ def checked(table: pa.Table) -> pa.Table:
 
 
 def check_keys(
-    splits: npt.NDArray[np.str_], numbers: Labels, rows: npt.NDArray[np.int64], place: Callable[[int], str]
+    splits: npt.NDArray[np.str_],
+    numbers: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    place: Callable[[int], str],
 ) -> None:
     """Raise if a landmark stands twice; keys are sorted, and ``rows`` says where they were."""
     repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (numbers[1:] == numbers[:-1]))
@@ -56,7 +58,7 @@ def check_keys(
 
 def encode(
     column: pa.Array | pa.ChunkedArray, name: str, place: Callable[[int], str]
-) -> tuple[Labels, tuple[str, ...]]:
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
     """The column as indices into its sorted, stripped names."""
     texts = pc.utf8_trim_whitespace(column)
     empty = pc.indices_nonzero(pc.equal(texts, "")).to_pylist()
@@ -68,7 +70,9 @@ def encode(
 
 
 def check_tree(
-    level_names: Sequence[str], coded: Sequence[tuple[Labels, Sequence[str]]], place: Callable[[int], str]
+    level_names: Sequence[str],
+    coded: Sequence[tuple[npt.NDArray[np.int64], Sequence[str]]],
+    place: Callable[[int], str],
 ) -> None:
     """Raise unless every name has one name above it.
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from hgld.errors import ConfigurationError
 
-Labels = npt.NDArray[np.int64]
+#: One row per item and one column per level, the finest first: int64, shape (N, L).
+LabelMatrix = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 
 
@@ -31,7 +32,7 @@ def column_of(level: int, n_levels: int) -> int:
     return n_levels - level
 
 
-def nested_codes(query_labels: Labels, gallery_labels: Labels) -> tuple[Codes, Codes]:
+def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tuple[Codes, Codes]:
     """The same labels, numbered from 0 within each level, after a check that the levels are nested.
 
     Args:
@@ -71,7 +72,7 @@ def nested_codes(query_labels: Labels, gallery_labels: Labels) -> tuple[Codes, C
     return codes[: len(queries)], codes[len(queries) :]
 
 
-def lowest_common_level(query_labels: Labels, gallery_labels: Labels) -> Labels:
+def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> npt.NDArray[np.int64]:
     """The finest level that each query shares with each gallery item: the level of their lowest common ancestor.
 
     Args:
@@ -96,7 +97,7 @@ def lowest_common_level(query_labels: Labels, gallery_labels: Labels) -> Labels:
     return levels
 
 
-def relevance(query_labels: Labels, gallery_labels: Labels, alpha: float = 1.0) -> npt.NDArray[np.float64]:
+def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: float = 1.0) -> npt.NDArray[np.float64]:
     """How relevant each gallery item is to each query (paper, Eq. 20): rel(k) = (l/L)^alpha / |Omega^(l)|.
 
     Omega^(l) are the gallery items whose lowest common level with the query is exactly l, so the relevances of

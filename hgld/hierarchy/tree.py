@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.checks import GROUP, ROOT, check_keys, check_tree, checked, encode, flatten, group_lists
-from hgld.hierarchy.label_matrix import Labels, column_of, lowest_common_level, relevance
+from hgld.hierarchy.label_matrix import LabelMatrix, column_of, lowest_common_level, relevance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +46,8 @@ class Hierarchy:
     """
 
     splits: npt.NDArray[np.str_]
-    landmark_ids: Labels
-    labels: Labels
+    landmark_ids: npt.NDArray[np.int64]
+    labels: LabelMatrix
     level_names: tuple[str, ...]
     nodes: tuple[tuple[str, ...], ...]
     categories: npt.NDArray[np.object_] | None = None
@@ -190,7 +190,7 @@ class Hierarchy:
         """Whether each landmark is in the hierarchy: bool, shape (n,)."""
         return self._find(landmark_ids, split)[1]
 
-    def labels_of(self, landmark_ids: npt.ArrayLike, split: str | None = None) -> Labels:
+    def labels_of(self, landmark_ids: npt.ArrayLike, split: str | None = None) -> LabelMatrix:
         """The labels of landmarks.
 
         Args:
@@ -213,12 +213,14 @@ class Hierarchy:
             )
         return self.labels[rows]
 
-    def lowest_common_level(self, query_labels: Labels, gallery_labels: Labels | None = None) -> Labels:
+    def lowest_common_level(
+        self, query_labels: LabelMatrix, gallery_labels: LabelMatrix | None = None
+    ) -> npt.NDArray[np.int64]:
         """See :func:`lowest_common_level`; the gallery is by default every landmark once."""
         return lowest_common_level(query_labels, self.labels if gallery_labels is None else gallery_labels)
 
     def relevance(
-        self, query_labels: Labels, gallery_labels: Labels | None = None, alpha: float = 1.0
+        self, query_labels: LabelMatrix, gallery_labels: LabelMatrix | None = None, alpha: float = 1.0
     ) -> npt.NDArray[np.float64]:
         """See :func:`relevance`; the gallery is by default every landmark once."""
         return relevance(query_labels, self.labels if gallery_labels is None else gallery_labels, alpha)

@@ -6,13 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.hierarchy.label_matrix import Labels
+from hgld.hierarchy.label_matrix import LabelMatrix
 
 #: How many of the nearest classes are looked at.
 NEAREST = 5
 
 
-def class_means(embeddings: npt.NDArray[np.float32], labels: Labels) -> tuple[npt.NDArray[np.float64], Labels]:
+def class_means(
+    embeddings: npt.NDArray[np.float32], labels: LabelMatrix
+) -> tuple[npt.NDArray[np.float64], LabelMatrix]:
     """The mean of the embeddings of each of the finest classes, all scaled to length 1.
 
     Args:
@@ -28,7 +30,7 @@ def class_means(embeddings: npt.NDArray[np.float32], labels: Labels) -> tuple[np
     return _units(sums), labels[rows]
 
 
-def share_nearby(means: npt.NDArray[np.float64], categories: Labels) -> float:
+def share_nearby(means: npt.NDArray[np.float64], categories: npt.NDArray[np.int64]) -> float:
     """The share of the five nearest classes that are of the same category; classes alone in theirs do not count.
 
     Args:

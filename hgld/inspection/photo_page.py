@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hgld.datasets.manifest import Manifest
 from hgld.hierarchy import Hierarchy
-from hgld.hierarchy.label_matrix import Labels
 from hgld.inspection.thumbnails import FindImage, thumbnail
 from hgld.inspection.top_k import Found
 from hgld.io.files import atomic_write
@@ -134,7 +134,7 @@ def positives_shown(values: pd.Series[float], n_levels: int) -> list[tuple[int, 
     return list(zip(numbers, np.diff(or_finer, prepend=0).tolist(), strict=True))
 
 
-def names_of(hierarchy: Hierarchy, labels: Labels) -> tuple[str, str]:
+def names_of(hierarchy: Hierarchy, labels: npt.NDArray[np.int64]) -> tuple[str, str]:
     """What a landmark is called, which is the title of its category where that is known, and its group.
 
     Args:

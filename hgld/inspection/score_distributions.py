@@ -12,7 +12,6 @@ import torch
 from hgld.compute.threads import parallel_map
 from hgld.evaluation.judgements import RelevanceJudgements
 from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
-from hgld.hierarchy.label_matrix import Labels
 from hgld.ragged import RaggedIndices
 
 
@@ -25,7 +24,7 @@ class ScoreCounts:
         edges: float64, shape (n_bins + 1,), of the bins, from -1 to 1.
     """
 
-    counts: Labels
+    counts: npt.NDArray[np.int64]
     edges: npt.NDArray[np.float64]
 
     def densities(self) -> npt.NDArray[np.float64]:

@@ -15,7 +15,7 @@ from hgld.evaluation.evaluate_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.tasks import Ids
 from hgld.gldv2.tar_images import ImageReader
-from hgld.hierarchy.label_matrix import Labels
+from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.inspection.photo_page import Photo, PhotoPage, levels_shown, metrics_shown, names_of, positives_shown
 from hgld.inspection.thumbnails import FindImage, images_in_folder, images_in_shards
 from hgld.inspection.worst_queries import Worst, find_worst
@@ -91,7 +91,7 @@ def write_worst_page(
     found = worst.found.positions[worst.found.positions >= 0]
     links = _links(sources, {*_ids(task.query_ids, worst.queries), *_ids(task.gallery_ids, found)})
 
-    def photos(ids: Ids | None, labels: Labels | None) -> Callable[[int], Photo]:
+    def photos(ids: Ids | None, labels: LabelMatrix | None) -> Callable[[int], Photo]:
         def photo(position: int) -> Photo:
             (name,) = _ids(ids, np.array([position]))
             names = names_of(hierarchy, labels[position]) if hierarchy is not None and labels is not None else ()

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.hierarchy.label_matrix import Labels
+from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses import combined
 from hgld.losses.average_precision_baselines import BlackBoxAP, FastAP, SoftBinAP
 from hgld.losses.base import Loss
@@ -58,7 +58,7 @@ class Space:
     classes: torch.Tensor | None = field(default=None, compare=False)
 
     @staticmethod
-    def of(dim: int, labels: Labels) -> Space:
+    def of(dim: int, labels: LabelMatrix) -> Space:
         """The space of training images with these labels, int64 of shape (N, L), numbered from 0 in each column.
 
         >>> Space.of(8, np.array([[1, 0], [0, 0], [2, 1], [1, 0]])).classes

@@ -15,7 +15,7 @@ from hgld.datasets.image_labels import read_image_landmarks
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.readers.text_lists import Reading
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy import Labels, load_hierarchy
+from hgld.hierarchy import LabelMatrix, load_hierarchy
 from hgld.tables import IMAGES, MANIFEST, read_table
 
 #: The finest level; its names are the landmark ids.
@@ -133,7 +133,7 @@ class Gldv2:
         return shard, offset, size, rows.is_valid().to_numpy(zero_copy_only=False)
 
 
-def open_set(labels: Labels, test_share: float, seed: int) -> NDArray[np.bool_]:
+def open_set(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
     """Which images are of the classes for the test: a share of the classes of each label above them.
 
     Args:
