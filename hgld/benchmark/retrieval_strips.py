@@ -12,10 +12,10 @@ import numpy.typing as npt
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import TestImages, test_images
-from hgld.figures.strips import draw_differing
 from hgld.hierarchy import load_hierarchy
 from hgld.inspection.method_differences import find_differing
 from hgld.inspection.method_differences_page import differing_page
+from hgld.inspection.method_differences_picture import draw_method_differences
 from hgld.inspection.photo_page import Photo, landmark_titles, photo_of
 from hgld.inspection.thumbnails import images_of_manifest
 
@@ -69,7 +69,7 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     page, picture = out / "strips.html", out / "strips.png"
     title = f"{baseline.name} and {method.name}, seed {seed}: where they differ most"
     differing_page(differing, page, query=queries, gallery=gallery, image=find, title=title)
-    draw_differing(picture, differing, query=queries, gallery=gallery, image=find)
+    draw_method_differences(picture, differing, query=queries, gallery=gallery, image=find)
     return [page, picture]
 
 

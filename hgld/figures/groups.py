@@ -1,30 +1,48 @@
-"""The groups by size: how uneven they are, and the largest of each root."""
+"""Sizes of groups: how uneven they are, and the largest of each root."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hgld.figures.style import FAINT, INK, ROOT_COLOURS, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from hgld.hierarchy.stats import GroupCount
-
-_MOST = 7
+#: Number of groups drawn for each root.
+_N_LARGEST = 7
 _IMAGES = "#f08c00"
 
 
-def draw_groups(path: Path, groups: Sequence[GroupCount]) -> None:
-    """Draw all groups in the order of their landmarks, and below them the seven largest of each root.
+@dataclass(frozen=True)
+class GroupSize:
+    """Size of a group.
 
     Args:
-        path: the picture to write.
-        groups: by landmarks, most first; with images for all of them or none.
+        name: Name of the group.
+        root: Root above the group.
+        landmarks: Number of landmarks in the group.
+        images: Number of images of these landmarks; None where images were not counted.
+    """
+
+    name: str
+    root: str
+    landmarks: int
+    images: int | None
+
+
+def draw_groups(path: Path, groups: Sequence[GroupSize]) -> None:
+    """Draw all groups by size, and below them the seven largest of each root.
+
+    Args:
+        path: Picture to write.
+        groups: Groups in descending order of landmarks; all have image counts, or none has.
     """
     from matplotlib.figure import Figure
 
@@ -34,23 +52,27 @@ def draw_groups(path: Path, groups: Sequence[GroupCount]) -> None:
     _draw_ranks(axes, groups)
     _draw_lorenz(axes.inset_axes((0.62, 0.40, 0.30, 0.56)), groups)
     roots = _roots(groups)
-    for part, root in zip(lower.subplots(1, len(roots), squeeze=False)[0], roots, strict=True):
-        _draw_largest(part, [group for group in groups if group.root == root], root)
+    for panel, root in zip(lower.subplots(1, len(roots), squeeze=False)[0], roots, strict=True):
+        _draw_largest(panel, [group for group in groups if group.root == root], root)
     save(figure, path)
 
 
-def _draw_ranks(axes: Axes, groups: Sequence[GroupCount]) -> None:
-    """Every group's part of the landmarks as a bar, and of the images as a point."""
-    shares = _shares([group.landmarks for group in groups])
+def _draw_ranks(axes: Axes, groups: Sequence[GroupSize]) -> None:
+    """Draw each group's share of the landmarks as a bar, and of the images as a point."""
+    shares = _percentages([group.landmarks for group in groups])
     places = np.arange(len(groups))
     for root in _roots(groups):
-        mine = np.array([group.root == root for group in groups])
+        in_root = np.array([group.root == root for group in groups])
         axes.bar(
-            places[mine], shares[mine], width=0.78, color=ROOT_COLOURS.get(root, FAINT), label=f"landmarks, {root}"
+            places[in_root],
+            shares[in_root],
+            width=0.78,
+            color=ROOT_COLOURS.get(root, FAINT),
+            label=f"landmarks, {root}",
         )
-    if (images := _images(groups)) is not None:
-        axes.plot(places, _shares(images), "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
-    axes.set_xticks(places, [group.group for group in groups], rotation=90, fontsize=8, parse_math=False)
+    if (images := _image_counts(groups)) is not None:
+        axes.plot(places, _percentages(images), "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
+    axes.set_xticks(places, [group.name for group in groups], rotation=90, fontsize=8, parse_math=False)
     axes.set_xlim(-0.8, len(groups) - 0.2)
     axes.set_ylabel("share (%)")
     axes.grid(axis="y", alpha=0.3)
@@ -67,37 +89,37 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupCount]) -> None:
     )
 
 
-def _draw_lorenz(axes: Axes, groups: Sequence[GroupCount]) -> None:
-    """The part of all landmarks that the smallest groups together hold."""
-    for counts, colour, what in (
+def _draw_lorenz(axes: Axes, groups: Sequence[GroupSize]) -> None:
+    """Draw the Lorenz curves of landmarks and images."""
+    for counts, colour, name in (
         ([group.landmarks for group in groups], INK, "landmarks"),
-        (_images(groups), _IMAGES, "images"),
+        (_image_counts(groups), _IMAGES, "images"),
     ):
         if counts is not None:
-            held = np.concatenate([[0], np.cumsum(np.sort(_shares(counts)))])
-            axes.plot(np.linspace(0, 100, len(held)), held, color=colour, label=what)
-    axes.plot([0, 100], [0, 100], color=FAINT, linewidth=0.8, linestyle="--", label="all groups alike")
+            cumulative = np.concatenate([[0], np.cumsum(np.sort(_percentages(counts)))])
+            axes.plot(np.linspace(0, 100, len(cumulative)), cumulative, color=colour, label=name)
+    axes.plot([0, 100], [0, 100], color=FAINT, linewidth=0.8, linestyle="--", label="equal groups")
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 100)
     axes.set_xlabel("smallest groups (% of groups)", fontsize=8)
-    axes.set_ylabel("hold (%)", fontsize=8)
+    axes.set_ylabel("cumulative share (%)", fontsize=8)
     axes.tick_params(labelsize=8)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_largest(axes: Axes, groups: Sequence[GroupCount], root: str) -> None:
-    shown = groups[:_MOST]
+def _draw_largest(axes: Axes, groups: Sequence[GroupSize], root: str) -> None:
+    largest = groups[:_N_LARGEST]
     total = sum(group.landmarks for group in groups)
-    places = range(len(shown))
-    axes.barh(places, [group.landmarks for group in shown], color=ROOT_COLOURS.get(root, FAINT))
-    for place, group in zip(places, shown, strict=True):
+    places = range(len(largest))
+    axes.barh(places, [group.landmarks for group in largest], color=ROOT_COLOURS.get(root, FAINT))
+    for place, group in zip(places, largest, strict=True):
         text = f" {group.landmarks:,}"
         if group.images is not None:
             text += f"  ({group.images:,} images)"
         axes.text(group.landmarks, place, text, va="center", fontsize=9, color=INK)
-    axes.set_yticks(places, [group.group for group in shown], parse_math=False)
-    axes.set_ylim(_MOST - 0.4, -0.6)
+    axes.set_yticks(places, [group.name for group in largest], parse_math=False)
+    axes.set_ylim(_N_LARGEST - 0.4, -0.6)
     axes.margins(x=0.45)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("landmarks")
@@ -105,16 +127,15 @@ def _draw_largest(axes: Axes, groups: Sequence[GroupCount], root: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _roots(groups: Sequence[GroupCount]) -> list[str]:
-    """Natural before human-made."""
+def _roots(groups: Sequence[GroupSize]) -> list[str]:
+    """Return the roots, natural before human-made."""
     return sorted({group.root for group in groups}, reverse=True)
 
 
-def _shares(counts: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """In percent of all."""
-    return 100 * np.asarray(counts, np.float64) / max(sum(counts), 1)
+def _percentages(counts: Sequence[int]) -> NDArray[np.float64]:
+    return np.asarray(100 * np.asarray(counts, np.float64) / max(sum(counts), 1))
 
 
-def _images(groups: Sequence[GroupCount]) -> list[int] | None:
+def _image_counts(groups: Sequence[GroupSize]) -> list[int] | None:
     images = [group.images for group in groups if group.images is not None]
     return images if images else None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hgld.cli.render import aligned
 from hgld.errors import ConfigurationError, InputError
-from hgld.figures.groups import draw_groups
+from hgld.figures.groups import GroupSize, draw_groups
 from hgld.figures.tree import draw_tree, nodes_of
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
@@ -146,7 +146,9 @@ def stats_file(
         counted[split] = count_images(path)
     found = stats(loaded, counted)
     if picture is not None:
-        draw_groups(picture, found.groups)
+        draw_groups(
+            picture, [GroupSize(group.group, group.root, group.landmarks, group.images) for group in found.groups]
+        )
     if tree is not None:
         draw_hierarchy(tree, loaded)
     return found

@@ -19,9 +19,9 @@ from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.tasks import Task
-from hgld.figures.strips import draw_differing
 from hgld.inspection.method_differences import Differing, Side, find_differing
 from hgld.inspection.method_differences_page import differing_page
+from hgld.inspection.method_differences_picture import draw_method_differences
 from hgld.inspection.photo_page import levels_shown, photo_of
 from hgld.inspection.thumbnails import FindImage
 from hgld.inspection.top_k import Found
@@ -263,25 +263,27 @@ def where(path: Path, colour: str) -> np.ndarray:
 def test_frames_of_the_picture_tell_levels(tmp_path: Path) -> None:
     path = tmp_path / "strips.png"
     levels = [[[3] * 2, [2] * 2], [[1] * 2, [0] * 2], [[3] * 2, [2] * 2]]
-    draw_differing(path, differing(levels, 2), query=photo, gallery=photo, image=picture)
+    draw_method_differences(path, differing(levels, 2), query=photo, gallery=photo, image=picture)
     green, orange, yellow, red = (share(path, level.colour) for level in levels_shown(3, None))
     assert (
         green == pytest.approx(orange, rel=0.05) == pytest.approx(2 * yellow, rel=0.1)
     )  # the legend has one of each
     assert yellow == pytest.approx(red, rel=0.05)
-    draw_differing(path, differing(levels, 2), query=photo, gallery=photo, image=picture, per_part=1)
+    draw_method_differences(path, differing(levels, 2), query=photo, gallery=photo, image=picture, per_part=1)
     assert share(path, levels_shown(3, None)[3].colour) < red / 4  # that query is not shown any more
 
 
 def test_the_picture_shows_whole_photographs_or_ids(tmp_path: Path) -> None:
     path = tmp_path / "strips.png"
     found = differing([[[3], [3]]], 1, ("a_$b", "c^$"))  # no mathematics
-    draw_differing(path, found, query=photo, gallery=photo, image=lambda _: Image.new("RGB", (200, 100), "#123456"))
+    draw_method_differences(
+        path, found, query=photo, gallery=photo, image=lambda _: Image.new("RGB", (200, 100), "#123456")
+    )
     columns = where(path, "#123456").any(axis=0)
     query = where(path, "#123456")[:, : np.flatnonzero(~columns & (np.cumsum(columns) > 0))[0]]
     height, width = (np.ptp(np.flatnonzero(query.any(axis=axis))) + 1 for axis in (1, 0))
     assert width == pytest.approx(2 * height, abs=3)
-    draw_differing(path, found, query=photo, gallery=photo, image=lambda _: None)
+    draw_method_differences(path, found, query=photo, gallery=photo, image=lambda _: None)
     assert share(path, "#123456") == 0
 
 
