@@ -1,22 +1,24 @@
-# make demo | make test | make lint: each creates .venv when it is missing and installs nothing twice.
+# Every target creates .venv if it is missing, and installs nothing twice.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint format clean
+.PHONY: help demo test test-all fuzz lint format clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   run the whole label pipeline on the bundled sample"
-	@echo "make test   run the tests"
-	@echo "make lint   check format, lint and types"
-	@echo "make format mend format and what lint can mend"
+	@echo "make demo      run the whole label pipeline on the bundled sample"
+	@echo "make test      run the fast tests, the same ones with the same examples every time"
+	@echo "make test-all  run all tests, the slow ones too"
+	@echo "make fuzz      run the property tests with new random examples"
+	@echo "make lint      check format, lint, types and the order of the rooms"
+	@echo "make format    fix the format, and what the linter can fix"
 
-# Written last: an installation that was cut short is taken up again.
+# Touched last: an interrupted installation is resumed.
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# The pip that comes with Python 3.10 and 3.11 searches for very long among so many packages.
+	# The pip that comes with Python 3.10 and 3.11 takes very long to resolve so many packages.
 	$(BIN)/python -m pip install --disable-pip-version-check --upgrade 'pip>=24'
 	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[offline,dev]'
 	touch $@
@@ -25,7 +27,13 @@ demo: $(VENV)/.installed
 	$(BIN)/hgld demo
 
 test: $(VENV)/.installed
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-all: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.installed
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .

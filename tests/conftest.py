@@ -15,9 +15,10 @@ import pytest
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-# The first example of a test may import something heavy, and other machines are slower than this one.
-hypothesis.settings.register_profile("hgld", deadline=None)
-hypothesis.settings.load_profile("hgld")
+# No deadline: the first example of a test may import something heavy, and other machines are slower than this one.
+hypothesis.settings.register_profile("hgld", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "hgld"))
 
 _CHECKOUT = Path(__file__).parent.parent
 

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from hgld.errors import HgldError
+from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,6 +116,22 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {again}", err=True)
         raise typer.Exit(130) from None
+
+
+def writable_file(path: Path | None) -> Path | None:
+    """Check, before any work, that the file of an option can be written; for ``typer.Option(callback=...)``."""
+    if path is not None:
+        with friendly_errors():
+            check_writable_file(path)
+    return path
+
+
+def writable_folder(path: Path | None) -> Path | None:
+    """Check, before any work, that files can be written in the folder of an option; see :func:`writable_file`."""
+    if path is not None:
+        with friendly_errors():
+            check_writable_folder(path)
+    return path
 
 
 def with_options(message: str, options: Mapping[str, str] | None = None) -> str:

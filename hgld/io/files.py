@@ -1,17 +1,22 @@
-"""Write files atomically, and compute their digests."""
+"""Write files atomically, check beforehand that they can be written, and compute their digests."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hgld.errors import ConfigurationError
+
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A path to write to, which becomes ``path`` when the block ends well and vanishes when it does not.
+    """Yield a temporary path that replaces ``path`` when the block succeeds and is removed when it fails.
+
+    Folders above ``path`` are created.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "a.txt"
@@ -28,6 +33,39 @@ def atomic_write(path: Path) -> Iterator[Path]:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def check_writable_file(path: Path) -> None:
+    """Check that a file can be written at ``path``, without writing anything.
+
+    Raises:
+        ConfigurationError: ``path`` is a folder, or see :func:`check_writable_folder`.
+
+    >>> check_writable_file(Path("/"))
+    Traceback (most recent call last):
+    hgld.errors.ConfigurationError: / is a folder; name a file in it
+    """
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder; name a file in it")
+    check_writable_folder(path.parent)
+
+
+def check_writable_folder(path: Path) -> None:
+    """Check that files can be written in the folder ``path``, which need not exist yet, without writing anything.
+
+    Raises:
+        ConfigurationError: A file stands in its place or in that of a folder above it, the folder or the file system
+            is read-only, or the disk is full.
+    """
+    existing = path.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        raise ConfigurationError(f"{existing} is a file, so nothing can be written below it; choose another place")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"{existing} is read-only; choose another place, or change its permissions")
+    if shutil.disk_usage(existing).free == 0:
+        raise ConfigurationError(f"the disk of {existing} is full; free some space, then run the same command again")
 
 
 def sha256_of(path: Path) -> str:
