@@ -17,8 +17,8 @@ from dense_metrics import dense_metrics
 from measuring import print_cost
 
 from hgld.evaluation.evaluate import as_tensor, evaluate_retrieval
-from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.ranking import RankingConfig, rank
+from hgld.evaluation.relevance_judgements import LabelJudgements
 
 
 class Work:

@@ -156,7 +156,7 @@ def _precisions(method: MethodResults) -> dict[str, NDArray[np.float64]]:
     task = test_images(method.runs[0].run).task()
     assert task.level_names is not None
     found = precision_recall(
-        task.queries, task.gallery, task.judgements, recall=_RECALLS.ravel(), left_out=task.left_out
+        task.queries, task.gallery, task.judgements, recall=_RECALLS.ravel(), excluded=task.excluded
     )
     curves = [*found.precision[::-1], found.hierarchical]
     names = [*map(_same, task.level_names), "hierarchical"]
@@ -171,7 +171,7 @@ def _draw_scores(methods: Sequence[MethodResults], path: Path) -> Path | None:
         task = test_images(method.runs[0].run).task()
         assert task.level_names is not None
         meanings = ["nothing shared", *map(_same, task.level_names[::-1])]
-        found = count_scores(task.queries, task.gallery, task.judgements, left_out=task.left_out)
+        found = count_scores(task.queries, task.gallery, task.judgements, excluded=task.excluded)
         panels.append(Scores(method.title, found.separation(), found.edges, found.densities()))
     if not panels:
         return None

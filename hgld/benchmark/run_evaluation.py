@@ -24,12 +24,12 @@ from hgld.benchmark.runs import Run
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError
-from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evaluate_gldv2
 from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.evaluation.report import read_per_query, write_per_query
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import EvaluationConfig, Task
+from hgld.evaluation.retrieval_task import EvaluationConfig, RetrievalTask
 from hgld.gldv2.ground_truth import landmark_of_queries, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy import load_hierarchy
 from hgld.io.yaml_files import plain
@@ -85,12 +85,12 @@ class TestImages:
             return everyone, everyone
         return np.flatnonzero(self.is_query), np.flatnonzero(~self.is_query)
 
-    def task(self) -> Task:
+    def task(self) -> RetrievalTask:
         """What was evaluated."""
         queries, gallery = self.rows()
         labels, ids = self.manifest.labels, self.manifest.ids.astype(str)
         n_queries = len(queries)
-        return Task(
+        return RetrievalTask(
             name="split",
             queries=torch.from_numpy(self.embeddings[queries]),
             gallery=torch.from_numpy(self.embeddings[gallery]),
@@ -100,7 +100,7 @@ class TestImages:
             query_labels=labels[queries],
             gallery_labels=labels[gallery],
             level_names=self.manifest.level_names,
-            left_out=RaggedIndices(np.arange(n_queries + 1), np.arange(n_queries)) if self.is_query is None else None,
+            excluded=RaggedIndices(np.arange(n_queries + 1), np.arange(n_queries)) if self.is_query is None else None,
         )
 
 

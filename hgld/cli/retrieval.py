@@ -85,7 +85,7 @@ def evaluate(
         from hgld.evaluation import report
         from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
         from hgld.evaluation.ranking import RankingConfig
-        from hgld.evaluation.tasks import EvaluationConfig
+        from hgld.evaluation.retrieval_task import EvaluationConfig
         from hgld.inspection.worst_queries_page import write_worst_page
         from hgld.progress import NoProgress, TerminalProgress
 

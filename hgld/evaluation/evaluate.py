@@ -13,11 +13,11 @@ import torch
 
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.judgements import LabelJudgements, RelevanceJudgements
 from hgld.evaluation.metric_registry import LevelWeights, Metric, default_metrics
 from hgld.evaluation.ranking import Precision, RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
 from hgld.evaluation.relevance import Relevance
+from hgld.evaluation.relevance_judgements import LabelJudgements, RelevanceJudgements
 from hgld.evaluation.results import RetrievalResult, count_queries
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.progress import Progress
@@ -37,8 +37,8 @@ def evaluate(
     relevance: Relevance | npt.ArrayLike | None = None,
     relevance_alpha: float = 1.0,
     gain: Relevance | npt.ArrayLike | None = None,
-    left_out: RaggedIndices | None = None,
-    unused: npt.NDArray[np.bool_] | None = None,
+    excluded: RaggedIndices | None = None,
+    gallery_mask: npt.NDArray[np.bool_] | None = None,
     query_ids: Sequence[Any] | npt.NDArray[Any] | None = None,
     config: RankingConfig | None = None,
     processes: Processes | None = None,
@@ -61,8 +61,8 @@ def evaluate(
             or where they have none Eq. 20.
         relevance_alpha: the alpha of Eq. 20.
         gain: of NDCG, in the same forms. Unless given that of the judgements, or 2^l - 1.
-        left_out: for each query the gallery items to leave out of its ranking.
-        unused: bool, shape (n_gallery,); items to leave out of all rankings.
+        excluded: for each query the gallery items to leave out of its ranking.
+        gallery_mask: bool, shape (n_gallery,); False for the items that are excluded from all rankings.
         query_ids: the index of the result's ``per_query``.
         config: how to rank.
         processes: this one and those that share the queries with it; every process gets the whole result.
@@ -76,7 +76,7 @@ def evaluate(
     n_queries, n_levels = judgements.n_queries, judgements.n_levels
     if query_ids is not None:
         _check_ids(query_ids, n_queries, "query")
-    chosen = _choose(metrics, judgements, int(ranked_items(judgements, left_out, unused).n_ranked.max()))
+    chosen = _choose(metrics, judgements, int(ranked_items(judgements, excluded, gallery_mask).n_ranked.max()))
     names = [metric.name for metric in chosen]
     cutoffs = sorted({metric.k for metric in chosen if metric.k is not None})
     own = judgements.relevance()
@@ -98,8 +98,8 @@ def evaluate(
         queries,
         queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings),
         judgements,
-        left_out=left_out,
-        unused=unused,
+        excluded=excluded,
+        gallery_mask=gallery_mask,
         config=config,
         part=processes.part,
         progress=progress,
@@ -203,10 +203,10 @@ def evaluate_retrieval(
             "the gallery is given in part; expected gallery_embeddings and gallery_labels together (and gallery_ids "
             "only with them), or none of them to rank each query against the others"
         )
-    left_out = RaggedIndices.of([[]] * len(labels))
+    excluded = RaggedIndices.of([[]] * len(labels))
     if gallery_embeddings is None or gallery_labels is None:
         gallery_embeddings, gallery, gallery_ids = query_embeddings, labels, query_ids
-        left_out |= RaggedIndices(np.arange(len(labels) + 1), np.arange(len(labels)))
+        excluded |= RaggedIndices(np.arange(len(labels) + 1), np.arange(len(labels)))
     else:
         gallery = _labels(gallery_labels, "gallery")
     if query_ids is not None:
@@ -215,11 +215,11 @@ def evaluate_retrieval(
         _check_ids(gallery_ids, len(gallery), "gallery")
         if query_ids is None:
             raise ConfigurationError("gallery_ids are given without query_ids; expected both, or neither")
-        left_out |= same_ids(query_ids, gallery_ids)
+        excluded |= items_sharing_ids(query_ids, gallery_ids)
     if ignored is not None:
         junk = RaggedIndices.of(ignored)
         junk.check(len(labels), len(gallery), "ignored")
-        left_out |= junk
+        excluded |= junk
     if device is None:
         device = str(query_embeddings.device) if isinstance(query_embeddings, torch.Tensor) else "cpu"
     return evaluate(
@@ -231,7 +231,7 @@ def evaluate_retrieval(
         relevance=relevance,
         relevance_alpha=relevance_alpha,
         gain=gain,
-        left_out=left_out,
+        excluded=excluded,
         query_ids=query_ids,
         config=RankingConfig(block_size, device, precision, ties, normalize),
         processes=processes,
@@ -259,7 +259,7 @@ def _choose(metrics: Sequence[str] | None, judgements: RelevanceJudgements, most
     return chosen
 
 
-def same_ids(
+def items_sharing_ids(
     query_ids: Sequence[Any] | npt.NDArray[Any], gallery_ids: Sequence[Any] | npt.NDArray[Any]
 ) -> RaggedIndices:
     """The gallery items that have the id of a query.
@@ -267,7 +267,7 @@ def same_ids(
     Raises:
         InputError: they are not both texts or both integers.
 
-    >>> same_ids(["b", "x"], ["a", "b", "b"]).columns.tolist()
+    >>> items_sharing_ids(["b", "x"], ["a", "b", "b"]).columns.tolist()
     [1, 2]
     """
     both = [np.asarray(query_ids), np.asarray(gallery_ids)]

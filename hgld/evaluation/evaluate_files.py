@@ -14,7 +14,7 @@ from hgld.evaluation.protocols.dyml import dyml_tasks, tasks_by_level
 from hgld.evaluation.protocols.gldv2_retrieval import evaluate_gldv2
 from hgld.evaluation.protocols.revisited import evaluate_revisited, read_ground_truth
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import EvaluationConfig, Task, leave_one_out, query_and_gallery
+from hgld.evaluation.retrieval_task import EvaluationConfig, RetrievalTask, leave_one_out, query_and_gallery
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.tables import Provenance, digests_of_files
 from hgld.tables.embeddings import Embeddings, read_embeddings
@@ -91,7 +91,7 @@ class Evaluation:
 
     results: tuple[RetrievalResult, ...]
     mean: dict[str, float] | None = None
-    task: Task | None = None
+    task: RetrievalTask | None = None
     hierarchy: Hierarchy | None = None
 
 

@@ -23,7 +23,7 @@ import torch
 
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.judgements import RelevanceJudgements
+from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
@@ -113,18 +113,18 @@ class RankedItems:
     """What of the gallery is ranked.
 
     Args:
-        unused: bool, shape (n_gallery,); items that are in no ranking.
-        left_out: those of the others that are left out of the ranking of a query, each once.
+        gallery_mask: bool, shape (n_gallery,); False for the items that are in no ranking.
+        excluded: those of the others that are left out of the ranking of a query, each once.
         n_ranked: int64, shape (n_query,); how many are left.
     """
 
-    unused: npt.NDArray[np.bool_]
-    left_out: RaggedIndices
+    gallery_mask: npt.NDArray[np.bool_]
+    excluded: RaggedIndices
     n_ranked: npt.NDArray[np.int64]
 
 
 def ranked_items(
-    judgements: RelevanceJudgements, left_out: RaggedIndices | None, unused: npt.NDArray[np.bool_] | None
+    judgements: RelevanceJudgements, excluded: RaggedIndices | None, gallery_mask: npt.NDArray[np.bool_] | None
 ) -> RankedItems:
     """Count the items of each ranking, see :func:`rank`. An item may be left out in several ways.
 
@@ -135,23 +135,23 @@ def ranked_items(
     for count, what in ((n_queries, "queries"), (n_gallery, "gallery items")):
         if not count:
             raise InputError(f"there are no {what}; expected one row per image")
-    never = np.zeros(n_gallery, bool) if unused is None else np.asarray(unused)
-    if never.shape != (n_gallery,) or never.dtype != bool:
+    mask = np.ones(n_gallery, bool) if gallery_mask is None else np.asarray(gallery_mask)
+    if mask.shape != (n_gallery,) or mask.dtype != bool:
         raise InputError(
-            f"unused has the shape {never.shape} and the type {never.dtype}; expected a bool for each of "
+            f"`gallery_mask` has the shape {mask.shape} and the type {mask.dtype}; expected a bool for each of "
             f"{n_gallery:,} gallery items"
         )
-    gone = RaggedIndices.of([[]] * n_queries) if left_out is None else left_out
+    gone = RaggedIndices.of([[]] * n_queries) if excluded is None else excluded
     gone.check(n_queries, n_gallery, "the list of items to leave out")
-    here = ~never[gone.columns]
+    here = mask[gone.columns]
     gone = RaggedIndices.distinct(gone.rows()[here], gone.columns[here], n_queries)
-    n_ranked = n_gallery - never.sum() - np.diff(gone.offsets)
+    n_ranked = mask.sum() - np.diff(gone.offsets)
     if not n_ranked.all():
         raise InputError(
             f"nothing of the gallery is left to rank for query {np.argmin(n_ranked)}: all {n_gallery:,} items are to "
             "be left out"
         )
-    return RankedItems(never, gone, n_ranked)
+    return RankedItems(mask, gone, n_ranked)
 
 
 def rank(
@@ -159,8 +159,8 @@ def rank(
     gallery_embeddings: torch.Tensor,
     judgements: RelevanceJudgements,
     *,
-    left_out: RaggedIndices | None = None,
-    unused: npt.NDArray[np.bool_] | None = None,
+    excluded: RaggedIndices | None = None,
+    gallery_mask: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
     part: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
@@ -171,8 +171,8 @@ def rank(
         query_embeddings: float of any width, shape (n_query, d); may be memory-mapped, and is not changed.
         gallery_embeddings: likewise, shape (n_gallery, d).
         judgements: the levels of all pairs.
-        left_out: for each query the gallery items to leave out of its ranking: itself, copies of it, junk.
-        unused: bool, shape (n_gallery,); items to leave out of every ranking.
+        excluded: for each query the gallery items to leave out of its ranking: itself, copies of it, junk.
+        gallery_mask: bool, shape (n_gallery,); False for the items that are excluded from every ranking.
         config: how.
         part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
         progress: told of the queries.
@@ -182,7 +182,7 @@ def rank(
     """
     config, progress = config or RankingConfig(), progress or NoProgress()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
-    items = ranked_items(judgements, left_out, unused)
+    items = ranked_items(judgements, excluded, gallery_mask)
     _check_embeddings(query_embeddings, gallery_embeddings)
     for embeddings, n_judged, what in (
         (query_embeddings, n_queries, "query"),
@@ -193,7 +193,7 @@ def rank(
 
     device = torch.device(config.device)
     judgements = judgements.to(device)
-    never = torch.from_numpy(np.flatnonzero(items.unused)).to(device)
+    never = torch.from_numpy(np.flatnonzero(~items.gallery_mask)).to(device)
     scorer = Scorer(query_embeddings, gallery_embeddings, config)
     step = min(config.queries_per_block(n_gallery), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
@@ -207,8 +207,8 @@ def rank(
         queries = slice(start, min(start + step, n_queries))
         with float32_matmul(config.precision):
             parallel_map(partial(_fill, rows, scorer, judgements, queries), scorer.shares(n_gallery), device)
-        rows.leave_out(slice(None), never)
-        rows.leave_out(*(torch.from_numpy(indexes).to(device) for indexes in items.left_out.block(queries)))
+        rows.exclude(slice(None), never)
+        rows.exclude(*(torch.from_numpy(indexes).to(device) for indexes in items.excluded.block(queries)))
         levels = rows.ranked(queries.stop - start)
         yield Ranked(queries, levels, torch.from_numpy(items.n_ranked[queries]).to(device))
         progress.advance(queries.stop - start)
@@ -321,7 +321,7 @@ class _KeyRows:
         keys = self._keys[: len(scores), gallery].copy_(scores.mul_(self._scale))
         keys.bitwise_left_shift_(self._bits).bitwise_or_(levels ^ self._flip)
 
-    def leave_out(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
+    def exclude(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
         """Put some items behind all others."""
         self._keys[rows, columns] = self._last
 
@@ -350,7 +350,7 @@ class _ScoreRows:
         self._scores[: len(scores), gallery] = scores
         self._levels[: len(scores), gallery] = levels
 
-    def leave_out(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
+    def exclude(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
         """Put some items behind all others."""
         self._scores[rows, columns] = -torch.inf
         self._levels[rows, columns] = 0

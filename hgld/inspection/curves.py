@@ -16,9 +16,9 @@ import torch
 
 from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
-from hgld.evaluation.judgements import RelevanceJudgements
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance import Relevance, by_level, hierarchical_relevance
+from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.ragged import RaggedIndices
 
 #: Elements of a temporary array [rows, L, ranks]: some fit into a core's cache, and many keep a GPU busy.
@@ -49,8 +49,8 @@ def precision_recall(
     *,
     recall: npt.ArrayLike,
     relevance: Relevance = hierarchical_relevance,
-    left_out: RaggedIndices | None = None,
-    unused: npt.NDArray[np.bool_] | None = None,
+    excluded: RaggedIndices | None = None,
+    gallery_mask: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
 ) -> PrecisionRecall:
     """Rank the gallery for every query, and take the mean precision at some recalls, in one pass for all levels.
@@ -61,8 +61,8 @@ def precision_recall(
         judgements: the levels of all pairs.
         recall: shape (m,), above 0 and up to 1.
         relevance: of the hierarchical curve.
-        left_out: for each query the gallery items to leave out of its ranking.
-        unused: bool, shape (n_gallery,); items to leave out of all rankings.
+        excluded: for each query the gallery items to leave out of its ranking.
+        gallery_mask: bool, shape (n_gallery,); False for the items that are excluded from all rankings.
         config: how to rank.
 
     Raises:
@@ -78,7 +78,7 @@ def precision_recall(
     sums = torch.zeros(n_levels + 1, len(wanted), dtype=torch.float64)
     n_known = torch.zeros(n_levels + 1, len(wanted), dtype=torch.float64)
     for ranked in rank(
-        query_embeddings, gallery_embeddings, judgements, left_out=left_out, unused=unused, config=config
+        query_embeddings, gallery_embeddings, judgements, excluded=excluded, gallery_mask=gallery_mask, config=config
     ):
         device, n_ranks = ranked.levels.device, ranked.levels.shape[1]
         of_block = partial(_precisions, n_levels=n_levels, relevances=relevances, recall=wanted.to(device))

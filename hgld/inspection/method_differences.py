@@ -12,7 +12,7 @@ import pandas as pd
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import Task
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.inspection.top_k import Found, query_values, top_k_items
 
 
@@ -87,7 +87,7 @@ class Differing:
 
 def find_differing(
     results: tuple[RetrievalResult, RetrievalResult],
-    tasks: tuple[Task, Task],
+    tasks: tuple[RetrievalTask, RetrievalTask],
     *,
     metric: str = "H-AP",
     n: int = 12,

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.threads import parallel_map
-from hgld.evaluation.judgements import RelevanceJudgements
 from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
+from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.ragged import RaggedIndices
 
 
@@ -52,7 +52,7 @@ def count_scores(
     gallery_embeddings: torch.Tensor,
     judgements: RelevanceJudgements,
     *,
-    left_out: RaggedIndices | None = None,
+    excluded: RaggedIndices | None = None,
     n_bins: int = 200,
     config: RankingConfig | None = None,
 ) -> ScoreCounts:
@@ -62,7 +62,7 @@ def count_scores(
         query_embeddings: float, shape (n_query, d).
         gallery_embeddings: float, shape (n_gallery, d).
         judgements: the levels of all pairs.
-        left_out: for each query the gallery items that do not count.
+        excluded: for each query the gallery items that do not count.
         n_bins: from -1 to 1.
         config: how to score.
 
@@ -72,7 +72,7 @@ def count_scores(
     config = config or RankingConfig()
     device = torch.device(config.device)
     scorer, judgements = Scorer(query_embeddings, gallery_embeddings, config), judgements.to(device)
-    gone = RaggedIndices.of([[]] * judgements.n_queries) if left_out is None else left_out
+    gone = RaggedIndices.of([[]] * judgements.n_queries) if excluded is None else excluded
     counts = torch.zeros(judgements.n_levels + 1, n_bins, dtype=torch.int64, device=device)
     step = config.queries_per_block(judgements.n_gallery)
     for start in range(0, judgements.n_queries, step):
@@ -89,12 +89,12 @@ def _count(
     scorer: Scorer,
     judgements: RelevanceJudgements,
     queries: slice,
-    left_out: tuple[torch.Tensor, ...],
+    excluded: tuple[torch.Tensor, ...],
     n_bins: int,
     starts: range,
 ) -> torch.Tensor:
     """The counts of a few queries with parts of the gallery; what is left out is counted last, and dropped."""
-    rows, columns = left_out
+    rows, columns = excluded
     n_counts = (judgements.n_levels + 1) * n_bins
     counts = torch.zeros(n_counts + 1, dtype=torch.int64, device=rows.device)
     for gallery, scores in scorer.scores(queries, starts):

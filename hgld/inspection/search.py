@@ -17,8 +17,8 @@ def nearest(
     gallery_embeddings: Vectors,
     k: int,
     *,
-    left_out: RaggedIndices | None = None,
-    unused: npt.NDArray[np.bool_] | None = None,
+    excluded: RaggedIndices | None = None,
+    gallery_mask: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """Find the k gallery items with the highest scores, which are those of :func:`~hgld.evaluation.ranking.rank`.
@@ -30,8 +30,8 @@ def nearest(
         query_embeddings: float, shape (n_query, d).
         gallery_embeddings: float, shape (n_gallery, d).
         k: how many; may be more than there are.
-        left_out: for each query the gallery items that it may not find.
-        unused: bool, shape (n_gallery,); items that no query may find.
+        excluded: for each query the gallery items that it may not find.
+        gallery_mask: bool, shape (n_gallery,); False for the items that no query may find.
         config: how to score; its ``ties`` say nothing here.
 
     Returns:
@@ -52,10 +52,10 @@ def nearest(
     own = as_tensor(query_embeddings)
     scorer = Scorer(own, own if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings), config)
     n_queries, n_gallery = len(query_embeddings), len(gallery_embeddings)
-    gone = RaggedIndices.of([[]] * n_queries) if left_out is None else left_out
+    gone = RaggedIndices.of([[]] * n_queries) if excluded is None else excluded
     gone.check(n_queries, n_gallery, "the list of items to leave out")
-    never = torch.zeros(n_gallery, dtype=torch.bool) if unused is None else torch.from_numpy(unused)
-    never = never.to(config.device)
+    masked = torch.zeros(n_gallery, dtype=torch.bool) if gallery_mask is None else ~torch.from_numpy(gallery_mask)
+    masked = masked.to(config.device)
     scores, positions = np.empty((n_queries, k), np.float32), np.empty((n_queries, k), np.int64)
     step = config.queries_per_block(n_gallery)
     for start in range(0, n_queries, step):
@@ -68,7 +68,7 @@ def nearest(
             for gallery, block in scorer.scores(queries):
                 here = (columns >= gallery.start) & (columns < gallery.stop)
                 block[rows[here], columns[here] - gallery.start] = -torch.inf
-                block[:, never[gallery]] = -torch.inf
+                block[:, masked[gallery]] = -torch.inf
                 at = torch.arange(gallery.start, gallery.stop, device=block.device).expand_as(block)
                 best, best_at = _highest(torch.cat([best, block], dim=1), torch.cat([best_at, at], dim=1), k)
         best, order = best.sort(dim=1, descending=True, stable=True)

@@ -11,7 +11,7 @@ import torch
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import Task
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.inspection.search import nearest
 from hgld.ragged import RaggedIndices
 
@@ -31,7 +31,9 @@ class Found:
     levels: npt.NDArray[np.int64]
 
 
-def top_k_items(task: Task, queries: npt.NDArray[np.int64], k: int, config: RankingConfig | None = None) -> Found:
+def top_k_items(
+    task: RetrievalTask, queries: npt.NDArray[np.int64], k: int, config: RankingConfig | None = None
+) -> Found:
     """Find what stands first for queries.
 
     Args:
@@ -44,11 +46,16 @@ def top_k_items(task: Task, queries: npt.NDArray[np.int64], k: int, config: Rank
         ConfigurationError: k is less than 1.
         InputError: see :func:`~hgld.evaluation.ranking.rank`.
     """
-    left_out = task.left_out
-    if left_out is not None:
-        left_out = RaggedIndices.of(left_out.row(query) for query in queries.tolist())
+    excluded = task.excluded
+    if excluded is not None:
+        excluded = RaggedIndices.of(excluded.row(query) for query in queries.tolist())
     scores, positions = nearest(
-        task.queries[torch.from_numpy(queries)], task.gallery, k, left_out=left_out, unused=task.unused, config=config
+        task.queries[torch.from_numpy(queries)],
+        task.gallery,
+        k,
+        excluded=excluded,
+        gallery_mask=task.gallery_mask,
+        config=config,
     )
     levels = np.zeros(positions.shape, np.int64)
     for row, column in np.argwhere(positions >= 0):
@@ -57,7 +64,7 @@ def top_k_items(task: Task, queries: npt.NDArray[np.int64], k: int, config: Rank
     return Found(scores, positions, levels)
 
 
-def query_values(result: RetrievalResult, task: Task, metric: str) -> npt.NDArray[np.float64]:
+def query_values(result: RetrievalResult, task: RetrievalTask, metric: str) -> npt.NDArray[np.float64]:
     """The values of a metric by the positions of the queries, float64, shape (n_query,); NaN for those without it.
 
     Raises:

@@ -11,7 +11,7 @@ import pandas as pd
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import Task
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.inspection.top_k import Found, query_values, top_k_items
 
 
@@ -36,7 +36,7 @@ class Worst:
 
 def find_worst(
     result: RetrievalResult,
-    task: Task,
+    task: RetrievalTask,
     *,
     metric: str = "H-AP",
     n: int = 50,

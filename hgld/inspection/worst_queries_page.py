@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.tasks import Ids
+from hgld.evaluation.retrieval_task import Ids
 from hgld.gldv2.tar_images import ImageReader
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.inspection.photo_page import Photo, PhotoPage, levels_shown, metrics_shown, names_of, positives_shown

@@ -22,7 +22,7 @@ from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evaluate_gldv2
-from hgld.evaluation.tasks import EvaluationConfig
+from hgld.evaluation.retrieval_task import EvaluationConfig
 from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import load_hierarchy
 from hgld.models.model_checkpoints import load_checkpoint_model

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate import evaluate, evaluate_retrieval, same_ids
-from hgld.evaluation.judgements import LabelJudgements, ListJudgements
+from hgld.evaluation.evaluate import evaluate, evaluate_retrieval, items_sharing_ids
 from hgld.evaluation.ranking import Precision, RankingConfig
 from hgld.evaluation.relevance import exponential_gain, hierarchical_relevance
+from hgld.evaluation.relevance_judgements import LabelJudgements, ListJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
@@ -170,27 +170,32 @@ def test_ignored_items_are_left_out_for_their_query_only() -> None:
 
 def test_unused_items_are_in_no_ranking_and_may_be_left_out_besides() -> None:
     embeddings, labels = data(20)
-    unused = np.arange(20) % 4 == 0
+    gallery_mask = np.arange(20) % 4 != 0
     itself = RaggedIndices.of([[q] for q in range(20)])
     judgements = LabelJudgements(labels, labels)
-    result = evaluate(embeddings, embeddings, judgements, metrics=NAMES, left_out=itself, unused=unused)
-    gone = [[q, *np.flatnonzero(unused)] for q in range(20)]
+    result = evaluate(embeddings, embeddings, judgements, metrics=NAMES, excluded=itself, gallery_mask=gallery_mask)
+    gone = [[q, *np.flatnonzero(~gallery_mask)] for q in range(20)]
     assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
 
 
 def test_k_counts_what_is_ranked_though_it_is_left_out_in_two_ways() -> None:
     embeddings, labels = data(10)
-    unused = np.arange(10) < 3
+    gallery_mask = np.arange(10) >= 3
     gone = RaggedIndices.of([[0, 1, 2, 2]] * 10)
     judgements = LabelJudgements(labels, labels)
-    assert "P@7" in evaluate(embeddings, embeddings, judgements, metrics=["P@7"], left_out=gone, unused=unused).means
+    assert (
+        "P@7"
+        in evaluate(
+            embeddings, embeddings, judgements, metrics=["P@7"], excluded=gone, gallery_mask=gallery_mask
+        ).means
+    )
     with pytest.raises(ConfigurationError, match="P@8 needs k between 1 and the 7 gallery items that are ranked"):
-        evaluate(embeddings, embeddings, judgements, metrics=["P@8"], left_out=gone, unused=unused)
+        evaluate(embeddings, embeddings, judgements, metrics=["P@8"], excluded=gone, gallery_mask=gallery_mask)
 
 
 @given(st.lists(st.integers(0, 4), max_size=6), st.lists(st.integers(0, 4), max_size=8), st.sampled_from([int, str]))
 def test_same_ids(queries: list[int], gallery: list[int], kind: type) -> None:
-    found = same_ids(np.array(queries).astype(kind), np.array(gallery).astype(kind))
+    found = items_sharing_ids(np.array(queries).astype(kind), np.array(gallery).astype(kind))
     expected = [[g for g, other in enumerate(gallery) if other == own] for own in queries]
     assert [found.columns[a:b].tolist() for a, b in zip(found.offsets, found.offsets[1:], strict=False)] == expected
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking as ranking_module
-from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.metric_registry import LevelWeights, Metric
 from hgld.evaluation.ranking import RankingConfig, Ties, rank
 from hgld.evaluation.ranking_statistics import ranking_statistics
+from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.ragged import RaggedIndices
 
 #: Scores that packing could put in a wrong order; all are float32.
@@ -48,8 +48,8 @@ def order(
     scores: npt.ArrayLike,
     levels: npt.ArrayLike,
     *,
-    left_out: Sequence[Sequence[int]] | None = None,
-    unused: Sequence[bool] | None = None,
+    excluded: Sequence[Sequence[int]] | None = None,
+    gallery_mask: Sequence[bool] | None = None,
     part: tuple[int, int] = (0, 1),
     **config: Any,
 ) -> list[list[int]]:
@@ -64,8 +64,8 @@ def order(
         torch.nn.functional.pad(torch.eye(len(table), dtype=table.dtype), (0, 1)),
         torch.nn.functional.pad(table.T, (0, 1), value=1.0),
         Given(levels),
-        left_out=None if left_out is None else RaggedIndices.of(left_out),
-        unused=None if unused is None else np.array(unused, bool),
+        excluded=None if excluded is None else RaggedIndices.of(excluded),
+        gallery_mask=None if gallery_mask is None else np.array(gallery_mask, bool),
         config=RankingConfig(normalize=False, **config),
         part=part,
     ):
@@ -113,7 +113,7 @@ def test_packed_keys_sort_as_fixed_point_scores_do(
     scores = (torch.tensor([score for score, _ in items]) * largest).clone()
     rows = ranking_module._KeyRows(1, len(items), n_levels, largest, torch.device("cpu"), ties)
     rows.put(slice(0, len(items)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8))
-    rows.leave_out(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
+    rows.exclude(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
     fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
     expected = sorted_levels(fixed, levels, ties, gone)
     assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
@@ -139,7 +139,7 @@ def test_float64_scores_of_any_size_are_sorted_as_they_are(
     gone = data.draw(st.lists(st.integers(0, len(items) - 1)))
     rows = ranking_module._ScoreRows(1, len(items), torch.device("cpu"), ties)
     rows.put(slice(0, len(items)), torch.tensor([scores]).double(), torch.tensor([levels], dtype=torch.uint8))
-    rows.leave_out(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
+    rows.exclude(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
     ranked = sorted_levels(scores, levels, ties, gone)
     assert rows.ranked(1).tolist() == [ranked + [0] * (len(items) - len(ranked))]
 
@@ -150,12 +150,14 @@ def test_ranking_is_sorting(n_queries: int, n_items: int, ties: Ties, precision:
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     scores = rng.choice(np.float32([-2, -0.5, 0, 0.25, 1]), size=(n_queries, n_items))
     levels = rng.integers(0, 4, size=(n_queries, n_items))
-    unused = data.draw(st.lists(st.booleans(), min_size=n_items, max_size=n_items).filter(lambda all_: not all(all_)))
-    others = sorted(set(range(n_items)) - {unused.index(False)})
+    gallery_mask = data.draw(st.lists(st.booleans(), min_size=n_items, max_size=n_items).filter(any))
+    others = sorted(set(range(n_items)) - {gallery_mask.index(True)})
     gone = [list(rng.choice(others, size=rng.integers(9))) if others else [] for _ in range(n_queries)]
-    found = order(scores, levels, left_out=gone, unused=unused, precision=precision, ties=ties, block_size=2)
+    found = order(
+        scores, levels, excluded=gone, gallery_mask=gallery_mask, precision=precision, ties=ties, block_size=2
+    )
     for query in range(n_queries):
-        away = [*gone[query], *np.flatnonzero(unused)]
+        away = [*gone[query], *np.flatnonzero(np.logical_not(gallery_mask))]
         assert found[query] == sorted_levels(scores[query], levels[query], ties, away)
 
 
@@ -163,7 +165,7 @@ def test_ranking_is_sorting(n_queries: int, n_items: int, ties: Ties, precision:
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_items_can_be_left_out_in_any_place(gone: list[int], precision: str) -> None:
     scores, levels = np.float32([[0.5, -0.25, 0.75, 0.0, -1.0]]), [[1, 2, 3, 1, 2]]
-    found = order(scores, levels, left_out=[gone], precision=precision)
+    found = order(scores, levels, excluded=[gone], precision=precision)
     assert found == [sorted_levels(scores[0], levels[0], "pessimistic", gone)]
 
 
@@ -362,21 +364,24 @@ def test_embeddings_fit_each_other_and_the_labels(queries: torch.Tensor, gallery
     ("options", "message"),
     [
         (
-            {"left_out": RaggedIndices.of([[0], [1]])},
+            {"excluded": RaggedIndices.of([[0], [1]])},
             "items to leave out has lists for 2 queries, but there are 1 queries",
         ),
-        ({"left_out": RaggedIndices.of([[2]])}, "names the gallery position 2 for query 0; expected 0 to 1"),
-        ({"left_out": RaggedIndices.of([[-1]])}, "names the gallery position -1 for query 0"),
+        ({"excluded": RaggedIndices.of([[2]])}, "names the gallery position 2 for query 0; expected 0 to 1"),
+        ({"excluded": RaggedIndices.of([[-1]])}, "names the gallery position -1 for query 0"),
         (
-            {"left_out": RaggedIndices.of([[1, 0, 1]])},
+            {"excluded": RaggedIndices.of([[1, 0, 1]])},
             "nothing of the gallery is left to rank for query 0: all 2 items",
         ),
         (
-            {"left_out": RaggedIndices.of([[1]]), "unused": np.array([True, False])},
+            {"excluded": RaggedIndices.of([[1]]), "gallery_mask": np.array([False, True])},
             "nothing of the gallery is left to rank",
         ),
-        ({"unused": np.array([True])}, r"unused has the shape \(1,\).*expected a bool for each of 2 gallery items"),
-        ({"unused": np.array([0, 1])}, "unused has .* the type int64; expected a bool for each"),
+        (
+            {"gallery_mask": np.array([True])},
+            r"`gallery_mask` has the shape \(1,\).*expected a bool for each of 2 gallery items",
+        ),
+        ({"gallery_mask": np.array([0, 1])}, "`gallery_mask` has .* the type int64; expected a bool for each"),
     ],
 )
 def test_what_is_left_out_fits_and_leaves_something(options: dict[str, Any], message: str) -> None:
@@ -422,6 +427,6 @@ def test_a_gpu_ranks_as_a_cpu_does(precision: str, ties: Ties) -> None:
     by_device = []
     for device in ("cpu", "cuda"):
         config = RankingConfig(device=device, **options)
-        found = rank(queries, gallery, judgements, left_out=gone, config=config)
+        found = rank(queries, gallery, judgements, excluded=gone, config=config)
         by_device.append(torch.cat([ranked.levels.cpu() for ranked in found]))
     assert torch.equal(*by_device)

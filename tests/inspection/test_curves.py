@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.inspection import curves
 from hgld.inspection.curves import PrecisionRecall, precision_recall
 from hgld.ragged import RaggedIndices
@@ -40,7 +40,7 @@ def leave_one_out(seed: int, recall: Sequence[float], queries: slice = slice(Non
         torch.from_numpy(embeddings),
         LabelJudgements(labels[rows], labels),
         recall=recall,
-        left_out=RaggedIndices.of([[row] for row in rows]),
+        excluded=RaggedIndices.of([[row] for row in rows]),
         config=RankingConfig(block_size=4),
     )
 

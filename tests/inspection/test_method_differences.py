@@ -16,9 +16,9 @@ from PIL import Image
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.judgements import LabelJudgements
+from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import Task
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.inspection.method_differences import Differing, Side, find_differing
 from hgld.inspection.method_differences_page import differing_page
 from hgld.inspection.method_differences_picture import draw_method_differences
@@ -33,17 +33,19 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 
-def alone(embeddings: np.ndarray, labels: np.ndarray) -> Task:
+def alone(embeddings: np.ndarray, labels: np.ndarray) -> RetrievalTask:
     vectors, n = torch.from_numpy(embeddings), len(embeddings)
     itself = RaggedIndices.of([[row] for row in range(n)])
-    return Task("alone", vectors, vectors, LabelJudgements(labels, labels), query_labels=labels, left_out=itself)
+    return RetrievalTask(
+        "alone", vectors, vectors, LabelJudgements(labels, labels), query_labels=labels, excluded=itself
+    )
 
 
 def result(name: str, values: list[float]) -> RetrievalResult:
     return RetrievalResult(name, pd.DataFrame({"H-AP": values}), ("H-AP",), {"queries": len(values)}, {})
 
 
-def of_classes(classes: list[int]) -> Task:
+def of_classes(classes: list[int]) -> RetrievalTask:
     return alone(np.eye(len(classes), dtype=np.float32), np.array(classes)[:, None])
 
 
@@ -131,7 +133,9 @@ def test_the_two_are_of_the_same_images_with_labels() -> None:
     others = replace(second, per_query=second.per_query.set_axis(["x", "y"]))
     with pytest.raises(ConfigurationError, match="a and b were not evaluated with the same images"):
         find_differing((first, others), (task, task))
-    more = Task("more", task.queries, torch.eye(3)[:, :2], LabelJudgements(np.zeros((2, 1)), np.zeros((3, 1))))
+    more = RetrievalTask(
+        "more", task.queries, torch.eye(3)[:, :2], LabelJudgements(np.zeros((2, 1)), np.zeros((3, 1)))
+    )
     with pytest.raises(ConfigurationError, match="a and b were not evaluated with the same images"):
         find_differing((first, second), (task, more))
     with pytest.raises(ConfigurationError, match="give a task whose images have labels"):

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.inspection.score_distributions import ScoreCounts, count_scores
 from hgld.ragged import RaggedIndices
 
@@ -24,7 +24,7 @@ def test_each_pair_is_counted_once(seed: int, block_size: int) -> None:
         torch.from_numpy(vectors),
         torch.from_numpy(vectors),
         LabelJudgements(labels, labels),
-        left_out=RaggedIndices.of([[row] for row in range(9)]),
+        excluded=RaggedIndices.of([[row] for row in range(9)]),
         n_bins=N_BINS,
         config=RankingConfig(block_size=block_size, precision="float64"),
     )

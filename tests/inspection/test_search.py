@@ -10,17 +10,19 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking
-from hgld.evaluation.judgements import LabelJudgements
 from hgld.evaluation.ranking import Precision, RankingConfig, rank
+from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.inspection.search import nearest
 from hgld.ragged import RaggedIndices
 
 
-def slow(scores: np.ndarray, k: int, left_out: list[list[int]], unused: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def slow(
+    scores: np.ndarray, k: int, excluded: list[list[int]], gallery_mask: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Sort everything that is allowed, by falling score and then by position."""
     found, where = np.full((len(scores), k), np.nan, np.float32), np.full((len(scores), k), -1)
-    for row, gone in enumerate(left_out):
-        allowed = [item for item in range(scores.shape[1]) if item not in gone and not unused[item]]
+    for row, gone in enumerate(excluded):
+        allowed = [item for item in range(scores.shape[1]) if item not in gone and gallery_mask[item]]
         best = sorted(allowed, key=lambda item, row=row: (-scores[row, item], item))[:k]
         found[row, : len(best)], where[row, : len(best)] = scores[row, best], best
     return found, where
@@ -43,12 +45,14 @@ def test_it_is_the_front_of_a_full_sort(data: st.DataObject, precision: Precisio
     gallery = rng.integers(-1, 3, (n_gallery, 2)).astype(np.float32)
     gallery[(gallery == 0).all(axis=1)] = 1
     positions = st.lists(st.integers(0, n_gallery - 1), max_size=5)
-    left_out = data.draw(st.lists(positions, min_size=n_queries, max_size=n_queries))
-    unused = rng.random(n_gallery) < data.draw(st.sampled_from([0.0, 0.3, 1.0]))
+    excluded = data.draw(st.lists(positions, min_size=n_queries, max_size=n_queries))
+    gallery_mask = rng.random(n_gallery) >= data.draw(st.sampled_from([0.0, 0.3, 1.0]))
     k = data.draw(st.integers(1, 45))
     config = RankingConfig(precision=precision, normalize=False, block_size=data.draw(st.sampled_from([None, 1, 4])))
-    found, where = nearest(queries, gallery, k, left_out=RaggedIndices.of(left_out), unused=unused, config=config)
-    expected, expected_where = slow(queries @ gallery.T, k, left_out, unused)
+    found, where = nearest(
+        queries, gallery, k, excluded=RaggedIndices.of(excluded), gallery_mask=gallery_mask, config=config
+    )
+    expected, expected_where = slow(queries @ gallery.T, k, excluded, gallery_mask)
     np.testing.assert_array_equal(where, expected_where)
     np.testing.assert_array_equal(found, expected)
     assert (found.dtype, where.dtype) == (np.float32, np.int64)
@@ -61,9 +65,9 @@ def test_levels_are_those_of_the_rankings_that_are_evaluated() -> None:
     labels = np.stack([np.arange(50) // 3, np.arange(50) // 12], axis=1)
     judgements = LabelJudgements(labels, labels)
     itself = RaggedIndices.of([[row] for row in range(50)])
-    _, where = nearest(embeddings, embeddings, 50, left_out=itself)
+    _, where = nearest(embeddings, embeddings, 50, excluded=itself)
     levels = judgements.levels(slice(None), slice(None)).numpy()
-    (ranked,) = rank(embeddings, embeddings, judgements, left_out=itself)
+    (ranked,) = rank(embeddings, embeddings, judgements, excluded=itself)
     np.testing.assert_array_equal(np.take_along_axis(levels, where[:, :49], axis=1), ranked.levels[:, :49])
     assert (where[:, 49] == -1).all()
 
@@ -77,7 +81,7 @@ def test_scores_are_cosines() -> None:
     ("change", "error", "message"),
     [
         ({"k": 0}, ConfigurationError, "the 0 nearest items are asked for"),
-        ({"left_out": RaggedIndices.of([[9], []])}, InputError, "names the gallery position 9 for query 0"),
+        ({"excluded": RaggedIndices.of([[9], []])}, InputError, "names the gallery position 9 for query 0"),
         ({"gallery_embeddings": np.ones((3, 5))}, InputError, "2 dimensions and the gallery embeddings 5"),
         (
             {"query_embeddings": np.array([[1, np.nan], [0, 1]])},

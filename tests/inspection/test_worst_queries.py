@@ -20,8 +20,8 @@ from PIL import Image
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.judgements import LabelJudgements
-from hgld.evaluation.tasks import Task
+from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from hgld.hierarchy import Hierarchy
@@ -86,9 +86,9 @@ def page(
 # Which queries
 
 
-def alone(embeddings: np.ndarray, labels: np.ndarray) -> Task:
+def alone(embeddings: np.ndarray, labels: np.ndarray) -> RetrievalTask:
     vectors = torch.from_numpy(embeddings)
-    return Task("alone", vectors, vectors, LabelJudgements(labels, labels))
+    return RetrievalTask("alone", vectors, vectors, LabelJudgements(labels, labels))
 
 
 def test_the_lowest_come_first_with_their_nearest_items() -> None:
@@ -99,8 +99,8 @@ def test_the_lowest_come_first_with_their_nearest_items() -> None:
     labels[-1] = 99  # shares nothing with anyone: it has no value
     result = evaluate_retrieval(embeddings, labels)
     itself = RaggedIndices.of([[row] for row in range(60)])
-    unused = rows % 7 == 0
-    task = replace(alone(embeddings, labels), left_out=itself, unused=unused)
+    gallery_mask = rows % 7 != 0
+    task = replace(alone(embeddings, labels), excluded=itself, gallery_mask=gallery_mask)
     found = find_worst(result, task, metric="AP_l1", n=7, k=4)
 
     values = result.per_query["AP_l1"].to_numpy()
@@ -111,7 +111,7 @@ def test_the_lowest_come_first_with_their_nearest_items() -> None:
     for query, positions, levels, shown in zip(
         found.queries, found.found.positions, found.found.levels, found.found.scores, strict=True
     ):
-        allowed = [item for item in rows if item != query and not unused[item]]
+        allowed = [item for item in rows if item != query and gallery_mask[item]]
         assert positions.tolist() == sorted(allowed, key=lambda item, query=query: -scores[query, item])[:4]
         assert levels.tolist() == (labels[positions] == labels[query]).sum(axis=1).tolist()
         np.testing.assert_allclose(shown, scores[query, positions], atol=1e-6)
@@ -121,7 +121,7 @@ def test_there_may_be_fewer_queries_and_items_than_asked_for() -> None:
     embeddings, labels = np.eye(3), np.array([[0], [0], [1]])
     result = evaluate_retrieval(embeddings, labels)
     itself = RaggedIndices.of([[0], [1], [2]])
-    found = find_worst(result, replace(alone(embeddings, labels), left_out=itself))
+    found = find_worst(result, replace(alone(embeddings, labels), excluded=itself))
     assert found.queries.tolist() == [0, 1]  # equal: in the order of the queries
     assert found.found.positions[:, :3].tolist() == [[1, 2, -1], [0, 2, -1]]
     assert found.found.levels[:, :3].tolist() == [[1, 0, 0], [1, 0, 0]]

@@ -10,8 +10,8 @@ import numpy as np
 
 from hgld.datasets.dyml_files import read_benchmark
 from hgld.datasets.image_labels import ImageLabels
-from hgld.evaluation.judgements import LabelJudgements
-from hgld.evaluation.tasks import Task, leave_one_out
+from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, rows_of
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 METRICS = ("AP", "ASI", "R@1")
 
 
-def dyml_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> list[Task]:
+def dyml_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> list[RetrievalTask]:
     """The test sets of the three levels, each with binary labels of its own.
 
     Args:
@@ -42,21 +42,21 @@ def dyml_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> list[T
                 name,
             )
         tasks.append(
-            Task(
+            RetrievalTask(
                 name=name,
                 queries=queries.vectors[rows_of(queries, level.query_ids, f"queries of {folder}")],
                 gallery=gallery.vectors[rows_of(gallery, level.gallery_ids, f"gallery images of {folder}")],
                 judgements=LabelJudgements(level.query_labels[:, None], level.gallery_labels[:, None]),
                 query_ids=np.array(level.query_ids),
                 gallery_ids=np.array(level.gallery_ids),
-                left_out=RaggedIndices.distinct(rows, level.self_positions[rows], len(level.query_ids)),
+                excluded=RaggedIndices.distinct(rows, level.self_positions[rows], len(level.query_ids)),
                 metrics=METRICS,
             )
         )
     return tasks
 
 
-def tasks_by_level(images: Embeddings, labels: ImageLabels) -> list[Task]:
+def tasks_by_level(images: Embeddings, labels: ImageLabels) -> list[RetrievalTask]:
     """DyML's protocol on one set of images that have labels of all levels: leave-one-out at each level apart."""
     return [
         replace(leave_one_out(images, replace(labels, labels=labels.labels[:, [column]])), name=name, metrics=METRICS)

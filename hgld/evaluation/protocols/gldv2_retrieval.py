@@ -19,9 +19,9 @@ import torch
 
 from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError, listing
-from hgld.evaluation.judgements import LabelJudgements, ListJudgements
+from hgld.evaluation.relevance_judgements import LabelJudgements, ListJudgements
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.tasks import EvaluationConfig, Task
+from hgld.evaluation.retrieval_task import EvaluationConfig, RetrievalTask
 from hgld.gldv2.ground_truth import (
     USAGES,
     ImageLandmarks,
@@ -41,7 +41,7 @@ _OFFICIAL, _LABELLED = {"mAP@100": "map100_official"}, {"mAP@100": "map100_label
 
 def evaluate_gldv2(
     queries: Embeddings, gallery: Embeddings, folder: Path, hierarchy: Hierarchy | None, how: EvaluationConfig
-) -> tuple[list[RetrievalResult], Task | None]:
+) -> tuple[list[RetrievalResult], RetrievalTask | None]:
     """Evaluate embeddings of GLDv2's test and index images.
 
     Args:
@@ -78,7 +78,7 @@ def evaluate_gldv2(
 
 def official_task(
     queries: Embeddings, gallery: Embeddings, solution: RetrievalSolution, landmarks: ImageLandmarks
-) -> Task:
+) -> RetrievalTask:
     """Rank all index images by the lists of the solution.
 
     Raises:
@@ -87,7 +87,7 @@ def official_task(
     _check_all_are_embedded(gallery, landmarks)
     assert gallery.ids is not None
     rows = rows_of(queries, solution.query_ids, _SCORED)
-    return Task(
+    return RetrievalTask(
         name="official",
         queries=queries.vectors[torch.from_numpy(rows)],
         gallery=gallery.vectors,
@@ -105,7 +105,7 @@ def labelled_task(
     solution: RetrievalSolution,
     landmarks: ImageLandmarks,
     hierarchy: Hierarchy,
-) -> Task:
+) -> RetrievalTask:
     """Rank the index images that have hierarchical labels, by landmark.
 
     Raises:
@@ -117,7 +117,7 @@ def labelled_task(
     gallery_labels = labels_from_landmarks(_landmarks_of(gallery, landmarks), hierarchy, "index")
     labelled = query_labels.labelled
     rows = rows_of(queries, solution.query_ids, _SCORED)
-    return Task(
+    return RetrievalTask(
         name="labelled",
         queries=queries.vectors[torch.from_numpy(rows[labelled])],
         gallery=gallery.vectors,
@@ -127,7 +127,7 @@ def labelled_task(
         query_labels=query_labels.labels[labelled],
         gallery_labels=gallery_labels.labels,
         level_names=gallery_labels.level_names,
-        unused=~gallery_labels.labelled,
+        gallery_mask=gallery_labels.labelled,
         counts={
             "ignored_queries": solution.n_ignored,
             "queries_without_labels": int((~labelled).sum()),

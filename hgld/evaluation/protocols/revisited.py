@@ -19,10 +19,10 @@ import pandas as pd
 import torch
 
 from hgld.errors import ConfigurationError, InputError, listing
-from hgld.evaluation.judgements import ListJudgements
 from hgld.evaluation.ranking import rank
+from hgld.evaluation.relevance_judgements import ListJudgements
 from hgld.evaluation.results import RetrievalResult, count_queries
-from hgld.evaluation.tasks import EvaluationConfig
+from hgld.evaluation.retrieval_task import EvaluationConfig
 from hgld.io.restricted_pickle import as_array, read_pickle
 from hgld.ragged import Integers, RaggedIndices
 from hgld.tables.embeddings import Embeddings, rows_of
@@ -147,7 +147,7 @@ def evaluate_revisited(
             queries.vectors[torch.from_numpy(query_rows)],
             gallery.vectors,
             ListJudgements(positives, len(gallery)),
-            left_out=ignored,
+            excluded=ignored,
             config=how.ranking,
             part=how.processes.part,
             progress=how.progress,

@@ -12,7 +12,7 @@ import torch
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evaluate_gldv2
-from hgld.evaluation.tasks import EvaluationConfig
+from hgld.evaluation.retrieval_task import EvaluationConfig
 from hgld.hierarchy import Hierarchy
 from hgld.tables.embeddings import Embeddings, write_embeddings
 

@@ -23,7 +23,7 @@ from hgld.evaluation.protocols.revisited import (
     revisited_precision_at,
 )
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.tasks import EvaluationConfig, leave_one_out, query_and_gallery
+from hgld.evaluation.retrieval_task import EvaluationConfig, leave_one_out, query_and_gallery
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, write_embeddings
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from hgld.errors import InputError
 from hgld.evaluation.evaluate import evaluate
-from hgld.evaluation.judgements import (
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.relevance_judgements import (
     LabelJudgements,
     ListJudgements,
     MultiLabelJudgements,
     RelevanceJudgements,
     TableJudgements,
 )
-from hgld.evaluation.ranking import RankingConfig
 from hgld.hierarchy import lowest_common_level
 from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles

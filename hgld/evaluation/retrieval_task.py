@@ -11,9 +11,9 @@ import torch
 
 from hgld.compute.processes import Processes
 from hgld.datasets.image_labels import ImageLabels
-from hgld.evaluation.evaluate import evaluate, same_ids
-from hgld.evaluation.judgements import LabelJudgements, RelevanceJudgements
+from hgld.evaluation.evaluate import evaluate, items_sharing_ids
 from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.relevance_judgements import LabelJudgements, RelevanceJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.progress import Progress
@@ -43,7 +43,7 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class RetrievalTask:
     """Queries, the gallery that is ranked for them, and who judges it.
 
     Args:
@@ -56,8 +56,8 @@ class Task:
         query_labels: int64, shape (n_query, L), where labels judge.
         gallery_labels: int64, shape (n_gallery, L), likewise.
         level_names: of the L levels, finest first.
-        left_out: gallery items to leave out of the ranking of each query.
-        unused: bool, shape (n_gallery,); items to leave out of all rankings.
+        excluded: gallery items to leave out of the ranking of each query.
+        gallery_mask: bool, shape (n_gallery,); False for the items that are excluded from all rankings.
         metrics: what is usual for the task; those of :func:`~hgld.evaluation.metric_registry.default_metrics` unless
             given.
         counts: further counts of the result, such as of images that have no labels.
@@ -72,8 +72,8 @@ class Task:
     query_labels: LabelMatrix | None = None
     gallery_labels: LabelMatrix | None = None
     level_names: tuple[str, ...] | None = None
-    left_out: RaggedIndices | None = None
-    unused: npt.NDArray[np.bool_] | None = None
+    excluded: RaggedIndices | None = None
+    gallery_mask: npt.NDArray[np.bool_] | None = None
     metrics: Sequence[str] | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -91,8 +91,8 @@ class Task:
             name=self.name,
             metrics=how.metrics or self.metrics,
             relevance_alpha=how.relevance_alpha,
-            left_out=self.left_out,
-            unused=self.unused,
+            excluded=self.excluded,
+            gallery_mask=self.gallery_mask,
             query_ids=self.query_ids,
             config=how.ranking,
             processes=how.processes,
@@ -101,14 +101,14 @@ class Task:
         return replace(result, counts=result.counts | self.counts)
 
 
-def leave_one_out(images: Embeddings, labels: ImageLabels) -> Task:
+def leave_one_out(images: Embeddings, labels: ImageLabels) -> RetrievalTask:
     """Every image against all others. Images without labels are left out, as queries and in the gallery."""
     ids = None if images.ids is None else images.ids[labels.labelled]
     vectors = images.vectors
     if not labels.labelled.all():
         vectors = vectors[torch.from_numpy(np.flatnonzero(labels.labelled))]
     known, n_images = labels.labels[labels.labelled], len(vectors)
-    return Task(
+    return RetrievalTask(
         name="leave-one-out",
         queries=vectors,
         gallery=vectors,
@@ -118,22 +118,22 @@ def leave_one_out(images: Embeddings, labels: ImageLabels) -> Task:
         query_labels=known,
         gallery_labels=known,
         level_names=labels.level_names,
-        left_out=RaggedIndices(np.arange(n_images + 1), np.arange(n_images)),
+        excluded=RaggedIndices(np.arange(n_images + 1), np.arange(n_images)),
         counts={"images_without_labels": int((~labels.labelled).sum())},
     )
 
 
 def query_and_gallery(
     queries: Embeddings, query_labels: ImageLabels, gallery: Embeddings, gallery_labels: ImageLabels
-) -> Task:
+) -> RetrievalTask:
     """Queries against a gallery of its own.
 
     Images without labels are left out on both sides, and so is a gallery image with the id of the query.
     """
     labelled = query_labels.labelled
     query_ids = None if queries.ids is None else queries.ids[labelled]
-    left_out = None if query_ids is None or gallery.ids is None else same_ids(query_ids, gallery.ids)
-    return Task(
+    excluded = None if query_ids is None or gallery.ids is None else items_sharing_ids(query_ids, gallery.ids)
+    return RetrievalTask(
         name="retrieval",
         queries=queries.vectors if labelled.all() else queries.vectors[torch.from_numpy(np.flatnonzero(labelled))],
         gallery=gallery.vectors,
@@ -143,11 +143,11 @@ def query_and_gallery(
         query_labels=query_labels.labels[labelled],
         gallery_labels=gallery_labels.labels,
         level_names=gallery_labels.level_names,
-        left_out=left_out,
-        unused=None if gallery_labels.labelled.all() else ~gallery_labels.labelled,
+        excluded=excluded,
+        gallery_mask=gallery_labels.labelled,
         counts={
             "queries_without_labels": int((~labelled).sum()),
             "gallery_without_labels": int((~gallery_labels.labelled).sum()),
-            "queries_in_gallery": 0 if left_out is None else int((np.diff(left_out.offsets) > 0).sum()),
+            "queries_in_gallery": 0 if excluded is None else int((np.diff(excluded.offsets) > 0).sum()),
         },
     )
