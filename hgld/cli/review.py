@@ -74,10 +74,12 @@ def decisions(
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
     """
+    from hgld.cli.summaries.review import format_decisions
     from hgld.review.outcome import write_reviewed
 
     with friendly_errors():
-        tell(out, write_reviewed(store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out))
+        summary = write_reviewed(store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out)
+        tell(out, format_decisions(summary))
 
 
 @app.command(rich_help_panel="Review")
@@ -95,6 +97,7 @@ def export(
 
     Example: hgld export clusters.parquet -o review/ --annotators ada,ben
     """
+    from hgld.cli.summaries.review import format_export
     from hgld.review.sheets.export import ExportConfig, export_sheets
 
     with friendly_errors():
@@ -108,7 +111,7 @@ def export(
             taxonomy=taxonomy,
             force=force,
         )
-        tell(out, summary)
+        tell(out, summary and format_export(summary))
 
 
 @app.command(rich_help_panel="Review")
@@ -143,13 +146,15 @@ def import_sheet(
 
     Example: hgld import-sheet review/ada.xlsx --annotator ada -o decisions/ada.csv
     """
+    from hgld.cli.summaries.review import format_import
     from hgld.review.sheets.import_sheet import ImportConfig, default_output
     from hgld.review.sheets.import_sheet import import_sheet as run
 
     with friendly_errors():
         config = ImportConfig(annotator, valid_rows_only=valid_rows_only)
         out = default_output(sheet, annotator) if out is None else out
-        tell(out, run(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force))
+        summary = run(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
+        tell(out, summary and format_import(summary))
 
 
 @app.command(rich_help_panel="Review")
@@ -173,10 +178,11 @@ def agreement(
 
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
     """
+    from hgld.cli.summaries.review import format_agreement
     from hgld.review.agreement import AgreementConfig, agreement_files
 
     with friendly_errors():
-        found = agreement_files(
+        result = agreement_files(
             decisions,
             AgreementConfig(n_resamples=resamples, seed=seed),
             clusters=clusters,
@@ -184,7 +190,8 @@ def agreement(
             out=out,
             figure=figure,
         )
-        typer.echo("\n".join(map(str, [found, *(path for path in (out, figure) if path is not None)])))
+        paths = [str(path) for path in (out, figure) if path is not None]
+        typer.echo("\n".join([format_agreement(result), *paths]))
 
 
 @app.command(rich_help_panel="Review")
@@ -226,6 +233,7 @@ def adjudicate(
 
     Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
     """
+    from hgld.cli.summaries.review import format_adjudicate
     from hgld.review.adjudicate import AdjudicateConfig, adjudicate_files
     from hgld.review.page.server import ServerConfig, adjudicate_on_page
 
@@ -250,4 +258,4 @@ def adjudicate(
                 taxonomy=taxonomy,
                 force=force,
             )
-        tell(out, summary)
+        tell(out, summary and format_adjudicate(summary))

@@ -98,19 +98,6 @@ class AdjudicateSummary:
     withdrawn: int
     taxonomy: Path | None = None
 
-    def __str__(self) -> str:
-        lines = [f"{self.agreed:,} labels agreed, {self.settled:,} settled, {len(self.still_open):,} open"]
-        if self.kept or self.changed or self.withdrawn:
-            lines.append(
-                f"  of the decisions that were there: {self.kept:,} kept on labels that neither annotator decided, "
-                f"{self.changed:,} changed, {self.withdrawn:,} withdrawn"
-            )
-        if self.taxonomy:
-            lines.append(f"groups were proposed: see {self.taxonomy}")
-        if self.still_open:
-            lines += ["open:", listing(self.still_open, most=len(self.still_open))]
-        return "\n".join(lines)
-
 
 def adjudicate_files(
     first: Path,

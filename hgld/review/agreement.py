@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.cli.render import aligned
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError
 from hgld.figures.agreement import Confusion, draw_confusion
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
@@ -32,8 +31,6 @@ from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippe
 from hgld.review.opinions import DROP, UNSURE, Opinions, category, check_known, landmarks_by_label, read_opinions
 from hgld.tables import CLUSTERS, Provenance, digests, read_table
 from hgld.taxonomy.groups import read_taxonomy
-
-_MOST_SHOWN = 30
 
 
 @dataclass(frozen=True)
@@ -67,12 +64,6 @@ class Estimate:
     value: float
     low: float
     high: float
-
-    def shown(self, users: str) -> str:
-        """The numbers, or why there are none: ``users`` ("both", "all") used one category only."""
-        if isnan(self.value):
-            return f"undefined ({users} used one category)"
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 @dataclass(frozen=True)
@@ -131,12 +122,6 @@ class Disagreement:
     opinions: Mapping[str, str]
     comments: Mapping[str, str]
 
-    def __str__(self) -> str:
-        opinions = ", ".join(f"{name}: {choice}" for name, choice in self.opinions.items())
-        comments = "".join(f"; {name} says: {text}" for name, text in self.comments.items())
-        count = "" if self.landmarks is None else f"{self.landmarks:>7,}  "
-        return f"{count}{self.label} ({self.label_id})  {opinions}{comments}"
-
 
 @dataclass(frozen=True)
 class Agreement:
@@ -161,39 +146,6 @@ class Agreement:
     groups: tuple[GroupAgreement, ...]
     disagreements: tuple[Disagreement, ...]
     config: AgreementConfig
-
-    def __str__(self) -> str:
-        title = f"{self.labels:,} labels decided by two or more annotators"
-        if self.single:
-            title += f", {self.single:,} by one only"
-        return "\n".join([title, "", *self._measures(), "", *self._groups(), "", *self._disagreements()])
-
-    def _measures(self) -> list[str]:
-        columns = [self.by_label] + ([self.by_landmark] if self.by_landmark else [])
-        header = ("", "by label", "by landmark")[: len(columns) + 1]
-        rows = []
-        for pairs in zip(*(measures.pairs for measures in columns), strict=True):
-            names = f"{pairs[0].first}, {pairs[0].second}"
-            rows.append((f"raw agreement ({names})", *(pair.raw.shown("both") for pair in pairs)))
-            rows.append((f"Cohen's kappa ({names})", *(pair.kappa.shown("both") for pair in pairs)))
-        rows.append(("Krippendorff's alpha", *(measures.alpha.shown("all") for measures in columns)))
-        samples = f"{self.config.confidence:.0%} intervals from {self.config.n_resamples:,} resamples of the labels"
-        return [*aligned(header, rows), f"({samples})"]
-
-    def _groups(self) -> list[str]:
-        header = ["group", "both", "one only", "agreement"] + ["by landmark"] * bool(self.by_landmark)
-        rows = []
-        for group in self.groups:
-            shares = [group.specific, group.specific_by_landmark]
-            rows.append([group.category, group.both, group.one, *(f"{one:.3f}" for one in shares if one is not None)])
-        return aligned(header, rows)
-
-    def _disagreements(self) -> list[str]:
-        if not self.disagreements:
-            return ["no disagreements"]
-        order = "most landmarks first" if self.by_landmark else "by label"
-        shown = listing([str(one) for one in self.disagreements], most=_MOST_SHOWN)
-        return [f"{len(self.disagreements):,} disagreements, {order}:", shown]
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values; what is undefined is null."""

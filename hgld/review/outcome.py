@@ -33,14 +33,6 @@ class ReviewedSummary:
     taxonomy: Path | None = None
     clusters: Path | None = None
 
-    def __str__(self) -> str:
-        lines = [f"{self.decisions:,} labels decided by {self.annotator}"]
-        if self.taxonomy:
-            lines.append(f"groups were proposed or renamed: see {self.taxonomy}")
-        if self.clusters:
-            lines.append(f"the clusters as they are now: {self.clusters}")
-        return "\n".join(lines)
-
 
 def groups_of(fold: Fold, taxonomy: Sequence[Group]) -> dict[str, Group]:
     """The groups by their keys: those of the taxonomy as they are called now, then proposed ones."""

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hgld.cli import app
+from hgld.cli.summaries.review import format_agreement
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.agreement import Confusion, draw_confusion
 from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement
@@ -61,7 +62,7 @@ def test_disagreements_have_most_landmarks_first() -> None:
         ("Q2", 4, {"ada": "lake", "ben": "river"}),
     ]
     assert [one.label_id for one in measured(ADA, BEN, landmarks=None).disagreements] == ["Q2", "Q5", "Q7"]
-    text = str(found)
+    text = format_agreement(found)
     assert "    128  label 7 (Q7)  ada: church, ben: lake; ada says: ada on 7; ben says: ben on 7" in text
     assert text.startswith("8 labels decided by two or more annotators, 2 by one only\n")
 
@@ -69,7 +70,7 @@ def test_disagreements_have_most_landmarks_first() -> None:
 def test_a_guess_does_not_count() -> None:
     found = measured(decide("ada", "unsure:lake lake"), decide("ben", "unsure lake"))
     assert not found.disagreements
-    assert str(found).endswith("no disagreements")
+    assert format_agreement(found).endswith("no disagreements")
 
 
 def test_intervals_are_those_of_resampled_labels() -> None:
@@ -98,7 +99,7 @@ def test_intervals_are_those_of_resampled_labels() -> None:
 
 def test_one_category_says_nothing() -> None:
     found = measured(decide("ada", "lake lake"), decide("ben", "lake lake"))
-    text = str(found)
+    text = format_agreement(found)
     assert text.count("undefined (both used one category)") == 2
     assert text.count("undefined (all used one category)") == 2
     assert "1.000 [1.000, 1.000]" in text

@@ -64,15 +64,6 @@ class ExportSummary:
     kept: int
     set_aside: int
 
-    def __str__(self) -> str:
-        lines = [f"{self.labels:,} labels of {self.landmarks:,} landmarks in {self.clusters} clusters"]
-        lines += [f"  {path} and {path.with_suffix('.csv').name}" for path in self.workbooks]
-        if self.kept:
-            lines.append(f"kept what was entered for {self.kept:,} labels")
-        if self.set_aside:
-            lines.append(f'{self.set_aside:,} entries are for labels that are gone; see the sheet "{SET_ASIDE}"')
-        return "\n".join(lines)
-
 
 @dataclass(frozen=True)
 class _Existing:

@@ -96,17 +96,6 @@ class ImportSummary:
     withdrawn: int
     problems: tuple[str, ...]
 
-    def __str__(self) -> str:
-        lines = [
-            f"{sum(self.decided.values()):,} of {self.labels:,} labels decided "
-            f"({self.decided_landmarks:,} of {self.landmarks:,} landmarks): {self.decided['group']:,} into "
-            f"{self.groups} groups, {self.decided['drop']:,} dropped, {self.decided['unsure']:,} unsure",
-            f"  {self.new:,} new, {self.changed:,} changed, {self.withdrawn:,} withdrawn",
-        ]
-        if self.problems:
-            lines += [f"  left out, for {len(self.problems):,} problems:", _all(self.problems)]
-        return "\n".join(lines)
-
 
 def default_output(sheet: Path, annotator: str) -> Path:
     """Where the decisions of a sheet go if nobody says: in the folder ``decisions`` beside that of the sheet.

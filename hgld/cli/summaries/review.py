@@ -1,0 +1,123 @@
+"""Terminal texts of ``hgld export``, ``import-sheet``, ``decisions``, ``agreement`` and ``adjudicate``."""
+
+from __future__ import annotations
+
+from math import isnan
+
+from hgld.cli.render import aligned
+from hgld.errors import listing
+from hgld.review.adjudicate import AdjudicateSummary
+from hgld.review.agreement import Agreement, Disagreement, Estimate, GroupAgreement
+from hgld.review.outcome import ReviewedSummary
+from hgld.review.sheets.export import ExportSummary
+from hgld.review.sheets.import_sheet import ImportSummary
+from hgld.review.sheets.workbook import SET_ASIDE
+
+#: Number of disagreements that are printed.
+_MAX_DISAGREEMENTS = 30
+
+
+def format_export(summary: ExportSummary) -> str:
+    """Return counts, the files written, and what happened to earlier entries."""
+    lines = [f"{summary.labels:,} labels of {summary.landmarks:,} landmarks in {summary.clusters} clusters"]
+    lines += [f"  {path} and {path.with_suffix('.csv').name}" for path in summary.workbooks]
+    if summary.kept:
+        lines.append(f"kept what was entered for {summary.kept:,} labels")
+    if summary.set_aside:
+        lines.append(f'{summary.set_aside:,} entries are for labels that are gone; see the sheet "{SET_ASIDE}"')
+    return "\n".join(lines)
+
+
+def format_import(summary: ImportSummary) -> str:
+    """Return counts of the decisions in a sheet, of changes to the output, and the problems of skipped rows."""
+    decided = summary.decided
+    lines = [
+        f"{sum(decided.values()):,} of {summary.labels:,} labels decided "
+        f"({summary.decided_landmarks:,} of {summary.landmarks:,} landmarks): {decided['group']:,} into "
+        f"{summary.groups} groups, {decided['drop']:,} dropped, {decided['unsure']:,} unsure",
+        f"  {summary.new:,} new, {summary.changed:,} changed, {summary.withdrawn:,} withdrawn",
+    ]
+    if summary.problems:
+        lines.append(f"  rows skipped because of {len(summary.problems):,} problems:")
+        lines.append(listing(summary.problems, most=len(summary.problems)))
+    return "\n".join(lines)
+
+
+def format_decisions(summary: ReviewedSummary) -> str:
+    """Return the number of decisions, and where changed groups and clusters were written."""
+    lines = [f"{summary.decisions:,} labels decided by {summary.annotator}"]
+    if summary.taxonomy:
+        lines.append(f"groups were proposed or renamed: see {summary.taxonomy}")
+    if summary.clusters:
+        lines.append(f"clusters with these changes: {summary.clusters}")
+    return "\n".join(lines)
+
+
+def format_adjudicate(summary: AdjudicateSummary) -> str:
+    """Return counts of agreed, settled and open labels, of changes to the output, and the open labels."""
+    lines = [f"{summary.agreed:,} labels agreed, {summary.settled:,} settled, {len(summary.still_open):,} open"]
+    if summary.kept or summary.changed or summary.withdrawn:
+        lines.append(
+            f"  earlier decisions in the output: {summary.kept:,} kept on labels that neither annotator decided, "
+            f"{summary.changed:,} changed, {summary.withdrawn:,} withdrawn"
+        )
+    if summary.taxonomy:
+        lines.append(f"groups were proposed: see {summary.taxonomy}")
+    if summary.still_open:
+        lines += ["open:", listing(summary.still_open, most=len(summary.still_open))]
+    return "\n".join(lines)
+
+
+def format_agreement(agreement: Agreement) -> str:
+    """Return tables of the coefficients and the groups, and the first disagreements."""
+    title = f"{agreement.labels:,} labels decided by two or more annotators"
+    if agreement.single:
+        title += f", {agreement.single:,} by one only"
+    tables = [*_coefficients(agreement), "", *_groups(agreement.groups), "", *_disagreements(agreement)]
+    return "\n".join([title, "", *tables])
+
+
+def _coefficients(agreement: Agreement) -> list[str]:
+    columns = [agreement.by_label] + ([agreement.by_landmark] if agreement.by_landmark else [])
+    header = ("", "by label", "by landmark")[: len(columns) + 1]
+    rows = []
+    for pairs in zip(*(measures.pairs for measures in columns), strict=True):
+        names = f"{pairs[0].first}, {pairs[0].second}"
+        rows.append((f"raw agreement ({names})", *(_interval(pair.raw, "both") for pair in pairs)))
+        rows.append((f"Cohen's kappa ({names})", *(_interval(pair.kappa, "both") for pair in pairs)))
+    rows.append(("Krippendorff's alpha", *(_interval(measures.alpha, "all") for measures in columns)))
+    config = agreement.config
+    note = f"({config.confidence:.0%} intervals from {config.n_resamples:,} resamples of the labels)"
+    return [*aligned(header, rows), note]
+
+
+def _interval(estimate: Estimate, annotators: str) -> str:
+    """Return an estimate with its interval, or that ``annotators`` ("both", "all") used only one category."""
+    if isnan(estimate.value):
+        return f"undefined ({annotators} used one category)"
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _groups(groups: tuple[GroupAgreement, ...]) -> list[str]:
+    with_landmarks = any(group.specific_by_landmark is not None for group in groups)
+    header = ["group", "both", "one only", "agreement"] + ["by landmark"] * with_landmarks
+    rows = []
+    for group in groups:
+        shares = [share for share in (group.specific, group.specific_by_landmark) if share is not None]
+        rows.append([group.category, group.both, group.one, *(f"{share:.3f}" for share in shares)])
+    return aligned(header, rows)
+
+
+def _disagreements(agreement: Agreement) -> list[str]:
+    if not agreement.disagreements:
+        return ["no disagreements"]
+    order = "most landmarks first" if agreement.by_landmark else "by label"
+    lines = listing([_disagreement(row) for row in agreement.disagreements], most=_MAX_DISAGREEMENTS)
+    return [f"{len(agreement.disagreements):,} disagreements, {order}:", lines]
+
+
+def _disagreement(row: Disagreement) -> str:
+    opinions = ", ".join(f"{annotator}: {category}" for annotator, category in row.opinions.items())
+    comments = "".join(f"; {annotator} says: {comment}" for annotator, comment in row.comments.items())
+    landmarks = "" if row.landmarks is None else f"{row.landmarks:>7,}  "
+    return f"{landmarks}{row.label} ({row.label_id})  {opinions}{comments}"
