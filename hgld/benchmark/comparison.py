@@ -29,7 +29,7 @@ from hgld.benchmark.worker import Task, is_done
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.locks import exclusive_lock
-from hgld.io.yaml_files import plain
+from hgld.io.settings import to_dict
 from hgld.progress import Progress
 from hgld.tables import Provenance
 
@@ -246,7 +246,7 @@ class _Made:
     def __init__(self, path: Path, settings: BenchmarkSettings, runs: Sequence[Run]) -> None:
         self._path = path
         evaluations = {str(run): sha256_of(per_query_file(run)) for run in runs}
-        self._provenance = Provenance("benchmark", plain(settings), evaluations)
+        self._provenance = Provenance("benchmark", to_dict(settings), evaluations)
 
     def is_up_to_date(self) -> bool:
         """Whether the results are there, and would be the same."""

@@ -27,7 +27,7 @@ from hgld.benchmark.runs import SweepPoint
 from hgld.benchmark.training_jobs import Training, training_of
 from hgld.evaluation.report import LatexRow, columns_there, latex_table, latex_text, metrics_of, text_table
 from hgld.io.files import atomic_write, sha256_of
-from hgld.io.yaml_files import plain
+from hgld.io.settings import to_dict
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
 
 
@@ -156,7 +156,7 @@ def _write_rows(
         path,
         spec,
         pa.Table.from_pylist([dict(row) for row in rows], spec.schema),
-        Provenance("benchmark", plain(settings), digests),
+        Provenance("benchmark", to_dict(settings), digests),
     )
 
 

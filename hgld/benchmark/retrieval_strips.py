@@ -13,10 +13,10 @@ from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import TestImages, test_images
 from hgld.hierarchy import load_hierarchy
-from hgld.inspection.method_differences import find_differing
-from hgld.inspection.method_differences_page import differing_page
+from hgld.inspection.method_differences import find_method_differences
+from hgld.inspection.method_differences_page import write_method_differences_page
 from hgld.inspection.method_differences_picture import draw_method_differences
-from hgld.inspection.photo_page import Photo, landmark_titles, photo_of
+from hgld.inspection.photo_page import Photo, landmark_titles, manifest_photo
 from hgld.inspection.thumbnails import images_of_manifest
 
 _METRIC = "H-AP"
@@ -57,7 +57,7 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     run = runs[seed].run
     images = test_images(run)
     tasks = images.task(), test_images(others[seed].run).task()
-    differing = find_differing((baseline, method), tasks, metric=_METRIC, n=wanted.n_queries)
+    differing = find_method_differences((baseline, method), tasks, metric=_METRIC, n=wanted.n_queries)
     if differing is None:
         return []
     titles = {}
@@ -68,10 +68,10 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     find = images_of_manifest(images.manifest, data.root or data.manifest.parent)
     page, picture = out / "strips.html", out / "strips.png"
     title = f"{baseline.name} and {method.name}, seed {seed}: where they differ most"
-    differing_page(differing, page, query=queries, gallery=gallery, image=find, title=title)
+    write_method_differences_page(differing, page, query=queries, gallery=gallery, image=find, title=title)
     draw_method_differences(picture, differing, query=queries, gallery=gallery, image=find)
     return [page, picture]
 
 
 def _photos(images: TestImages, rows: npt.NDArray[np.int64], titles: Mapping[str, str]) -> Callable[[int], Photo]:
-    return lambda position: photo_of(images.manifest, int(rows[position]), titles)
+    return lambda position: manifest_photo(images.manifest, int(rows[position]), titles)

@@ -32,7 +32,7 @@ from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import EvaluationConfig, RetrievalTask
 from hgld.gldv2.ground_truth import landmark_of_queries, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy import load_hierarchy
-from hgld.io.yaml_files import plain
+from hgld.io.settings import to_dict
 from hgld.models.embed_images import EmbedImagesConfig, embed_images
 from hgld.models.embedding_model import LAYOUT
 from hgld.models.model_checkpoints import load_checkpoint_model
@@ -43,7 +43,7 @@ from hgld.tables.embeddings import read_embeddings, write_embeddings
 from hgld.training.run import is_finished
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_checkpoints import result_affecting
-from hgld.training.training_images import TrainingImages, digests_of, test_part
+from hgld.training.training_images import TrainingImages, data_digests, evaluation_manifest
 from hgld.training.validation import embed_test_images, rank_test_images
 
 _OFFICIAL = "map100_official"
@@ -172,7 +172,7 @@ def test_images(run: Run) -> TestImages:
     data = run.settings.data
     found = read_embeddings(_folder(run) / "embeddings.npy")
     assert found.ids is not None
-    manifest = test_part(read_manifest(data.manifest), data)
+    manifest = evaluation_manifest(read_manifest(data.manifest), data)
     row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}
     manifest = manifest.rows(np.array([row_of[name] for name in found.ids.tolist()]))
     return TestImages(
@@ -256,11 +256,11 @@ def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
             "hierarchy": evaluation.hierarchy,
         }
     parameters = {
-        "training": result_affecting(plain(run.settings)),
+        "training": result_affecting(to_dict(run.settings)),
         "protocol": evaluation.name,
         "metrics": list(settings.metrics),
     }
-    return Provenance("benchmark", parameters, digests_of(run.settings.data) | digests_of_files(files))
+    return Provenance("benchmark", parameters, data_digests(run.settings.data) | digests_of_files(files))
 
 
 def _is_done(settings: BenchmarkSettings, run: Run, provenance: Provenance) -> bool:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.errors import ConfigurationError
-from hgld.io.yaml_files import plain, read_settings
-from hgld.training.run import read_training
+from hgld.io.settings import read_settings, to_dict
+from hgld.training.run import read_training_settings
 from hgld.training.training_settings import TrainingSettings
 
 
@@ -59,7 +59,7 @@ def read_benchmark(path: Path) -> BenchmarkSettings:
     """The settings of a comparison; paths of trainings are made relative to where the file is.
 
     Raises:
-        InputError, ConfigurationError: see :func:`~hgld.io.yaml_files.read_settings`.
+        InputError, ConfigurationError: see :func:`~hgld.io.settings.read_settings`.
     """
     settings = read_settings(BenchmarkSettings, path)
     methods = {
@@ -126,11 +126,11 @@ def _run(
     """A run; of what is studied, that which changes nothing does not count."""
     config = settings.methods[method].training
     common = (*overrides, f"seed={seed}")
-    made = read_training(config, common)
+    made = read_training_settings(config, common)
     changes: tuple[str, ...] = ()
     for change in studied:
-        changed = read_training(config, (*common, *changes, change))
-        if plain(changed) != plain(made):
+        changed = read_training_settings(config, (*common, *changes, change))
+        if to_dict(changed) != to_dict(made):
             made, changes = changed, (*changes, change)
     folder = out.joinpath("runs", method, *([",".join(changes)] if changes else []), f"seed{seed}")
     return Run(method, seed, (*overrides, *changes), config, folder, made)

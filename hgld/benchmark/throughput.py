@@ -25,7 +25,7 @@ from hgld.models.embedding_model import EmbeddingModel, build_model
 from hgld.training.backpropagation import backpropagate
 from hgld.training.optimisation import Optimisers
 from hgld.training.run import training_loss
-from hgld.training.trainer import autocast, freeze, out_of_memory
+from hgld.training.trainer import autocast, freeze, out_of_memory_message
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
 
@@ -105,7 +105,7 @@ def measure_model(settings: TrainingSettings, device: torch.device, n_processes:
             n_images = min(2 * n_images, most)
             cost = _model_cost(settings, model, n_images, most, device)
     except torch.cuda.OutOfMemoryError as error:
-        raise ConfigurationError(out_of_memory(settings, n_processes)) from error
+        raise ConfigurationError(out_of_memory_message(settings, n_processes)) from error
     return cost
 
 
@@ -180,7 +180,7 @@ def measure_step(
                 parameter.grad = torch.zeros_like(parameter)
             of_optimisers = _cost(lambda: optimisers.step(scaler, settings.clip_norm), device)
     except torch.cuda.OutOfMemoryError as error:
-        raise ConfigurationError(out_of_memory(settings, n_processes)) from error
+        raise ConfigurationError(out_of_memory_message(settings, n_processes)) from error
     stored = _n_bytes(model.state_dict()) + _n_bytes(loss.state_dict()) + _n_bytes(optimisers.state_dict())
     gradients = sum(parameter.nbytes for parameter in learnt)
     for parameter in learnt:

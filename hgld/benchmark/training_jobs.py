@@ -11,7 +11,7 @@ from hgld.benchmark.runs import Run
 from hgld.datasets.manifest import read_manifest
 from hgld.errors import InputError
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_images import test_part
+from hgld.training.training_images import evaluation_manifest
 from hgld.training.training_settings import DataSettings
 
 
@@ -41,7 +41,7 @@ def training_of(run: Run) -> Training:
         InputError: there is no run.
     """
     folder = RunFolder(run.folder)
-    begun = folder.begun_with()
+    begun = folder.recorded_run()
     if begun is None:
         raise InputError(f"{run.folder}: there is no run; train it, then look at the results")
     _, said = begun
@@ -62,7 +62,7 @@ def data_text(data: DataSettings) -> str:
         InputError: the manifest cannot be read.
     """
     manifest = read_manifest(data.manifest)
-    train, test = manifest.part(data.train), test_part(manifest, data)
+    train, test = manifest.part(data.train), evaluation_manifest(manifest, data)
     what = manifest.level_names[0]
     known = np.intersect1d(train.class_names[0], test.class_names[0]).size
     shared = f"{known:,} of which were trained on" if known else "none of which was trained on"

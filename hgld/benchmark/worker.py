@@ -13,7 +13,7 @@ from hgld.io.settings import Settings
 from hgld.progress import Progress
 from hgld.training.run import is_finished, train
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_checkpoints import check_same
+from hgld.training.training_checkpoints import require_same_run
 
 
 class Task(Settings):
@@ -55,9 +55,9 @@ def is_done(benchmark: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> 
     if is_finished(run.settings, run.folder):
         return read_evaluated(benchmark, run) is not None
     folder = RunFolder(run.folder)
-    begun = folder.begun_with()
+    begun = folder.recorded_run()
     if begun is not None and folder.last.exists():
-        check_same(run.folder, {"processes": begun[1]["processes"]}, {"processes": n_processes})
+        require_same_run(run.folder, {"processes": begun[1]["processes"]}, {"processes": n_processes})
     return False
 
 

@@ -16,7 +16,7 @@ def train(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where checkpoints and the history go.")
     ] = None,
-    settings: Annotated[
+    overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as loss.lambda=0.3; repeatable."),
     ] = None,
@@ -46,9 +46,9 @@ def train(
         from hgld.progress import NoProgress, TerminalProgress
         from hgld.training import run
 
-        read = run.read_training(config, settings or ())
+        settings = run.read_training_settings(config, overrides or ())
         if plan:
-            typer.echo(run.plan(read))
+            typer.echo(run.plan(settings))
             return
         if out is None:
             raise ConfigurationError("there is no folder for the run; name one with -o")
@@ -56,7 +56,7 @@ def train(
         where = local_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         with joined_processes(training_backend(where)) as processes, TerminalProgress("train", "images") as shown:
             summary = run.train(
-                read,
+                settings,
                 out,
                 resume=resume,
                 force=force,

@@ -32,7 +32,7 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False)
-class Differing:
+class MethodDifferences:
     """The n queries that differ most in a metric: those that the method ranks better, then those that it ranks worse.
 
     Args:
@@ -85,7 +85,7 @@ class Differing:
         )
 
 
-def find_differing(
+def find_method_differences(
     results: tuple[RetrievalResult, RetrievalResult],
     tasks: tuple[RetrievalTask, RetrievalTask],
     *,
@@ -93,7 +93,7 @@ def find_differing(
     n: int = 12,
     k: int = 10,
     config: RankingConfig | None = None,
-) -> Differing | None:
+) -> MethodDifferences | None:
     """Find the queries that a method ranks most differently from a baseline, in both directions.
 
     Half of the queries, rounded up, are those that gain most, the others those that lose most; fewer where fewer
@@ -136,7 +136,7 @@ def find_differing(
         Side(result.name, result.per_query.iloc[queries], top_k_items(task, queries, k, config))
         for result, task in zip(results, tasks, strict=True)
     )
-    return Differing(
+    return MethodDifferences(
         metric=metric,
         level_names=tasks[0].level_names,
         n_levels=judgements.n_levels,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hgld.inspection.method_differences import Differing, points
-from hgld.inspection.photo_page import Photo, PhotoPage, levels_shown, metrics_shown, positives_shown
+from hgld.inspection.method_differences import MethodDifferences, points
+from hgld.inspection.photo_page import Photo, PhotoPage, level_styles, metrics_shown, positives_shown
 from hgld.inspection.thumbnails import FindImage
 
 
-def differing_page(
-    differing: Differing,
+def write_method_differences_page(
+    differing: MethodDifferences,
     out: Path,
     *,
     query: Callable[[int], Photo],
@@ -59,5 +59,5 @@ def differing_page(
         about=str(differing),
         metric=metric,
         parts={heading: [shown(row) for row in rows] for heading, rows in differing.parts().items()},
-        levels=levels_shown(n_levels, differing.level_names),
+        levels=level_styles(n_levels, differing.level_names),
     )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hgld.figures.strips import LevelColour, Strip, StripPhoto, StripQuery, draw_strips
-from hgld.inspection.method_differences import Differing, Side, points
-from hgld.inspection.photo_page import Photo, levels_shown
+from hgld.inspection.method_differences import MethodDifferences, Side, points
+from hgld.inspection.photo_page import Photo, level_styles
 from hgld.inspection.thumbnails import FindImage, small
 
 _PIXELS = 240
@@ -15,7 +15,7 @@ _PIXELS = 240
 
 def draw_method_differences(
     path: Path,
-    differing: Differing,
+    differing: MethodDifferences,
     *,
     query: Callable[[int], Photo],
     gallery: Callable[[int], Photo],
@@ -53,7 +53,7 @@ def draw_method_differences(
 
     levels = [
         LevelColour(level.number, f"same {level.meaning}" if level.number else level.meaning, level.colour)
-        for level in levels_shown(differing.n_levels, differing.level_names)
+        for level in level_styles(differing.n_levels, differing.level_names)
     ]
     parts = differing.parts(per_part)
     draw_strips(path, {heading: [strip_query(row) for row in rows] for heading, rows in parts.items()}, levels)

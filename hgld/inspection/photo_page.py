@@ -105,7 +105,7 @@ class PhotoPage:
         return {"id": photo.id, "names": photo.names, "link": link, "thumbnail": self._thumbnails[photo.id]}
 
 
-def levels_shown(n_levels: int, names: Sequence[str] | None) -> list[Level]:
+def level_styles(n_levels: int, names: Sequence[str] | None) -> list[Level]:
     """The levels, finest first: green, orange to yellow, and red for nothing shared.
 
     Args:
@@ -152,7 +152,7 @@ def names_of(hierarchy: Hierarchy, labels: npt.NDArray[np.int64]) -> tuple[str, 
     return landmark, hierarchy.nodes[0][group]
 
 
-def photo_of(manifest: Manifest, row: int, titles: Mapping[str, str] | None = None) -> Photo:
+def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | None = None) -> Photo:
     """What a manifest tells of an image.
 
     Args:

@@ -34,7 +34,7 @@ class Worst:
     found: Found
 
 
-def find_worst(
+def find_worst_queries(
     result: RetrievalResult,
     task: RetrievalTask,
     *,

@@ -16,9 +16,9 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.retrieval_task import Ids
 from hgld.gldv2.tar_images import ImageReader
 from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.inspection.photo_page import Photo, PhotoPage, levels_shown, metrics_shown, names_of, positives_shown
+from hgld.inspection.photo_page import Photo, PhotoPage, level_styles, metrics_shown, names_of, positives_shown
 from hgld.inspection.thumbnails import FindImage, images_in_folder, images_in_shards
-from hgld.inspection.worst_queries import Worst, find_worst
+from hgld.inspection.worst_queries import Worst, find_worst_queries
 from hgld.io.columns import column_names, read_columns
 
 
@@ -59,11 +59,11 @@ def worst_page(
                 "found": page.found(worst.found, row),
             }
         )
-    levels = levels_shown(worst.n_levels, level_names)
+    levels = level_styles(worst.n_levels, level_names)
     page.write(out, "worst.html", title=title, metric=worst.metric, rows=rows, levels=levels)
 
 
-def write_worst_page(
+def write_worst_queries_page(
     evaluation: Evaluation, out: Path, n: int, *, images: Path | None, sources: Path | None, config: RankingConfig
 ) -> None:
     """Write a page of the n queries with the lowest H-AP and what stands first for them.
@@ -87,7 +87,7 @@ def write_worst_page(
         raise ConfigurationError(
             "this evaluation does not rank by labels of several levels; there is no H-AP to show"
         )
-    worst = find_worst(evaluation.results[0], task, n=n, config=config)
+    worst = find_worst_queries(evaluation.results[0], task, n=n, config=config)
     found = worst.found.positions[worst.found.positions >= 0]
     links = _links(sources, {*_ids(task.query_ids, worst.queries), *_ids(task.gallery_ids, found)})
 

@@ -1,14 +1,267 @@
-"""The base of all settings of training: typed, unchangeable, and closed to keys that nobody knows."""
+"""Typed settings in YAML files that extend other files, with overrides and errors that name the file and the key."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import difflib
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from hgld.errors import ConfigurationError, InputError, listing
+
+#: The key that names the file which a file extends.
+BASE = "base"
+#: The origin of overridden values in error messages.
+_OVERRIDES = "`overrides`"
 
 
 class Settings(BaseModel):
-    """A part of a training's YAML file. Each room defines its own; ``hgld.training.training_settings`` reads files.
+    """Base class of all settings: typed, immutable, and closed to unknown keys.
 
-    Checks beyond types are validators that raise ``ValueError``; the message is shown with the key and the file.
+    Each room defines its own section of the YAML file. Checks beyond types are validators that raise ``ValueError``;
+    :func:`read_settings` shows the message with the key and the file.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+S = TypeVar("S", bound=BaseModel)
+Keys = tuple[str, ...]
+
+
+def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S:
+    """Read settings from a YAML file.
+
+    A file whose key ``base`` names another file (relative to its own folder) is merged over that file, mapping by
+    mapping. A mapping whose ``name`` differs from that of the mapping below it, such as another loss, replaces it.
+
+    Args:
+        kind: The model to validate against.
+        path: The YAML file.
+        overrides: Single values merged over the file, such as ``loss.lambda=0.3``; the values are YAML.
+
+    Raises:
+        InputError: A file is missing or not YAML, or files extend each other in a circle.
+        ConfigurationError: Settings are invalid; the message lists all of them, with the files they come from.
+    """
+    layer = _read_file(path, ())
+    for override in overrides:
+        layer = layer.overridden_by(_parse_override(override))
+    try:
+        return kind.model_validate(layer.values)
+    except ValidationError as error:
+        problems = [_problem(detail, kind, layer, path) for detail in error.errors(include_url=False)]
+        raise ConfigurationError(f"invalid settings, {len(problems)} in all:\n{listing(problems)}") from None
+
+
+def to_yaml(settings: BaseModel) -> str:
+    """Return settings, including defaults, as the text of a YAML file."""
+    return yaml.safe_dump(to_dict(settings), sort_keys=False, allow_unicode=True, width=100)
+
+
+def to_dict(settings: BaseModel) -> dict[str, Any]:
+    """Return settings as JSON values under the keys that YAML files use."""
+    return settings.model_dump(mode="json", by_alias=True)
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the leaves of nested mappings, their keys joined with dots.
+
+    >>> flatten({"loss": {"name": "happier", "lambda": 0.1}, "seed": 0})
+    {'loss.name': 'happier', 'loss.lambda': 0.1, 'seed': 0}
+    """
+    leaves: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            leaves |= {f"{key}.{inner}": leaf for inner, leaf in flatten(value).items()}
+        else:
+            leaves[key] = value
+    return leaves
+
+
+# Layers
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Nested values, and the origin (a file or the overrides) of each by its keys."""
+
+    values: dict[str, Any]
+    origins: Mapping[Keys, str]
+
+    @classmethod
+    def of(cls, values: dict[str, Any], origin: str) -> _Layer:
+        return cls(values, dict.fromkeys(_key_paths(values), origin))
+
+    def overridden_by(self, upper: _Layer) -> _Layer:
+        return _Layer(_merged(self.values, upper.values), {**self.origins, **upper.origins})
+
+    def origin(self, keys: Keys) -> str | None:
+        """Return the origin of a value, or of the innermost mapping around it where the value is missing."""
+        return next((self.origins[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self.origins), None)
+
+
+def _key_paths(values: Mapping[str, Any], parents: Keys = ()) -> Iterator[Keys]:
+    for key, value in values.items():
+        yield (*parents, str(key))
+        if isinstance(value, Mapping):
+            yield from _key_paths(value, (*parents, str(key)))
+
+
+def _merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    if upper.get("name", lower.get("name")) != lower.get("name"):
+        return dict(upper)
+    merged = dict(lower)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            value = _merged(below, value)
+        merged[key] = value
+    return merged
+
+
+def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
+    """Read a file merged over its base; ``extending`` are the files that led to it, outermost first."""
+    if path.resolve() in extending:
+        raise InputError(f"{path}: extends itself; correct the key {BASE} of {extending[-1]}")
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a safe loader
+    except FileNotFoundError:
+        named = f', which {extending[-1]} names as its "{BASE}"' if extending else ""
+        raise InputError(f"{path}: no such file{named}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: cannot be read as YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected settings such as 'batch_size: 256', found {_quoted(values)}")
+    base = values.pop(BASE, None)
+    layer = _Layer.of(values, str(path))
+    if base is None:
+        return layer
+    return _read_file(path.parent / str(base), (*extending, path.resolve())).overridden_by(layer)
+
+
+def _parse_override(text: str) -> _Layer:
+    keys, equals, value = text.partition("=")
+    if not equals or not all(keys.split(".")):
+        raise ConfigurationError(f"{_OVERRIDES} {text}: expected KEY=VALUE, such as loss.lambda=0.3")
+    try:
+        values = yaml.load(value, _Loader)  # noqa: S506 - it is a safe loader
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{_OVERRIDES} {text}: the value is not YAML: {error}") from error
+    for key in reversed(keys.split(".")):
+        values = {key: values}
+    return _Layer.of(values, _OVERRIDES)
+
+
+class _Loader(yaml.SafeLoader):
+    """A safe loader with the booleans and numbers of YAML 1.2: ``off`` is a string, and ``1e-5`` is a number."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":float"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$|^[-+]?\.(?:inf|nan)$"),
+    list("-+.0123456789"),
+)
+
+
+# Error messages
+
+
+def _problem(detail: ErrorDetails, kind: type[BaseModel], layer: _Layer, path: Path) -> str:
+    """Describe a validation error: the origin, the key, what was found, and what is expected."""
+    keys, models = _resolve(detail["loc"], kind)
+    key = ".".join(keys)
+    value = _quoted(detail["input"])
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            names = [name for model in models for name in _keys_of(model)]
+            problem = f"there is no such setting{_suggestion(keys[-1], names)}"
+        case "missing":
+            problem = "is missing"
+        case "model_type" | "model_attributes_type":
+            problem = f"expected a mapping ('key: value'), found {value}"
+        case "union_tag_not_found":
+            problem = "its name is missing"
+        case "union_tag_invalid":
+            key += ".name"
+            names = re.findall(r"'(.*?)'", context["expected_tags"])
+            problem = f"found {_quoted(context['tag'])}{_suggestion(str(context['tag']), names)}"
+        case "value_error":
+            problem = str(context["error"])
+        case "literal_error":
+            names = re.findall(r"'(.*?)'", context["expected"])
+            problem = f"found {value}{_suggestion(str(detail['input']), names)}"
+        case _:
+            expected = detail["msg"].replace("Input should be", "expected").partition(", unable")[0]
+            problem = f"{expected}, found {value}"
+    origin = layer.origin(keys) or str(path)
+    return f"{origin}: {key}: {problem}" if key else f"{origin}: {problem}"
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    similar = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {similar[0]}?" if similar else f"; expected one of {', '.join(dict.fromkeys(known))}"
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else "nothing" if value is None else repr(value)
+
+
+def _keys_of(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _resolve(location: Sequence[int | str], kind: type[BaseModel]) -> tuple[Keys, list[type[BaseModel]]]:
+    """Return the keys of a pydantic location, and the models that hold the last one.
+
+    A location also names the members of unions, which are no keys of the file.
+    """
+    keys: list[str] = []
+    models = holders = [kind]
+    for part in map(str, location):
+        fields = {
+            field.alias or name: field.annotation for model in models for name, field in model.model_fields.items()
+        }
+        if part in fields and not (keys and part in _tags(models)):
+            holders, models = models, list(_models_in(fields[part]))
+        elif part in _tags(models):
+            models = [model for model in models if part in _tags([model])]
+            continue
+        elif not keys or models or part.isdecimal():
+            holders, models = models, []
+        else:
+            continue  # the name of a type, such as "int" of int | None
+        keys.append(part)
+    return tuple(keys), holders
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if inspect.isclass(annotation) and get_origin(annotation) is None and issubclass(annotation, BaseModel):
+        yield annotation
+    else:
+        for inner in get_args(annotation):
+            yield from _models_in(inner)
+
+
+def _tags(models: Sequence[type[BaseModel]]) -> list[str]:
+    """Return the values of ``name`` that select one of the models in a discriminated union."""
+    name_fields = (model.model_fields.get("name") for model in models)
+    return [
+        str(tag)
+        for field in name_fields
+        if field is not None and get_origin(field.annotation) is Literal
+        for tag in get_args(field.annotation)
+    ]

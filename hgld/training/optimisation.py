@@ -43,7 +43,7 @@ class Optimisers:
         self._optimisers = {name: _optimiser(filled[name], group) for name, group in self._settings.items()}
         self._n_steps = n_steps
 
-    def set_rates(self, step: int) -> dict[str, float]:
+    def set_learning_rates(self, step: int) -> dict[str, float]:
         """Set the learning rates of a step, and say them."""
         rates = {name: learning_rate(settings, step, self._n_steps) for name, settings in self._settings.items()}
         for name, rate in rates.items():

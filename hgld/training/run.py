@@ -17,7 +17,7 @@ from hgld.datasets.loading import test_batches
 from hgld.errors import ConfigurationError
 from hgld.evaluation.report import rows_table
 from hgld.io.locks import exclusive_lock
-from hgld.io.yaml_files import plain, read_settings, to_yaml
+from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_settings import build_loss
@@ -29,8 +29,8 @@ from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
 from hgld.training.run_folder import RunFolder
 from hgld.training.trainer import Trainer
-from hgld.training.training_checkpoints import check_same
-from hgld.training.training_images import TrainingImages, digests_of
+from hgld.training.training_checkpoints import require_same_run
+from hgld.training.training_images import TrainingImages, data_digests
 from hgld.training.training_settings import TrainingSettings
 
 
@@ -68,11 +68,11 @@ class TrainingSummary:
         return "\n".join(lines)
 
 
-def read_training(config: Path, overrides: Sequence[str] = ()) -> TrainingSettings:
+def read_training_settings(config: Path, overrides: Sequence[str] = ()) -> TrainingSettings:
     """The settings of a training; pixels are normalised as the backbone is used to, unless the file says otherwise.
 
     Raises:
-        InputError: see :func:`~hgld.io.yaml_files.read_settings`.
+        InputError: see :func:`~hgld.io.settings.read_settings`.
         ConfigurationError: likewise; or timm knows no such backbone.
     """
     settings = read_settings(TrainingSettings, config, overrides)
@@ -130,7 +130,7 @@ def train(
         n_lines = 0
         if there:
             state = read_checkpoint(folder.last, where)
-            check_same(folder.last, {key: state[key] for key in trainer.fingerprint()}, trainer.fingerprint())
+            require_same_run(folder.last, {key: state[key] for key in trainer.fingerprint()}, trainer.fingerprint())
             trainer.load(state)
             n_lines = state["history"]
         if processes.rank == 0:
@@ -161,12 +161,12 @@ def is_finished(settings: TrainingSettings, out: Path) -> bool:
         ConfigurationError: it holds one that was begun with other settings or data.
         InputError: the data cannot be read.
     """
-    begun = RunFolder(out).begun_with()
+    begun = RunFolder(out).recorded_run()
     if begun is None:
         return False
     then, said = begun
-    now = {"settings": plain(settings), "digests": digests_of(settings.data)}
-    check_same(out, {"settings": then, "digests": said["digests"]}, now)
+    now = {"settings": to_dict(settings), "digests": data_digests(settings.data)}
+    require_same_run(out, {"settings": then, "digests": said["digests"]}, now)
     return bool(said["finished"])
 
 

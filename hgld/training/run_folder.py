@@ -25,7 +25,7 @@ import yaml
 
 from hgld.errors import ConfigurationError
 from hgld.io.files import atomic_write
-from hgld.io.yaml_files import flat
+from hgld.io.settings import flatten
 from hgld.version import __version__
 
 
@@ -108,7 +108,7 @@ class RunFolder:
         """Write down that the training came to its end."""
         self._tell_run({**json.loads(self._run.read_text(encoding="utf-8")), "finished": True})
 
-    def begun_with(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    def recorded_run(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The settings of the run that is there, and what ``run.json`` says of it; None if there is no run."""
         if not (self._settings.is_file() and self._run.is_file()):
             return None
@@ -124,7 +124,7 @@ class RunFolder:
         """Add a line to the history: ``step`` or ``evaluation``, after how many steps, and numbers by name."""
         print(json.dumps({"kind": kind, "step": step, **values}), file=self._lines, flush=True)
         self.n_lines += 1
-        for name, value in flat(values).items():
+        for name, value in flatten(values).items():
             self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def log_skipped(self, images: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ from hgld.datasets.image_dataset import Batch, Examples, Skipped
 from hgld.datasets.loading import training_batches
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
-from hgld.io.yaml_files import plain
+from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.progress import NoProgress, Progress
@@ -106,7 +106,7 @@ class Trainer:
         model = self.distributed()
         began = time.perf_counter()
         for batch in self.batches():
-            rates = self.optimisers.set_rates(self.step)
+            rates = self.optimisers.set_learning_rates(self.step)
             loss = self.train_step(model, batch)
             self.batch, self.step = self.batch + 1, self.step + 1
             began, seconds = time.perf_counter(), time.perf_counter() - began
@@ -143,7 +143,7 @@ class Trainer:
                 scale=self.scaler.scale,
             )
         except torch.cuda.OutOfMemoryError as error:
-            raise ConfigurationError(out_of_memory(self.settings, self.processes.count)) from error
+            raise ConfigurationError(out_of_memory_message(self.settings, self.processes.count)) from error
         average_gradients(self.loss.parameters(), self.processes)
         self.optimisers.step(self.scaler, self.settings.clip_norm)
         return float(loss)
@@ -227,7 +227,7 @@ class Trainer:
     def fingerprint(self) -> dict[str, Any]:
         """What has to be the same when a training goes on."""
         return {
-            "settings": plain(self.settings),
+            "settings": to_dict(self.settings),
             "digests": self.images.digests,
             "processes": self.processes.count,
         }
@@ -311,7 +311,7 @@ def _not_finite(step: int, loss: float, parts: Mapping[str, torch.Tensor]) -> st
     )
 
 
-def out_of_memory(settings: TrainingSettings, n_processes: int) -> str:
+def out_of_memory_message(settings: TrainingSettings, n_processes: int) -> str:
     """What to do where a batch does not fit into a GPU."""
     return (
         f"the GPU's memory does not suffice: batch_size {settings.batch_size} in {n_processes} processes, chunk_size "

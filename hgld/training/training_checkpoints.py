@@ -12,7 +12,7 @@ import torch
 
 from hgld.errors import ConfigurationError, listing
 from hgld.io.files import atomic_write
-from hgld.io.yaml_files import flat
+from hgld.io.settings import flatten
 from hgld.models.model_checkpoints import CHECKPOINT_FORMAT
 
 #: Settings that say how the work is done and not what comes of it; they may change when a run goes on. Files are told
@@ -34,7 +34,7 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
         torch.save({"format": CHECKPOINT_FORMAT, **state}, draft)
 
 
-def check_same(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def require_same_run(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Refuse to go on with something else.
 
     Args:
@@ -64,7 +64,7 @@ def result_affecting(said: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         said: settings as JSON values; or what a checkpoint says, which has them below ``settings``.
     """
-    return {key: value for key, value in flat(said).items() if not key.removeprefix("settings.").startswith(_FREE)}
+    return {key: value for key, value in flatten(said).items() if not key.removeprefix("settings.").startswith(_FREE)}
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

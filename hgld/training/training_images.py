@@ -39,7 +39,7 @@ class TrainingImages:
         data = settings.data
         root = data.root or data.manifest.parent
         manifest = read_manifest(data.manifest)
-        train, test = manifest.part(data.train), test_part(manifest, data)
+        train, test = manifest.part(data.train), evaluation_manifest(manifest, data)
         self.train: Examples
         self.untransformed: Examples
         self.test: Examples
@@ -53,7 +53,7 @@ class TrainingImages:
             self.test = FeatureDataset(test, data.features, settings.model.n_features)
         self.is_query = None if data.queries is None else test.splits == data.queries
         self.sampler = _sampler(settings, train)
-        self.digests = digests_of(data)
+        self.digests = data_digests(data)
 
     def space(self, dim: int) -> Space:
         """What a loss has to know of the labels and of the embeddings, ``dim`` numbers each."""
@@ -69,7 +69,7 @@ class TrainingImages:
         return f"train: {len(train):,} images, classes: {classes}\ntest: {ranked}"
 
 
-def digests_of(data: DataSettings) -> dict[str, str]:
+def data_digests(data: DataSettings) -> dict[str, str]:
     """SHA-256 of the files that a training reads besides pictures, by their names in the settings.
 
     Raises:
@@ -82,7 +82,7 @@ def digests_of(data: DataSettings) -> dict[str, str]:
     return {name: sha256_of(path) for name, path in given.items()}
 
 
-def test_part(manifest: Manifest, data: DataSettings) -> Manifest:
+def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
     """The images to evaluate with; labels of queries and gallery are numbered together.
 
     Raises:

@@ -19,10 +19,10 @@ from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.inspection.method_differences import Differing, Side, find_differing
-from hgld.inspection.method_differences_page import differing_page
+from hgld.inspection.method_differences import MethodDifferences, Side, find_method_differences
+from hgld.inspection.method_differences_page import write_method_differences_page
 from hgld.inspection.method_differences_picture import draw_method_differences
-from hgld.inspection.photo_page import levels_shown, photo_of
+from hgld.inspection.photo_page import level_styles, manifest_photo
 from hgld.inspection.thumbnails import FindImage
 from hgld.inspection.top_k import Found
 from hgld.ragged import RaggedIndices
@@ -68,7 +68,7 @@ def test_those_that_gain_and_lose_most_are_found_each_class_once(
 ) -> None:
     baseline, method, classes = map(list, zip(*rows, strict=True))
     task = of_classes(classes)
-    found = find_differing((result("a", baseline), result("b", method)), (task, task), n=n, k=2)
+    found = find_method_differences((result("a", baseline), result("b", method)), (task, task), n=n, k=2)
 
     differences = [own - other for own, other in zip(method, baseline, strict=True)]
     left = [row for row in range(len(rows)) if abs(differences[row]) > 0]
@@ -101,7 +101,9 @@ def test_each_method_shows_what_it_finds() -> None:
     results = [
         replace(evaluate_retrieval(vectors, labels), name=name) for vectors, name in zip(both, "ab", strict=True)
     ]
-    found = find_differing((results[0], results[1]), (alone(both[0], labels), alone(both[1], labels)), n=4, k=3)
+    found = find_method_differences(
+        (results[0], results[1]), (alone(both[0], labels), alone(both[1], labels)), n=4, k=3
+    )
     assert found is not None
     assert (found.n_levels, len(found.queries), found.n_better) == (2, 4, 2)
     for side, vectors, whole in zip((found.baseline, found.method), both, results, strict=True):
@@ -125,23 +127,23 @@ def test_each_method_shows_what_it_finds() -> None:
 def test_what_cannot_be_asked_for_is_told(change: dict[str, object], message: str) -> None:
     task, results = of_classes([0, 1]), (result("a", [0.5, 0.5]), result("b", [0.6, 0.4]))
     with pytest.raises(ConfigurationError, match=message):
-        find_differing(results, (task, task), **change)
+        find_method_differences(results, (task, task), **change)
 
 
 def test_the_two_are_of_the_same_images_with_labels() -> None:
     task, first, second = of_classes([0, 1]), result("a", [0.5, 0.5]), result("b", [0.6, 0.4])
     others = replace(second, per_query=second.per_query.set_axis(["x", "y"]))
     with pytest.raises(ConfigurationError, match="a and b were not evaluated with the same images"):
-        find_differing((first, others), (task, task))
+        find_method_differences((first, others), (task, task))
     more = RetrievalTask(
         "more", task.queries, torch.eye(3)[:, :2], LabelJudgements(np.zeros((2, 1)), np.zeros((3, 1)))
     )
     with pytest.raises(ConfigurationError, match="a and b were not evaluated with the same images"):
-        find_differing((first, second), (task, more))
+        find_method_differences((first, second), (task, more))
     with pytest.raises(ConfigurationError, match="give a task whose images have labels"):
-        find_differing((first, second), (replace(task, query_labels=None), task))
+        find_method_differences((first, second), (replace(task, query_labels=None), task))
     with pytest.raises(ConfigurationError, match="the result is of 2 queries, but the task has 3"):
-        find_differing((first, second), (of_classes([0, 1, 2]), task))
+        find_method_differences((first, second), (of_classes([0, 1, 2]), task))
 
 
 # The page
@@ -149,7 +151,7 @@ def test_the_two_are_of_the_same_images_with_labels() -> None:
 
 def differing(
     levels: list[list[list[int]]], n_better: int, names: tuple[str, str] = ("Smooth-AP", "HAPPIER")
-) -> Differing:
+) -> MethodDifferences:
     """Of queries 10, 11, ... the levels of what the baseline and the method find; -1: the gallery has no more."""
     n, gain = len(levels), np.where(np.arange(len(levels)) < n_better, 0.25, -0.125)
     sides = []
@@ -160,7 +162,7 @@ def differing(
         positions = np.where(found < 0, -1, np.arange(found.shape[1]))
         scores = np.linspace(0.9, 0.6, found.shape[1], dtype=np.float32) * np.ones((n, 1), np.float32)
         sides.append(Side(name, pd.DataFrame(values | or_finer), Found(scores, positions, np.maximum(found, 0))))
-    return Differing(
+    return MethodDifferences(
         metric="H-AP",
         level_names=("landmark", "hierarchical_label", "root"),
         n_levels=3,
@@ -178,8 +180,8 @@ def differing(
 THREE = [[[0, 1, 0, 0], [3, 3, 2, 1]], [[1, 1, 0, -1], [2, 2, 1, -1]], [[3, 3, 3, 3], [3, 2, 0, 0]]]
 
 
-def page(folder: Path, found: Differing, image: FindImage = picture, title: str = "Strips") -> Path:
-    differing_page(found, folder / "strips.html", query=photo, gallery=photo, image=image, title=title)
+def page(folder: Path, found: MethodDifferences, image: FindImage = picture, title: str = "Strips") -> Path:
+    write_method_differences_page(found, folder / "strips.html", query=photo, gallery=photo, image=image, title=title)
     return folder / "strips.html"
 
 
@@ -212,7 +214,7 @@ def test_the_page_shows_both_directions_and_both_methods(browser: Chrome, tmp_pa
         ".map(frame => getComputedStyle(frame).borderTopColor.match(/[0-9]+/g).map(Number)))"
     )
     colour = {
-        level.number: [int(level.colour[at : at + 2], 16) for at in (1, 3, 5)] for level in levels_shown(3, None)
+        level.number: [int(level.colour[at : at + 2], 16) for at in (1, 3, 5)] for level in level_styles(3, None)
     }
     shown = [strip for query in THREE for strip in query]
     assert frames == [[colour[level] for level in strip if level >= 0] for strip in shown]
@@ -268,13 +270,13 @@ def test_frames_of_the_picture_tell_levels(tmp_path: Path) -> None:
     path = tmp_path / "strips.png"
     levels = [[[3] * 2, [2] * 2], [[1] * 2, [0] * 2], [[3] * 2, [2] * 2]]
     draw_method_differences(path, differing(levels, 2), query=photo, gallery=photo, image=picture)
-    green, orange, yellow, red = (share(path, level.colour) for level in levels_shown(3, None))
+    green, orange, yellow, red = (share(path, level.colour) for level in level_styles(3, None))
     assert (
         green == pytest.approx(orange, rel=0.05) == pytest.approx(2 * yellow, rel=0.1)
     )  # the legend has one of each
     assert yellow == pytest.approx(red, rel=0.05)
     draw_method_differences(path, differing(levels, 2), query=photo, gallery=photo, image=picture, per_part=1)
-    assert share(path, levels_shown(3, None)[3].colour) < red / 4  # that query is not shown any more
+    assert share(path, level_styles(3, None)[3].colour) < red / 4  # that query is not shown any more
 
 
 def test_the_picture_shows_whole_photographs_or_ids(tmp_path: Path) -> None:
@@ -296,6 +298,6 @@ def test_the_picture_shows_whole_photographs_or_ids(tmp_path: Path) -> None:
 
 def test_classes_that_are_only_numbers_are_named_with_their_level() -> None:
     manifest = manifest_of(["a", "b"], {"landmark": ["17", "Pike Place"], "hierarchical_label": ["4", "markets"]})
-    assert photo_of(manifest, 0).names == ("landmark 17", "hierarchical label 4")
-    assert photo_of(manifest, 1).names == ("Pike Place", "markets")
-    assert (photo_of(manifest, 1).id, photo_of(manifest, 1).link) == ("b", None)
+    assert manifest_photo(manifest, 0).names == ("landmark 17", "hierarchical label 4")
+    assert manifest_photo(manifest, 1).names == ("Pike Place", "markets")
+    assert (manifest_photo(manifest, 1).id, manifest_photo(manifest, 1).link) == ("b", None)

@@ -28,7 +28,7 @@ from hgld.hierarchy import Hierarchy
 from hgld.inspection.photo_page import Photo, names_of
 from hgld.inspection.thumbnails import images_in_folder, images_in_shards, images_of_manifest
 from hgld.inspection.top_k import Found
-from hgld.inspection.worst_queries import Worst, find_worst
+from hgld.inspection.worst_queries import Worst, find_worst_queries
 from hgld.inspection.worst_queries_page import worst_page
 from hgld.ragged import RaggedIndices
 from tests.datasets.pictures import manifest_of, save
@@ -101,7 +101,7 @@ def test_the_lowest_come_first_with_their_nearest_items() -> None:
     itself = RaggedIndices.of([[row] for row in range(60)])
     gallery_mask = rows % 7 != 0
     task = replace(alone(embeddings, labels), excluded=itself, gallery_mask=gallery_mask)
-    found = find_worst(result, task, metric="AP_l1", n=7, k=4)
+    found = find_worst_queries(result, task, metric="AP_l1", n=7, k=4)
 
     values = result.per_query["AP_l1"].to_numpy()
     assert found.queries.tolist() == sorted(range(59), key=lambda row: values[row])[:7]
@@ -121,7 +121,7 @@ def test_there_may_be_fewer_queries_and_items_than_asked_for() -> None:
     embeddings, labels = np.eye(3), np.array([[0], [0], [1]])
     result = evaluate_retrieval(embeddings, labels)
     itself = RaggedIndices.of([[0], [1], [2]])
-    found = find_worst(result, replace(alone(embeddings, labels), excluded=itself))
+    found = find_worst_queries(result, replace(alone(embeddings, labels), excluded=itself))
     assert found.queries.tolist() == [0, 1]  # equal: in the order of the queries
     assert found.found.positions[:, :3].tolist() == [[1, 2, -1], [0, 2, -1]]
     assert found.found.levels[:, :3].tolist() == [[1, 0, 0], [1, 0, 0]]
@@ -139,14 +139,14 @@ def test_what_cannot_be_asked_for_is_told(change: dict[str, object], message: st
     embeddings, labels = np.eye(2), np.array([[0], [0]])
     result = evaluate_retrieval(embeddings, labels)
     with pytest.raises(ConfigurationError, match=message):
-        find_worst(result, alone(embeddings, labels), **change)
+        find_worst_queries(result, alone(embeddings, labels), **change)
 
 
 def test_positions_in_a_part_of_a_result_are_not_those_of_queries() -> None:
     embeddings, labels = np.eye(2), np.array([[0], [0]])
     part = evaluate_retrieval(embeddings, labels).part("public", np.array([False, True]))
     with pytest.raises(ConfigurationError, match="the result is of 1 queries, but the task has 2; give"):
-        find_worst(part, alone(embeddings, labels))
+        find_worst_queries(part, alone(embeddings, labels))
 
 
 # The page

@@ -35,7 +35,7 @@ def test_each_group_has_its_own_rate() -> None:
     _, optimisers = made(
         backbone=GroupSettings(lr=1.0), proxies=GroupSettings(lr=10.0, end_lr=0.1, schedule="constant")
     )
-    assert optimisers.set_rates(50) == {"backbone": pytest.approx(0.5), "proxies": 10.0}
+    assert optimisers.set_learning_rates(50) == {"backbone": pytest.approx(0.5), "proxies": 10.0}
     state = optimisers.state_dict()
     assert state["backbone"]["param_groups"][0]["lr"] == pytest.approx(0.5)
     assert set(state) == {"backbone", "proxies"}  # a group without parameters has no optimiser

@@ -7,7 +7,7 @@ import pytest
 
 from hgld.losses.loss_settings import build_loss
 from hgld.losses.registry import LOSSES, Space
-from hgld.training.run import read_training
+from hgld.training.run import read_training_settings
 
 FOLDER = Path(__file__).parents[2] / "pipelines" / "benchmarks"
 PRESETS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.glob("*/*.yaml") if path.name != "base.yaml")
@@ -36,23 +36,23 @@ def test_each_row_of_the_tables_has_a_preset() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_can_be_read_and_their_losses_built(preset: str) -> None:
-    settings = read_training(FOLDER / preset)
+    settings = read_training_settings(FOLDER / preset)
     levels = 2 if preset.startswith(("sop", "inat")) else 3
     labels = [[0] * levels, [1] + [0] * (levels - 1), [2] + [1] * (levels - 1)]
     build_loss(settings.loss, LOSSES, Space.of(8, np.array(labels)))
 
 
 def test_settings_are_those_of_the_authors() -> None:
-    happier = read_training(FOLDER / "sop" / "happier_f.yaml")
+    happier = read_training_settings(FOLDER / "sop" / "happier_f.yaml")
     assert happier.loss.options()["alpha"] == 5
     assert happier.loss.options()["variant"] == "cfg144"
     assert (happier.optimiser.backbone.lr, happier.optimiser.proxies.end_lr) == (5e-5, 0.1)
     assert happier.sampler.name == "hierarchical"
-    inat = read_training(FOLDER / "inat" / "roadmap_pairs.yaml")
+    inat = read_training_settings(FOLDER / "inat" / "roadmap_pairs.yaml")
     assert inat.loss.options()["decomposability"] == "pairs"
     assert inat.loss.options()["lambda_"] == 0.1
     assert inat.image.mean == (0.485, 0.456, 0.406)
-    assert read_training(FOLDER / "washington" / "happier.yaml").image.mean[0] > 0.49  # its backbone's
-    csl = read_training(FOLDER / "h-gldv2" / "csl.yaml")
+    assert read_training_settings(FOLDER / "washington" / "happier.yaml").image.mean[0] > 0.49  # its backbone's
+    csl = read_training_settings(FOLDER / "h-gldv2" / "csl.yaml")
     assert (csl.optimiser.proxies.lr, csl.optimiser.head.lr) == (10, 1e-5)
     assert csl.model.backbone.startswith("resnet101")

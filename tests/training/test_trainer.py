@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.yaml_files import read_settings
+from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
 from hgld.models.model_checkpoints import read_checkpoint
 from hgld.progress import NoProgress

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hgld.datasets.manifest import write_manifest
-from hgld.io.yaml_files import plain
+from hgld.io.settings import to_dict
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_settings import ModelSettings
 from hgld.tables import Provenance
@@ -73,7 +73,7 @@ def settings(manifest: Path, **changes: Any) -> TrainingSettings:
 
 
 def changed(before: TrainingSettings, **changes: Any) -> TrainingSettings:
-    return TrainingSettings.model_validate({**plain(before), **changes})
+    return TrainingSettings.model_validate({**to_dict(before), **changes})
 
 
 def use_toy_model(dropout: float = 0.2) -> None:
