@@ -14,7 +14,7 @@ from hgld.cli.base import app, friendly_errors, tell
 def benchmark(
     config: Annotated[Path, typer.Argument(help="What to compare (YAML), such as those in pipelines/benchmarks.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where trainings and results go.")],
-    settings: Annotated[
+    overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all trainings; repeatable."),
     ] = None,
@@ -61,7 +61,7 @@ def benchmark(
         comparison = read_comparison(
             config,
             out,
-            overrides=settings or (),
+            overrides=overrides or (),
             methods=method or (),
             seeds=parse_seeds(seeds) if seeds else (),
             sweeps=sweep or (),
