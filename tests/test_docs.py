@@ -1,4 +1,4 @@
-"""What the documents print can be run: commands parse, links lead somewhere, tables are those of the code."""
+"""Documents are true: commands parse, links resolve, tables list the columns of the code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ DOCUMENTS = [
     CHECKOUT / name
     for name in (
         "README.md",
+        "CONTRIBUTING.md",
         "annotations/README.md",
         "pipelines/README.md",
         "benchmarks/README.md",
+        "docs/architecture.md",
         "docs/reproduce.md",
     )
 ]
@@ -35,7 +37,7 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("line", commands())
-def test_a_printed_command_is_one(line: str) -> None:
+def test_printed_commands_parse(line: str) -> None:
     name, *arguments = shlex.split(line)[1:]
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     if arguments != ["--help"]:
@@ -49,7 +51,7 @@ def test_every_command_is_in_the_readme() -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(CHECKOUT).as_posix())
-def test_links_lead_somewhere(path: Path) -> None:
+def test_links_resolve(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
