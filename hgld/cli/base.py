@@ -21,6 +21,7 @@ from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S")
 
 #: The options and arguments of the running command as they are typed, by the name of the parameter.
 _options: ContextVar[Mapping[str, str]] = ContextVar("_options", default={})  # noqa: B039
@@ -150,9 +151,15 @@ def _storage_message(error: OSError) -> str:
     return f"{reason}; {_STORAGE_ERRORS[error.errno or 0]}"
 
 
-def tell(out: Path, summary: object | None) -> None:
-    """Print what a stage has done; stages return None when there was nothing to do."""
-    typer.echo(f"{out}: up to date" if summary is None else f"{summary}\n{out}")
+def tell(out: Path, summary: S | None, text: Callable[[S], str] = str) -> None:
+    """Print the summary of a stage and its output, or that this was up to date.
+
+    Args:
+        out: File or folder that the stage writes.
+        summary: Result of the stage; None if there was nothing to do.
+        text: Function of :mod:`hgld.cli.summaries` that makes the text.
+    """
+    typer.echo(f"{out}: up to date" if summary is None else f"{text(summary)}\n{out}")
 
 
 def announcing(open_browser: bool) -> Callable[[str], None]:

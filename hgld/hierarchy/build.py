@@ -118,27 +118,6 @@ class BuildSummary:
     level_sizes: Sequence[int] = ()
     several: Several | None = None
 
-    def __str__(self) -> str:
-        n_groups, built = (sum(numbers) for numbers in zip(*self.per_root.values(), strict=True))
-        lines = [f"{self.landmarks:,} landmarks in, {built:,} out, in {n_groups} groups"]
-        lines += [
-            f"  {root}: {count:,} landmarks in {groups} groups" for root, (groups, count) in self.per_root.items()
-        ]
-        if self.level_sizes:
-            lines.append(f"  names of the extra levels, finest first: {', '.join(map(str, self.level_sizes))}")
-        if self.several:
-            lines.append(f"  {self.several.back_in:,} had been removed for having several labels")
-            lines.append(f"  {self.several.with_several:,} are in several groups")
-            lines += self._left("undecided further labels", self.several.undecided)
-        lines += self._left("left out, dropped", self.dropped)
-        lines += self._left("left out, undecided", self.undecided)
-        return "\n".join(lines)
-
-    @staticmethod
-    def _left(what: str, labels: Mapping[str, int]) -> list[str]:
-        head = f"{what}: {sum(labels.values()):,} landmarks, {len(labels):,} labels"
-        return [head, listing(_counted(labels), most=5)] if labels else [head]
-
 
 def build_file(
     clean: Path,
@@ -260,7 +239,7 @@ def build(
     if undecided and not config.allow_undecided:
         raise InputError(
             f"{undecided.total():,} landmarks have a label without a decision, of {len(undecided):,} labels:\n"
-            f"{listing(_counted(_most_first(undecided)))}\n"
+            f"{listing(counted(_most_first(undecided)))}\n"
             "decide them and build again, or give --allow-undecided to leave their landmarks out"
         )
     if not rows:
@@ -387,6 +366,7 @@ def _most_first(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _counted(counts: Mapping[str, int]) -> list[str]:
+def counted(counts: Mapping[str, int]) -> list[str]:
+    """One line per name, its count before it, right-aligned."""
     width = max((len(f"{count:,}") for count in counts.values()), default=0)
     return [f"{count:>{width},}  {name}" for name, count in counts.items()]

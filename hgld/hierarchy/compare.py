@@ -11,14 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.cli.render import aligned
 from hgld.figures.flows import draw_flows
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.io.files import atomic_write
 from hgld.tables import SPLITS
-
-_MOST_FLOWS = 20
 
 
 @dataclass(frozen=True)
@@ -102,31 +99,6 @@ class Comparison:
     def to_json(self) -> str:
         """All of it, for programs."""
         return json.dumps({**asdict(self), "identical": self.identical}, indent=2, ensure_ascii=False)
-
-    def __str__(self) -> str:
-        """What ``hgld compare`` prints: the counts, the agreement, the largest flows."""
-        columns = ["split", "before", "after", "added", "lost", "moved", "other root"]
-        lines = [
-            f"before: {self.before}",
-            f"after:  {self.after}",
-            *aligned(columns, [list(asdict(part).values()) for part in self.splits]),
-        ]
-        if self.identical:
-            lines.append("identical: the same landmarks in the same groups")
-        if self.agreement:
-            columns = ["", "ARI", "AMI", "V", "homogeneity", "completeness", "purity after", "purity before"]
-            rows = [[level, *asdict(found).values()] for level, found in self.agreement.items()]
-            lines += [f"agreement over {self.common:,} landmarks in both", *aligned(columns, rows)]
-        if self.flows:
-            moved, shown = sum(flow.landmarks for flow in self.flows), self.flows[:_MOST_FLOWS]
-            rows = [[flow.landmarks, flow.source, flow.target, "renamed" * flow.renamed] for flow in shown]
-            lines += [
-                f"{moved:,} landmarks moved, in {len(self.flows):,} flows between groups",
-                *aligned(["landmarks", "from", "to", ""], rows),
-            ]
-            if len(self.flows) > len(shown):
-                lines.append(f"  … and {len(self.flows) - len(shown):,} smaller flows")
-        return "\n".join(lines)
 
 
 def compare_files(

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hgld.cli.render import aligned
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import GroupSize, draw_groups
 from hgld.figures.tree import draw_tree, nodes_of
@@ -49,17 +48,6 @@ class Imbalance:
     gini: float
     effective_groups: float
 
-    def texts(self) -> tuple[str, ...]:
-        """The values as they are printed."""
-        ratio = "–" if self.ratio_to_median is None else f"{self.ratio_to_median:.1f}"
-        return (
-            self.largest,
-            f"{self.largest_share:.2%}",
-            ratio,
-            f"{self.gini:.3f}",
-            f"{self.effective_groups:.1f}",
-        )
-
 
 @dataclass(frozen=True)
 class HierarchyStats:
@@ -82,39 +70,6 @@ class HierarchyStats:
     def to_json(self) -> str:
         """All of it, for programs."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
-
-    def __str__(self) -> str:
-        """What ``hgld stats`` prints."""
-        roots = sorted({group.root for group in self.groups}, reverse=True)
-        counts = [
-            [what, split, *(by_root[root] for root in roots), sum(by_root.values())]
-            for what, by_split in (("landmarks", self.landmarks), ("images", self.images))
-            for split, by_root in by_split.items()
-        ]
-        counts.append(["groups", "", *(sum(group.root == root for group in self.groups) for root in roots)])
-        counts[-1].append(len(self.groups))
-        lines = aligned(["", "split", *roots, "all"], counts)
-        if self.images_elsewhere:
-            lines.append(f"{self.images_elsewhere:,} images are of landmarks that are not in the hierarchy")
-        columns = ["over groups", "largest", "its share", "times the median", "Gini", "effective groups"]
-        rows = [[what, *found.texts()] for what, found in self.imbalance.items()]
-        lines += ["", *aligned(columns, rows)]
-        for root in roots:
-            lines += ["", *self._table(root)]
-        return "\n".join(lines)
-
-    def _table(self, root: str) -> list[str]:
-        groups = [group for group in self.groups if group.root == root]
-        columns = [root, "landmarks", "share"] + ["images", "share"] * bool(self.images)
-        of_landmarks = sum(sum(by_root.values()) for by_root in self.landmarks.values())
-        of_images = sum(sum(by_root.values()) for by_root in self.images.values())
-        rows = []
-        for group in groups:
-            row = [group.group, group.landmarks, f"{group.landmarks / of_landmarks:.2%}"]
-            if group.images is not None:
-                row += [group.images, f"{group.images / max(of_images, 1):.2%}"]
-            rows.append(row)
-        return aligned(columns, rows)
 
 
 def stats_file(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ _WHY_REMOVED = {
     "irrelevant": "for its labels say nothing of a landmark",
     "unlabelled": "for it has no label",
 }
-_WIDTH = 110
 
 
 @dataclass(frozen=True)
@@ -93,14 +91,6 @@ class Trace:
     split: str
     landmark_id: int
     steps: Sequence[tuple[str, str]]
-
-    def __str__(self) -> str:
-        lines = [f"{self.split} {self.landmark_id}"]
-        width = max(len(name) for name, _ in self.steps)
-        for name, text in self.steps:
-            first, *others = textwrap.wrap(text, _WIDTH - width, break_long_words=False, break_on_hyphens=False)
-            lines += [f"  {name:<{width}}  {first}", *(f"  {'':<{width}}  {other}" for other in others)]
-        return "\n".join(lines)
 
 
 _Row = Mapping[str, Any]

@@ -81,18 +81,6 @@ class SplitSummary:
         """Landmarks with at least one label, relevant or not."""
         return self.landmarks - self.removed["unlabelled"]
 
-    def __str__(self) -> str:
-        lines = [
-            f"{self.split}: {self.landmarks:,} landmarks, {self._share(self.labelled)} with a label scraped",
-            *(f"  removed, {reason}: {self._share(self.removed[reason])}" for reason in get_args(Reason)),
-            f"  kept: {self._share(self.kept)}, with {self.unique_labels:,} unique labels; most frequent:",
-            *(f"  {count:>9,}  {label}" for label, count in self.most_frequent),
-        ]
-        return "\n".join(lines)
-
-    def _share(self, count: int) -> str:
-        return f"{count:,} ({count / self.landmarks:.2%})"
-
 
 @dataclass(frozen=True)
 class CleanSummary:
@@ -100,9 +88,6 @@ class CleanSummary:
 
     splits: Sequence[SplitSummary]
     unique_labels: int
-
-    def __str__(self) -> str:
-        return "\n".join([*map(str, self.splits), f"unique labels in all: {self.unique_labels:,}"])
 
 
 def clean_file(

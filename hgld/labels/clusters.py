@@ -106,32 +106,12 @@ class ClusterSummary:
 
     rows: Sequence[ClusterRow]
 
-    def __str__(self) -> str:
-        labels = sum(row.labels for row in self.rows)
-        subclusters = sum(row.subclusters for row in self.rows)
-        lines = [
-            f"{labels:,} labels in {len(self.rows)} clusters and {subclusters} sub-clusters",
-            "cluster  sub-clusters  labels  landmarks  name",
-            *(
-                f"{row.cluster:>7}  {row.subclusters:>12}  {row.labels:>6,}  {row.landmarks:>9,}  {row.name}"
-                for row in self.rows
-            ),
-        ]
-        return "\n".join(lines)
-
 
 @dataclass(frozen=True)
 class SweepSummary:
     """Inertia and silhouette over K."""
 
     points: Sequence[SweepPoint]
-
-    def __str__(self) -> str:
-        lines = [
-            "  k     inertia  silhouette",
-            *(f"{p.n_clusters:>3}  {p.inertia:>10.3f}  {p.silhouette:>10.4f}" for p in self.points),
-        ]
-        return "\n".join(lines)
 
 
 def cluster_file(

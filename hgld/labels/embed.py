@@ -58,12 +58,6 @@ class EmbedSummary:
     dimension: int
     encoder: str
 
-    def __str__(self) -> str:
-        return (
-            f"{self.labels:,} labels as vectors of {self.dimension} numbers by {self.encoder}; "
-            f"{self.encoded:,} texts encoded now"
-        )
-
 
 def embed_file(
     clean: Path,

@@ -97,13 +97,6 @@ class SuggestSummary:
     likely_landmarks: int
     decisions: int
 
-    def __str__(self) -> str:
-        return (
-            f"suggestions for {self.labels:,} labels of {self.landmarks:,} landmarks, "
-            f"from {self.decisions:,} decisions for a group\n"
-            f"score {LIKELY} or more: {self.likely_labels:,} labels of {self.likely_landmarks:,} landmarks"
-        )
-
 
 def suggest_file(
     clusters: Path,

@@ -17,7 +17,6 @@ from hgld.progress import Progress
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 
 N_FOLDS = 10
-_MOST_MISSES = 10
 
 
 @dataclass(frozen=True)
@@ -59,40 +58,12 @@ class Agreement:
             for first, three in [right @ weight / weight.sum()]
         }
 
-    def __str__(self) -> str:
-        lines = [f"{self.judged.title}:", "  right       first  among three"]
-        lines += [f"  {name:<9}{first:>8.1%}{three:>13.1%}" for name, (first, three) in self.shares().items()]
-        lines += [
-            f"  expected calibration error {self.judged.calibration_error():.3f}",
-            "  score of the first  lower quartile  median  upper quartile  highest",
-        ]
-        for name, which in (("label in a group", ~self.judged.dropped), ("dropped label", self.judged.dropped)):
-            if which.any():
-                low, median, high, highest = np.quantile(self.judged.score[which], [0.25, 0.5, 0.75, 1])
-                lines.append(f"  {name:<18}{low:>16.2f}{median:>8.2f}{high:>16.2f}{highest:>9.2f}")
-        if self.misses:
-            lines.append(f"  {len(self.misses):,} labels have another group; those of most landmarks:")
-            lines += [
-                f"  {miss.landmarks:>6,}  {miss.label}: {miss.decided}, not {miss.suggested} ({miss.score:.2f})"
-                for miss in self.misses[:_MOST_MISSES]
-            ]
-        return "\n".join(lines)
-
 
 @dataclass(frozen=True)
 class Evaluation:
     """Suggestions before any decision, and from decisions on other labels, compared with the same decisions."""
 
     runs: Sequence[Agreement]
-
-    def __str__(self) -> str:
-        run = self.runs[0]
-        counts = [
-            f"{int(which.sum()):,} labels of {int(run.landmarks[which].sum()):,} landmarks"
-            for which in (~run.judged.dropped, run.judged.dropped)
-        ]
-        head = f"{counts[0]} decided for a group, {counts[1]} dropped"
-        return "\n\n".join([head, *map(str, self.runs)])
 
 
 def evaluate_file(

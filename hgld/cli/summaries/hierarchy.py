@@ -1,0 +1,127 @@
+"""What ``hgld build``, ``why``, ``compare`` and ``stats`` print."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from hgld.cli.render import aligned
+from hgld.errors import listing
+from hgld.hierarchy.build import BuildSummary, counted
+from hgld.hierarchy.compare import Comparison
+from hgld.hierarchy.stats import HierarchyStats, Imbalance
+from hgld.hierarchy.why import Trace
+
+_MOST_FLOWS = 20
+_MOST_LABELS = 5
+_TRACE_WIDTH = 110
+
+
+def build_text(summary: BuildSummary) -> str:
+    """Landmarks read and kept, by root, and the labels of those left out."""
+    n_groups, built = (sum(numbers) for numbers in zip(*summary.per_root.values(), strict=True))
+    lines = [f"{summary.landmarks:,} landmarks in, {built:,} out, in {n_groups} groups"]
+    lines += [
+        f"  {root}: {count:,} landmarks in {groups} groups" for root, (groups, count) in summary.per_root.items()
+    ]
+    if summary.level_sizes:
+        lines.append(f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}")
+    if summary.several:
+        lines.append(f"  {summary.several.back_in:,} had been removed for having several labels")
+        lines.append(f"  {summary.several.with_several:,} are in several groups")
+        lines += _landmarks_by_label("undecided further labels", summary.several.undecided)
+    lines += _landmarks_by_label("left out, dropped", summary.dropped)
+    lines += _landmarks_by_label("left out, undecided", summary.undecided)
+    return "\n".join(lines)
+
+
+def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
+    head = f"{title}: {sum(labels.values()):,} landmarks, {len(labels):,} labels"
+    return [head, listing(counted(labels), most=_MOST_LABELS)] if labels else [head]
+
+
+def traces_text(traces: Sequence[Trace]) -> str:
+    """The stages that landmarks went through, one a line."""
+    return "\n\n".join(map(_trace_text, traces))
+
+
+def _trace_text(trace: Trace) -> str:
+    lines = [f"{trace.split} {trace.landmark_id}"]
+    width = max(len(name) for name, _ in trace.steps)
+    for name, text in trace.steps:
+        first, *others = textwrap.wrap(text, _TRACE_WIDTH - width, break_long_words=False, break_on_hyphens=False)
+        lines += [f"  {name:<{width}}  {first}", *(f"  {'':<{width}}  {other}" for other in others)]
+    return "\n".join(lines)
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """The counts by split, the agreement by level and the largest flows between groups."""
+    columns = ["split", "before", "after", "added", "lost", "moved", "other root"]
+    lines = [
+        f"before: {comparison.before}",
+        f"after:  {comparison.after}",
+        *aligned(columns, [list(asdict(change).values()) for change in comparison.splits]),
+    ]
+    if comparison.identical:
+        lines.append("identical: the same landmarks in the same groups")
+    if comparison.agreement:
+        columns = ["", "ARI", "AMI", "V", "homogeneity", "completeness", "purity after", "purity before"]
+        rows = [[level, *asdict(agreement).values()] for level, agreement in comparison.agreement.items()]
+        lines += [f"agreement over {comparison.common:,} landmarks in both", *aligned(columns, rows)]
+    if comparison.flows:
+        moved, shown = sum(flow.landmarks for flow in comparison.flows), comparison.flows[:_MOST_FLOWS]
+        rows = [[flow.landmarks, flow.source, flow.target, "renamed" * flow.renamed] for flow in shown]
+        lines += [
+            f"{moved:,} landmarks moved, in {len(comparison.flows):,} flows between groups",
+            *aligned(["landmarks", "from", "to", ""], rows),
+        ]
+        if len(comparison.flows) > len(shown):
+            lines.append(f"  … and {len(comparison.flows) - len(shown):,} smaller flows")
+    return "\n".join(lines)
+
+
+def stats_text(stats: HierarchyStats) -> str:
+    """Landmarks and images by split and root, the imbalance of groups, and a table of the groups of each root."""
+    roots = sorted({group.root for group in stats.groups}, reverse=True)
+    counts = [
+        [quantity, split, *(by_root[root] for root in roots), sum(by_root.values())]
+        for quantity, by_split in (("landmarks", stats.landmarks), ("images", stats.images))
+        for split, by_root in by_split.items()
+    ]
+    per_root = [sum(group.root == root for group in stats.groups) for root in roots]
+    counts.append(["groups", "", *per_root, len(stats.groups)])
+    lines = aligned(["", "split", *roots, "all"], counts)
+    if stats.images_elsewhere:
+        lines.append(f"{stats.images_elsewhere:,} images are of landmarks that are not in the hierarchy")
+    columns = ["over groups", "largest", "its share", "times the median", "Gini", "effective groups"]
+    rows = [[quantity, *_imbalance_cells(imbalance)] for quantity, imbalance in stats.imbalance.items()]
+    lines += ["", *aligned(columns, rows)]
+    for root in roots:
+        lines += ["", *_group_table(stats, root)]
+    return "\n".join(lines)
+
+
+def _imbalance_cells(imbalance: Imbalance) -> tuple[str, ...]:
+    ratio = imbalance.ratio_to_median
+    return (
+        imbalance.largest,
+        f"{imbalance.largest_share:.2%}",
+        "–" if ratio is None else f"{ratio:.1f}",
+        f"{imbalance.gini:.3f}",
+        f"{imbalance.effective_groups:.1f}",
+    )
+
+
+def _group_table(stats: HierarchyStats, root: str) -> list[str]:
+    columns = [root, "landmarks", "share"] + ["images", "share"] * bool(stats.images)
+    all_landmarks = sum(sum(by_root.values()) for by_root in stats.landmarks.values())
+    all_images = sum(sum(by_root.values()) for by_root in stats.images.values())
+    rows = []
+    for group in stats.groups:
+        if group.root == root:
+            row = [group.group, group.landmarks, f"{group.landmarks / all_landmarks:.2%}"]
+            if group.images is not None:
+                row += [group.images, f"{group.images / max(all_images, 1):.2%}"]
+            rows.append(row)
+    return aligned(columns, rows)

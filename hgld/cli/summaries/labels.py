@@ -1,0 +1,105 @@
+"""What ``hgld clean``, ``embed``, ``cluster`` and ``suggest`` print."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hgld.labels.clean import CleanSummary, SplitSummary
+from hgld.labels.clusters import ClusterSummary, SweepSummary
+from hgld.labels.embed import EmbedSummary
+from hgld.labels.suggest import LIKELY, SuggestSummary
+from hgld.labels.suggestion_quality import Agreement, Evaluation
+
+_MOST_MISSES = 10
+
+
+def clean_text(summary: CleanSummary) -> str:
+    """For every split the landmarks removed and kept, and the most frequent labels."""
+    splits = [_clean_split_text(split) for split in summary.splits]
+    return "\n".join([*splits, f"unique labels in all: {summary.unique_labels:,}"])
+
+
+def _clean_split_text(summary: SplitSummary) -> str:
+    def share(count: int) -> str:
+        return f"{count:,} ({count / summary.landmarks:.2%})"
+
+    lines = [
+        f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a label scraped",
+        *(f"  removed, {reason}: {share(count)}" for reason, count in summary.removed.items()),
+        f"  kept: {share(summary.kept)}, with {summary.unique_labels:,} unique labels; most frequent:",
+        *(f"  {count:>9,}  {label}" for label, count in summary.most_frequent),
+    ]
+    return "\n".join(lines)
+
+
+def embed_text(summary: EmbedSummary) -> str:
+    """The numbers of labels and of texts encoded."""
+    return (
+        f"{summary.labels:,} labels as vectors of {summary.dimension} numbers by {summary.encoder}; "
+        f"{summary.encoded:,} texts encoded now"
+    )
+
+
+def clusters_text(summary: ClusterSummary) -> str:
+    """A table of the clusters."""
+    labels = sum(row.labels for row in summary.rows)
+    subclusters = sum(row.subclusters for row in summary.rows)
+    lines = [
+        f"{labels:,} labels in {len(summary.rows)} clusters and {subclusters} sub-clusters",
+        "cluster  sub-clusters  labels  landmarks  name",
+        *(
+            f"{row.cluster:>7}  {row.subclusters:>12}  {row.labels:>6,}  {row.landmarks:>9,}  {row.name}"
+            for row in summary.rows
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def sweep_text(summary: SweepSummary) -> str:
+    """A table of inertia and silhouette by the number of clusters."""
+    lines = [
+        "  k     inertia  silhouette",
+        *(f"{p.n_clusters:>3}  {p.inertia:>10.3f}  {p.silhouette:>10.4f}" for p in summary.points),
+    ]
+    return "\n".join(lines)
+
+
+def suggestions_text(summary: SuggestSummary) -> str:
+    """The numbers of labels and landmarks, and of those with a likely group."""
+    return (
+        f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
+        f"from {summary.decisions:,} decisions for a group\n"
+        f"score {LIKELY} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
+    )
+
+
+def suggestion_quality_text(evaluation: Evaluation) -> str:
+    """The agreement of each run, below the numbers of decided labels."""
+    run = evaluation.runs[0]
+    in_group, dropped = (
+        f"{int(labels.sum()):,} labels of {int(run.landmarks[labels].sum()):,} landmarks"
+        for labels in (~run.judged.dropped, run.judged.dropped)
+    )
+    head = f"{in_group} decided for a group, {dropped} dropped"
+    return "\n\n".join([head, *map(_agreement_text, evaluation.runs)])
+
+
+def _agreement_text(agreement: Agreement) -> str:
+    judged = agreement.judged
+    lines = [f"{judged.title}:", "  right       first  among three"]
+    lines += [f"  {name:<9}{first:>8.1%}{three:>13.1%}" for name, (first, three) in agreement.shares().items()]
+    lines += [
+        f"  expected calibration error {judged.calibration_error():.3f}",
+        "  score of the first  lower quartile  median  upper quartile  highest",
+    ]
+    for name, labels in (("label in a group", ~judged.dropped), ("dropped label", judged.dropped)):
+        if labels.any():
+            low, median, high, highest = np.quantile(judged.score[labels], [0.25, 0.5, 0.75, 1])
+            lines.append(f"  {name:<18}{low:>16.2f}{median:>8.2f}{high:>16.2f}{highest:>9.2f}")
+    if agreement.misses:
+        lines.append(f"  {len(agreement.misses):,} labels have another group; those of most landmarks:")
+        lines += [
+            f"  {miss.landmarks:>6,}  {miss.label}: {miss.decided}, not {miss.suggested} ({miss.score:.2f})"
+            for miss in agreement.misses[:_MOST_MISSES]
+        ]
+    return "\n".join(lines)
