@@ -34,8 +34,8 @@ from hgld.gldv2.ground_truth import landmark_of_queries, read_image_to_landmark,
 from hgld.hierarchy import load_hierarchy
 from hgld.io.settings import to_dict
 from hgld.models.embed_images import EmbedImagesConfig, embed_images
-from hgld.models.embedding_model import LAYOUT
-from hgld.models.model_checkpoints import load_checkpoint_model
+from hgld.models.embedding_model import MEMORY_FORMAT
+from hgld.models.model_loading import load_checkpoint_model
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 from hgld.tables import Provenance, digests_of_files, is_up_to_date
@@ -174,7 +174,7 @@ def test_images(run: Run) -> TestImages:
     assert found.ids is not None
     manifest = evaluation_manifest(read_manifest(data.manifest), data)
     row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}
-    manifest = manifest.rows(np.array([row_of[name] for name in found.ids.tolist()]))
+    manifest = manifest.take(np.array([row_of[name] for name in found.ids.tolist()]))
     return TestImages(
         found.vectors.numpy(), manifest, None if data.queries is None else manifest.splits == data.queries
     )
@@ -186,14 +186,14 @@ def _evaluate_split(
     model, _ = load_checkpoint_model(RunFolder(run.folder).last)
     images = TrainingImages(run.settings)
     embedded = embed_test_images(
-        model.to(device).to(memory_format=LAYOUT),
+        model.to(device).to(memory_format=MEMORY_FORMAT),
         images,
         batch_size=run.settings.evaluation.batch_size,
         workers=run.settings.workers,
         processes=processes,
         progress=progress,
     )
-    manifest = images.test.manifest.rows(embedded.rows)
+    manifest = images.test.manifest.take(embedded.rows)
     if processes.rank == 0:
         write_embeddings(_folder(run) / "embeddings.npy", torch.from_numpy(embedded.vectors), manifest.ids.tolist())
     result = rank_test_images(embedded, images, metrics=metrics, device=device, processes=processes)

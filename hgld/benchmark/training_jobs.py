@@ -62,7 +62,7 @@ def data_text(data: DataSettings) -> str:
         InputError: the manifest cannot be read.
     """
     manifest = read_manifest(data.manifest)
-    train, test = manifest.part(data.train), evaluation_manifest(manifest, data)
+    train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
     what = manifest.level_names[0]
     known = np.intersect1d(train.class_names[0], test.class_names[0]).size
     shared = f"{known:,} of which were trained on" if known else "none of which was trained on"

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hgld.cli.base import Force, app, friendly_errors, tell
+from hgld.errors import ConfigurationError
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -71,17 +72,18 @@ def embed_images(
     Example: hgld embed-images --checkpoint run/last.pt --images images.parquet -o embeddings.parquet
     """
     with friendly_errors():
+        from hgld.cli.summaries.models import embed_images_text
         from hgld.compute.malloc import disable_trimming
         from hgld.compute.processes import joined_processes, local_device
-        from hgld.models.embed_images import EmbedImagesConfig, embed_images, parse_scales
-        from hgld.models.model_from_options import chosen_model
+        from hgld.models.embed_images import EmbedImagesConfig, embed_images
+        from hgld.models.model_loading import load_model
         from hgld.progress import NoProgress, TerminalProgress
 
         disable_trimming()
-        embedder, image_settings = chosen_model(checkpoint, model, pretrained, size=size, resize=resize)
+        embedder, image_settings = load_model(checkpoint, model, pretrained, size=size, resize=resize)
         config = EmbedImagesConfig(
             split=split,
-            scales=parse_scales(scales),
+            scales=_parse_scales(scales),
             half=half,
             center=center,
             device=local_device(device),
@@ -100,5 +102,12 @@ def embed_images(
                 processes=processes,
                 progress=NoProgress() if processes.rank else shown,
             )
-        if not processes.rank:  # the first one tells
-            tell(out, summary)
+        if processes.rank == 0:
+            tell(out, summary and embed_images_text(summary))
+
+
+def _parse_scales(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError as error:
+        raise ConfigurationError(f'`scales` is "{text}"; expected numbers such as 1,0.7071,1.4142') from error

@@ -55,7 +55,7 @@ class DymlLevel:
     self_positions: Integers
 
 
-def read_benchmark(folder: Path) -> dict[str, DymlLevel]:
+def read_test_set(folder: Path) -> dict[str, DymlLevel]:
     """Read and check the test set in a folder of DyML-Vehicle, -Animal or -Product.
 
     Returns:
@@ -120,7 +120,7 @@ def read_label_csv(path: Path, columns: Sequence[str]) -> tuple[list[str], Integ
         columns: those of the labels.
 
     Raises:
-        InputError: see :func:`read_benchmark`.
+        InputError: see :func:`read_test_set`.
     """
     lines: dict[str, int] = {}
 

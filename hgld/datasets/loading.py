@@ -1,9 +1,9 @@
-"""Batches of pictures, read by worker processes; the same batches and pixels with any number of them."""
+"""Batches of images read by worker processes; the number of workers changes neither the batches nor the pixels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from hgld.compute.processes import Processes
-from hgld.datasets.image_dataset import Batch, Examples, collate
+from hgld.datasets.batch import Batch, ExampleDataset, collate
 from hgld.datasets.samplers import BatchSampler, epoch_generator
 from hgld.errors import ConfigurationError, HgldError, InputError, listing
 
-#: Rows of a manifest, or rows and the seeds of what is drawn for them.
+T = TypeVar("T")
+
+#: Rows of a manifest, or pairs of a row and the seed of its augmentation.
 _Indices = list[int] | list[tuple[int, int]]
 
 
 def training_batches(
-    dataset: Examples,
+    dataset: ExampleDataset,
     sampler: BatchSampler,
     epoch: int,
     *,
@@ -29,23 +31,23 @@ def training_batches(
     seed: int,
     workers: int,
 ) -> Iterator[Batch]:
-    """The batches of an epoch, or this process's share of each.
+    """Iterate over the batches of an epoch, or over this process's share of each.
 
-    What a picture looks like depends on the seed, the epoch, the number of the batch and the place in it, and on
-    nothing else: an epoch taken up in its middle goes on as it would have gone.
+    The augmentation of an image depends only on the seed, the epoch, the number of the batch and the position in it,
+    so an epoch that is resumed in the middle continues as if uninterrupted.
 
     Args:
-        dataset: the pictures, with a training transform.
-        sampler: of the same manifest's labels.
-        epoch: from 0.
-        start: the first batch wanted, from 0.
-        processes: those that share each batch in contiguous pieces of equal size; by default, there is one.
-        seed: of the transforms.
-        workers: processes that read pictures; 0 reads them in this one.
+        dataset: The images, with a training transform.
+        sampler: Sampler over the labels of the same manifest.
+        epoch: Number of the epoch, from 0.
+        start: Number of the first batch to return, from 0.
+        processes: Processes that share each batch in contiguous pieces of equal size. Default: this one alone.
+        seed: Seed of the augmentation.
+        workers: Number of processes that read images; 0 reads them in this one.
 
     Raises:
-        ConfigurationError: the batch size is not a multiple of the number of processes, or ``workers`` is negative.
-        InputError: a tar file cannot be read, or none of the pictures of a batch.
+        ConfigurationError: The batch size is not a multiple of the number of processes, or ``workers`` is negative.
+        InputError: A tar file cannot be read, or no image of a batch can be.
     """
     processes = processes or Processes()
     if sampler.batch_size % processes.count:
@@ -61,68 +63,69 @@ def training_batches(
             seeds = epoch_generator(seed, epoch, number).integers(2**63, size=len(rows))
             yield list(zip(rows[share].tolist(), seeds[share].tolist(), strict=True))
 
-    return _with_pictures(_batches(dataset, indices(), workers))
+    return _require_images(_load(dataset, indices(), workers))
 
 
-def test_batches(dataset: Examples, rows: NDArray[np.int64], *, batch_size: int, workers: int) -> Iterator[Batch]:
-    """Pictures in the order given, the last batch being what is left; a batch has none if none can be read.
+def evaluation_batches(
+    dataset: ExampleDataset, rows: NDArray[np.int64], *, batch_size: int, workers: int
+) -> Iterator[Batch]:
+    """Iterate over images in the given order; a batch without readable images is empty.
 
     Args:
-        dataset: the pictures, with a transform for tests.
-        rows: of the manifest, int64, shape (n,).
-        batch_size: pictures in a batch.
-        workers: processes that read pictures; 0 reads them in this one.
+        dataset: The images, with an evaluation transform.
+        rows: int64, shape (n,): rows of the manifest.
+        batch_size: Number of images per batch; the last batch may be smaller.
+        workers: Number of processes that read images; 0 reads them in this one.
 
     Raises:
         ConfigurationError: ``batch_size`` is below 1, or ``workers`` is negative.
-        InputError: a tar file cannot be read.
+        InputError: A tar file cannot be read.
     """
     if batch_size < 1:
-        raise ConfigurationError(f"the batch size is {batch_size}; expected at least 1")
-    parts = (rows[at : at + batch_size].tolist() for at in range(0, len(rows), batch_size))
-    return _batches(dataset, parts, workers)
+        raise ConfigurationError(f"`batch_size` is {batch_size}; expected at least 1")
+    indices = (rows[start : start + batch_size].tolist() for start in range(0, len(rows), batch_size))
+    return _load(dataset, indices, workers)
 
 
-def _batches(dataset: Examples, indices: Iterable[_Indices], workers: int) -> Iterator[Batch]:
+def _load(dataset: ExampleDataset, indices: Iterable[_Indices], workers: int) -> Iterator[Batch]:
     if workers < 0:
-        raise ConfigurationError(f"{workers} workers; expected 0 or more")
+        raise ConfigurationError(f"`workers` is {workers}; expected 0 or more")
     loader = DataLoader(
-        _WholeBatches(dataset),
+        _BatchDataset(dataset),
         batch_size=None,
         sampler=indices,
         num_workers=workers,
-        collate_fn=_as_it_is,
-        generator=torch.Generator(),  # else each loader would draw a seed from the one that dropout draws from
+        collate_fn=_identity,
+        generator=torch.Generator(),  # otherwise each loader draws its seed from the generator that dropout uses
         pin_memory=torch.cuda.is_available(),
     )
-    return _raising(loader)
+    return _raise_errors(loader)
 
 
-def _raising(loader: DataLoader[Batch | HgldError]) -> Iterator[Batch]:
-    for found in loader:
-        if isinstance(found, HgldError):
-            raise found
-        yield found
+def _raise_errors(results: Iterable[Batch | HgldError]) -> Iterator[Batch]:
+    for result in results:
+        if isinstance(result, HgldError):
+            raise result
+        yield result
 
 
-def _with_pictures(batches: Iterator[Batch]) -> Iterator[Batch]:
+def _require_images(batches: Iterator[Batch]) -> Iterator[Batch]:
     for batch in batches:
         if not len(batch):
             raise InputError(
-                f"none of the {len(batch.skipped):,} pictures of a batch can be read; is the folder of the pictures "
-                f"right?\n{listing([one.reason for one in batch.skipped], most=5)}"
+                f"none of the {len(batch.skipped):,} images of a batch can be read; is the folder of the images "
+                f"right?\n{listing([image.reason for image in batch.skipped], most=5)}"
             )
         yield batch
 
 
-class _WholeBatches(Dataset[Batch | HgldError]):
-    """Batches by the indices in them.
+class _BatchDataset(Dataset[Batch | HgldError]):
+    """Whole batches by their indices.
 
-    An error goes to the process that wants the batch as a value: raised in a worker, it would come with a traceback
-    for a message.
+    Errors are returned as values: if a worker raised them, torch would replace the message by a traceback.
     """
 
-    def __init__(self, dataset: Examples) -> None:
+    def __init__(self, dataset: ExampleDataset) -> None:
         self._dataset = dataset
 
     def __getitem__(self, indices: _Indices) -> Batch | HgldError:
@@ -132,5 +135,5 @@ class _WholeBatches(Dataset[Batch | HgldError]):
             return error
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: T) -> T:
     return batch

@@ -35,7 +35,7 @@ class BatchSampler(Protocol):
         """The rows of each batch: int64, shape (n_batches, batch_size)."""
 
 
-class ClassBalanced:
+class ClassBalancedSampler:
     """So many images of each of so many classes (m per class), each image at most once per epoch.
 
     The images of a class are shuffled and cut into groups of ``per_class``; what is left over waits for another
@@ -106,7 +106,7 @@ class ClassBalanced:
         return rows
 
 
-class Hierarchical:
+class HierarchicalSampler:
     """Batches of few super-classes, whose classes are hard to tell apart.
 
     From Cakir et al., Deep Metric Learning to Rank, CVPR 2019. For every combination of ``super_classes`` labels of

@@ -65,7 +65,7 @@ def training_transform(settings: ImageSettings) -> Transform:
     return _then_tensor([crop, *flip], settings)
 
 
-def test_transform(settings: ImageSettings) -> Transform:
+def evaluation_transform(settings: ImageSettings) -> Transform:
     """The picture with its shorter side resized, and of that the centre."""
     resize = v2.Resize(settings.resize, antialias=True)
     return _then_tensor([resize, v2.CenterCrop(settings.size)], settings)

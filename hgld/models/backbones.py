@@ -58,7 +58,24 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
     return backbone, n_channels
 
 
-def normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
+def image_settings_for(model: ModelSettings, image_settings: ImageSettings) -> ImageSettings:
+    """Return image settings with the mean and standard deviation that the backbone was trained with.
+
+    Args:
+        model: Settings of the model.
+        image_settings: Image settings; a mean or standard deviation that is set explicitly is kept.
+
+    Raises:
+        ConfigurationError: timm does not know the backbone.
+    """
+    mean, std = _normalisation(model)
+    defaults = {"mean": mean, "std": std}
+    return image_settings.model_copy(
+        update={name: value for name, value in defaults.items() if name not in image_settings.model_fields_set}
+    )
+
+
+def _normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
     """Mean and standard deviation of the images that the backbone was trained with, of values from 0 to 1.
 
     Raises:

@@ -13,7 +13,7 @@ import torch
 
 from hgld.compute.machine import describe_machine
 from hgld.compute.processes import Processes
-from hgld.datasets.loading import test_batches
+from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError
 from hgld.evaluation.report import rows_table
 from hgld.io.locks import exclusive_lock
@@ -22,9 +22,9 @@ from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_settings import build_loss
 from hgld.losses.registry import LOSSES, Space
+from hgld.models.backbones import image_settings_for
+from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel, build_model
-from hgld.models.input_images import image_settings_for
-from hgld.models.model_checkpoints import read_checkpoint
 from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
 from hgld.training.run_folder import RunFolder
@@ -217,7 +217,9 @@ def _model(
     if settings.model.projection != "random":
         dataset = images.untransformed
         rows = np.arange(len(dataset))[processes.rank :: processes.count]
-        batches = test_batches(dataset, rows, batch_size=settings.evaluation.batch_size, workers=settings.workers)
+        batches = evaluation_batches(
+            dataset, rows, batch_size=settings.evaluation.batch_size, workers=settings.workers
+        )
         initialise_projection(model, (batch.images for batch in batches), processes)
     return model
 

@@ -17,18 +17,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hgld.compute.processes import Processes
 from hgld.compute.stop_signals import StopRequest, catch_stop_signals
-from hgld.datasets.image_dataset import Batch, Examples, Skipped
+from hgld.datasets.batch import Batch, ExampleDataset, SkippedImage
 from hgld.datasets.loading import training_batches
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
+from hgld.models.checkpoint_files import save_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.progress import NoProgress, Progress
 from hgld.training.backpropagation import backpropagate, gather_embeddings
 from hgld.training.optimisation import Optimisers
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_checkpoints import random_state, save_checkpoint, set_random_state
+from hgld.training.training_checkpoints import random_state, set_random_state
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
 from hgld.training.validation import evaluate_model
@@ -259,7 +260,7 @@ class Trainer:
         details = {} if loss is None else {"loss": loss, **values["parts"]}
         self.progress.advance(n_images, **details)
 
-    def log_skipped(self, dataset: Examples, skipped: Iterable[Skipped]) -> None:
+    def log_skipped(self, dataset: ExampleDataset, skipped: Iterable[SkippedImage]) -> None:
         """Write down which images could not be read."""
         self.folder.log_skipped({dataset.manifest.ids[one.row]: one.reason for one in skipped})
 

@@ -11,9 +11,7 @@ import numpy as np
 import torch
 
 from hgld.errors import ConfigurationError, listing
-from hgld.io.files import atomic_write
 from hgld.io.settings import flatten
-from hgld.models.model_checkpoints import CHECKPOINT_FORMAT
 
 #: Settings that say how the work is done and not what comes of it; they may change when a run goes on. Files are told
 #: by their digests.
@@ -21,17 +19,6 @@ _FREE = (
     *("workers", "checkpoint_steps", "evaluation.every", "evaluation.batch_size"),
     *("data.manifest", "data.root", "data.features"),
 )
-
-
-def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint, atomically; :func:`~hgld.models.model_checkpoints.read_checkpoint` reads it.
-
-    Args:
-        path: the file to write or replace.
-        state: tensors, numbers, texts, and mappings and sequences of them.
-    """
-    with atomic_write(path) as draft:
-        torch.save({"format": CHECKPOINT_FORMAT, **state}, draft)
 
 
 def require_same_run(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:

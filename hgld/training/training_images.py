@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from hgld.datasets.batch import ExampleDataset
 from hgld.datasets.feature_dataset import FeatureDataset
-from hgld.datasets.image_dataset import Examples, ImageDataset
+from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
-from hgld.datasets.samplers import BatchSampler, ClassBalanced, Hierarchical
-from hgld.datasets.transforms import test_transform, training_transform
+from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler
+from hgld.datasets.transforms import evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
 from hgld.losses.registry import Space
@@ -39,14 +40,14 @@ class TrainingImages:
         data = settings.data
         root = data.root or data.manifest.parent
         manifest = read_manifest(data.manifest)
-        train, test = manifest.part(data.train), evaluation_manifest(manifest, data)
-        self.train: Examples
-        self.untransformed: Examples
-        self.test: Examples
+        train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
+        self.train: ExampleDataset
+        self.untransformed: ExampleDataset
+        self.test: ExampleDataset
         if data.features is None:
             self.train = ImageDataset(train, root, training_transform(settings.image))
-            self.untransformed = ImageDataset(train, root, test_transform(settings.image))
-            self.test = ImageDataset(test, root, test_transform(settings.image))
+            self.untransformed = ImageDataset(train, root, evaluation_transform(settings.image))
+            self.test = ImageDataset(test, root, evaluation_transform(settings.image))
         else:
             assert settings.model.n_features is not None
             self.train = self.untransformed = FeatureDataset(train, data.features, settings.model.n_features)
@@ -89,7 +90,7 @@ def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
         ConfigurationError: there is no such split.
     """
     if data.test is not None:
-        return manifest.part(data.test)
+        return manifest.select_split(data.test)
     wanted: npt.NDArray[np.bool_] = np.zeros(len(manifest), bool)
     for split in (data.queries, data.gallery):
         chosen = manifest.splits == split
@@ -98,11 +99,13 @@ def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
                 f'{data.manifest}: there is no split "{split}"; expected one of {", ".join(manifest.split_names)}'
             )
         wanted |= chosen
-    return manifest.rows(np.flatnonzero(wanted))
+    return manifest.take(np.flatnonzero(wanted))
 
 
 def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
     chosen, labels, size, seed = settings.sampler, manifest.labels, settings.batch_size, settings.seed
     if isinstance(chosen, HierarchicalSettings):
-        return Hierarchical(labels, size, chosen.per_class, chosen.super_classes, chosen.batches_per_tuple, seed=seed)
-    return ClassBalanced(labels, size, chosen.per_class, max_per_class=chosen.max_per_class, seed=seed)
+        return HierarchicalSampler(
+            labels, size, chosen.per_class, chosen.super_classes, chosen.batches_per_tuple, seed=seed
+        )
+    return ClassBalancedSampler(labels, size, chosen.per_class, max_per_class=chosen.max_per_class, seed=seed)

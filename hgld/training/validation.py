@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.compute.processes import Processes
-from hgld.datasets.image_dataset import Skipped
+from hgld.datasets.batch import SkippedImage
 from hgld.errors import InputError
 from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.results import RetrievalResult
-from hgld.models.embed_images import EmbedImagesConfig, embed_rows
 from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.inference import embed_rows
 from hgld.progress import NoProgress, Progress
 from hgld.training.training_images import TrainingImages
 
@@ -32,7 +32,7 @@ class EmbeddedImages:
 
     vectors: npt.NDArray[np.float32]
     rows: npt.NDArray[np.int64]
-    skipped: list[Skipped]
+    skipped: list[SkippedImage]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ModelEvaluation:
     """What an evaluation found, and the images that could not be read for it."""
 
     result: RetrievalResult
-    skipped: list[Skipped]
+    skipped: list[SkippedImage]
 
 
 def evaluate_model(
@@ -88,10 +88,9 @@ def embed_test_images(
         ConfigurationError: images do not fit into the memory of the device.
     """
     share = np.array_split(np.arange(len(images.test)), processes.count)[processes.rank]
-    config = EmbedImagesConfig(device=str(model.device), batch_size=batch_size, workers=workers)
     progress = progress or NoProgress()
     progress.start(len(share))
-    own = embed_rows(model.eval(), images.test, share, config, progress)
+    own = embed_rows(model.eval(), images.test, share, batch_size=batch_size, workers=workers, progress=progress)
     everyone = processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped))
     vectors, rows = (np.concatenate([found[n] for found in everyone]) for n in (0, 1))
     return EmbeddedImages(vectors, rows, [one for _, _, some in everyone for one in some])

@@ -23,7 +23,7 @@ from hgld.benchmark.worker import Task, work
 from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError
 from hgld.io.locks import exclusive_lock
-from hgld.models.model_checkpoints import read_checkpoint
+from hgld.models.checkpoint_files import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 
 

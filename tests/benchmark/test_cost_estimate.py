@@ -23,8 +23,8 @@ from hgld.benchmark.worker import Task, work
 from hgld.errors import InputError
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
+from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_checkpoints import read_checkpoint
 from hgld.training.run import training_loss
 from hgld.training.run_folder import RunFolder
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data

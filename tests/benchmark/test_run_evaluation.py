@@ -25,7 +25,7 @@ from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evalu
 from hgld.evaluation.retrieval_task import EvaluationConfig
 from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import load_hierarchy
-from hgld.models.model_checkpoints import load_checkpoint_model
+from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from hgld.training.run import train
@@ -67,7 +67,7 @@ def test_the_last_checkpoint_is_evaluated_and_not_the_best(happier: Trained, tmp
 
     model, _ = load_checkpoint_model(run.folder / "last.pt")
     features = read_embeddings(tmp_path / "features.npy")
-    test = read_manifest(tmp_path / "manifest.parquet").part("test")
+    test = read_manifest(tmp_path / "manifest.parquet").select_split("test")
     rows = [features.ids.tolist().index(name) for name in test.ids]  # type: ignore[union-attr]
     with torch.inference_mode():
         embeddings = model(features.vectors[rows])

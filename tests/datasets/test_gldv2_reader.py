@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.datasets.image_dataset import Example, ImageDataset
+from hgld.datasets.batch import Example
+from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.make_manifest import make_manifest
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.readers.gldv2 import Gldv2, open_set
@@ -105,7 +106,7 @@ def test_what_cannot_be(folder: Path, reader: Gldv2, tmp_path: Path) -> None:
         replace(reader, hierarchy=tmp_path / "train_x.csv").read(folder)
     (tmp_path / "twice.csv").write_text(f"id,landmark_id\n{IDS[0]},10\n{IDS[1]},10\n{IDS[0]},20\n")
     with pytest.raises(
-        InputError, match=rf"(?s)twice.csv: .*photograph 3 \({IDS[0]}\): the id stands in photograph 1"
+        InputError, match=rf"(?s)twice.csv: .*photograph 3 \({IDS[0]}\): the id is already used by photograph 1"
     ):
         replace(reader, labels=tmp_path / "twice.csv").read(folder)
     (tmp_path / "none.csv").write_text("id,name\na,b\n")
@@ -159,11 +160,11 @@ def test_washington_from_the_command_line(shared: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*command, *split])
     assert result.exit_code == 0, result.output
     manifest = read_manifest(out)
-    train, test = manifest.part("train"), manifest.part("test")
+    train, test = manifest.select_split("train"), manifest.select_split("test")
     assert not set(train.class_names[0]) & set(test.class_names[0])
     assert abs(len(train.class_names[0]) - len(test.class_names[0])) <= 1
     assert np.bincount(manifest.labels[:, 0]).min() == 4
-    part = manifest.rows(np.arange(0, len(manifest), 100))
+    part = manifest.take(np.arange(0, len(manifest), 100))
     assert all_can_be_read(part, root)
     assert CliRunner().invoke(app, [*command, *split]).output == f"{out}: up to date\n"
     wrong = CliRunner().invoke(app, [*command, "--test-share", "2"])

@@ -14,9 +14,11 @@ from pydantic import ValidationError
 
 from hgld.compute.processes import Processes
 from hgld.datasets import loading, transforms
-from hgld.datasets.image_dataset import Batch, Example, ImageDataset, Skipped, collate
-from hgld.datasets.manifest import Manifest, read_unlabelled
-from hgld.datasets.samplers import ClassBalanced
+from hgld.datasets.batch import Batch, Example, SkippedImage, collate
+from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.image_sources import read_image_index
+from hgld.datasets.manifest import Manifest
+from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.datasets.transforms import ImageSettings, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
@@ -25,7 +27,7 @@ from tests.gldv2.test_image_index import write_tar
 
 PATHS = [f"{n % 5}/{n}.jpg" for n in range(24)]
 SMALL = ImageSettings(size=8, resize=10)
-IN_ORDER = transforms.test_transform(SMALL)
+IN_ORDER = transforms.evaluation_transform(SMALL)
 
 #: Python 3.12 and 3.13 warn of workers that are forked while there are threads.
 forking = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -44,7 +46,7 @@ def training(manifest: Manifest, tmp_path: Path) -> ImageDataset:
 
 
 def batches_of(dataset: ImageDataset, epoch: int = 0, **changes: int | Processes) -> list[Batch]:
-    sampler = ClassBalanced(dataset.manifest.labels, 8, 2, seed=0)
+    sampler = ClassBalancedSampler(dataset.manifest.labels, 8, 2, seed=0)
     how = {"seed": 0, "workers": 0} | changes
     return list(loading.training_batches(dataset, sampler, epoch, **how))
 
@@ -59,7 +61,7 @@ def same(some: list[Batch], others: list[Batch]) -> bool:
     )
 
 
-def example_of(found: Example | Skipped) -> Example:
+def example_of(found: Example | SkippedImage) -> Example:
     assert isinstance(found, Example)
     return found
 
@@ -69,7 +71,9 @@ def test_a_picture_for_tests_is_resized_cut_and_normalised(tmp_path: Path) -> No
     wide.paste((0, 255, 0), (10, 0, 30, 20))
     wide.save(tmp_path / "a.png")
     settings = ImageSettings(size=10, resize=20)
-    dataset = ImageDataset(manifest_of(["a.png"], {"class": ["1"]}), tmp_path, transforms.test_transform(settings))
+    dataset = ImageDataset(
+        manifest_of(["a.png"], {"class": ["1"]}), tmp_path, transforms.evaluation_transform(settings)
+    )
     image, labels, row = example_of(dataset[0])
     assert (image.dtype, image.shape, labels.tolist(), row) == (torch.float32, (3, 10, 10), [0], 0)
     middle = [(value - mean) / std for value, mean, std in zip((0, 1, 0), settings.mean, settings.std, strict=True)]
@@ -140,13 +144,13 @@ def test_labels_and_rows_are_the_manifests(training: ImageDataset) -> None:
 def test_pictures_in_order(manifest: Manifest, tmp_path: Path) -> None:
     dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
     rows = np.array([3, 1, 4, 1, 5])
-    batches = list(loading.test_batches(dataset, rows, batch_size=2, workers=0))
+    batches = list(loading.evaluation_batches(dataset, rows, batch_size=2, workers=0))
     assert [batch.rows.tolist() for batch in batches] == [[3, 1], [4, 1], [5]]
-    assert same(list(loading.test_batches(dataset, rows, batch_size=2, workers=2)), batches)
+    assert same(list(loading.evaluation_batches(dataset, rows, batch_size=2, workers=2)), batches)
     assert torch.equal(batches[1].images[0], example_of(dataset[4]).image)
     for wrong in ({"batch_size": 0, "workers": 0}, {"batch_size": 1, "workers": -1}):
         with pytest.raises(ConfigurationError):
-            loading.test_batches(dataset, rows, **wrong)
+            loading.evaluation_batches(dataset, rows, **wrong)
 
 
 def in_tars(root: Path) -> Manifest:
@@ -154,10 +158,10 @@ def in_tars(root: Path) -> Manifest:
         names = [f"{shard}{n}.jpg" for n in range(3)]
         write_tar(root / f"{shard}.tar", {f"a/{name}": picture(name, file_format="JPEG") for name in names})
     index_images(root, root / "images.parquet")
-    return read_unlabelled(root / "images.parquet")
+    return read_image_index(root / "images.parquet")
 
 
-def read_row(dataset: ImageDataset, row: int) -> Example | Skipped:
+def read_row(dataset: ImageDataset, row: int) -> Example | SkippedImage:
     return dataset[row]
 
 
@@ -178,8 +182,8 @@ def test_pictures_in_tar_files_and_in_spawned_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "no picture of a known format, in 0 bytes"),
-        (b"not a picture", "no picture of a known format, in 13 bytes"),
+        (b"", "unknown image format, in 0 bytes"),
+        (b"not a picture", "unknown image format, in 13 bytes"),
         (picture("a", file_format="JPEG")[:650], "OSError: image file is truncated .*"),
         (picture("a")[:-30], "OSError: .*"),
         (None, "/.*/a/0.jpg: No such file or directory"),
@@ -212,10 +216,10 @@ def test_pictures_of_any_mode(tmp_path: Path, mode: str) -> None:
 def test_a_batch_of_nothing_is_an_error_in_training_alone(manifest: Manifest, tmp_path: Path, workers: int) -> None:
     (tmp_path / "empty").mkdir()
     dataset = ImageDataset(manifest, tmp_path / "empty", IN_ORDER)
-    (batch,) = loading.test_batches(dataset, np.arange(3), batch_size=3, workers=workers)
+    (batch,) = loading.evaluation_batches(dataset, np.arange(3), batch_size=3, workers=workers)
     assert (len(batch), len(batch.labels), len(batch.rows)) == (0, 0, 0)
     assert [one.row for one in batch.skipped] == [0, 1, 2]
-    with pytest.raises(InputError, match="^none of the 8 pictures of a batch can be read; is the folder") as raised:
+    with pytest.raises(InputError, match="^none of the 8 images of a batch can be read; is the folder") as raised:
         batches_of(dataset, workers=workers)
     assert "Traceback" not in str(raised.value)
 
@@ -228,7 +232,7 @@ def test_folders_and_tar_files_that_are_not_there(tmp_path: Path, workers: int) 
         ImageDataset(manifest, tmp_path / "absent", IN_ORDER)
     dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
     (tmp_path / "1.tar").write_bytes(b"something else")
-    batches = loading.test_batches(dataset, np.arange(6), batch_size=3, workers=workers)
+    batches = loading.evaluation_batches(dataset, np.arange(6), batch_size=3, workers=workers)
     assert len(next(batches)) == 3
     with pytest.raises(
         InputError, match=r"^.*1\.tar: not the tar file that was indexed: .*run hgld index-images again$"

@@ -117,7 +117,7 @@ def test_a_table_may_repeat_itself_but_not_contradict(write: Callable[..., Path]
 
 def test_images_that_the_file_lacks(write: Callable[..., Path]) -> None:
     with pytest.raises(
-        InputError, match=r"2 of the 3 images in q\.npy are not in it: 9, 1 \(it has such as 01, 02, 03\)"
+        InputError, match=r"2 of the 3 images in q\.npy are not in it: 9, 1 \(its ids look like 01, 02, 03\)"
     ):
         read_labels(write(ROWS), images(["9", "01", "1"]))
 
@@ -251,7 +251,7 @@ def test_two_images_share_a_label_where_they_share_a_name(
 
 def test_a_hierarchy_is_not_for_levels(write: Callable[..., Path]) -> None:
     for content in ("id,species\n01,a\n", np.zeros((1, 2), np.int64)):
-        with pytest.raises(ConfigurationError, match="says the levels itself"):
+        with pytest.raises(ConfigurationError, match="has its own levels"):
             read_labels(write(content), images(["01"]), LANDMARKS)
 
 
@@ -276,7 +276,7 @@ def test_arrays_are_taken_as_they_are(write: Callable[..., Path]) -> None:
     ("array", "message"),
     [
         (np.zeros((2, 2), np.int64), r"2 rows of labels, but q\.npy has 3 embeddings"),
-        (np.zeros((3, 2)), r"float64 of shape \(3, 2\); expected labels as whole numbers"),
+        (np.zeros((3, 2)), r"float64 of shape \(3, 2\); expected labels as integers"),
         (np.zeros((3, 2), bool), "bool of shape"),
         (np.zeros((3, 0), np.int64), r"int64 of shape \(3, 0\)"),
         (np.zeros((3, 1, 1), np.int64), r"int64 of shape \(3, 1, 1\)"),

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hgld.datasets.manifest import Manifest, read_manifest, read_unlabelled, write_manifest
+from hgld.datasets.image_sources import read_image_index
+from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.tables import MANIFEST, Provenance, read_provenance, read_table, write_table
@@ -50,17 +51,17 @@ def test_places_in_tar_files(tmp_path: Path) -> None:
 
 
 def test_a_part_is_numbered_anew(manifest: Manifest) -> None:
-    part = manifest.part("test")
+    part = manifest.select_split("test")
     assert part.ids.tolist() == ["a.jpg", "c.jpg"]
     assert part.labels.tolist() == [[0, 0], [0, 0]]
     assert part.class_names == (("9",), ("hut",))
     assert manifest.split_names == ("test", "train")
-    backwards = manifest.rows(np.array([3, 0]))
+    backwards = manifest.take(np.array([3, 0]))
     assert backwards.ids.tolist() == ["d.jpg", "b.jpg"]
     assert backwards.labels.tolist() == [[1, 0], [0, 0]]
     assert backwards.class_names == (("10", "7"), ("lake",))
     with pytest.raises(ConfigurationError, match='no split "query" among the images; expected test or train'):
-        manifest.part("query")
+        manifest.select_split("query")
 
 
 def test_nobody_writes_to_it(manifest: Manifest) -> None:
@@ -78,7 +79,7 @@ def test_nobody_writes_to_it(manifest: Manifest) -> None:
         ),
         (LEVELS | {"kind": ["lake", "hut", "hut", " "]}, {}, r"kind is empty in 1 rows:\n  row 3 \(d.jpg\)"),
         ({}, {}, "expected a column for each level after split"),
-        (LEVELS, {"id": ["a", "b", "a", "a"]}, r"row 2 \(a\): the id stands in row 0 \(a\) already\n  row 3"),
+        (LEVELS, {"id": ["a", "b", "a", "a"]}, r"row 2 \(a\): the id is already used by row 0 \(a\)\n  row 3"),
         (LEVELS, {"path": ["a", "b", "/c", "d"]}, r"row 2 \(c.jpg\): the path is /c; expected one relative"),
         (
             LEVELS,
@@ -114,9 +115,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 def test_photographs_without_labels(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"x/b.jpg": b"123", "x/a.jpg": b"4567"})
     index_images(tmp_path, tmp_path / "images.parquet")
-    found = read_unlabelled(tmp_path / "images.parquet")
+    found = read_image_index(tmp_path / "images.parquet")
     assert found.ids.tolist() == ["a", "b"]
     assert found.sizes.tolist() == [4, 3]
     assert found.labels.shape == (2, 0)
-    assert found.rows(np.array([1])).labels.shape == (1, 0)
+    assert found.take(np.array([1])).labels.shape == (1, 0)
     assert found.n_classes == ()

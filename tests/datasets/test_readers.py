@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from hgld.datasets.image_dataset import Example, ImageDataset
+from hgld.datasets.batch import Example
+from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.make_manifest import make_manifest
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.readers.cub_families import FAMILY, ORDER
@@ -92,7 +93,7 @@ def test_stanford_online_products(tmp_path: Path) -> None:
             SOP_HEADER + "1 1 1 a.JPG\n2 1 2 b.JPG\n",
             r'product "1" has several category: "1" in picture 1 \(a.JPG\), "2"',
         ),
-        (SOP_HEADER + "1 1 1 a.JPG\n2 1 1 a.JPG\n", r"picture 2 \(a.JPG\): the id stands in picture 1"),
+        (SOP_HEADER + "1 1 1 a.JPG\n2 1 1 a.JPG\n", r"picture 2 \(a.JPG\): the id is already used by picture 1"),
     ],
 )
 def test_products_that_are_wrong(tmp_path: Path, train: str, message: str) -> None:

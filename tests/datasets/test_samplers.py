@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.datasets.samplers import BatchSampler, ClassBalanced, Hierarchical
+from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler
 from hgld.errors import ConfigurationError
 
 COUNTS = st.lists(st.integers(1, 40), min_size=6, max_size=30)
@@ -48,9 +48,9 @@ def test_class_balanced(counts: list[int], per_class: int, slots: int, most: int
     groups = [min(count, most or count) // per_class for count in counts]
     if sum(g > 0 for g in groups) < slots:
         with pytest.raises(ConfigurationError, match="classes have .* images or more"):
-            ClassBalanced(labels, slots * per_class, per_class, max_per_class=most, seed=1)
+            ClassBalancedSampler(labels, slots * per_class, per_class, max_per_class=most, seed=1)
         return
-    sampler = ClassBalanced(labels, slots * per_class, per_class, max_per_class=most, seed=1)
+    sampler = ClassBalancedSampler(labels, slots * per_class, per_class, max_per_class=most, seed=1)
     batches = check_batches(sampler, labels, per_class, epoch)
     assert len(sampler) == most_batches(groups, slots)
     images, times = np.unique(batches, return_counts=True)
@@ -65,9 +65,9 @@ def test_hierarchical(counts: list[int], per_class: int, n_classes: int, n_super
     enough = [sum(count >= per_class for count in counts[one::3]) >= n_classes for one in range(3)]
     if sum(enough) < n_super:
         with pytest.raises(ConfigurationError, match=f"but {sum(enough)} super-classes have so many"):
-            Hierarchical(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
+            HierarchicalSampler(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
         return
-    sampler = Hierarchical(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
+    sampler = HierarchicalSampler(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
     batches = check_batches(sampler, labels, per_class, epoch)
     assert len(sampler) == 2 * comb(sum(enough), n_super)
     tuples = [tuple(np.unique(labels[batch, 1], return_counts=True)[0].tolist()) for batch in batches]
@@ -83,9 +83,9 @@ def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
 
     def sampler(seed: int) -> BatchSampler:
         return (
-            ClassBalanced(labels, 16, 4, seed=seed)
+            ClassBalancedSampler(labels, 16, 4, seed=seed)
             if make == "balanced"
-            else Hierarchical(labels, 16, 4, 2, 5, seed=seed)
+            else HierarchicalSampler(labels, 16, 4, 2, 5, seed=seed)
         )
 
     one = sampler(0)
@@ -104,19 +104,19 @@ def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
 
 def test_every_image_of_a_class_has_its_turn() -> None:
     labels = labels_of([7] * 8)
-    sampler = ClassBalanced(labels, 16, 4, max_per_class=4, seed=0)
+    sampler = ClassBalancedSampler(labels, 16, 4, max_per_class=4, seed=0)
     assert set(np.concatenate([sampler.batches(epoch).ravel() for epoch in range(40)]).tolist()) == set(range(56))
 
 
 def test_a_class_with_one_image() -> None:
     labels = labels_of([1, 4, 1, 4])
-    assert set(labels[ClassBalanced(labels, 8, 4, seed=0).batches(0).ravel(), 0].tolist()) == {1, 3}
+    assert set(labels[ClassBalancedSampler(labels, 8, 4, seed=0).batches(0).ravel(), 0].tolist()) == {1, 3}
     with pytest.raises(
         ConfigurationError,
         match="a batch of 12 with 4 images of each class has 3 classes, but 2 of 4 classes have 4 images or more, "
         "and 2 have only one; lower per_class",
     ):
-        ClassBalanced(labels, 12, 4, seed=0)
+        ClassBalancedSampler(labels, 12, 4, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_class_with_one_image() -> None:
 )
 def test_sizes_that_do_not_fit(sizes: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        ClassBalanced(labels_of([9] * 6), **sizes, seed=0)
+        ClassBalancedSampler(labels_of([9] * 6), **sizes, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,6 @@ def test_sizes_that_do_not_fit(sizes: dict[str, int], message: str) -> None:
 )
 def test_sizes_that_do_not_fit_the_hierarchical_one(sizes: tuple[int, int, int, int], message: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)):
-        Hierarchical(labels_of([9] * 6), *sizes, seed=0)
+        HierarchicalSampler(labels_of([9] * 6), *sizes, seed=0)
     with pytest.raises(ConfigurationError, match="one level only"):
-        Hierarchical(labels_of([9] * 6)[:, :1], 8, 4, 2, 5, seed=0)
+        HierarchicalSampler(labels_of([9] * 6)[:, :1], 8, 4, 2, 5, seed=0)

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from hgld.datasets import transforms
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError
+from hgld.models.backbones import image_settings_for
 from hgld.models.embedding_model import build_model
-from hgld.models.input_images import image_settings_for
 from hgld.models.model_settings import ModelSettings
 
 
@@ -33,7 +33,7 @@ def test_lite0_gives_the_features_of_its_package(photograph: Image.Image) -> Non
     )
     settings = ModelSettings.model_validate("efficientnet-lite0")
     pixels = torch.from_numpy(np.array(photograph, np.float32)).permute(2, 0, 1)[None]
-    transform = transforms.test_transform(image_settings_for(settings, ImageSettings(size=224, resize=224)))
+    transform = transforms.evaluation_transform(image_settings_for(settings, ImageSettings(size=224, resize=224)))
     model = build_model(settings).eval()
     assert model.dim == 1280
     with torch.no_grad():

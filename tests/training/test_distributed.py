@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hgld.compute.processes import Processes
-from hgld.models.model_checkpoints import read_checkpoint
+from hgld.models.checkpoint_files import read_checkpoint
 from hgld.training import run
 from tests.training import together, toy
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from hgld.datasets.batch import Example, SkippedImage, collate
 from hgld.datasets.feature_dataset import FeatureDataset
-from hgld.datasets.image_dataset import Example, Skipped, collate
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.models.model_checkpoints import load_checkpoint_model
-from hgld.models.model_from_options import chosen_model
+from hgld.models.model_loading import load_checkpoint_model, load_model
 from hgld.tables import Provenance
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run import is_finished, train
@@ -75,8 +74,8 @@ def test_a_head_learns_from_features(data: dict[str, str], tmp_path: Path) -> No
         is_finished(head(data, seed=1), tmp_path / "run")
     model, _ = load_checkpoint_model(tmp_path / "run" / "last.pt")
     assert model(torch.ones(3, N_FEATURES)).shape == (3, 6)
-    with pytest.raises(ConfigurationError, match=r"last.pt: a head that was trained upon features of 10 numbers"):
-        chosen_model(tmp_path / "run" / "last.pt", None)
+    with pytest.raises(ConfigurationError, match=r"last.pt: a head trained on features of 10 numbers"):
+        load_model(tmp_path / "run" / "last.pt", None)
 
 
 def test_without_steps_and_head_it_is_the_features_that_are_evaluated(data: dict[str, str], tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_images_are_found_by_their_ids(data: dict[str, str], tmp_path: Path) -> 
     assert [(one.row, one.reason) for one in batch.skipped] == [
         (missing, f"{manifest.ids[missing]}: has no features in {tmp_path / 'some.npy'}")
     ]
-    assert isinstance(dataset[missing], Skipped)
+    assert isinstance(dataset[missing], SkippedImage)
 
 
 def test_features_that_do_not_fit_are_refused(data: dict[str, str], tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_features_that_do_not_fit_are_refused(data: dict[str, str], tmp_path: Pa
     with pytest.raises(InputError, match=r"has the features of none of the 72 images"):
         FeatureDataset(manifest, tmp_path / "others.npy", N_FEATURES)
     np.save(tmp_path / "nameless.npy", np.ones((72, N_FEATURES), np.float32))
-    with pytest.raises(InputError, match=r"nameless.npy: has no ids"):
+    with pytest.raises(InputError, match=r"nameless.npy: no ids"):
         FeatureDataset(manifest, tmp_path / "nameless.npy", N_FEATURES)
 
 

@@ -16,7 +16,7 @@ import torch
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
-from hgld.models.model_checkpoints import read_checkpoint
+from hgld.models.checkpoint_files import read_checkpoint
 from hgld.progress import NoProgress
 from hgld.training import run
 from hgld.training.trainer import Trainer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hgld.datasets.dyml_files import LEVELS, PRODUCT, read_benchmark, read_label_csv
+from hgld.datasets.dyml_files import LEVELS, PRODUCT, read_label_csv, read_test_set
 from hgld.datasets.readers.text_lists import Reading, pictures
 from hgld.errors import InputError
 
@@ -43,7 +43,7 @@ class Dyml:
             return Reading(pictures(root, paths, [self.part] * len(paths), levels))
         if not (root / f"bmk_{self.part}").is_dir():
             raise InputError(f"{root}: no folder bmk_{self.part}; the test set of DyML-Product is --part test")
-        found = read_benchmark(root)[self.part]
+        found = read_test_set(root)[self.part]
         splits = ["query"] * len(found.query_ids) + ["gallery"] * len(found.gallery_ids)
         own = [str(label) for label in [*found.query_labels.tolist(), *found.gallery_labels.tolist()]]
         return Reading(pictures(root, [*found.query_ids, *found.gallery_ids], splits, {str(self.part): own}))

@@ -11,15 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hgld.datasets.image_labels import read_image_landmarks
-from hgld.datasets.manifest import Manifest
+from hgld.datasets.image_landmarks import read_image_landmarks
+from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest
 from hgld.datasets.readers.text_lists import Reading
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import LabelMatrix, load_hierarchy
 from hgld.tables import IMAGES, MANIFEST, read_table
-
-#: The finest level; its names are the landmark ids.
-LANDMARK = "landmark"
 
 
 @dataclass(frozen=True)
@@ -98,13 +95,13 @@ class Gldv2:
             "split": pa.array(np.full(len(ids), split, object), pa.string()),
         }
         table = pa.table({name: columns[name] for name in MANIFEST.schema.names}).take(pa.array(rows))
-        table = table.append_column(LANDMARK, pa.array(landmark_ids[rows]).cast(pa.string()))
+        table = table.append_column(LANDMARK_LEVEL, pa.array(landmark_ids[rows]).cast(pa.string()))
         if hierarchy is not None:
             codes = hierarchy.labels_of(landmark_ids[rows], self.split)
             for column, (name, texts) in enumerate(zip(hierarchy.level_names[1:], hierarchy.nodes, strict=True), 1):
                 table = table.append_column(name, pa.array(texts, pa.string()).take(pa.array(codes[:, column])))
         try:
-            manifest = Manifest.from_arrow(table, where=lambda row: f"photograph {rows[row] + 1}")
+            manifest = Manifest.from_arrow(table, describe_row=lambda row: f"photograph {rows[row] + 1}")
         except InputError as error:
             raise InputError(f"{self.labels}: {error}") from error
         counts = np.bincount(manifest.labels[:, 0])[manifest.labels[:, 0]]
@@ -114,7 +111,7 @@ class Gldv2:
             raise InputError(
                 f"{self.labels}: no landmark has {self.min_images} photographs, the most are {counts.max()}"
             )
-        manifest = manifest.rows(np.flatnonzero(enough))
+        manifest = manifest.take(np.flatnonzero(enough))
         if self.test_share is not None:
             test = open_set(manifest.labels, self.test_share, self.seed)
             manifest = replace(manifest, splits=np.where(test, "test", "train").astype(object))

@@ -95,7 +95,7 @@ def pictures(
     nowhere = pa.nulls(len(paths), pa.int64())
     table = pa.table(columns | {"offset": nowhere, "size": nowhere}).select([*MANIFEST.schema.names, *levels])
     try:
-        return Manifest.from_arrow(table, where=lambda row: f"picture {row + 1}")
+        return Manifest.from_arrow(table, describe_row=lambda row: f"picture {row + 1}")
     except InputError as error:
         raise InputError(f"{root}: {error}") from error
 

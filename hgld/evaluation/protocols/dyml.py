@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hgld.datasets.dyml_files import read_benchmark
+from hgld.datasets.dyml_files import read_test_set
 from hgld.datasets.image_labels import ImageLabels
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out
@@ -26,13 +26,13 @@ def dyml_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> list[R
     Args:
         queries: with ids such as ``bmk_fine/query/0.jpg``, relative to the folder.
         gallery: likewise, such as ``bmk_fine/gallery/0.jpg``; may be the same embeddings.
-        folder: see :func:`~hgld.datasets.dyml_files.read_benchmark`.
+        folder: see :func:`~hgld.datasets.dyml_files.read_test_set`.
 
     Raises:
-        InputError: see :func:`~hgld.datasets.dyml_files.read_benchmark`, or images are not embedded.
+        InputError: see :func:`~hgld.datasets.dyml_files.read_test_set`, or images are not embedded.
     """
     tasks = []
-    for name, level in read_benchmark(folder).items():
+    for name, level in read_test_set(folder).items():
         rows = np.flatnonzero(level.self_positions >= 0)
         if not len(rows):
             log.warning(

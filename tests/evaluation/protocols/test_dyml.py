@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.datasets.dyml_files import LEVELS, read_benchmark
+from hgld.datasets.dyml_files import LEVELS, read_test_set
 from hgld.errors import InputError
 
 
@@ -23,7 +23,7 @@ def vehicle(tmp_path: Path) -> Path:
 
 
 def test_levels_with_sets_of_their_own(vehicle: Path) -> None:
-    levels = read_benchmark(vehicle)
+    levels = read_test_set(vehicle)
     assert tuple(levels) == LEVELS
     middle = levels["middle"]
     assert middle.query_ids == ("bmk_middle/query/0.jpg", "bmk_middle/query/5.jpg", "bmk_middle/query/7.jpg")
@@ -34,7 +34,7 @@ def test_levels_with_sets_of_their_own(vehicle: Path) -> None:
 
 
 def test_a_query_is_found_in_the_gallery_by_its_name(vehicle: Path) -> None:
-    fine = read_benchmark(vehicle)["fine"]
+    fine = read_test_set(vehicle)["fine"]
     assert fine.self_positions.tolist() == [2, 1, -1]
     assert fine.gallery_ids[fine.self_positions[0]].endswith("/0.jpg")
 
@@ -42,7 +42,7 @@ def test_a_query_is_found_in_the_gallery_by_its_name(vehicle: Path) -> None:
 @pytest.mark.parametrize("header", ["fname, labels0.jpg", "fname, labels", "fname,anything"])
 def test_a_header_on_a_line_of_its_own(vehicle: Path, header: str) -> None:
     write(vehicle / "bmk_fine" / "query.csv", f"{header}\n5.jpg, 9\n")
-    fine = read_benchmark(vehicle)["fine"]
+    fine = read_test_set(vehicle)["fine"]
     assert fine.query_ids == ("bmk_fine/query/5.jpg",)
     assert fine.query_labels.tolist() == [9]
 
@@ -57,7 +57,7 @@ def test_a_header_on_a_line_of_its_own(vehicle: Path, header: str) -> None:
 )
 def test_one_set_for_all_levels_with_columns_found_by_name(tmp_path: Path, text: str) -> None:
     write(tmp_path / "mini-bmk_all_in_one" / "label.csv", text)
-    levels = read_benchmark(tmp_path)
+    levels = read_test_set(tmp_path)
     assert [levels[level].query_labels.tolist() for level in LEVELS] == [[300, 301], [20, 21], [1, 2]]
     for level in levels.values():
         assert level.query_ids == level.gallery_ids
@@ -82,22 +82,22 @@ def test_one_set_for_all_levels_with_columns_found_by_name(tmp_path: Path, text:
 def test_bad_rows_are_reported_by_line(vehicle: Path, text: str, message: str) -> None:
     write(vehicle / "bmk_fine" / "query.csv", text)
     with pytest.raises(InputError, match=message) as caught:
-        read_benchmark(vehicle)
+        read_test_set(vehicle)
     assert str(vehicle / "bmk_fine" / "query.csv") in str(caught.value)
 
 
 def test_names_that_do_not_tell_the_query_itself(vehicle: Path) -> None:
     write(vehicle / "bmk_coarse" / "gallery.csv", "fname, labels0.jpg, 2\n5.jpg, 8\n")
     with pytest.raises(InputError, match=r"bmk_coarse: 1 queries have another label .* first 5.jpg \(9 and 8\)"):
-        read_benchmark(vehicle)
+        read_test_set(vehicle)
 
 
 def test_a_folder_of_something_else(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither bmk_fine .* nor mini-bmk_all_in_one"):
-        read_benchmark(tmp_path)
+        read_test_set(tmp_path)
 
 
 def test_a_level_that_is_missing(vehicle: Path) -> None:
     (vehicle / "bmk_middle" / "gallery.csv").unlink()
     with pytest.raises(InputError, match="gallery.csv: no such file"):
-        read_benchmark(vehicle)
+        read_test_set(vehicle)

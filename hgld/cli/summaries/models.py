@@ -1,0 +1,19 @@
+"""What ``hgld embed-images`` prints."""
+
+from __future__ import annotations
+
+from hgld.errors import listing
+from hgld.models.embed_images import EmbedImagesSummary
+
+
+def embed_images_text(summary: EmbedImagesSummary) -> str:
+    """Format the counts and the throughput of a run."""
+    rate = summary.embedded / summary.seconds
+    text = (
+        f"{summary.images:,} images as vectors of {summary.dim:,} numbers; {summary.embedded:,} of them now "
+        f"in {summary.seconds:.1f} s, {rate:.1f} images/s"
+    )
+    if summary.skipped:
+        text += f"\n{len(summary.skipped):,} images could not be read and have none, see {summary.skipped_file}:\n"
+        text += listing(summary.skipped, most=5)
+    return text

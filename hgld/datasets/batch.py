@@ -1,0 +1,91 @@
+"""Examples of a data set, and the batches that they form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from hgld.datasets.manifest import Manifest
+
+
+class Example(NamedTuple):
+    """An image, or the features of one, with its labels.
+
+    Args:
+        image: float32, shape (3, h, w); or (C,), the features of a frozen backbone.
+        labels: int64, shape (L,), finest first, as in the manifest.
+        row: Row of the image in the manifest.
+    """
+
+    image: torch.Tensor
+    labels: torch.Tensor
+    row: int
+
+
+@dataclass(frozen=True)
+class SkippedImage:
+    """An image that could not be read.
+
+    Args:
+        row: Row of the image in the manifest.
+        reason: Why it could not be read, beginning with the id of the image.
+    """
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A batch of images; smaller than the requested batch size if images could not be read.
+
+    Args:
+        images: float32, shape (b, 3, h, w); or (b, C) for features.
+        labels: int64, shape (b, L), finest first, as in the manifest.
+        rows: int64, shape (b,): rows in the manifest.
+        skipped: The images that could not be read.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    rows: torch.Tensor
+    skipped: list[SkippedImage]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def pin_memory(self) -> Batch:
+        """Copy the batch to pinned memory; called by torch's DataLoader."""
+        return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
+
+
+class ExampleDataset(Protocol):
+    """A data set over the rows of a manifest.
+
+    An index is a row, or a pair of a row and the seed of its random augmentation.
+    """
+
+    manifest: Manifest
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int | tuple[int, int]) -> Example | SkippedImage: ...
+
+
+def collate(examples: Sequence[Example | SkippedImage]) -> Batch:
+    """Stack examples into a batch, which is empty if every image was skipped."""
+    readable = [example for example in examples if isinstance(example, Example)]
+    placeholder = Example(torch.empty(3, 0, 0), torch.empty(0, dtype=torch.int64), 0)
+    images, labels, rows = zip(*(readable or [placeholder]), strict=True)
+    n = len(readable)
+    return Batch(
+        # Not torch.stack: its threads wait for each other, which takes twenty times as long on a busy machine.
+        images=torch.from_numpy(np.stack([image.numpy() for image in images]))[:n],
+        labels=torch.stack(labels)[:n],
+        rows=torch.tensor(rows)[:n],
+        skipped=[example for example in examples if isinstance(example, SkippedImage)],
+    )

@@ -1,0 +1,41 @@
+"""The landmark of each image, from GLDv2's CSV files or files like them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from hgld.errors import InputError
+from hgld.io.columns import column_names, read_columns, require_non_null
+
+
+def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Read the ids of images and their landmarks, from a file with one row per image or per landmark.
+
+    Args:
+        path: ``.csv`` or ``.parquet`` with the columns ``landmark_id`` and ``id``, such as GLDv2's ``train.csv``; or
+            ``landmark_id`` and ``images``, ids separated by spaces, such as ``train_clean.csv``.
+
+    Returns:
+        The image ids, strings, and their landmark ids, int64, both of length N.
+
+    Raises:
+        InputError: The file does not exist, lacks these columns, or has missing values.
+    """
+    present = column_names(path)
+    key = next((name for name in ("id", "images") if name in present), None)
+    if key is None or "landmark_id" not in present:
+        raise InputError(
+            f"{path}: expected the columns landmark_id and id, or landmark_id and images; found {', '.join(present)}"
+        )
+    table = read_columns(path, (key, "landmark_id"), {key: pa.string(), "landmark_id": pa.int64()})
+    require_non_null(table, path)
+    ids, landmark_ids = table[key].combine_chunks(), table["landmark_id"].to_numpy()
+    if key == "images":
+        lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(ids))
+        ids, landmark_ids = lists.flatten(), landmark_ids[pc.list_parent_indices(lists).to_numpy()]
+    return ids, landmark_ids

@@ -1,0 +1,112 @@
+"""The files of ``hgld embed-images``: embeddings, the skipped images, and a record of what they are made from.
+
+Beside the embeddings, ``{stem}.skipped.csv`` lists the images that could not be read, and ``{stem}.made.json`` holds
+the provenance, with the size and modification time of the embeddings that it describes.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgld.datasets.manifest import Manifest, StringArray
+from hgld.errors import InputError, listing
+from hgld.io.files import atomic_write, sha256_of
+from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.embedding_shards import EmbeddingShard
+from hgld.tables import Provenance
+from hgld.tables.embeddings import write_embeddings
+
+
+def skipped_path(out: Path) -> Path:
+    """Return the path of the list of skipped images beside an output."""
+    return out.with_suffix(".skipped.csv")
+
+
+def write_output(
+    out: Path,
+    embeddings: EmbeddingShard,
+    ids: StringArray,
+    landmark_ids: NDArray[np.int64] | None,
+    provenance: Provenance,
+) -> None:
+    """Write embeddings with their ids, the list of skipped images, and the record of both.
+
+    Args:
+        out: File of the embeddings.
+        embeddings: Embeddings of all readable images.
+        ids: The id of each image of the manifest.
+        landmark_ids: int64, shape (N,): the landmark of each image of the manifest, if known.
+        provenance: What the embeddings are made from.
+
+    Raises:
+        InputError: No image could be read.
+    """
+    if not len(embeddings.rows):
+        reasons = [image.reason for image in embeddings.skipped]
+        raise InputError(f"none of the {len(ids):,} images can be read:\n{listing(reasons, most=5)}")
+    rows = embeddings.rows.numpy()
+    _record_path(out).unlink(missing_ok=True)  # it describes the file that is now replaced
+    with atomic_write(skipped_path(out)) as draft, draft.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["id", "reason"])
+        for image in embeddings.skipped:
+            writer.writerow([ids[image.row], image.reason.removeprefix(f"{ids[image.row]}: ")])
+    write_embeddings(
+        out, embeddings.vectors, ids[rows].tolist(), None if landmark_ids is None else landmark_ids[rows]
+    )
+    record = {"provenance": asdict(provenance), "embeddings": _size_and_time(out)}
+    with atomic_write(_record_path(out)) as draft:
+        draft.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
+    """Return whether the output is complete and made from the same settings and inputs."""
+    try:
+        record = json.loads(_record_path(out).read_text())
+        recorded = Provenance(**record["provenance"])
+        unchanged = recorded.same_work(provenance) and record["embeddings"] == _size_and_time(out)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    has_ids = out.suffix == ".parquet" or out.with_suffix(".ids.txt").is_file()
+    return unchanged and has_ids and skipped_path(out).is_file()
+
+
+def images_digest(images: Path, manifest: Manifest, root: Path) -> str:
+    """Return the SHA-256 of the table of images; of a folder, that of its paths, sizes and modification times."""
+    if images.is_file():
+        return sha256_of(images)
+    return _digest(f"{path} {_size_and_time(root / path)}\n".encode() for path in manifest.paths)
+
+
+def weights_digest(model: EmbeddingModel) -> str:
+    """Return the SHA-256 of the names and values of a model's weights and buffers."""
+    return _digest(part for name, value in model.state_dict().items() for part in (name.encode(), _bytes(value)))
+
+
+def _record_path(out: Path) -> Path:
+    return out.with_suffix(".made.json")
+
+
+def _size_and_time(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.cpu().contiguous().numpy().tobytes()
+
+
+def _digest(parts: Iterator[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()

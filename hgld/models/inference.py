@@ -1,0 +1,74 @@
+"""Run a model on images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgld.datasets.batch import ExampleDataset, SkippedImage
+from hgld.datasets.loading import evaluation_batches
+from hgld.errors import ConfigurationError, InputError
+from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.embedding_shards import EmbeddingShard
+from hgld.progress import NoProgress, Progress
+
+
+def embed_rows(
+    model: EmbeddingModel,
+    dataset: ExampleDataset,
+    rows: NDArray[np.int64],
+    *,
+    batch_size: int,
+    workers: int,
+    scales: Sequence[float] = (1.0,),
+    half: bool = False,
+    progress: Progress | None = None,
+) -> EmbeddingShard:
+    """Embed some images of a data set, in the given order, skipping those that cannot be read.
+
+    Args:
+        model: Model in evaluation mode, on its device.
+        dataset: The images.
+        rows: int64, shape (n,): rows of the data set's manifest.
+        batch_size: Number of images embedded at once.
+        workers: Number of processes that read images; 0 reads them in this one.
+        scales: Factors of height and width; for several, see :meth:`EmbeddingModel.multi_scale`.
+        half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
+        progress: Reporter of the number of images done.
+
+    Raises:
+        InputError: A tar file cannot be read, or embeddings are not finite.
+        ConfigurationError: A batch does not fit into the memory of the device.
+    """
+    progress = progress or NoProgress()
+    vectors, kept, skipped = [torch.empty(0, model.dim)], [torch.empty(0, dtype=torch.int64)], list[SkippedImage]()
+    for batch in evaluation_batches(dataset, rows, batch_size=batch_size, workers=workers):
+        if len(batch):
+            vectors.append(_embed(model, batch.images, scales, half))
+            kept.append(batch.rows)
+        skipped += batch.skipped
+        progress.advance(len(batch) + len(batch.skipped), skipped=len(skipped))
+    return EmbeddingShard(torch.cat(vectors), torch.cat(kept), skipped)
+
+
+def _embed(model: EmbeddingModel, images: torch.Tensor, scales: Sequence[float], half: bool) -> torch.Tensor:
+    device = model.device
+    half_dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
+    images = model.to_device(images)
+    try:
+        with torch.inference_mode(), torch.autocast(device.type, half_dtype, enabled=half):
+            embeddings = model(images) if tuple(scales) == (1,) else model.multi_scale(images, scales)
+    except torch.cuda.OutOfMemoryError as error:
+        raise ConfigurationError(
+            f"{len(images)} images of {images.shape[3]} x {images.shape[2]} do not fit into the memory of {device}; "
+            "choose a smaller `batch_size`"
+        ) from error
+    if not embeddings.isfinite().all():
+        raise InputError(
+            "the model outputs numbers that are not finite; check its weights"
+            + (", or embed without `half`" if half else "")
+        )
+    return embeddings.cpu()
