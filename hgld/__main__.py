@@ -1,4 +1,4 @@
-"""``python -m hgld`` is ``hgld``; ``torchrun`` starts it so."""
+"""``python -m hgld`` runs ``hgld``, as ``torchrun -m hgld`` needs it."""
 
 from hgld.cli import app
 
