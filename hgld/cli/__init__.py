@@ -1,10 +1,10 @@
 """The ``hgld`` command: one thin command per stage over one function of the library.
 
-Results go to stdout, logs and progress to stderr; the exit code is 0 only when the work was done. Heavy
-imports stay inside the commands, so that ``--help`` answers at once.
+Results go to stdout, logs and progress to stderr; the exit code is 0 only if the work was done. Heavy modules are
+imported inside the commands, so that ``--help`` responds at once.
 """
 
-# Each registers its commands with the application; in the order of the help, which is that of the work.
+# Each module registers its commands with the application. The order is that of the help: along the workflow.
 # isort: off
 from hgld.cli import labels, review, hierarchy, release, data, manifest, train, benchmark, embed_images, retrieval
 from hgld.cli.base import app

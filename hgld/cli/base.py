@@ -1,4 +1,4 @@
-"""The application that commands register with, and what they all do: say what was done, and what went wrong."""
+"""The application that commands register with, and what all commands share: options, errors, logs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _STORAGE_ERRORS = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
-# Options that several commands have.
+# Options that several commands share.
 Taxonomy = Annotated[
     Path | None, typer.Option(help="The groups and their roots.", show_default="annotations/taxonomy.csv")
 ]
@@ -89,7 +89,7 @@ ClassesBeside = Annotated[
     list[Path] | None,
     typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Do the work although the output is up to date.")]
+Force = Annotated[bool, typer.Option("--force", help="Run although the output is up to date.")]
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def tell(out: Path, summary: S | None, text: Callable[[S], str] = str) -> None:
 
 
 def announcing(open_browser: bool) -> Callable[[str], None]:
-    """What a command that serves a page does when the page answers: print its address, open it if wanted."""
+    """Return the callback of a command that serves a page: print its address, and open it in a browser."""
 
     def announce(address: str) -> None:
         typer.echo(f"{address}\nstop with Ctrl-C")
@@ -175,15 +175,15 @@ def announcing(open_browser: bool) -> Callable[[str], None]:
 
 
 def log_to_stderr(verbose: bool = False) -> None:
-    """Show what the library logs; of other packages, what is more than talk."""
+    """Log to stderr: hgld at INFO (DEBUG if ``verbose``), third-party packages at WARNING and above."""
     logging.basicConfig(
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
         level=logging.DEBUG if verbose else logging.INFO,
     )
-    for chatty in ("urllib3", "matplotlib", "PIL", "httpx", "httpcore", "filelock"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for package in ("urllib3", "matplotlib", "PIL", "httpx", "httpcore", "filelock"):
+        logging.getLogger(package).setLevel(logging.WARNING)
 
 
 def _version(wanted: bool) -> None:
