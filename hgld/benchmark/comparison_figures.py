@@ -30,7 +30,7 @@ from hgld.figures.lines import Line, Panel, Stroke, draw_panels
 from hgld.figures.scores import Scores, draw_scores
 from hgld.figures.style import LINES
 from hgld.figures.tsne import tsne_2d
-from hgld.inspection.class_means import NEAREST, class_means, share_nearby
+from hgld.inspection.class_means import N_NEIGHBOURS, class_means, neighbour_agreement
 from hgld.inspection.curves import precision_recall
 from hgld.inspection.score_distributions import count_scores
 from hgld.training.run_folder import RunFolder
@@ -190,9 +190,10 @@ def _draw_class_means(methods: Sequence[MethodResults], path: Path) -> Path | No
         means, labels = class_means(images.embeddings, images.manifest.labels)
         columns = [1, len(names) - 1] if len(names) > 2 and len(classes[-1]) <= _MOST_ROOTS else [1]
         shares = (
-            f"{100 * share_nearby(means, labels[:, column]):.0f} % {_same(names[column])}" for column in columns
+            f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same(names[column])}"
+            for column in columns
         )
-        title = f"{method.title}\nof the {NEAREST} nearest classes\n{', '.join(shares)}"
+        title = f"{method.title}\nof the {N_NEIGHBOURS} nearest classes\n{', '.join(shares)}"
         categories, roots = ([classes[column][code] for code in labels[:, column]] for column in (1, columns[-1]))
         panels.append(ClassMeans(title, tsne_2d(means), categories, roots if len(columns) > 1 else [""] * len(means)))
     draw_class_means(path, panels)

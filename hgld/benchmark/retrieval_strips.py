@@ -14,9 +14,9 @@ from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import TestImages, test_images
 from hgld.hierarchy import load_hierarchy
 from hgld.inspection.method_differences import find_method_differences
-from hgld.inspection.method_differences_page import write_method_differences_page
 from hgld.inspection.method_differences_picture import draw_method_differences
-from hgld.inspection.photo_page import Photo, landmark_titles, manifest_photo
+from hgld.inspection.photos import Photo, PhotoSource, landmark_titles, manifest_photo
+from hgld.inspection.query_pages import write_method_differences_page
 from hgld.inspection.thumbnails import images_of_manifest
 
 _METRIC = "H-AP"
@@ -57,8 +57,8 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     run = runs[seed].run
     images = test_images(run)
     tasks = images.task(), test_images(others[seed].run).task()
-    differing = find_method_differences((baseline, method), tasks, metric=_METRIC, n=wanted.n_queries)
-    if differing is None:
+    differences = find_method_differences((baseline, method), tasks, metric=_METRIC, n=wanted.n_queries)
+    if differences is None:
         return []
     titles = {}
     if wanted.hierarchy is not None:
@@ -66,10 +66,11 @@ def draw_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], o
     queries, gallery = (_photos(images, rows, titles) for rows in images.rows())
     data = run.settings.data
     find = images_of_manifest(images.manifest, data.root or data.manifest.parent)
+    photos = PhotoSource(queries, gallery, find)
     page, picture = out / "strips.html", out / "strips.png"
     title = f"{baseline.name} and {method.name}, seed {seed}: where they differ most"
-    write_method_differences_page(differing, page, query=queries, gallery=gallery, image=find, title=title)
-    draw_method_differences(picture, differing, query=queries, gallery=gallery, image=find)
+    write_method_differences_page(differences, page, photos, title=title)
+    draw_method_differences(picture, differences, photos)
     return [page, picture]
 
 

@@ -86,7 +86,7 @@ def evaluate(
         from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
         from hgld.evaluation.ranking import RankingConfig
         from hgld.evaluation.retrieval_task import EvaluationConfig
-        from hgld.inspection.worst_queries_page import write_worst_queries_page
+        from hgld.inspection.evaluation_page import write_evaluation_page
         from hgld.progress import NoProgress, TerminalProgress
 
         if json and latex:
@@ -122,5 +122,5 @@ def evaluate(
             report.write_per_query(results, per_query, files.provenance(protocol, how))
             typer.echo(per_query, err=json or latex)
         if worst:
-            write_worst_queries_page(evaluation, page, worst, images=images, sources=labels, config=config)
+            write_evaluation_page(evaluation, page, worst, images=images, sources=labels, config=config)
             typer.echo(page, err=json or latex)

@@ -1,1 +1,24 @@
-"""Look into an evaluation: worst queries, differences between methods, curves, photo pages."""
+"""Look into an evaluation: worst queries, differences between methods, curves, score distributions and photo pages."""
+
+from hgld.inspection.class_means import class_means, neighbour_agreement
+from hgld.inspection.curves import precision_recall
+from hgld.inspection.method_differences import find_method_differences
+from hgld.inspection.photos import Photo, PhotoSource
+from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page
+from hgld.inspection.score_distributions import count_scores
+from hgld.inspection.search import nearest_neighbours
+from hgld.inspection.worst_queries import find_worst_queries
+
+__all__ = [
+    "Photo",
+    "PhotoSource",
+    "class_means",
+    "count_scores",
+    "find_method_differences",
+    "find_worst_queries",
+    "nearest_neighbours",
+    "neighbour_agreement",
+    "precision_recall",
+    "write_method_differences_page",
+    "write_worst_queries_page",
+]

@@ -1,7 +1,7 @@
-"""Precision over recall, at each semantic level and hierarchical (paper, Eqs. 30 to 32).
+"""Precision-recall curves at each semantic level, and the hierarchical one (paper, Eqs. 30 to 32).
 
-The precision at a recall r is that at the first rank whose recall is r or more, which is the rank of a positive. So
-the curve of a query is a staircase, and the area below it is AP; that below its hierarchical one is H-AP.
+The precision at a recall r is the precision at the first rank whose recall is r or more, which is the rank of a
+positive. So the curve of a query is a staircase; the area below it is AP, and that below the hierarchical one H-AP.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from hgld.evaluation.relevance import Relevance, by_level, hierarchical_relevanc
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.ragged import RaggedIndices
 
-#: Elements of a temporary array [rows, L, ranks]: some fit into a core's cache, and many keep a GPU busy.
+#: Elements of a temporary array [rows, L, ranks]: few enough for a core's cache, or enough to keep a GPU busy.
 _BLOCK = {"cpu": 2**18, "cuda": 2**25}
-#: Sums of many shares of 1 are off by less.
+#: Tolerance for the rounding of sums of many shares of 1.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecall:
-    """Precision over recall, means over the queries that have positives; NaN where none has.
+    """Precision-recall curves, averaged over the queries that have positives; NaN where none has.
 
     Args:
-        recall: float64, shape (m,), above 0 and up to 1.
-        precision: float64, shape (L, m), at each level, the coarsest first.
-        hierarchical: float64, shape (m,): H-P@k at the first k with that H-R@k.
+        recall: float64, shape (m,); recalls above 0 and up to 1.
+        precision: float64, shape (L, m); mean precision at each level, coarsest first.
+        hierarchical: float64, shape (m,); mean H-P@k at the first k that reaches the H-R@k.
     """
 
     recall: npt.NDArray[np.float64]
@@ -53,42 +53,42 @@ def precision_recall(
     gallery_mask: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
 ) -> PrecisionRecall:
-    """Rank the gallery for every query, and take the mean precision at some recalls, in one pass for all levels.
+    """Rank the gallery for every query, and return the precision-recall curves of all levels.
 
     Args:
         query_embeddings: float, shape (n_query, d).
         gallery_embeddings: float, shape (n_gallery, d).
-        judgements: the levels of all pairs.
-        recall: shape (m,), above 0 and up to 1.
-        relevance: of the hierarchical curve.
-        excluded: for each query the gallery items to leave out of its ranking.
-        gallery_mask: bool, shape (n_gallery,); False for the items that are excluded from all rankings.
-        config: how to rank.
+        judgements: Levels of relevance of all pairs.
+        recall: Recalls at which to take the precision, shape (m,); above 0 and up to 1.
+        relevance: Relevance of the hierarchical curve.
+        excluded: Gallery items to exclude from the ranking of each query.
+        gallery_mask: bool, shape (n_gallery,); False for items to exclude from all rankings.
+        config: Ranking configuration.
 
     Raises:
-        ConfigurationError: a recall is not above 0 and up to 1.
-        InputError: see :func:`~hgld.evaluation.ranking.rank`.
+        ConfigurationError: A recall is not above 0 and up to 1.
+        InputError: See :func:`~hgld.evaluation.ranking.rank`.
     """
-    wanted = torch.from_numpy(np.array(recall, np.float64))
-    if wanted.ndim != 1 or not ((wanted > 0) & (wanted <= 1)).all():
-        raise ConfigurationError(f"the recalls are {wanted.tolist()}; expected numbers above 0, and up to 1")
+    recalls = torch.from_numpy(np.array(recall, np.float64))
+    if recalls.ndim != 1 or not ((recalls > 0) & (recalls <= 1)).all():
+        raise ConfigurationError(f"`recall` is {recalls.tolist()}; expected numbers above 0 and up to 1")
     n_levels = judgements.n_levels
-    binary = (by_level([float(of >= level) for of in range(n_levels + 1)]) for level in range(1, n_levels + 1))
+    binary = [by_level([float(n >= level) for n in range(n_levels + 1)]) for level in range(1, n_levels + 1)]
     relevances: tuple[Relevance, ...] = (*binary, relevance)
-    sums = torch.zeros(n_levels + 1, len(wanted), dtype=torch.float64)
-    n_known = torch.zeros(n_levels + 1, len(wanted), dtype=torch.float64)
+    sums = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
+    counts = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     for ranked in rank(
         query_embeddings, gallery_embeddings, judgements, excluded=excluded, gallery_mask=gallery_mask, config=config
     ):
         device, n_ranks = ranked.levels.device, ranked.levels.shape[1]
-        of_block = partial(_precisions, n_levels=n_levels, relevances=relevances, recall=wanted.to(device))
-        step = max(1, _BLOCK[device.type] // (n_levels * n_ranks))
-        blocks = zip(torch.split(ranked.levels, step), torch.split(ranked.n_ranked, step), strict=True)
-        for found in parallel_map(of_block, blocks, device):
-            sums += found.nansum(dim=1).cpu()
-            n_known += (~found.isnan()).sum(dim=1).cpu()
-    means = (sums / n_known).numpy()
-    return PrecisionRecall(wanted.numpy(), means[:-1], means[-1])
+        block_precisions = partial(_precisions, n_levels=n_levels, relevances=relevances, recalls=recalls.to(device))
+        n_rows = max(1, _BLOCK[device.type] // (n_levels * n_ranks))
+        blocks = zip(torch.split(ranked.levels, n_rows), torch.split(ranked.n_ranked, n_rows), strict=True)
+        for precisions in parallel_map(block_precisions, blocks, device):
+            sums += precisions.nansum(dim=1).cpu()
+            counts += (~precisions.isnan()).sum(dim=1).cpu()
+    means = (sums / counts).numpy()
+    return PrecisionRecall(recalls.numpy(), means[:-1], means[-1])
 
 
 def _precisions(
@@ -96,23 +96,23 @@ def _precisions(
     *,
     n_levels: int,
     relevances: Sequence[Relevance],
-    recall: torch.Tensor,
+    recalls: torch.Tensor,
 ) -> torch.Tensor:
-    """H-P@k at the first k with each H-R@k, for each relevance: shape (n_relevance, n, m); NaN without positives.
+    """Return H-P@k at the first k that reaches each H-R@k, for each relevance, given levels and lengths of rankings.
 
-    They are precision and recall where relevances are 0 and 1. Of a few rankings there are levels and lengths.
+    With relevances of 0 and 1 these are precision and recall. The shape is (n_relevance, n, m), NaN without positives.
     """
     levels, n_ranked = ranked
-    exactly = torch.arange(1, n_levels + 1, device=levels.device)[:, None]
-    seen = (levels[:, None] == exactly).cumsum(dim=2, dtype=torch.float64)  # of each level up to each rank
-    counts = torch.cat([(n_ranked - seen[..., -1].sum(1))[:, None], seen[..., -1]], dim=1)
-    found = []
+    each_level = torch.arange(1, n_levels + 1, device=levels.device)[:, None]
+    hits = (levels[:, None] == each_level).cumsum(dim=2, dtype=torch.float64)  # items of each level up to each rank
+    counts = torch.cat([(n_ranked - hits[..., -1].sum(1))[:, None], hits[..., -1]], dim=1)
+    precisions = []
     for relevance in relevances:
-        of_level = relevance(counts)
-        gathered = (of_level[:, None, 1:] @ seen)[:, 0]
-        at = torch.searchsorted(gathered, gathered[:, -1:] * recall * (1 - _ROUNDING))
-        own = of_level.gather(1, levels.gather(1, at).to(torch.int64))
-        lesser = torch.minimum(of_level[:, 1:, None], own[:, None])
-        hits = seen.gather(2, at[:, None].expand(-1, n_levels, -1))
-        found.append((lesser * hits).sum(dim=1) / ((at + 1) * own))
-    return torch.stack(found)
+        level_relevance = relevance(counts)
+        gained = (level_relevance[:, None, 1:] @ hits)[:, 0]
+        at = torch.searchsorted(gained, gained[:, -1:] * recalls * (1 - _ROUNDING))
+        item_relevance = level_relevance.gather(1, levels.gather(1, at).to(torch.int64))
+        capped = torch.minimum(level_relevance[:, 1:, None], item_relevance[:, None])
+        hits_at = hits.gather(2, at[:, None].expand(-1, n_levels, -1))
+        precisions.append((capped * hits_at).sum(dim=1) / ((at + 1) * item_relevance))
+    return torch.stack(precisions)

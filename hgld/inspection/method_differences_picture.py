@@ -2,58 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from hgld.figures.strips import LevelColour, Strip, StripPhoto, StripQuery, draw_strips
-from hgld.inspection.method_differences import MethodDifferences, Side, points
-from hgld.inspection.photo_page import Photo, level_styles
-from hgld.inspection.thumbnails import FindImage, small
+from hgld.inspection.level_styles import level_styles
+from hgld.inspection.method_differences import MethodDifferences, MethodRankings, percentage_points
+from hgld.inspection.photos import Photo, PhotoSource
+from hgld.inspection.thumbnails import shrink
 
 _PIXELS = 240
 
 
 def draw_method_differences(
-    path: Path,
-    differing: MethodDifferences,
-    *,
-    query: Callable[[int], Photo],
-    gallery: Callable[[int], Photo],
-    image: FindImage,
-    per_part: int = 3,
+    path: Path, differences: MethodDifferences, photos: PhotoSource, *, max_queries: int = 3
 ) -> None:
     """Draw queries, each beside two strips of its top results: the baseline's above, the method's below.
 
     Args:
         path: Picture to write.
-        differing: Queries that differ most.
-        query: Return the id and the names of the query at a position.
-        gallery: Return the id and the names of the gallery item at a position.
-        image: Return the photograph of an id; ids stand in place of photographs that are not available.
-        per_part: Number of queries drawn of those that the method ranks better, and of those that it ranks worse.
+        differences: Queries that differ most.
+        photos: Descriptions and photographs of the images; images without a photograph are shown by their ids.
+        max_queries: Maximum number of queries that the method improves, and of those that it degrades.
     """
 
     def strip_photo(photo: Photo) -> StripPhoto:
-        return StripPhoto(photo.id, small(image(photo.id), _PIXELS))
+        return StripPhoto(photo.id, shrink(photos.image(photo.id), _PIXELS))
 
-    def strip(side: Side, row: int) -> Strip:
-        items = zip(side.found.positions[row].tolist(), side.found.levels[row].tolist(), strict=True)
-        results = [(strip_photo(gallery(item)), level) for item, level in items if item >= 0]
-        score = f"{differing.metric} {100 * side.per_query[differing.metric].iloc[row]:.1f}"
+    def strip(side: MethodRankings, row: int) -> Strip:
+        items = zip(side.top_k.positions[row].tolist(), side.top_k.levels[row].tolist(), strict=True)
+        results = [(strip_photo(photos.gallery(item)), level) for item, level in items if item >= 0]
+        score = f"{differences.metric} {100 * side.per_query[differences.metric].iloc[row]:.1f}"
         return Strip(side.name, score, results)
 
     def strip_query(row: int) -> StripQuery:
-        photo = query(int(differing.queries[row]))
+        photo = photos.query(int(differences.queries[row]))
         return StripQuery(
             title=" · ".join(photo.names) or photo.id,
-            note=f"{differing.metric} {points(differing.differences[row])}",
+            note=f"{differences.metric} {percentage_points(differences.differences[row])}",
             photo=strip_photo(photo),
-            strips=(strip(differing.baseline, row), strip(differing.method, row)),
+            strips=(strip(differences.baseline, row), strip(differences.method, row)),
         )
 
     levels = [
-        LevelColour(level.number, f"same {level.meaning}" if level.number else level.meaning, level.colour)
-        for level in level_styles(differing.n_levels, differing.level_names)
+        LevelColour(style.level, f"same {style.meaning}" if style.level else style.meaning, style.colour)
+        for style in level_styles(differences.n_levels, differences.level_names)
     ]
-    parts = differing.parts(per_part)
-    draw_strips(path, {heading: [strip_query(row) for row in rows] for heading, rows in parts.items()}, levels)
+    sections = differences.sections(max_queries)
+    draw_strips(path, {heading: [strip_query(row) for row in rows] for heading, rows in sections.items()}, levels)

@@ -1,4 +1,4 @@
-"""How the scores of pairs are distributed, by the level that the two share."""
+"""Distributions of the scores of pairs, by the level that the pairs share."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ import torch
 from hgld.compute.threads import parallel_map
 from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
+from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.ragged import RaggedIndices
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreCounts:
-    """How many pairs have which cosine.
+    """Histograms of cosines, one per level.
 
     Args:
-        counts: int64, shape (L + 1, n_bins): pairs that share a level, 0 for none, in equally wide bins of cosines.
-        edges: float64, shape (n_bins + 1,), of the bins, from -1 to 1.
+        counts: int64, shape (L + 1, n_bins); number of pairs that share each level (0 for none) in each bin.
+        edges: float64, shape (n_bins + 1,); edges of the equally wide bins, from -1 to 1.
     """
 
-    counts: npt.NDArray[np.int64]
+    counts: LabelMatrix
     edges: npt.NDArray[np.float64]
 
     def densities(self) -> npt.NDArray[np.float64]:
-        """For each level the density of the cosines of its pairs, same shape; NaN for a level without pairs."""
+        """Return the density of cosines at each level, shape (L + 1, n_bins); NaN for levels without pairs."""
         sizes = self.counts.sum(axis=1, keepdims=True, dtype=np.float64)
         sizes[sizes == 0] = np.nan
         return np.asarray(self.counts / sizes / np.diff(self.edges))
 
     def separation(self) -> float:
-        """How often a pair of the finest level scores higher than one of any other, of all queries (ROC AUC).
+        """Return the probability that a pair of the finest level scores higher than any other pair (ROC AUC).
 
-        Pairs in one bin count half. It is 1 where a single score divides the pairs of all queries; a ranking of each
-        query needs less.
+        Pairs in the same bin count half. It is 1 where a single threshold separates the pairs of all queries, which
+        is more than a correct ranking of each query requires.
 
         >>> ScoreCounts(np.array([[0, 2, 0, 0], [0, 1, 0, 1]]), np.linspace(-1, 1, 5)).separation()
         0.75
         """
         finest, others = self.counts[-1].astype(np.float64), self.counts[:-1].sum(axis=0, dtype=np.float64)
-        below = np.cumsum(others) - others / 2
-        return float(finest @ below / (finest.sum() * others.sum()))
+        lower = np.cumsum(others) - others / 2
+        return float(finest @ lower / (finest.sum() * others.sum()))
 
 
 def count_scores(
@@ -56,32 +57,32 @@ def count_scores(
     n_bins: int = 200,
     config: RankingConfig | None = None,
 ) -> ScoreCounts:
-    """Count the cosines of all queries with the gallery, a block of queries at a time.
+    """Count the cosines of all queries with the gallery, in blocks of queries.
 
     Args:
         query_embeddings: float, shape (n_query, d).
         gallery_embeddings: float, shape (n_gallery, d).
-        judgements: the levels of all pairs.
-        excluded: for each query the gallery items that do not count.
-        n_bins: from -1 to 1.
-        config: how to score.
+        judgements: Levels of relevance of all pairs.
+        excluded: Gallery items to exclude for each query.
+        n_bins: Number of bins between -1 and 1.
+        config: Ranking configuration.
 
     Raises:
-        InputError: the embeddings do not fit each other, or one has a value that is not finite, or only zeros.
+        InputError: The embeddings differ in dimension, or one is zero or not finite.
     """
     config = config or RankingConfig()
     device = torch.device(config.device)
     scorer, judgements = Scorer(query_embeddings, gallery_embeddings, config), judgements.to(device)
-    gone = RaggedIndices.of([[]] * judgements.n_queries) if excluded is None else excluded
+    excluded = RaggedIndices.of([[]] * judgements.n_queries) if excluded is None else excluded
     counts = torch.zeros(judgements.n_levels + 1, n_bins, dtype=torch.int64, device=device)
     step = config.queries_per_block(judgements.n_gallery)
     for start in range(0, judgements.n_queries, step):
         queries = slice(start, min(start + step, judgements.n_queries))
-        pairs = tuple(torch.from_numpy(indexes).to(device) for indexes in gone.block(queries))
+        pairs = tuple(torch.from_numpy(indices).to(device) for indices in excluded.block(queries))
         count = partial(_count, scorer, judgements, queries, pairs, n_bins)
         with float32_matmul(config.precision):
-            for some in parallel_map(count, scorer.shares(judgements.n_gallery), device):
-                counts += some
+            for block_counts in parallel_map(count, scorer.shares(judgements.n_gallery), device):
+                counts += block_counts
     return ScoreCounts(counts.cpu().numpy(), np.linspace(-1, 1, n_bins + 1))
 
 
@@ -93,14 +94,17 @@ def _count(
     n_bins: int,
     starts: range,
 ) -> torch.Tensor:
-    """The counts of a few queries with parts of the gallery; what is left out is counted last, and dropped."""
+    """Count the scores of a block of queries with blocks of the gallery.
+
+    Excluded pairs are counted in one bin past the last, which is dropped.
+    """
     rows, columns = excluded
     n_counts = (judgements.n_levels + 1) * n_bins
     counts = torch.zeros(n_counts + 1, dtype=torch.int64, device=rows.device)
     for gallery, scores in scorer.scores(queries, starts):
         bins = ((scores + 1) * (n_bins / 2)).to(torch.int64).clamp_(0, n_bins - 1)
         bins += judgements.levels(queries, gallery).to(torch.int64) * n_bins
-        here = (columns >= gallery.start) & (columns < gallery.stop)
-        bins[rows[here], columns[here] - gallery.start] = n_counts
+        inside = (columns >= gallery.start) & (columns < gallery.stop)
+        bins[rows[inside], columns[inside] - gallery.start] = n_counts
         counts += torch.bincount(bins.flatten(), minlength=n_counts + 1)
     return counts[:-1].view(-1, n_bins)

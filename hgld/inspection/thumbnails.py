@@ -1,4 +1,4 @@
-"""Photographs by their ids, from folders, tar files or a manifest, and small pictures of them inside of pages."""
+"""Find photographs by id in folders, tar files or a manifest, and make thumbnails of them."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError
 from hgld.gldv2.tar_images import ImageReader, TarFiles
 
-#: A photograph by its id; None where it is not at hand.
+#: Returns the photograph of an id, or None where it is not available.
 FindImage = Callable[[str], Image.Image | None]
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
 def images_in_folder(folder: Path) -> FindImage:
-    """Photographs in a folder as GLDv2's tar files unpack, ``a/b/c/abc….jpg``, or all in one, ``abc….jpg``."""
+    """Find photographs in a folder, either nested like GLDv2 (``a/b/c/abc….jpg``) or flat (``abc….jpg``)."""
 
     def find(image_id: str) -> Image.Image | None:
         if not image_id or Path(image_id).name != image_id:
-            return None  # not the name of a file
-        for place in (folder.joinpath(*image_id[:3]), folder):
+            return None  # not a file name
+        for parent in (folder.joinpath(*image_id[:3]), folder):
             for suffix in _SUFFIXES:
-                path = place / f"{image_id}{suffix}"
+                path = parent / f"{image_id}{suffix}"
                 if path.is_file():
-                    return _opened(path.read_bytes())
+                    return _open_image(path.read_bytes())
         return None
 
     return find
 
 
 def images_in_shards(reader: ImageReader) -> FindImage:
-    """Photographs in indexed tar files; those that are not in the index are not at hand.
+    """Find photographs in indexed tar files.
 
-    What it returns raises an InputError where a tar file is not the one that was indexed.
+    The returned function raises an InputError where a tar file is not the one that was indexed.
     """
 
     def find(image_id: str) -> Image.Image | None:
@@ -46,17 +46,17 @@ def images_in_shards(reader: ImageReader) -> FindImage:
             position = int(reader.positions([image_id])[0])
         except InputError:
             return None
-        return _opened(reader.read_at(position))
+        return _open_image(reader.read_at(position))
 
     return find
 
 
 def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
-    """Photographs of a manifest; those whose file is not below the folder are not at hand.
+    """Find photographs of a manifest below a folder.
 
-    What it returns raises an InputError where a tar file is not the one that was indexed.
+    The returned function raises an InputError where a tar file is not the one that was indexed.
     """
-    rows = {name: row for row, name in enumerate(manifest.ids.tolist())}
+    rows = {image_id: row for row, image_id in enumerate(manifest.ids.tolist())}
     tars = TarFiles(root)
 
     def find(image_id: str) -> Image.Image | None:
@@ -65,14 +65,14 @@ def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
             return None
         offset, size = int(manifest.offsets[row]), int(manifest.sizes[row])
         if offset < 0:
-            return _opened((root / manifest.paths[row]).read_bytes())
-        return _opened(tars.read(manifest.paths[row], offset, size))
+            return _open_image((root / manifest.paths[row]).read_bytes())
+        return _open_image(tars.read(manifest.paths[row], offset, size))
 
     return find
 
 
-def small(image: Image.Image | None, size: int) -> Image.Image | None:
-    """An image in RGB whose longer side is at most ``size``; None where there is none, or one that is damaged."""
+def shrink(image: Image.Image | None, size: int) -> Image.Image | None:
+    """Return an upright RGB copy whose longer side is at most ``size`` pixels; None if missing or damaged."""
     if image is None:
         return None
     try:
@@ -84,9 +84,9 @@ def small(image: Image.Image | None, size: int) -> Image.Image | None:
     return image
 
 
-def thumbnail(image: Image.Image | None, size: int) -> str | None:
-    """A small JPEG as an address with the data in it; None where :func:`small` has none."""
-    image = small(image, size)
+def thumbnail_url(image: Image.Image | None, size: int) -> str | None:
+    """Return a small JPEG as a ``data:`` URL; None if the image is missing or damaged."""
+    image = shrink(image, size)
     if image is None:
         return None
     data = io.BytesIO()
@@ -94,7 +94,7 @@ def thumbnail(image: Image.Image | None, size: int) -> str | None:
     return f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
-def _opened(data: bytes) -> Image.Image | None:
+def _open_image(data: bytes) -> Image.Image | None:
     try:
         return Image.open(io.BytesIO(data))
     except (OSError, Image.DecompressionBombError):

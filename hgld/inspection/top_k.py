@@ -1,4 +1,4 @@
-"""Of single queries of a task: their values of a metric, and the items that stand first for them."""
+"""Per-query lookups in an evaluation: the values of a metric, and the top-k items with their levels."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.inspection.search import nearest
+from hgld.inspection.search import nearest_neighbours
 from hgld.ragged import RaggedIndices
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """The k nearest gallery items of n queries.
+class TopK:
+    """The k highest-ranked gallery items of n queries.
 
     Args:
-        scores: float32, shape (n, k), best first; NaN where the gallery has no more.
-        positions: int64, shape (n, k), in the gallery; -1 where it has no more.
-        levels: int64, shape (n, k).
+        scores: float32, shape (n, k), best first; NaN past the end of the gallery.
+        positions: int64, shape (n, k), positions in the gallery; -1 past its end.
+        levels: int64, shape (n, k), levels of relevance; 0 past the end of the gallery.
     """
 
     scores: npt.NDArray[np.float32]
@@ -33,23 +33,23 @@ class Found:
 
 def top_k_items(
     task: RetrievalTask, queries: npt.NDArray[np.int64], k: int, config: RankingConfig | None = None
-) -> Found:
-    """Find what stands first for queries.
+) -> TopK:
+    """Return the top-k items of some queries of a task.
 
     Args:
-        task: what is ranked.
-        queries: int64, shape (n,): their positions.
-        k: how many items for each.
-        config: how it is ranked.
+        task: The retrieval task.
+        queries: int64, shape (n,); positions of the queries.
+        k: Number of items per query.
+        config: Ranking configuration of the evaluation.
 
     Raises:
-        ConfigurationError: k is less than 1.
-        InputError: see :func:`~hgld.evaluation.ranking.rank`.
+        ConfigurationError: ``k`` is less than 1.
+        InputError: See :func:`~hgld.evaluation.ranking.rank`.
     """
     excluded = task.excluded
     if excluded is not None:
         excluded = RaggedIndices.of(excluded.row(query) for query in queries.tolist())
-    scores, positions = nearest(
+    scores, positions = nearest_neighbours(
         task.queries[torch.from_numpy(queries)],
         task.gallery,
         k,
@@ -61,20 +61,20 @@ def top_k_items(
     for row, column in np.argwhere(positions >= 0):
         query, item = int(queries[row]), int(positions[row, column])
         levels[row, column] = task.judgements.levels(slice(query, query + 1), slice(item, item + 1)).item()
-    return Found(scores, positions, levels)
+    return TopK(scores, positions, levels)
 
 
 def query_values(result: RetrievalResult, task: RetrievalTask, metric: str) -> npt.NDArray[np.float64]:
-    """The values of a metric by the positions of the queries, float64, shape (n_query,); NaN for those without it.
+    """Return the values of a metric by query position: float64, shape (n_query,); NaN where a query has none.
 
     Raises:
-        ConfigurationError: the result does not have the metric, or is not of these queries.
+        ConfigurationError: The result lacks the metric, or does not cover the queries of the task.
     """
     if len(result.per_query) != len(task.queries):
         raise ConfigurationError(
-            f"the result is of {len(result.per_query):,} queries, but the task has {len(task.queries):,}; give the "
-            "result of all queries, not of a part of them"
+            f"the result covers {len(result.per_query):,} queries, but the task has {len(task.queries):,}; give the "
+            "result of all queries, not of a subset"
         )
     if metric not in result.metrics:
-        raise ConfigurationError(f"the result has no {metric}; take one of {', '.join(result.metrics)}")
+        raise ConfigurationError(f"the result has no metric {metric}; choose one of {', '.join(result.metrics)}")
     return result.per_query[metric].to_numpy()

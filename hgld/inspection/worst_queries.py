@@ -1,4 +1,4 @@
-"""The queries that an evaluation ranks worst, and what stands first for them."""
+"""The queries of an evaluation with the lowest values of a metric, and their top-k items."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.inspection.top_k import Found, query_values, top_k_items
+from hgld.inspection.top_k import TopK, query_values, top_k_items
 
 
 @dataclass(frozen=True, eq=False)
-class Worst:
-    """The n queries with the lowest values of a metric, lowest first, and their k nearest gallery items.
+class WorstQueries:
+    """The n queries with the lowest values of a metric, lowest first.
 
     Args:
-        metric: its name.
-        n_levels: L, the level of items that share everything with the query.
-        per_query: their rows of the result's table, n of them.
-        queries: int64, shape (n,); their positions.
-        found: the items.
+        metric: Name of the metric.
+        n_levels: Number of levels L, which is the level of items that share everything with the query.
+        per_query: Rows of these queries in the table of the result, n of them.
+        queries: int64, shape (n,); positions of the queries.
+        top_k: Their top-k gallery items.
     """
 
     metric: str
     n_levels: int
     per_query: pd.DataFrame
     queries: npt.NDArray[np.int64]
-    found: Found
+    top_k: TopK
 
 
 def find_worst_queries(
@@ -42,28 +42,29 @@ def find_worst_queries(
     n: int = 50,
     k: int = 10,
     config: RankingConfig | None = None,
-) -> Worst:
-    """Find the queries of an evaluation with the lowest values of a metric; queries that do not have it do not count.
+) -> WorstQueries:
+    """Return the queries with the lowest values of a metric; queries for which it is undefined are ignored.
 
     Args:
-        result: of the evaluation, of all queries.
-        task: what was evaluated.
-        metric: one of the result's.
-        n: how many queries.
-        k: how many items for each.
-        config: how it was ranked.
+        result: Result of the evaluation, with all queries.
+        task: The evaluated task.
+        metric: One of the metrics of the result.
+        n: Maximum number of queries.
+        k: Number of items per query.
+        config: Ranking configuration of the evaluation.
 
     Raises:
-        ConfigurationError: the result does not have the metric or is not of these queries, or n or k is less than 1.
+        ConfigurationError: The result lacks the metric or does not cover the queries of the task, or ``n`` or ``k``
+            is less than 1.
     """
     values = query_values(result, task, metric)
     if n < 1:
-        raise ConfigurationError(f"the {n} worst queries are asked for; expected 1 or more")
+        raise ConfigurationError(f"`n` is {n}; expected at least 1")
     queries = np.argsort(values, kind="stable")[: min(n, np.count_nonzero(~np.isnan(values)))]
-    return Worst(
+    return WorstQueries(
         metric=metric,
         n_levels=task.judgements.n_levels,
         per_query=result.per_query.iloc[queries],
         queries=queries,
-        found=top_k_items(task, queries, k, config),
+        top_k=top_k_items(task, queries, k, config),
     )

@@ -1,8 +1,11 @@
-"""The nearest items, beside a full sort."""
+"""The nearest neighbours, compared with a full sort."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,76 +15,81 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking
 from hgld.evaluation.ranking import Precision, RankingConfig, rank
 from hgld.evaluation.relevance_judgements import LabelJudgements
-from hgld.inspection.search import nearest
+from hgld.inspection.search import nearest_neighbours
 from hgld.ragged import RaggedIndices
 
 
-def slow(
-    scores: np.ndarray, k: int, excluded: list[list[int]], gallery_mask: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Sort everything that is allowed, by falling score and then by position."""
-    found, where = np.full((len(scores), k), np.nan, np.float32), np.full((len(scores), k), -1)
-    for row, gone in enumerate(excluded):
-        allowed = [item for item in range(scores.shape[1]) if item not in gone and gallery_mask[item]]
-        best = sorted(allowed, key=lambda item, row=row: (-scores[row, item], item))[:k]
-        found[row, : len(best)], where[row, : len(best)] = scores[row, best], best
-    return found, where
+def sorted_neighbours(
+    scores: npt.NDArray[np.float32], k: int, excluded: list[list[int]], gallery_mask: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Sort all allowed items by decreasing score, then by position."""
+    best_scores, positions = np.full((len(scores), k), np.nan, np.float32), np.full((len(scores), k), -1)
+    for row, excluded_items in enumerate(excluded):
+        allowed = [item for item in range(scores.shape[1]) if item not in excluded_items and gallery_mask[item]]
+        row_scores = scores[row].tolist()
+        best = sorted(allowed, key=lambda item: (-row_scores[item], item))[:k]
+        best_scores[row, : len(best)], positions[row, : len(best)] = scores[row, best], best
+    return best_scores, positions
 
 
 @pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of the gallery so small that many are merged."""
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Score the gallery in many small blocks."""
     monkeypatch.setitem(ranking._WIDTH, "cpu", 7)
 
 
-@pytest.mark.usefixtures("narrow")
+@pytest.mark.usefixtures("small_blocks")
 @settings(deadline=None, max_examples=60)
 @given(data=st.data(), precision=st.sampled_from(["float32", "float64"]))
-def test_it_is_the_front_of_a_full_sort(data: st.DataObject, precision: Precision) -> None:
+def test_equals_the_front_of_a_full_sort(data: st.DataObject, precision: Precision) -> None:
     n_queries, n_gallery = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 40))
-    # Few whole numbers: many scores are equal, and all of them are exact.
+    # Few distinct integers, so that many scores tie and all are exact.
     rng = np.random.default_rng(data.draw(st.integers(0, 999)))
     queries = rng.integers(1, 3, (n_queries, 2)).astype(np.float32)
     gallery = rng.integers(-1, 3, (n_gallery, 2)).astype(np.float32)
     gallery[(gallery == 0).all(axis=1)] = 1
-    positions = st.lists(st.integers(0, n_gallery - 1), max_size=5)
-    excluded = data.draw(st.lists(positions, min_size=n_queries, max_size=n_queries))
+    items = st.lists(st.integers(0, n_gallery - 1), max_size=5)
+    excluded = data.draw(st.lists(items, min_size=n_queries, max_size=n_queries))
     gallery_mask = rng.random(n_gallery) >= data.draw(st.sampled_from([0.0, 0.3, 1.0]))
     k = data.draw(st.integers(1, 45))
     config = RankingConfig(precision=precision, normalize=False, block_size=data.draw(st.sampled_from([None, 1, 4])))
-    found, where = nearest(
+    scores, positions = nearest_neighbours(
         queries, gallery, k, excluded=RaggedIndices.of(excluded), gallery_mask=gallery_mask, config=config
     )
-    expected, expected_where = slow(queries @ gallery.T, k, excluded, gallery_mask)
-    np.testing.assert_array_equal(where, expected_where)
-    np.testing.assert_array_equal(found, expected)
-    assert (found.dtype, where.dtype) == (np.float32, np.int64)
+    expected_scores, expected_positions = sorted_neighbours(queries @ gallery.T, k, excluded, gallery_mask)
+    np.testing.assert_array_equal(positions, expected_positions)
+    np.testing.assert_array_equal(scores, expected_scores)
+    assert (scores.dtype.name, positions.dtype.name) == ("float32", "int64")
 
 
-@pytest.mark.usefixtures("narrow")
-def test_levels_are_those_of_the_rankings_that_are_evaluated() -> None:
+@pytest.mark.usefixtures("small_blocks")
+def test_order_is_that_of_evaluated_rankings() -> None:
     rng = np.random.default_rng(3)
     embeddings = torch.from_numpy(rng.normal(size=(50, 8))).half()
     labels = np.stack([np.arange(50) // 3, np.arange(50) // 12], axis=1)
     judgements = LabelJudgements(labels, labels)
     itself = RaggedIndices.of([[row] for row in range(50)])
-    _, where = nearest(embeddings, embeddings, 50, excluded=itself)
+    _, positions = nearest_neighbours(embeddings, embeddings, 50, excluded=itself)
     levels = judgements.levels(slice(None), slice(None)).numpy()
     (ranked,) = rank(embeddings, embeddings, judgements, excluded=itself)
-    np.testing.assert_array_equal(np.take_along_axis(levels, where[:, :49], axis=1), ranked.levels[:, :49])
-    assert (where[:, 49] == -1).all()
+    np.testing.assert_array_equal(np.take_along_axis(levels, positions[:, :49], axis=1), ranked.levels[:, :49])
+    assert (positions[:, 49] == -1).all()
 
 
 def test_scores_are_cosines() -> None:
-    scores, _ = nearest(np.array([[3.0, 4.0]]), np.array([[30.0, 40.0], [-3.0, -4.0], [4.0, -3.0]]), k=3)
+    scores, _ = nearest_neighbours(np.array([[3.0, 4.0]]), np.array([[30.0, 40.0], [-3.0, -4.0], [4.0, -3.0]]), k=3)
     np.testing.assert_allclose(scores, [[1, 0, -1]], atol=1e-7)
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"k": 0}, ConfigurationError, "the 0 nearest items are asked for"),
-        ({"excluded": RaggedIndices.of([[9], []])}, InputError, "names the gallery position 9 for query 0"),
+        ({"k": 0}, ConfigurationError, "`k` is 0; expected at least 1"),
+        (
+            {"excluded": RaggedIndices.of([[9], []])},
+            InputError,
+            "`excluded` names the gallery position 9 for query 0",
+        ),
         ({"gallery_embeddings": np.ones((3, 5))}, InputError, "2 dimensions and the gallery embeddings 5"),
         (
             {"query_embeddings": np.array([[1, np.nan], [0, 1]])},
@@ -90,7 +98,7 @@ def test_scores_are_cosines() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told(change: dict[str, object], error: type[Exception], message: str) -> None:
-    arguments = {"query_embeddings": np.ones((2, 2)), "gallery_embeddings": np.ones((3, 2)), "k": 1}
+def test_invalid_arguments_are_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    arguments: dict[str, Any] = {"query_embeddings": np.ones((2, 2)), "gallery_embeddings": np.ones((3, 2)), "k": 1}
     with pytest.raises(error, match=message):
-        nearest(**arguments | change)
+        nearest_neighbours(**arguments | change)

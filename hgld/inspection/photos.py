@@ -1,0 +1,91 @@
+"""What pages and pictures show of an image: its id, its names and its photograph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hgld.datasets.manifest import Manifest
+from hgld.hierarchy import Hierarchy
+from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.inspection.thumbnails import FindImage
+from hgld.wikimedia.titles import PREFIX, title_of_url
+
+
+@dataclass(frozen=True)
+class Photo:
+    """Description of an image.
+
+    Args:
+        id: Id by which the photograph is found.
+        names: Names of what the image shows, finest first, such as the landmark and its group.
+        link: Source of the photograph; pages ignore links that are not http or https.
+    """
+
+    id: str
+    names: tuple[str, ...] = ()
+    link: str | None = None
+
+
+@dataclass(frozen=True)
+class PhotoSource:
+    """Descriptions and photographs of the images of a retrieval task.
+
+    Args:
+        query: Return the description of the query at a position.
+        gallery: Return the description of the gallery item at a position.
+        image: Return the photograph of an id, or None where it is not available.
+    """
+
+    query: Callable[[int], Photo]
+    gallery: Callable[[int], Photo]
+    image: FindImage
+
+
+def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | None = None) -> Photo:
+    """Return the description of an image in a manifest.
+
+    Args:
+        manifest: The manifest.
+        row: Row of the image.
+        titles: Titles of classes of the finest level, by class name. Classes without a title whose name is only a
+            number are shown with their level, e.g. "landmark 17".
+    """
+    classes = [names[label] for names, label in zip(manifest.class_names, manifest.labels[row].tolist(), strict=True)]
+    names = [
+        f"{level.replace('_', ' ')} {name}" if name.isdecimal() else name
+        for level, name in zip(manifest.level_names, classes, strict=True)
+    ]
+    if titles is not None and classes[0] in titles:
+        names[0] = titles[classes[0]]
+    return Photo(manifest.ids[row], tuple(names))
+
+
+def landmark_names(hierarchy: Hierarchy, labels: LabelMatrix) -> tuple[str, str]:
+    """Return the names of a landmark (the title of its category where known) and of its group.
+
+    Args:
+        hierarchy: Hierarchy of the landmark.
+        labels: int64, shape (L,); row of the landmark in :meth:`Hierarchy.labels_of`.
+    """
+    row, group = labels[:2].tolist()
+    if hierarchy.categories is None:
+        landmark = f"landmark {hierarchy.landmark_ids[row]}"
+    else:
+        try:
+            landmark = title_of_url(hierarchy.categories[row]).removeprefix(PREFIX)
+        except ValueError:  # not the URL of a category
+            landmark = hierarchy.categories[row]
+    return landmark, hierarchy.nodes[0][group]
+
+
+def landmark_titles(hierarchy: Hierarchy, landmarks: Sequence[str]) -> dict[str, str]:
+    """Return the titles of landmarks by their ids as text; landmarks that the hierarchy lacks are omitted."""
+    ids = np.array([int(landmark) for landmark in landmarks if landmark.isdecimal()], np.int64)
+    ids = ids[hierarchy.contains(ids)]
+    return {
+        str(landmark): landmark_names(hierarchy, labels)[0]
+        for landmark, labels in zip(ids.tolist(), hierarchy.labels_of(ids), strict=True)
+    }
