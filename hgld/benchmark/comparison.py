@@ -21,7 +21,7 @@ from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.comparison_figures import draw_pictures, draw_sweep
 from hgld.benchmark.launcher import Slot, launch
 from hgld.benchmark.method_results import MethodResults
-from hgld.benchmark.result_files import comparison_text, write_results, write_sweep
+from hgld.benchmark.result_files import format_comparison, write_results, write_sweep
 from hgld.benchmark.retrieval_strips import draw_strips
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file, read_evaluated
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
@@ -206,7 +206,7 @@ def _write_table(comparison: Comparison, force: bool) -> tuple[str, list[Path]]:
     results = write_results(settings, methods, out)  # names the pictures that are there
     files = [results.markdown, results.latex, results.parquet, *pictures]
     made.write(files)
-    return comparison_text(settings, methods), files
+    return format_comparison(settings, methods), files
 
 
 def _write_study(comparison: Comparison, name: str, force: bool) -> list[Path]:

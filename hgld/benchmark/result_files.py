@@ -107,7 +107,7 @@ def write_sweep(
     return table, text
 
 
-def comparison_text(settings: BenchmarkSettings, methods: Sequence[MethodResults], *, width: int = 80) -> str:
+def format_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], *, width: int = 80) -> str:
     """What the command line prints: means, and how much better each method is than the best baseline.
 
     Raises:

@@ -49,7 +49,7 @@ def build(
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
     """
-    from hgld.cli.summaries.hierarchy import build_text
+    from hgld.cli.summaries.hierarchy import format_build
     from hgld.hierarchy.build import BuildConfig, build_file, parse_extra_levels
 
     with friendly_errors():
@@ -70,7 +70,7 @@ def build(
             irrelevant=irrelevant,
             force=force,
         )
-        tell(out, summary, build_text)
+        tell(out, summary, format_build)
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -101,7 +101,7 @@ def why(
 
     Example: hgld why 161 --hierarchy hierarchy.parquet
     """
-    from hgld.cli.summaries.hierarchy import traces_text
+    from hgld.cli.summaries.hierarchy import format_traces
     from hgld.hierarchy.why import find_sources, trace_landmark
 
     with friendly_errors():
@@ -114,7 +114,7 @@ def why(
             decisions=decisions,
             taxonomy=taxonomy,
         )
-        typer.echo(traces_text(trace_landmark(sources, landmark_id, split)))
+        typer.echo(format_traces(trace_landmark(sources, landmark_id, split)))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -138,12 +138,12 @@ def compare(
 
     Example: hgld compare released/ hierarchy.parquet -o flows.png
     """
-    from hgld.cli.summaries.hierarchy import comparison_text
+    from hgld.cli.summaries.hierarchy import format_comparison
     from hgld.hierarchy.compare import compare_files
 
     with friendly_errors():
         comparison = compare_files(before, after, picture=out, changes=changes)
-        typer.echo(comparison.to_json() if json else comparison_text(comparison))
+        typer.echo(comparison.to_json() if json else format_comparison(comparison))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -168,10 +168,10 @@ def stats(
 
     Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
     """
-    from hgld.cli.summaries.hierarchy import stats_text
+    from hgld.cli.summaries.hierarchy import format_stats
     from hgld.hierarchy.stats import stats_file
 
     with friendly_errors():
         tree = None if out is None else out.with_suffix(f".tree{out.suffix}")
         counts = stats_file(hierarchy, images=images or [], picture=out, tree=tree)
-        typer.echo(counts.to_json() if json else stats_text(counts))
+        typer.echo(counts.to_json() if json else format_stats(counts))

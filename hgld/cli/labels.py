@@ -105,7 +105,7 @@ def clean(
 
     Example: hgld clean scraped_train.parquet scraped_index.parquet -o clean.parquet
     """
-    from hgld.cli.summaries.labels import clean_text
+    from hgld.cli.summaries.labels import format_clean
     from hgld.labels.clean import CleanConfig, clean_file
 
     with friendly_errors():
@@ -118,7 +118,7 @@ def clean(
             classes=classes,
             force=force,
         )
-        tell(out, summary, clean_text)
+        tell(out, summary, format_clean)
 
 
 @app.command(rich_help_panel="Labels")
@@ -150,7 +150,7 @@ def embed(
 
     Example: hgld embed clean.parquet -o label_embeddings.parquet --encoder minilm
     """
-    from hgld.cli.summaries.labels import embed_text
+    from hgld.cli.summaries.labels import format_embed
     from hgld.labels.embed import DEFAULT_TEMPLATE, EmbedConfig, embed_file
     from hgld.labels.encoders import DEFAULT_ENCODER
 
@@ -162,7 +162,7 @@ def embed(
             device=device,
         )
         summary = embed_file(clean, out, config, force=force, progress=progress)
-        tell(out, summary, embed_text)
+        tell(out, summary, format_embed)
 
 
 @app.command(rich_help_panel="Labels")
@@ -188,13 +188,13 @@ def cluster(
 
     Example: hgld cluster label_embeddings.parquet -o clusters.parquet
     """
-    from hgld.cli.summaries.labels import clusters_text, sweep_text
+    from hgld.cli.summaries.labels import format_clusters, format_sweep
     from hgld.labels.clusters import ClusterConfig, cluster_file, parse_range, sweep_file
 
     with friendly_errors(), TerminalProgress("sweep", "k") as progress:
         if sweep is not None:
             picture = out.with_suffix(".sweep.png")
-            typer.echo(sweep_text(sweep_file(embeddings, picture, parse_range(sweep), seed, progress=progress)))
+            typer.echo(format_sweep(sweep_file(embeddings, picture, parse_range(sweep), seed, progress=progress)))
             typer.echo(f"drawn in {picture}")
             return
         config = ClusterConfig(
@@ -204,7 +204,7 @@ def cluster(
             seed=seed,
         )
         summary = cluster_file(embeddings, out, config, force=force)
-        tell(out, summary, clusters_text)
+        tell(out, summary, format_clusters)
 
 
 @app.command(rich_help_panel="Labels")
@@ -237,7 +237,7 @@ def suggest(
 
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
     """
-    from hgld.cli.summaries.labels import suggestion_quality_text, suggestions_text
+    from hgld.cli.summaries.labels import format_suggestion_quality, format_suggestions
     from hgld.labels.suggest import suggest_file
     from hgld.labels.suggestion_quality import evaluate_file
 
@@ -255,7 +255,7 @@ def suggest(
                 taxonomy=taxonomy,
                 progress=progress,
             )
-            typer.echo(suggestion_quality_text(quality))
+            typer.echo(format_suggestion_quality(quality))
             typer.echo(f"drawn in {picture}")
             return
         summary = suggest_file(
@@ -268,7 +268,7 @@ def suggest(
             force=force,
             progress=progress,
         )
-        tell(out, summary, suggestions_text)
+        tell(out, summary, format_suggestions)
 
 
 @app.command(rich_help_panel="Labels")
@@ -290,11 +290,11 @@ def demo(
 
     Example: hgld demo -o data/demo
     """
-    from hgld.cli.summaries.demo import stage_text
+    from hgld.cli.summaries.demo import format_stage
     from hgld.demo.run import run_demo
 
     def print_stage(stage: str, summary: object | None) -> None:
-        typer.echo(f"== {stage}\n{stage_text(summary)}\n")
+        typer.echo(f"== {stage}\n{format_stage(summary)}\n")
 
     with friendly_errors():
         typer.echo(run_demo(out, source=source, force=force, on_stage=print_stage))

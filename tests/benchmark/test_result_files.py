@@ -15,7 +15,7 @@ import pytest
 from hgld import tables
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.method_results import MethodResults, best_baseline, difference
-from hgld.benchmark.result_files import comparison_text, write_results, write_sweep
+from hgld.benchmark.result_files import format_comparison, write_results, write_sweep
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import paired_difference
@@ -170,7 +170,7 @@ def test_latex_has_the_columns_of_the_settings(
 
 
 def test_the_terminal_has_80_columns(settings: BenchmarkSettings, methods: list[MethodResults]) -> None:
-    text = comparison_text(settings, methods)
+    text = format_comparison(settings, methods)
     assert max(map(len, text.splitlines())) <= 80
     assert re.search(r"HAPPIER_F +78\.00 ± 1\.41 +52\.00 ± 2\.83$", text, re.MULTILINE)
     assert re.search(r"HAPPIER_F +-2\.00 \[.*\] +\+7\.00 \[.*\]$", text, re.MULTILINE)
@@ -199,7 +199,7 @@ def test_one_seed_has_no_spread_and_without_baselines_there_are_no_differences(
     assert means["HAPPIER_F"] == {"R@1": "<ins>79.00</ins>", "H-AP": "**50.00**"}
     assert trainings["HAPPIER_F"]["Seeds"] == "0"
     assert "scriptsize" not in files.latex.read_text()
-    assert "difference" not in comparison_text(settings, alone).lower()
+    assert "difference" not in format_comparison(settings, alone).lower()
     assert best_baseline(alone, "H-AP") is None
 
 

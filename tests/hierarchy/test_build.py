@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
-from hgld.cli.summaries.hierarchy import build_text
+from hgld.cli.summaries.hierarchy import format_build
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file, parse_extra_levels
@@ -50,7 +50,7 @@ def test_every_landmark_gets_the_group_of_its_label(clean: Path) -> None:
         ("train", 5, "lake", "lake", "natural"),
     ]
     assert summary is not None
-    assert build_text(summary).splitlines() == [
+    assert format_build(summary).splitlines() == [
         "6 landmarks in, 5 out, in 3 groups",
         "  natural: 3 landmarks in 2 groups",
         "  human-made: 2 landmarks in 1 groups",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.hierarchy import comparison_text
+from hgld.cli.summaries.hierarchy import format_comparison
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.compare import Flow, SplitChange, agreement, compare, write_changes
 
@@ -62,7 +62,7 @@ def test_a_hierarchy_is_identical_to_itself() -> None:
     assert found.identical
     assert not found.flows
     assert all(set(vars(level).values()) == {1.0} for level in found.agreement.values())
-    assert "identical" in comparison_text(found)
+    assert "identical" in format_comparison(found)
 
 
 def test_nothing_in_common_leaves_nothing_to_measure() -> None:

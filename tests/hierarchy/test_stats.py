@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.hierarchy import stats_text
+from hgld.cli.summaries.hierarchy import format_stats
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.stats import GroupCount, count_images, imbalance, stats_file
 
@@ -45,7 +45,7 @@ def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path
     assert found.images_elsewhere == 1
     assert found.groups == (GroupCount("church", "human-made", 3, 2), GroupCount("lake", "natural", 1, 2))
     assert json.loads(found.to_json())["groups"][1]["images"] == 2
-    assert stats_text(found).splitlines()[:4] == [
+    assert format_stats(found).splitlines()[:4] == [
         "           split  natural  human-made  all",
         "landmarks  train        1           1    2",
         "landmarks  index        0           2    2",

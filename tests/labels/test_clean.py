@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld import tables
-from hgld.cli.summaries.labels import clean_text
+from hgld.cli.summaries.labels import format_clean
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.clean import (
     CleanConfig,
@@ -140,7 +140,7 @@ def test_one_class_has_one_spelling_and_one_item_over_all_splits(write_scraped, 
 def test_files_are_written_and_left_alone_until_something_changes(write_scraped, tmp_path):
     scraped = write_scraped([[CHURCH], [CHURCH, MUSEUM], [CATEGORY], []])
     out = tmp_path / "out" / "clean.parquet"
-    text = clean_text(clean_file([scraped], out))
+    text = format_clean(clean_file([scraped], out))
     assert text.splitlines() == [
         "train: 4 landmarks, 3 (75.00%) with a label scraped",
         "  removed, multiple: 1 (25.00%)",

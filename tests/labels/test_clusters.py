@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld import tables
-from hgld.cli.summaries.labels import clusters_text, sweep_text
+from hgld.cli.summaries.labels import format_clusters, format_sweep
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.clusters import (
     ClusterConfig,
@@ -132,7 +132,7 @@ def test_files_are_written_and_left_alone_until_something_changes(write_embeddin
         (2, 3, 15),
         (3, 5, 5),
     ]
-    assert clusters_text(summary).startswith("12 labels in 3 clusters and 4 sub-clusters\n")
+    assert format_clusters(summary).startswith("12 labels in 3 clusters and 4 sub-clusters\n")
     rows = tables.read_table(out, tables.CLUSTERS).to_pylist()
     assert [row["cluster"] for row in rows] == [1] * 4 + [2] * 3 + [3] * 5
     assert {row["suggested_group"] for row in rows} == {None}
@@ -180,7 +180,7 @@ def test_the_sweep_agrees_with_the_definitions():
 def test_the_sweep_draws_and_writes_no_clusters(write_embeddings, tmp_path):
     embeddings = write_embeddings(blobs([6, 5, 4]), [1] * 15)
     picture = tmp_path / "clusters.sweep.png"
-    lines = sweep_text(sweep_file(embeddings, picture, parse_range("2:5"))).splitlines()
+    lines = format_sweep(sweep_file(embeddings, picture, parse_range("2:5"))).splitlines()
     assert [line.split()[0] for line in lines] == ["k", "2", "3", "4", "5"]
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob("*.parquet")) == [embeddings]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
-from hgld.cli.summaries.labels import suggestions_text
+from hgld.cli.summaries.labels import format_suggestions
 from hgld.errors import InputError
 from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
@@ -177,7 +177,7 @@ def read(path: Path) -> dict[str, dict]:
 def test_suggestions_are_added_to_the_clusters_in_place(run: Callable[..., object], clusters: Path) -> None:
     before = tables.read_table(clusters, tables.CLUSTERS)
     summary = run()
-    assert suggestions_text(summary).startswith("suggestions for 4 labels of 5 landmarks, from 0 decisions")
+    assert format_suggestions(summary).startswith("suggestions for 4 labels of 5 landmarks, from 0 decisions")
     after = tables.read_table(clusters, tables.CLUSTERS)
     kept = before.column_names[:-3]
     assert after.select(kept).equals(before.select(kept))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from hgld.cli.summaries.labels import suggestion_quality_text
+from hgld.cli.summaries.labels import format_suggestion_quality
 from hgld.labels.evidence import Labels
 from hgld.labels.suggest import Known, score
 from hgld.labels.suggestion_quality import Evaluation, Miss, compare, cross_validate
@@ -35,7 +35,7 @@ def test_agreement_by_hand() -> None:
     assert agreement.misses == [Miss("c", 5, "lake", "bridge", 0.5), Miss("b", 4, "gate", "lake", 0.6)]
     # 0.9 right; 0.6, 0.5 and 0.3 (dropped) wrong: each alone in its bin.
     assert np.isclose(agreement.judged.calibration_error(), (0.1 + 0.6 + 0.5 + 0.3) / 4)
-    text = suggestion_quality_text(Evaluation([agreement]))
+    text = format_suggestion_quality(Evaluation([agreement]))
     assert text.startswith(
         "3 labels of 19 landmarks decided for a group, 1 labels of 1 landmarks dropped\n\nby hand:"
     )

@@ -18,7 +18,7 @@ _MOST_LABELS = 5
 _TRACE_WIDTH = 110
 
 
-def build_text(summary: BuildSummary) -> str:
+def format_build(summary: BuildSummary) -> str:
     """Landmarks read and kept, by root, and the labels of those left out."""
     n_groups, built = (sum(numbers) for numbers in zip(*summary.per_root.values(), strict=True))
     lines = [f"{summary.landmarks:,} landmarks in, {built:,} out, in {n_groups} groups"]
@@ -41,7 +41,7 @@ def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
     return [head, listing(counted(labels), most=_MOST_LABELS)] if labels else [head]
 
 
-def traces_text(traces: Sequence[Trace]) -> str:
+def format_traces(traces: Sequence[Trace]) -> str:
     """The stages that landmarks went through, one a line."""
     return "\n\n".join(map(_trace_text, traces))
 
@@ -55,7 +55,7 @@ def _trace_text(trace: Trace) -> str:
     return "\n".join(lines)
 
 
-def comparison_text(comparison: Comparison) -> str:
+def format_comparison(comparison: Comparison) -> str:
     """The counts by split, the agreement by level and the largest flows between groups."""
     columns = ["split", "before", "after", "added", "lost", "moved", "other root"]
     lines = [
@@ -81,7 +81,7 @@ def comparison_text(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def stats_text(stats: HierarchyStats) -> str:
+def format_stats(stats: HierarchyStats) -> str:
     """Landmarks and images by split and root, the imbalance of groups, and a table of the groups of each root."""
     roots = sorted({group.root for group in stats.groups}, reverse=True)
     counts = [

@@ -13,7 +13,7 @@ from hgld.labels.suggestion_quality import Agreement, Evaluation
 _MOST_MISSES = 10
 
 
-def clean_text(summary: CleanSummary) -> str:
+def format_clean(summary: CleanSummary) -> str:
     """For every split the landmarks removed and kept, and the most frequent labels."""
     splits = [_clean_split_text(split) for split in summary.splits]
     return "\n".join([*splits, f"unique labels in all: {summary.unique_labels:,}"])
@@ -32,7 +32,7 @@ def _clean_split_text(summary: SplitSummary) -> str:
     return "\n".join(lines)
 
 
-def embed_text(summary: EmbedSummary) -> str:
+def format_embed(summary: EmbedSummary) -> str:
     """The numbers of labels and of texts encoded."""
     return (
         f"{summary.labels:,} labels as vectors of {summary.dimension} numbers by {summary.encoder}; "
@@ -40,7 +40,7 @@ def embed_text(summary: EmbedSummary) -> str:
     )
 
 
-def clusters_text(summary: ClusterSummary) -> str:
+def format_clusters(summary: ClusterSummary) -> str:
     """A table of the clusters."""
     labels = sum(row.labels for row in summary.rows)
     subclusters = sum(row.subclusters for row in summary.rows)
@@ -55,7 +55,7 @@ def clusters_text(summary: ClusterSummary) -> str:
     return "\n".join(lines)
 
 
-def sweep_text(summary: SweepSummary) -> str:
+def format_sweep(summary: SweepSummary) -> str:
     """A table of inertia and silhouette by the number of clusters."""
     lines = [
         "  k     inertia  silhouette",
@@ -64,7 +64,7 @@ def sweep_text(summary: SweepSummary) -> str:
     return "\n".join(lines)
 
 
-def suggestions_text(summary: SuggestSummary) -> str:
+def format_suggestions(summary: SuggestSummary) -> str:
     """The numbers of labels and landmarks, and of those with a likely group."""
     return (
         f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
@@ -73,7 +73,7 @@ def suggestions_text(summary: SuggestSummary) -> str:
     )
 
 
-def suggestion_quality_text(evaluation: Evaluation) -> str:
+def format_suggestion_quality(evaluation: Evaluation) -> str:
     """The agreement of each run, below the numbers of decided labels."""
     run = evaluation.runs[0]
     in_group, dropped = (
