@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from hgld.labels.evidence import KINDS
-from hgld.labels.suggest import Known, find_sources, read_known
+from hgld.labels.evidence import EVIDENCE_KINDS
+from hgld.labels.suggest import SuggestionInputs, find_suggestion_files, read_suggestion_inputs
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 
@@ -33,28 +33,28 @@ def main() -> None:
     options = parser.parse_args()
     parts = []
     for folder in options.folders:
-        known = read_known(find_sources(folder / "clusters.parquet", None, None, None))
-        decisions = read_decisions(options.decisions, [group.name for group in known.groups])
-        for variant in (known, replace(known, classes=[])):
+        inputs = read_suggestion_inputs(find_suggestion_files(folder / "clusters.parquet", None, None, None))
+        decisions = read_decisions(options.decisions, [group.name for group in inputs.groups])
+        for variant in (inputs, replace(inputs, classes=[])):
             parts += [examples(variant, decisions, given) for given in ([], decisions)]
     values, truth = (np.concatenate(column) for column in zip(*parts, strict=True))
     *weights, no_group = fit(values, truth, options.l2)
     print(f"{len(truth)} examples")
-    print("WEIGHTS =", {kind: round(weight, 1) for kind, weight in zip(KINDS, weights, strict=True)})
+    print("WEIGHTS =", {kind: round(weight, 1) for kind, weight in zip(EVIDENCE_KINDS, weights, strict=True)})
     print("NO_GROUP =", round(no_group, 1))
 
 
 def examples(
-    known: Known, decisions: list[Decision], given: list[Decision]
+    inputs: SuggestionInputs, decisions: list[Decision], given: list[Decision]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The evidence for each decided label, shape (labels, groups, kinds), and its group; behind the last for none."""
-    number = {group.name: place for place, group in enumerate(known.groups)}
+    number = {group.name: place for place, group in enumerate(inputs.groups)}
     index = DecisionIndex(decisions)
-    found = [index.find(*label) for label in zip(known.labels.ids, known.labels.texts, strict=True)]
+    found = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
     truth = np.array(
         [number.get(row.group, len(number)) if row and row.decision != "unsure" else -1 for row in found]
     )
-    values = np.stack([finding.values for finding in known.evidence(given)], axis=-1)
+    values = np.stack([evidence.values for evidence in inputs.evidence(given)], axis=-1)
     return values[truth >= 0], truth[truth >= 0]
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from hgld import evaluate_retrieval, load_hierarchy
 from hgld.cli import app
 from hgld.gldv2.tar_images import ImageReader
-from hgld.labels.suggestion_quality import evaluate_file
+from hgld.labels.suggestion_quality import evaluate_suggestions
 from hgld.resources import annotation_file
 from hgld.tables import CLEAN, CLUSTERS, IMAGES, REMOVED, read_table
 from hgld.tables.embeddings import read_embeddings, write_embeddings
@@ -134,18 +134,18 @@ def test_every_landmark_can_be_traced(folders: dict[str, Path], source: str) -> 
 def test_suggestions_name_the_group_of_most_landmarks_before_any_decision(
     folders: dict[str, Path], tmp_path: Path, source: str
 ) -> None:
-    evaluation = evaluate_file(
+    evaluation = evaluate_suggestions(
         folders[source] / "clusters.parquet",
         annotation_file("decisions/final.csv"),
         tmp_path / "reliability.png",
         embeddings=folders[source] / "embeddings.parquet",
     )
     for run in evaluation.runs:
-        assert run.shares()["landmarks"][0] >= 0.95
-        assert run.judged.calibration_error() < 0.1
+        assert run.accuracy()["landmarks"][0] >= 0.95
+        assert run.outcomes.calibration_error() < 0.1
     # Labels that no group fits have low scores.
-    judged = evaluation.runs[0].judged
-    assert judged.score[judged.dropped].max() < 0.6 < np.median(judged.score[judged.right])
+    outcomes = evaluation.runs[0].outcomes
+    assert outcomes.score[outcomes.dropped].max() < 0.6 < np.median(outcomes.score[outcomes.right])
 
 
 # The photographs, evaluated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -189,12 +190,14 @@ def cluster(
     Example: hgld cluster label_embeddings.parquet -o clusters.parquet
     """
     from hgld.cli.summaries.labels import format_clusters, format_sweep
-    from hgld.labels.clusters import ClusterConfig, cluster_file, parse_range, sweep_file
+    from hgld.labels.cluster_sweep import sweep_file
+    from hgld.labels.clustering import ClusterConfig
+    from hgld.labels.clusters import cluster_file
 
-    with friendly_errors(), TerminalProgress("sweep", "k") as progress:
+    with friendly_errors(n_subclusters="--subclusters"), TerminalProgress("sweep", "k") as progress:
         if sweep is not None:
             picture = out.with_suffix(".sweep.png")
-            typer.echo(format_sweep(sweep_file(embeddings, picture, parse_range(sweep), seed, progress=progress)))
+            typer.echo(format_sweep(sweep_file(embeddings, picture, parse_sweep(sweep), seed, progress=progress)))
             typer.echo(f"drawn in {picture}")
             return
         config = ClusterConfig(
@@ -205,6 +208,22 @@ def cluster(
         )
         summary = cluster_file(embeddings, out, config, force=force)
         tell(out, summary, format_clusters)
+
+
+def parse_sweep(text: str) -> range:
+    """Return the numbers of clusters in ``4:40``, both ends included.
+
+    Raises:
+        ConfigurationError: The text is no such range, or begins below 2 (the silhouette needs two clusters).
+
+    >>> parse_sweep("4:6")
+    range(4, 7)
+    """
+    match = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,6})", text)
+    first, last = map(int, match.groups()) if match else (0, 0)
+    if not 2 <= first <= last:
+        raise ConfigurationError(f'`sweep` is "{text}"; expected first:last such as 4:40, from 2 on')
+    return range(first, last + 1)
 
 
 @app.command(rich_help_panel="Labels")
@@ -239,14 +258,14 @@ def suggest(
     """
     from hgld.cli.summaries.labels import format_suggestion_quality, format_suggestions
     from hgld.labels.suggest import suggest_file
-    from hgld.labels.suggestion_quality import evaluate_file
+    from hgld.labels.suggestion_quality import evaluate_suggestions
 
     with friendly_errors(), TerminalProgress("suggest", "texts") as progress:
         if evaluate is not None:
             if decisions:
                 raise ConfigurationError("--evaluate takes its own decisions for evidence; leave --decisions out")
             picture = out.with_suffix(".reliability.png")
-            quality = evaluate_file(
+            quality = evaluate_suggestions(
                 clusters,
                 evaluate,
                 picture,

@@ -20,14 +20,14 @@ _RIGHT, _WRONG, _DROPPED = LIGHT[4], LIGHT[2], "#c4cad0"
 
 
 @dataclass(frozen=True)
-class Judged:
-    """First suggestions and what was decided; all arrays have one entry per label.
+class SuggestionOutcomes:
+    """First suggestions compared with the decisions on n labels.
 
     Args:
-        title: which suggestions these are.
-        score: float64, shape (n,), the score of the first suggestion.
-        right: bool, shape (n,), whether annotators chose this group.
-        dropped: bool, shape (n,), whether they chose none.
+        title: Name of these suggestions.
+        score: float64, shape (n,); score of the first suggestion.
+        right: bool, shape (n,); whether annotators chose this group.
+        dropped: bool, shape (n,); whether annotators dropped the label.
     """
 
     title: str
@@ -36,11 +36,11 @@ class Judged:
     dropped: NDArray[np.bool_]
 
     def bins(self) -> NDArray[np.int64]:
-        """The bin of each score, of ``N_BINS`` equally wide ones."""
+        """Return the bin of each score, of ``N_BINS`` bins of equal width."""
         return np.minimum((self.score * N_BINS).astype(np.int64), N_BINS - 1)
 
     def calibration_error(self) -> float:
-        """The mean distance between score and share that is right, over the bins, weighted by their labels."""
+        """Return the expected calibration error: the gap between mean score and accuracy, averaged over the bins."""
         bins = self.bins()
         sums = np.zeros((2, N_BINS))
         for row, values in zip(sums, (self.score, self.right), strict=True):
@@ -48,7 +48,7 @@ class Judged:
         return float(np.abs(sums[0] - sums[1]).sum() / len(bins))
 
 
-def draw_reliability(path: Path, runs: Sequence[Judged]) -> None:
+def draw_reliability(path: Path, runs: Sequence[SuggestionOutcomes]) -> None:
     """Draw, side by side, how often first suggestions are right over their score, and how many have which score.
 
     Perfect scores lie on the diagonal. Bars are what Wilson's interval holds in 19 of 20 cases.
@@ -71,7 +71,7 @@ def draw_reliability(path: Path, runs: Sequence[Judged]) -> None:
     save(figure, path)
 
 
-def _draw_shares(axes: Axes, run: Judged) -> None:
+def _draw_shares(axes: Axes, run: SuggestionOutcomes) -> None:
     bins = run.bins()
     filled = np.unique(bins)
     count = np.array([np.sum(bins == number) for number in filled])
@@ -89,7 +89,7 @@ def _draw_shares(axes: Axes, run: Judged) -> None:
     axes.set_ylim(-0.03, 1.03)
 
 
-def _draw_counts(axes: Axes, run: Judged) -> None:
+def _draw_counts(axes: Axes, run: SuggestionOutcomes) -> None:
     wrong = ~run.right & ~run.dropped
     parts = {"right": (run.right, _RIGHT), "wrong": (wrong, _WRONG), "dropped": (run.dropped, _DROPPED)}
     axes.hist(

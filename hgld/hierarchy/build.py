@@ -16,15 +16,9 @@ from hgld.errors import ConfigurationError, InputError, listing
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.official import write_official
 from hgld.hierarchy.subclass_levels import p279_levels
-from hgld.labels.clean import (
-    Irrelevant,
-    Value,
-    read_irrelevant,
-    read_parents,
-    read_scraped,
-    relevant_values,
-    values_by_row,
-)
+from hgld.labels.class_graph import read_class_labels, read_superclasses
+from hgld.labels.clean import instance_of_values, read_scraped
+from hgld.labels.label_choice import InstanceOf, IrrelevantLabels, read_irrelevant_labels, relevant_values
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy
@@ -71,7 +65,7 @@ class Candidate(NamedTuple):
     split: str
     landmark_id: int
     category: str
-    values: Sequence[Value]
+    values: Sequence[InstanceOf]
     cleaned: bool
 
 
@@ -180,9 +174,9 @@ def build_file(
     index = DecisionIndex(read_decisions(decisions, {group.name for group in groups}))
     candidates: Iterable[Candidate] = _cleaned(tables.read_table(clean, tables.CLEAN))
     if irrelevant is not None:
-        candidates = with_all_labels(candidates, read_scraped(scraped), read_irrelevant(irrelevant))
+        candidates = with_all_labels(candidates, read_scraped(scraped), read_irrelevant_labels(irrelevant))
     hierarchy, summary = build(
-        candidates, index, groups, config, parents=read_parents(classes), class_labels=_class_labels(classes)
+        candidates, index, groups, config, parents=read_superclasses(classes), class_labels=read_class_labels(classes)
     )
     table = hierarchy.to_arrow()
     if csv is not None:
@@ -216,7 +210,7 @@ def build(
     Raises:
         InputError: labels are undecided and may not be, or no landmark is left.
     """
-    decision_on: dict[Value, Decision | None] = {}
+    decision_on: dict[InstanceOf, Decision | None] = {}
     dropped: Counter[str] = Counter()
     undecided: Counter[str] = Counter()
     further: Counter[str] = Counter()
@@ -267,7 +261,9 @@ def build(
     return hierarchy, summary
 
 
-def with_all_labels(cleaned: Iterable[Candidate], scraped: pa.Table, irrelevant: Irrelevant) -> Iterator[Candidate]:
+def with_all_labels(
+    cleaned: Iterable[Candidate], scraped: pa.Table, irrelevant: IrrelevantLabels
+) -> Iterator[Candidate]:
     """Give landmarks all their relevant labels, and add those that have several and were removed for it.
 
     Args:
@@ -282,7 +278,7 @@ def with_all_labels(cleaned: Iterable[Candidate], scraped: pa.Table, irrelevant:
     # Cleaning has chosen one spelling for each label.
     spelled = {_id_of(value): value for candidate in waiting.values() for value in candidate.values}
     keys = (scraped[name].to_pylist() for name in ("split", "landmark_id", "category"))
-    for split, number, category, found in zip(*keys, values_by_row(scraped), strict=True):
+    for split, number, category, found in zip(*keys, instance_of_values(scraped), strict=True):
         values = [spelled.get(_id_of(value), value) for value in relevant_values(found, irrelevant)]
         candidate = waiting.pop((split, number), None)
         if candidate is not None:
@@ -299,7 +295,7 @@ def with_all_labels(cleaned: Iterable[Candidate], scraped: pa.Table, irrelevant:
 
 def _cleaned(clean: pa.Table) -> Iterator[Candidate]:
     for split, number, category, label, item in zip(*(column.to_pylist() for column in clean.columns), strict=True):
-        yield Candidate(split, number, category, [Value(item, label)], cleaned=True)
+        yield Candidate(split, number, category, [InstanceOf(item, label)], cleaned=True)
 
 
 def _needed(
@@ -313,14 +309,6 @@ def _needed(
     if found := given or beside:
         return found
     raise ConfigurationError(f"{option} needs tables that are not beside {clean}; name them with {name}")
-
-
-def _class_labels(paths: Sequence[Path]) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for path in paths:
-        table = tables.read_table(path, tables.CLASSES)
-        labels |= zip(table["item"].to_pylist(), table["label"].to_pylist(), strict=True)
-    return labels
 
 
 def _table(
@@ -342,7 +330,7 @@ def _table(
     return pa.table(columns)
 
 
-def _id_of(value: Value) -> str:
+def _id_of(value: InstanceOf) -> str:
     return label_id(value.label, value.item)
 
 
@@ -354,7 +342,7 @@ def _is_open(decision: Decision | None) -> bool:
     return decision is None or decision.decision == "unsure"
 
 
-def _told(value: Value, decision: Decision | None) -> str:
+def _told(value: InstanceOf, decision: Decision | None) -> str:
     """A label without a decision, and what is said of it all the same."""
     told = f"{value.label} ({_id_of(value)})"
     if decision is None:

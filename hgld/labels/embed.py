@@ -1,9 +1,9 @@
-"""Each unique label once, as a vector of a text encoder."""
+"""The stage ``embed``: encode each unique label once with a text encoder."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.encoders import DEFAULT_ENCODER, TextEncoder, load_encoder, local_checkpoint
+from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, TextEncoder, load_encoder, local_checkpoint
 from hgld.progress import NoProgress, Progress
 from hgld.taxonomy.label_identity import label_id
 
@@ -22,13 +22,13 @@ DEFAULT_TEMPLATE = "A picture of a {}"
 
 @dataclass(frozen=True)
 class EmbedConfig:
-    """How labels become vectors.
+    """How labels are encoded.
 
     Args:
-        encoder: an encoder's name, see :mod:`hgld.labels.encoders`.
-        templates: texts with one ``{}`` each, in which the label is put; their vectors are averaged.
-        batch_size: texts at a time.
-        device: a torch device; by default CUDA where there is one.
+        encoder: Name of an encoder, see :mod:`hgld.labels.encoders`.
+        templates: Prompt templates with one ``{}`` each for the label; the vectors of all templates are averaged.
+        batch_size: Number of labels encoded at once.
+        device: Torch device; CUDA where available by default.
     """
 
     encoder: str = DEFAULT_ENCODER
@@ -38,20 +38,20 @@ class EmbedConfig:
 
     def __post_init__(self) -> None:
         if not self.templates:
-            raise ConfigurationError(f'there is no template; expected one such as "{DEFAULT_TEMPLATE}"')
+            raise ConfigurationError(f'`templates` is empty; expected one such as "{DEFAULT_TEMPLATE}"')
         for template in self.templates:
             if template.count("{}") != 1:
                 raise ConfigurationError(
-                    f'the template "{template}" has {template.count("{}")} places for the label; expected '
+                    f'the template "{template}" has {template.count("{}")} placeholders for the label; expected '
                     f'exactly one {{}}, as in "{DEFAULT_TEMPLATE}"'
                 )
         if self.batch_size < 1:
-            raise ConfigurationError(f"the batch size is {self.batch_size}; expected 1 or more")
+            raise ConfigurationError(f"`batch_size` is {self.batch_size}; expected 1 or more")
 
 
 @dataclass(frozen=True)
 class EmbedSummary:
-    """How many labels there are, how many of their texts were encoded now, and by what."""
+    """Number of labels, number of texts encoded in this run, dimension of the vectors and name of the encoder."""
 
     labels: int
     encoded: int
@@ -66,28 +66,28 @@ def embed_file(
     *,
     force: bool = False,
     progress: Progress | None = None,
-    load: Callable[[str, str | None], TextEncoder] = load_encoder,
+    load: LoadEncoder = load_encoder,
 ) -> EmbedSummary | None:
-    """Write every unique label of a clean table with its landmarks per split and its unit vector.
+    """Write every unique label of a ``clean`` table with its number of landmarks per split and its unit vector.
 
-    Vectors that ``out`` already holds, from the same encoder and templates, are taken over; the encoder is
-    not even loaded when there is nothing new.
+    Vectors that ``out`` already holds from the same encoder and templates are reused; the encoder is loaded only if
+    there are new labels.
 
     Args:
-        clean: the clean table.
-        out: the table of label embeddings to write, in the order of label_id.
-        config: how labels become vectors.
-        force: do all the work although ``out`` is there.
-        progress: told of every batch.
-        load: makes the encoder from its name and device.
+        clean: ``clean`` table.
+        out: ``label_embeddings`` table to write, sorted by label_id.
+        config: How labels are encoded.
+        force: Encode all labels again.
+        progress: Reports each batch.
+        load: Returns the encoder for a name and a device.
 
     Returns:
-        What was done, or None if ``out`` was up to date.
+        The numbers of labels and encoded texts, or None if ``out`` was up to date.
 
     Raises:
         InputError: ``clean`` is not a clean table, or has no landmarks.
-        ConfigurationError: there is no such encoder, or a package that it needs.
-        SourceError: the encoder's weights cannot be had.
+        ConfigurationError: The encoder does not exist, or a package that it needs is not installed.
+        SourceError: The weights of the encoder cannot be downloaded.
     """
     config = config or EmbedConfig()
     if not clean.is_file():
@@ -102,8 +102,8 @@ def embed_file(
 
     labels = count_labels(tables.read_table(clean, tables.CLEAN))
     if not len(labels):
-        raise InputError(f"{clean}: no landmarks, so no labels to embed")
-    vectors = {} if force else _vectors_in(out, provenance)
+        raise InputError(f"{clean}: no landmarks, hence no labels to embed")
+    vectors = {} if force else _reusable_vectors(out, provenance)
     texts = sorted(set(labels["label"].to_pylist()))
     new = [text for text in texts if text not in vectors]
     if new:
@@ -124,9 +124,22 @@ def embed_labels(
     batch_size: int = 256,
     progress: Progress | None = None,
 ) -> NDArray[np.float32]:
-    """The unit vectors of labels, shape (len(labels), dimension).
+    """Encode labels as unit vectors.
 
-    Each label is put into every template; the vectors of its texts are averaged, then normalised.
+    Each label is put into every template; the vectors of these texts are averaged and normalised.
+
+    Args:
+        labels: Texts of the labels.
+        encoder: Text encoder.
+        templates: Prompt templates with one ``{}`` each.
+        batch_size: Number of labels encoded at once.
+        progress: Reports each batch.
+
+    Returns:
+        float32, shape (n_labels, dimension).
+
+    Raises:
+        ConfigurationError: The encoder returns a zero or non-finite vector.
     """
     progress = progress or NoProgress()
     progress.start(len(labels))
@@ -141,8 +154,8 @@ def embed_labels(
         unusable = ~(np.isfinite(norms) & (norms > 0)).ravel()
         if unusable.any():
             raise ConfigurationError(
-                f'the encoder gives no usable vector for {unusable.sum()} labels, first "'
-                f'{batch[int(unusable.argmax())]}"; choose another one'
+                f'the encoder returns no usable vector for {unusable.sum()} labels, first "'
+                f'{batch[int(unusable.argmax())]}"; choose another encoder'
             )
         batches.append(vectors / norms)
         progress.advance(len(batch))
@@ -150,7 +163,7 @@ def embed_labels(
 
 
 def count_labels(clean: pa.Table) -> pa.Table:
-    """The unique labels of a clean table, in the order of label_id, with their landmarks per split."""
+    """Return the unique labels of a ``clean`` table, sorted by label_id, with their number of landmarks per split."""
     names: dict[str, str] = {}
     counts: Counter[tuple[str, str]] = Counter()
     for split, label, item in zip(
@@ -169,24 +182,23 @@ def count_labels(clean: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _vectors_in(out: Path, wanted: tables.Provenance) -> dict[str, NDArray[np.float32]]:
-    """The vectors by label that an earlier run left in ``out`` with the same encoder and templates."""
+def _reusable_vectors(out: Path, provenance: tables.Provenance) -> dict[str, NDArray[np.float32]]:
+    """Return the vectors by label in ``out`` if the same encoder, templates and checkpoint made them."""
+
+    def settings(source: tables.Provenance) -> tuple[object, ...]:
+        return source.command, source.parameters, source.inputs.get("checkpoint")
+
     try:
-        made = tables.read_provenance(out)
-        if (made.command, made.parameters, made.inputs.get("checkpoint")) != (
-            wanted.command,
-            wanted.parameters,
-            wanted.inputs.get("checkpoint"),
-        ):
+        if settings(tables.read_provenance(out)) != settings(provenance):
             return {}
         table = tables.read_table(out, tables.LABEL_EMBEDDINGS)
-    except InputError:  # none, or not whole: made anew
+    except InputError:  # missing or damaged
         return {}
-    return dict(zip(table["label"].to_pylist(), matrix_of(table), strict=True))
+    return dict(zip(table["label"].to_pylist(), embedding_matrix(table), strict=True))
 
 
-def matrix_of(table: pa.Table) -> NDArray[np.float32]:
-    """The embeddings of a table as one array, shape (rows, dimension)."""
+def embedding_matrix(table: pa.Table) -> NDArray[np.float32]:
+    """Return the column embedding of a table as a float32 array of shape (n_rows, dimension)."""
     column = table["embedding"].combine_chunks()
     matrix: NDArray[np.float32] = column.flatten().to_numpy(zero_copy_only=False)
     return matrix.reshape(len(table), column.type.list_size)

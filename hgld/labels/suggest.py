@@ -1,13 +1,13 @@
-"""The stage ``suggest``: for every label the groups that annotators most likely choose, how likely, and why.
+"""The stage ``suggest``: the groups that annotators most likely choose for every label, with a score and a reason.
 
-A suggestion is never taken for a decision. It gets better with the decisions on other labels.
+A suggestion is never used as a decision. Suggestions improve with the decisions on other labels.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,34 +18,33 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import InputError, listing
-from hgld.labels.embed import embed_labels, matrix_of
-from hgld.labels.encoders import TextEncoder, load_encoder
-from hgld.labels.evidence import KINDS, Embed, Finding, Labels, find_evidence
+from hgld.labels.embed import embed_labels, embedding_matrix
+from hgld.labels.encoders import LoadEncoder, load_encoder
+from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, EmbedTexts, Evidence, find_evidence
 from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy
 
-#: What evidence of each kind counts for a group, and what speaks for none of them.
+#: Weight of each kind of evidence, and the constant logit of "no group".
 #:
-#: Fitted (multinomial logistic, L2) to the decisions on the labels of the sample alone, with and without its classes,
-#: before any decision and with those on all other labels; ``benchmarks/suggestion_weights.py`` does it again. On the
-#: labels of Washington they name as many groups right as weights fitted there (calibration error 0.05, not 0.04). So
-#: they are not fitted anew to decisions as these come in: scores stay comparable, and a label's own decision has no
-#: way into its suggestions.
-WEIGHTS = {"named": 0.4, "subclass": 3.4, "head": 1.8, "alike": 0.1, "near": 1.2}
+#: Fitted (multinomial logistic regression, L2) to the decisions on the labels of the sample only, with and without
+#: its classes, before any decision and with the decisions on all other labels; ``benchmarks/suggestion_weights.py``
+#: repeats the fit. On the labels of Washington these weights reach the accuracy of weights fitted there (calibration
+#: error 0.05 instead of 0.04). They are not fitted again as decisions come in: scores stay comparable, and the
+#: decision on a label cannot influence its own suggestions.
+WEIGHTS = {"term": 0.4, "subclass": 3.4, "head_words": 1.8, "similar_label": 0.1, "similar_term": 1.2}
 NO_GROUP = 3.0
 
-MOST_SUGGESTIONS = 3
-LIKELY = 0.9
+MAX_SUGGESTIONS = 3
+#: Score from which a suggestion counts as likely.
+LIKELY_SCORE = 0.9
 
-_SUGGESTIONS = ("suggested_group", "suggestion_score", "suggestions")
-
-LoadEncoder = Callable[[str, str | None], TextEncoder]
+_SUGGESTION_COLUMNS = ("suggested_group", "suggestion_score", "suggestions")
 
 
 class Suggestion(NamedTuple):
-    """A group that a label may belong to, the probability that annotators choose it, and what speaks for it."""
+    """A group for a label, the probability that annotators choose it, and the reason in words."""
 
     group: str
     score: float
@@ -53,8 +52,8 @@ class Suggestion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sources:
-    """The files that suggestions are made from, decisions apart; see :func:`suggest_file`."""
+class SuggestionFiles:
+    """The files that suggestions are made from, without decisions; see :func:`suggest_file`."""
 
     clusters: Path
     embeddings: Path
@@ -63,33 +62,33 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What these files say.
+class SuggestionInputs:
+    """The contents of :class:`SuggestionFiles`.
 
     Args:
-        clusters: the ``clusters`` table.
-        labels: its labels, in its order.
-        landmarks: int64, shape (labels,); how many landmarks have each.
-        groups: the taxonomy.
+        clusters: ``clusters`` table.
+        labels: Its labels, in the order of its rows.
+        landmarks: int64, shape (n_labels,); number of landmarks with each label.
+        groups: Groups of the taxonomy.
         classes: ``classes`` tables.
-        embed: the encoder that made the labels' vectors.
+        embed: Encoder and templates that the vectors of the labels were made with.
     """
 
     clusters: pa.Table
-    labels: Labels
+    labels: EmbeddedLabels
     landmarks: NDArray[np.int64]
     groups: Sequence[Group]
     classes: Sequence[pa.Table]
-    embed: Embed
+    embed: EmbedTexts
 
-    def evidence(self, decisions: Iterable[Decision] = ()) -> list[Finding]:
-        """The evidence for all labels, given what was decided."""
+    def evidence(self, decisions: Iterable[Decision] = ()) -> list[Evidence]:
+        """Collect the evidence for all labels, including decisions on other labels."""
         return find_evidence(self.labels, self.groups, decisions, self.classes, self.embed)
 
 
 @dataclass(frozen=True)
 class SuggestSummary:
-    """How many labels and landmarks there are, how many of them have a likely group, from how many decisions."""
+    """Numbers of labels and landmarks, of those with a likely group, and of decisions for a group."""
 
     labels: int
     landmarks: int
@@ -110,65 +109,65 @@ def suggest_file(
     progress: Progress | None = None,
     load: LoadEncoder = load_encoder,
 ) -> SuggestSummary | None:
-    """Write the clusters with suggestions for every label; ``out`` may be the same file.
+    """Write the clusters with suggestions for every label.
 
     Args:
-        clusters: the ``clusters`` table; suggestions that it has are replaced.
-        out: the table to write, in the same order.
-        embeddings: the label embeddings; ``label_embeddings.parquet`` beside ``clusters`` by default.
+        clusters: ``clusters`` table; existing suggestions are replaced.
+        out: Table to write, in the same order; may be ``clusters`` itself.
+        embeddings: Label embeddings; ``label_embeddings.parquet`` beside ``clusters`` by default.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
-        taxonomy: the groups; those that come with hgld by default.
-        decisions: files of decisions; of a label that several of them decide on, the last one counts.
-        force: do the work although ``out`` is up to date.
-        progress: told of the texts that are embedded.
-        load: makes the encoder from its name and device.
+        taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
+        decisions: Files of decisions; for a label in several of them the last decision counts.
+        force: Make suggestions even if ``out`` is up to date.
+        progress: Reports the texts that are embedded.
+        load: Returns the encoder for a name and a device.
 
     Returns:
-        What was done, or None if ``out`` was up to date.
+        The numbers of labels and suggestions, or None if ``out`` was up to date.
 
     Raises:
-        InputError: a file is missing or not what it should be, or a label has no embedding.
-        ConfigurationError: the encoder of the label embeddings needs a package that is not there.
-        SourceError: the encoder's weights cannot be had.
+        InputError: A file is missing or invalid, or a label has no embedding.
+        ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
+        SourceError: The weights of the encoder cannot be downloaded.
     """
-    sources = find_sources(clusters, embeddings, classes, taxonomy)
-    known = read_known(sources, progress=progress, load=load)
-    names = [group.name for group in known.groups]
-    decided = {row.label_id: row for path in decisions for row in read_decisions(path, names)}
-    bare = known.clusters.drop_columns(list(_SUGGESTIONS))
-    files = tables.digests(
-        embeddings=sources.embeddings, classes=sources.classes, taxonomy=sources.taxonomy, decisions=decisions
+    files = find_suggestion_files(clusters, embeddings, classes, taxonomy)
+    inputs = read_suggestion_inputs(files, progress=progress, load=load)
+    names = [group.name for group in inputs.groups]
+    latest = {row.label_id: row for path in decisions for row in read_decisions(path, names)}
+    bare = inputs.clusters.drop_columns(list(_SUGGESTION_COLUMNS))
+    digests = tables.digests(
+        embeddings=files.embeddings, classes=files.classes, taxonomy=files.taxonomy, decisions=decisions
     )
-    made = tables.read_provenance(clusters)
+    previous = tables.read_provenance(clusters)
     provenance = tables.Provenance(
         "suggest",
-        inputs={"clusters": _digest(bare), **files},
-        before=made.before if made.command == "suggest" else made,
+        inputs={"clusters": _digest(bare), **digests},
+        before=previous.before if previous.command == "suggest" else previous,
     )
     if not force and tables.is_up_to_date(out, provenance):
         return None
 
-    suggestions = suggest(known, decided.values())
+    suggestions = suggest_groups(inputs, latest.values())
     tables.write_table(out, tables.CLUSTERS, _with_suggestions(bare, suggestions), provenance)
-    likely = np.array([bool(row) and row[0].score >= LIKELY for row in suggestions], bool)
+    likely = np.array([bool(row) and row[0].score >= LIKELY_SCORE for row in suggestions], bool)
     return SuggestSummary(
         labels=len(bare),
-        landmarks=int(known.landmarks.sum()),
+        landmarks=int(inputs.landmarks.sum()),
         likely_labels=int(likely.sum()),
-        likely_landmarks=int(known.landmarks[likely].sum()),
-        decisions=sum(row.decision == "group" for row in decided.values()),
+        likely_landmarks=int(inputs.landmarks[likely].sum()),
+        decisions=sum(row.decision == "group" for row in latest.values()),
     )
 
 
-def find_sources(
+def find_suggestion_files(
     clusters: Path, embeddings: Path | None, classes: Sequence[Path] | None, taxonomy: Path | None
-) -> Sources:
-    """The files, with the defaults for those not given.
+) -> SuggestionFiles:
+    """Return the files, with defaults in place of None.
 
     Raises:
-        InputError: there are no clusters or label embeddings.
+        InputError: There are no clusters or no label embeddings.
     """
-    sources = Sources(
+    files = SuggestionFiles(
         clusters,
         clusters.with_name("label_embeddings.parquet") if embeddings is None else embeddings,
         sorted(clusters.parent.glob("*.classes.parquet")) if classes is None else classes,
@@ -176,110 +175,123 @@ def find_sources(
     )
     if not clusters.is_file():
         raise InputError(f"{clusters}: no such file; hgld cluster writes it")
-    if not sources.embeddings.is_file():
-        raise InputError(f"{sources.embeddings}: no such file; name the table from hgld embed with --embeddings")
-    return sources
+    if not files.embeddings.is_file():
+        raise InputError(f"{files.embeddings}: no such file; give the table of hgld embed in `embeddings`")
+    return files
 
 
-def read_known(sources: Sources, *, progress: Progress | None = None, load: LoadEncoder = load_encoder) -> Known:
+def read_suggestion_inputs(
+    files: SuggestionFiles, *, progress: Progress | None = None, load: LoadEncoder = load_encoder
+) -> SuggestionInputs:
     """Read the files.
 
     Raises:
-        InputError: one is not what it should be, or a label has no embedding.
+        InputError: A file is invalid, or a label has no embedding.
     """
-    clusters = tables.read_table(sources.clusters, tables.CLUSTERS)
-    embeddings = tables.read_table(sources.embeddings, tables.LABEL_EMBEDDINGS)
+    clusters = tables.read_table(files.clusters, tables.CLUSTERS)
+    embeddings = tables.read_table(files.embeddings, tables.LABEL_EMBEDDINGS)
     ids, texts = (clusters[name].to_pylist() for name in ("label_id", "label"))
-    vectors = dict(zip(embeddings["label_id"].to_pylist(), matrix_of(embeddings).astype(np.float64), strict=True))
-    missing = [f'{label_id} ("{text}")' for label_id, text in zip(ids, texts, strict=True) if label_id not in vectors]
+    matrix = embedding_matrix(embeddings).astype(np.float64)
+    vectors_by_id = dict(zip(embeddings["label_id"].to_pylist(), matrix, strict=True))
+    missing = [
+        f'{label_id} ("{text}")' for label_id, text in zip(ids, texts, strict=True) if label_id not in vectors_by_id
+    ]
     if missing:
         raise InputError(
-            f"{sources.embeddings}: no embedding of {len(missing):,} labels of {sources.clusters}; make both from "
+            f"{files.embeddings}: no embedding of {len(missing):,} labels of {files.clusters}; make both from "
             f"the same clean table:\n{listing(missing)}"
         )
-    of_labels = [vectors[label_id] for label_id in ids]
-    return Known(
+    vectors = [vectors_by_id[label_id] for label_id in ids]
+    return SuggestionInputs(
         clusters=clusters,
-        labels=Labels(ids, texts, np.stack(of_labels)),
+        labels=EmbeddedLabels(ids, texts, np.stack(vectors)),
         landmarks=np.asarray(clusters["landmarks_train"].to_numpy() + clusters["landmarks_index"].to_numpy()),
-        groups=read_taxonomy(sources.taxonomy),
-        classes=[tables.read_table(path, tables.CLASSES) for path in sources.classes],
-        embed=_encoder_of(sources.embeddings, dict(zip(texts, of_labels, strict=True)), progress, load),
+        groups=read_taxonomy(files.taxonomy),
+        classes=[tables.read_table(path, tables.CLASSES) for path in files.classes],
+        embed=_cached_encoder(files.embeddings, dict(zip(texts, vectors, strict=True)), progress, load),
     )
 
 
-def _encoder_of(
-    embeddings: Path, known: dict[str, NDArray[np.float64]], progress: Progress | None, load: LoadEncoder
-) -> Embed:
-    """Embeds as the label embeddings were; the encoder is loaded for the first text without a vector."""
-    made = tables.read_provenance(embeddings).parameters
-    if not {"encoder", "templates"} <= made.keys():
+def _cached_encoder(
+    embeddings: Path, vectors: dict[str, NDArray[np.float64]], progress: Progress | None, load: LoadEncoder
+) -> EmbedTexts:
+    """Return a function that embeds texts as the label embeddings were, and loads the encoder on the first new text.
+
+    Args:
+        embeddings: ``label_embeddings`` table, whose provenance names the encoder and the templates.
+        vectors: Cache of vectors by text; new ones are added.
+        progress: Reports each batch of new texts.
+        load: Returns the encoder for a name and a device.
+    """
+    settings = tables.read_provenance(embeddings).parameters
+    if not {"encoder", "templates"} <= settings.keys():
         raise InputError(f"{embeddings}: does not say which encoder made it; hgld embed writes a table that does")
 
     def embed(texts: Sequence[str]) -> NDArray[np.float64]:
-        new = [text for text in dict.fromkeys(texts) if text not in known]
+        new = [text for text in dict.fromkeys(texts) if text not in vectors]
         if new:
-            encoder = load(made["encoder"], None)
-            vectors = embed_labels(new, encoder, made["templates"], progress=progress)
-            known.update(zip(new, vectors.astype(np.float64), strict=True))
-        return np.stack([known[text] for text in texts])
+            encoder = load(settings["encoder"], None)
+            embedded = embed_labels(new, encoder, settings["templates"], progress=progress)
+            vectors.update(zip(new, embedded.astype(np.float64), strict=True))
+        return np.stack([vectors[text] for text in texts])
 
     return embed
 
 
-def suggest(known: Known, decisions: Iterable[Decision] = ()) -> list[list[Suggestion]]:
-    """The groups with any evidence for every label, the most likely first, at most ``MOST_SUGGESTIONS``.
+def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ()) -> list[list[Suggestion]]:
+    """Return at most ``MAX_SUGGESTIONS`` groups with any evidence for every label, the most likely one first.
 
     Args:
-        known: the labels and what is known of them and the groups.
-        decisions: what was decided; a decision on the label itself changes nothing.
+        inputs: Labels, groups and classes.
+        decisions: Decisions on labels; the decision on a label itself does not change its suggestions.
     """
-    evidence = known.evidence(decisions)
-    scores = score(evidence)
-    found = []
-    for row, likely in enumerate(np.argsort(-scores, axis=1, kind="stable")[:, :MOST_SUGGESTIONS].tolist()):
-        groups = [group for group in likely if any(finding.values[row, group] for finding in evidence)]
-        found.append(
+    evidence = inputs.evidence(decisions)
+    scores = score_groups(evidence)
+    suggestions = []
+    for row, best in enumerate(np.argsort(-scores, axis=1, kind="stable")[:, :MAX_SUGGESTIONS].tolist()):
+        groups = [group for group in best if any(kind.values[row, group] for kind in evidence)]
+        suggestions.append(
             [
-                Suggestion(known.groups[group].name, float(scores[row, group]), _reason(evidence, row, group))
+                Suggestion(inputs.groups[group].name, float(scores[row, group]), _reason(evidence, row, group))
                 for group in groups
             ]
         )
-    return found
+    return suggestions
 
 
-def _reason(evidence: Sequence[Finding], row: int, group: int) -> str:
-    """What people follow best: a name, a class or a word that tells; else what is most alike."""
-    found = {kind: finding.values[row, group] for kind, finding in zip(KINDS, evidence, strict=True)}
-    telling = [kind for kind in ("named", "subclass", "head") if found[kind] >= 0.5]
-    kind = telling[0] if telling else max(KINDS, key=lambda kind: found[kind])
-    return evidence[KINDS.index(kind)].words(row, group)
+def score_groups(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+    """Return the probability that annotators choose each group: float64, shape (n_labels, n_groups).
 
-
-def score(evidence: Sequence[Finding]) -> NDArray[np.float64]:
-    """The probability that annotators choose each group, shape (labels, groups).
-
-    A softmax over the weighted sums of the evidence for every group and of ``NO_GROUP`` for none: the scores
-    of a label come to less than 1, and to little where nothing is found.
+    The scores are a softmax over the weighted sums of the evidence for each group and ``NO_GROUP`` for none. So the
+    scores of a label add up to less than 1, and to little without evidence.
     """
-    weighted = [WEIGHTS[kind] * finding.values for kind, finding in zip(KINDS, evidence, strict=True)]
+    weighted = [WEIGHTS[kind] * found.values for kind, found in zip(EVIDENCE_KINDS, evidence, strict=True)]
     logits = np.sum(weighted, axis=0)
     highest = np.maximum(logits.max(axis=1, keepdims=True), NO_GROUP)
-    powers = np.exp(logits - highest)
-    return np.asarray(powers / (powers.sum(axis=1, keepdims=True) + np.exp(NO_GROUP - highest)))
+    exponentials = np.exp(logits - highest)
+    return np.asarray(exponentials / (exponentials.sum(axis=1, keepdims=True) + np.exp(NO_GROUP - highest)))
+
+
+def _reason(evidence: Sequence[Evidence], row: int, group: int) -> str:
+    """Explain the evidence that people follow best: a term, a class or shared words if strong, else the strongest."""
+    by_kind = dict(zip(EVIDENCE_KINDS, evidence, strict=True))
+    values = {kind: found.values[row, group] for kind, found in by_kind.items()}
+    strong = [kind for kind in ("term", "subclass", "head_words") if values[kind] >= 0.5]
+    kind = strong[0] if strong else max(EVIDENCE_KINDS, key=values.__getitem__)
+    return by_kind[kind].explain(row, group)
 
 
 def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]]) -> pa.Table:
     columns = (
         pa.array([row[0].group if row else None for row in suggestions], pa.string()),
         pa.array([row[0].score if row else None for row in suggestions], pa.float32()),
-        pa.array([[found._asdict() for found in row] for row in suggestions], tables.SUGGESTIONS),
+        pa.array([[suggestion._asdict() for suggestion in row] for row in suggestions], tables.SUGGESTIONS),
     )
-    for name, column in zip(_SUGGESTIONS, columns, strict=True):
+    for name, column in zip(_SUGGESTION_COLUMNS, columns, strict=True):
         bare = bare.append_column(name, column)
     return bare
 
 
 def _digest(table: pa.Table) -> str:
-    """SHA-256 (hex) of the values of a table, wherever it is written."""
+    """Return the SHA-256 (hex) of the values of a table, independent of its file."""
     return hashlib.sha256(json.dumps(table.to_pydict()).encode()).hexdigest()

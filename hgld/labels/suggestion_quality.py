@@ -1,4 +1,4 @@
-"""How well suggestions agree with decisions: before any of these, and from the decisions on other labels."""
+"""Agreement of suggestions with decisions, before any decision and from the decisions on other labels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import InputError
-from hgld.figures.suggestions import Judged, draw_reliability
-from hgld.labels.encoders import load_encoder
-from hgld.labels.suggest import MOST_SUGGESTIONS, Known, LoadEncoder, find_sources, read_known, score
+from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability
+from hgld.labels.encoders import LoadEncoder, load_encoder
+from hgld.labels.suggest import (
+    MAX_SUGGESTIONS,
+    SuggestionInputs,
+    find_suggestion_files,
+    read_suggestion_inputs,
+    score_groups,
+)
 from hgld.progress import Progress
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 
@@ -31,42 +37,42 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """How well suggestions agree with decisions; all arrays have one entry per label that was decided.
+class SuggestionAgreement:
+    """Agreement of suggestions with the decisions on n labels.
 
     Args:
-        judged: the first suggestions.
-        among: bool, shape (n,), whether one of the first three is the group that was chosen.
-        landmarks: int64, shape (n,); how many landmarks have each label.
-        misses: labels in a group that is not the first suggestion, those of most landmarks first.
+        outcomes: The first suggestions.
+        in_top_3: bool, shape (n,); whether one of the first three suggestions is the group decided.
+        landmarks: int64, shape (n,); number of landmarks with each label.
+        misses: Labels decided for another group than the first suggestion, those of most landmarks first.
     """
 
-    judged: Judged
-    among: NDArray[np.bool_]
+    outcomes: SuggestionOutcomes
+    in_top_3: NDArray[np.bool_]
     landmarks: NDArray[np.int64]
     misses: Sequence[Miss]
 
-    def shares(self) -> dict[str, tuple[float, float]]:
-        """Of labels in a group, and of their landmarks: those whose group comes first, and among the first three."""
-        in_group = ~self.judged.dropped
-        right = np.stack([self.judged.right[in_group], self.among[in_group]])
+    def accuracy(self) -> dict[str, tuple[float, float]]:
+        """Return top-1 and top-3 accuracy over the labels decided for a group, and over their landmarks."""
+        in_group = ~self.outcomes.dropped
+        hits = np.stack([self.outcomes.right[in_group], self.in_top_3[in_group]])
         landmarks = self.landmarks[in_group]
         weights = {"labels": np.ones_like(landmarks), "landmarks": landmarks}
         return {
-            name: (float(first), float(three))
+            name: (float(top_1), float(top_3))
             for name, weight in weights.items()
-            for first, three in [right @ weight / weight.sum()]
+            for top_1, top_3 in [hits @ weight / weight.sum()]
         }
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Suggestions before any decision, and from decisions on other labels, compared with the same decisions."""
+class SuggestionQuality:
+    """Agreement of suggestions made before any decision, and from decisions on other labels."""
 
-    runs: Sequence[Agreement]
+    runs: Sequence[SuggestionAgreement]
 
 
-def evaluate_file(
+def evaluate_suggestions(
     clusters: Path,
     decisions: Path,
     picture: Path,
@@ -76,82 +82,100 @@ def evaluate_file(
     taxonomy: Path | None = None,
     progress: Progress | None = None,
     load: LoadEncoder = load_encoder,
-) -> Evaluation:
-    """Compare suggestions with decisions, and draw how far their scores can be trusted.
+) -> SuggestionQuality:
+    """Compare suggestions with decisions, and draw a reliability diagram of their scores.
 
     Args:
-        clusters: the ``clusters`` table.
-        decisions: a file of decisions; those of ``unsure`` are left out.
-        picture: the reliability plot to write.
-        embeddings: see :func:`hgld.labels.suggest.suggest_file`, as the others.
-        classes: likewise.
-        taxonomy: likewise.
-        progress: likewise.
-        load: likewise.
+        clusters: ``clusters`` table.
+        decisions: File of decisions; those that are ``unsure`` are ignored.
+        picture: Image file to write.
+        embeddings: Label embeddings; ``label_embeddings.parquet`` beside ``clusters`` by default.
+        classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
+        taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
+        progress: Reports the texts that are embedded.
+        load: Returns the encoder for a name and a device.
 
     Raises:
-        InputError: see there; or none of the labels is decided for a group.
+        InputError: A file is missing or invalid, a label has no embedding, or no label is decided for a group.
+        ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
+        SourceError: The weights of the encoder cannot be downloaded.
     """
-    known = read_known(find_sources(clusters, embeddings, classes, taxonomy), progress=progress, load=load)
-    given = read_decisions(decisions, [group.name for group in known.groups])
-    sure = DecisionIndex(row for row in given if row.decision != "unsure")
-    found = [sure.find(*label) for label in zip(known.labels.ids, known.labels.texts, strict=True)]
-    if not any(row is not None and row.group for row in found):
+    files = find_suggestion_files(clusters, embeddings, classes, taxonomy)
+    inputs = read_suggestion_inputs(files, progress=progress, load=load)
+    all_decisions = read_decisions(decisions, [group.name for group in inputs.groups])
+    index = DecisionIndex(row for row in all_decisions if row.decision != "unsure")
+    truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
+    if not any(row is not None and row.group for row in truth):
         raise InputError(f"{decisions}: decides on none of the labels of {clusters} for a group")
-    runs = {
-        "before any decision": score(known.evidence()),
-        f"{N_FOLDS}-fold cross-validation": cross_validate(known, given, found),
+    scores = {
+        "before any decision": score_groups(inputs.evidence()),
+        f"{N_FOLDS}-fold cross-validation": cross_validate(inputs, all_decisions, truth),
     }
-    agreements = [compare(title, known, scores, found) for title, scores in runs.items()]
-    draw_reliability(picture, [agreement.judged for agreement in agreements])
-    return Evaluation(agreements)
+    runs = [measure_agreement(title, inputs, run_scores, truth) for title, run_scores in scores.items()]
+    draw_reliability(picture, [run.outcomes for run in runs])
+    return SuggestionQuality(runs)
 
 
 def cross_validate(
-    known: Known, decisions: Sequence[Decision], found: Sequence[Decision | None], n_folds: int = N_FOLDS
+    inputs: SuggestionInputs,
+    decisions: Sequence[Decision],
+    truth: Sequence[Decision | None],
+    n_folds: int = N_FOLDS,
 ) -> NDArray[np.float64]:
-    """Scores, shape (labels, groups), of decided labels from the decisions of the other folds; 0 for other labels.
+    """Score the groups of each decided label from the decisions in the other folds.
 
     Args:
-        known: the labels.
-        decisions: all decisions.
-        found: the decision on every label, or None.
-        n_folds: folds that the decisions on these labels are divided into by chance, always in the same way.
+        inputs: Labels, groups and classes.
+        decisions: All decisions.
+        truth: Decision on each label, or None.
+        n_folds: Number of folds; the assignment of labels to folds is random with a fixed seed.
+
+    Returns:
+        float64, shape (n_labels, n_groups); 0 for labels without a decision.
     """
-    ids = sorted({row.label_id for row in found if row is not None})
-    fold_of = dict(zip(ids, np.random.default_rng(0).permutation(len(ids)) % n_folds, strict=True))
-    scores = np.zeros((len(found), len(known.groups)))
+    ids = sorted({row.label_id for row in truth if row is not None})
+    folds = dict(zip(ids, np.random.default_rng(0).permutation(len(ids)) % n_folds, strict=True))
+    scores = np.zeros((len(truth), len(inputs.groups)))
     for fold in range(min(n_folds, len(ids))):
-        rows = [place for place, row in enumerate(found) if row is not None and fold_of[row.label_id] == fold]
-        others = [row for row in decisions if fold_of.get(row.label_id) != fold]
-        scores[rows] = score(known.evidence(others))[rows]
+        held_out = [number for number, row in enumerate(truth) if row is not None and folds[row.label_id] == fold]
+        others = [row for row in decisions if folds.get(row.label_id) != fold]
+        scores[held_out] = score_groups(inputs.evidence(others))[held_out]
     return scores
 
 
-def compare(title: str, known: Known, scores: NDArray[np.float64], found: Sequence[Decision | None]) -> Agreement:
-    """How well scores, shape (labels, groups), agree with the decisions on labels (group, drop, or None)."""
-    number = {group.name: place for place, group in enumerate(known.groups)}
-    decided = [(row, decision) for row, decision in enumerate(found) if decision is not None]
+def measure_agreement(
+    title: str, inputs: SuggestionInputs, scores: NDArray[np.float64], truth: Sequence[Decision | None]
+) -> SuggestionAgreement:
+    """Compare scores with decisions.
+
+    Args:
+        title: Name of the scores.
+        inputs: Labels and groups.
+        scores: float64, shape (n_labels, n_groups).
+        truth: Decision on each label, for a group or to drop it; labels with None are ignored.
+    """
+    group_numbers = {group.name: number for number, group in enumerate(inputs.groups)}
+    decided = [(row, decision) for row, decision in enumerate(truth) if decision is not None]
     rows = np.array([row for row, _ in decided], np.int64)
-    truth = np.array([number[decision.group] if decision.group else -1 for _, decision in decided], np.int64)
-    order = np.argsort(-scores[rows], axis=1, kind="stable")
-    first = order[:, 0]
-    judged = Judged(title, scores[rows, first], right=first == truth, dropped=truth < 0)
-    among = (order[:, :MOST_SUGGESTIONS] == truth[:, None]).any(axis=1)
-    in_group, landmarks = ~judged.dropped, known.landmarks[rows]
+    target = np.array([group_numbers[decision.group] if decision.group else -1 for _, decision in decided], np.int64)
+    ranking = np.argsort(-scores[rows], axis=1, kind="stable")
+    first = ranking[:, 0]
+    outcomes = SuggestionOutcomes(title, scores[rows, first], right=first == target, dropped=target < 0)
+    in_top_3 = (ranking[:, :MAX_SUGGESTIONS] == target[:, None]).any(axis=1)
+    landmarks = inputs.landmarks[rows]
     misses = [
         Miss(
-            label=known.labels.texts[rows[place]],
-            landmarks=int(landmarks[place]),
-            decided=known.groups[truth[place]].name,
-            suggested=known.groups[first[place]].name,
-            score=float(judged.score[place]),
+            label=inputs.labels.texts[rows[number]],
+            landmarks=int(landmarks[number]),
+            decided=inputs.groups[target[number]].name,
+            suggested=inputs.groups[first[number]].name,
+            score=float(outcomes.score[number]),
         )
-        for place in np.flatnonzero(in_group & ~judged.right).tolist()
+        for number in np.flatnonzero(~outcomes.dropped & ~outcomes.right).tolist()
     ]
-    return Agreement(
-        judged=judged,
+    return SuggestionAgreement(
+        outcomes=outcomes,
+        in_top_3=in_top_3,
         landmarks=landmarks,
-        among=among,
         misses=sorted(misses, key=lambda miss: (-miss.landmarks, miss.label)),
     )

@@ -1,4 +1,4 @@
-"""What the words of labels and of the taxonomy say: the head of a label, the terms that stand for a group."""
+"""Words of labels and of the taxonomy: the head noun of a label, and the terms that denote a group."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hgld.taxonomy.groups import Group
 from hgld.taxonomy.label_identity import normalise_label
 
 _PLACE = re.compile(r"\s+(?:in|for|on|at|near|with|from|by)\s+.*|\s*[(,].*")
-#: "Group of lakes" names lakes.
+#: Words such as "group" in "group of lakes", where the members name the landmark.
 _COLLECTIONS = frozenset(("chain", "cluster", "collection", "complex", "group", "network", "pair", "part", "series"))
 
 
 class Term(NamedTuple):
-    """A text that the taxonomy gives for a group (the group by its number)."""
+    """A text that denotes a group: its name or part of its guideline. ``group`` is the index of the group."""
 
     text: str
     group: int
@@ -24,28 +24,28 @@ class Term(NamedTuple):
 
 
 def taxonomy_terms(groups: Sequence[Group]) -> list[Term]:
-    """The names of the groups, then what their guidelines list; each text once in a group.
+    """Return the names of the groups, then the terms listed in their guidelines, each once per group.
 
-    The name of one group is no term of another, though its guideline may list it.
+    The name of a group is not a term of another group, even if that group's guideline lists it.
     """
     terms: dict[tuple[tuple[str, ...], int], Term] = {}
-    names: dict[tuple[str, ...], int] = {}
+    groups_by_name: dict[tuple[str, ...], int] = {}
     for number, group in enumerate(groups):
         for name in group.name.split(" / "):
-            names[words_of(name)] = number
-            terms[words_of(name), number] = Term(name, number, is_name=True)
+            groups_by_name[normalised_words(name)] = number
+            terms[normalised_words(name), number] = Term(name, number, is_name=True)
     for number, group in enumerate(groups):
         for text in guideline_terms(group.guideline):
-            words = words_of(text)
-            if names.get(words, number) == number:
+            words = normalised_words(text)
+            if groups_by_name.get(words, number) == number:
                 terms.setdefault((words, number), Term(text, number, is_name=False))
     return list(terms.values())
 
 
 def guideline_terms(guideline: str) -> list[str]:
-    """The typical members that a guideline lists in its first sentence, after the colon if there is one.
+    """Return the typical members listed in the first sentence of a guideline, after the colon if there is one.
 
-    The other sentences say what does not belong.
+    Later sentences describe what does not belong to the group.
 
     >>> guideline_terms("Watercraft, also ashore: ship, ferry, tug. A port is a harbor.")
     ['ship', 'ferry', 'tug']
@@ -55,24 +55,24 @@ def guideline_terms(guideline: str) -> list[str]:
 
 
 @lru_cache(maxsize=100_000)
-def words_of(text: str) -> tuple[str, ...]:
-    """The words of a text in the form in which they are compared: normalised, and (in English) in the singular.
+def normalised_words(text: str) -> tuple[str, ...]:
+    """Return the words of a text in the form used for comparison: normalised, English plurals as singulars.
 
-    >>> words_of("Rock formations"), words_of("churches")
+    >>> normalised_words("Rock formations"), normalised_words("churches")
     (('rock', 'formation'), ('church',))
     """
     return tuple(_singular(word) for word in re.findall(r"[\w'’-]+", normalise_label(text)))
 
 
 def head_words(label: str) -> tuple[str, ...]:
-    """The words that say what a label names, its head noun last.
+    """Return the noun phrase that says what a label denotes, its head noun last.
 
     >>> head_words("Rock formations in the United States"), head_words("group of lakes"), head_words("arch bridge")
     (('rock', 'formation'), ('lake',), ('arch', 'bridge'))
     """
     head, _, members = _PLACE.sub("", normalise_label(label)).partition(" of ")
-    words = words_of(head)
-    return words_of(members) if members and words and words[-1] in _COLLECTIONS else words
+    words = normalised_words(head)
+    return normalised_words(members) if members and words and words[-1] in _COLLECTIONS else words
 
 
 def _singular(word: str) -> str:

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hgld.figures.suggestions import Judged, draw_reliability, wilson
+from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability, wilson
 
 
-def judged(score: list[float], right: list[bool]) -> Judged:
-    return Judged("made up", np.array(score), np.array(right), dropped=np.zeros(len(score), bool))
+def judged(score: list[float], right: list[bool]) -> SuggestionOutcomes:
+    return SuggestionOutcomes("made up", np.array(score), np.array(right), dropped=np.zeros(len(score), bool))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_interval_holds_the_share() -> None:
 def test_the_plot_is_drawn_the_same_every_time(tmp_path: Path, n: int) -> None:
     rng = np.random.default_rng(0)
     score = rng.random(n)
-    run = Judged("a run", score, right=rng.random(n) < score, dropped=rng.random(n) < 0.1)
+    run = SuggestionOutcomes("a run", score, right=rng.random(n) < score, dropped=rng.random(n) < 0.1)
     for name in ("a.png", "b.png"):
         draw_reliability(tmp_path / name, [run, run])
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

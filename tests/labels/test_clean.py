@@ -8,47 +8,45 @@ from hypothesis import strategies as st
 from hgld import tables
 from hgld.cli.summaries.labels import format_clean
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.clean import (
-    CleanConfig,
-    Irrelevant,
-    Value,
-    ancestors,
-    choose,
-    clean_file,
-    clean_table,
+from hgld.labels.class_graph import ancestors
+from hgld.labels.clean import CleanConfig, clean_file, clean_table
+from hgld.labels.label_choice import (
+    InstanceOf,
+    IrrelevantLabels,
+    choose_label,
     most_specific,
-    read_irrelevant,
+    read_irrelevant_labels,
 )
 from hgld.resources import annotation_file
 from tests.labels.label_tables import PROVENANCE, scraped_table
 
 CHURCH, MUSEUM = ("Q16970", "church building"), ("Q33506", "museum")
 CATEGORY = ("Q4167836", "Wikimedia category")
-IRRELEVANT = Irrelevant(frozenset({"Q4167836"}), frozenset({"wikimedia category", "human"}))
+IRRELEVANT = IrrelevantLabels(frozenset({"Q4167836"}), frozenset({"wikimedia category", "human"}))
 
 
 def outcome(*values, keep_multiple=None, parents=None):
-    return choose([Value(*value) for value in values], IRRELEVANT, keep_multiple, parents or {})
+    return choose_label([InstanceOf(*value) for value in values], IRRELEVANT, keep_multiple, parents or {})
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([CHURCH], Value(*CHURCH)),
+        ([CHURCH], InstanceOf(*CHURCH)),
         ([CHURCH, MUSEUM], "multiple"),
         ([], "unlabelled"),
         ([CATEGORY], "irrelevant"),
-        ([CATEGORY, CHURCH], Value(*CHURCH)),
+        ([CATEGORY, CHURCH], InstanceOf(*CHURCH)),
         ([("Q4167836", "Wikimedia-Kategorie")], "irrelevant"),
         ([(None, "WIKIMEDIA  Category")], "irrelevant"),
         ([(None, "Human")], "irrelevant"),
         ([("Q77", "Q77")], "unlabelled"),
-        ([("Q77", "Q77"), CHURCH], Value(*CHURCH)),
+        ([("Q77", "Q77"), CHURCH], InstanceOf(*CHURCH)),
         ([("Q77", "Q77"), CATEGORY], "irrelevant"),
         ([("Q4167836", "Q4167836")], "irrelevant"),
         ([("Q77", " ")], "unlabelled"),
-        ([("Q1", "gate"), ("Q2", "Gate ")], Value("Q1", "gate")),
-        ([("Q1", "gate"), ("Q1", "portal")], Value("Q1", "gate")),
+        ([("Q1", "gate"), ("Q2", "Gate ")], InstanceOf("Q1", "gate")),
+        ([("Q1", "gate"), ("Q1", "portal")], InstanceOf("Q1", "gate")),
         ([(None, "Q"), (None, "Q0")], "multiple"),
     ],
 )
@@ -57,7 +55,7 @@ def test_what_becomes_of_a_landmark(values, expected):
 
 
 def test_keep_first_takes_the_first_relevant_value_in_order():
-    assert outcome(CATEGORY, MUSEUM, CHURCH, keep_multiple="first") == Value(*MUSEUM)
+    assert outcome(CATEGORY, MUSEUM, CHURCH, keep_multiple="first") == InstanceOf(*MUSEUM)
     assert outcome(CATEGORY, keep_multiple="first") == "irrelevant"
 
 
@@ -69,11 +67,11 @@ CATHEDRAL, BUILDING = ("Q1", "cathedral"), ("Q41176", "building")
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([BUILDING, CATHEDRAL], Value(*CATHEDRAL)),
-        ([CATHEDRAL, CHURCH, BUILDING], Value(*CATHEDRAL)),
+        ([BUILDING, CATHEDRAL], InstanceOf(*CATHEDRAL)),
+        ([CATHEDRAL, CHURCH, BUILDING], InstanceOf(*CATHEDRAL)),
         ([CHURCH, MUSEUM, BUILDING], "multiple"),
         ([("Q8", "town"), ("Q9", "city")], "multiple"),
-        ([("Q8", "town")], Value("Q8", "town")),
+        ([("Q8", "town")], InstanceOf("Q8", "town")),
         ([CATHEDRAL, (None, "church building")], "multiple"),
     ],
 )
@@ -92,7 +90,7 @@ def test_ancestors_and_most_specific_agree_with_reachability_by_matrix(parents, 
         reach |= {(a, b) for a in _NODES for b in _NODES if (a, via) in reach and (via, b) in reach}
     for item in items:
         assert ancestors(item, parents) == {b for a, b in reach if a == item}
-    kept = [value.item for value in most_specific([Value(item, item) for item in items], parents)]
+    kept = [value.item for value in most_specific([InstanceOf(item, item) for item in items], parents)]
     assert kept == [
         item for item in items if not any((other, item) in reach and (item, other) not in reach for other in items)
     ]
@@ -169,7 +167,7 @@ def test_rows_that_may_be_tried_again_are_refused_or_taken_for_unlabelled(write_
     train = write_scraped([[CHURCH]])
     index = write_scraped([[], [MUSEUM]], split="index", status="error")
     out = tmp_path / "clean.parquet"
-    with pytest.raises(InputError, match=r"2 of 3 landmarks .*hgld scrape again.*--allow-errors"):
+    with pytest.raises(InputError, match=r"2 of 3 landmarks .*hgld scrape again.*`allow_errors`"):
         clean_file([train, index], out)
     assert not out.exists()
     summary = clean_file([train, index], out, CleanConfig(allow_errors=True))
@@ -179,7 +177,7 @@ def test_rows_that_may_be_tried_again_are_refused_or_taken_for_unlabelled(write_
 def test_most_specific_reads_the_classes_beside_the_scraped_table(write_scraped, tmp_path):
     scraped = write_scraped([[BUILDING, CATHEDRAL]])
     out, config = tmp_path / "clean.parquet", CleanConfig(keep_multiple="most-specific")
-    with pytest.raises(ConfigurationError, match=r"scraped\.train\.classes\.parquet.*--classes"):
+    with pytest.raises(ConfigurationError, match=r"scraped\.train\.classes\.parquet.*`classes`"):
         clean_file([scraped], out, config)
     rows = [{"item": item, "label": item, "language": None, "subclass_of": above} for item, above in PARENTS.items()]
     classes = pa.Table.from_pylist(rows, schema=tables.CLASSES.schema)
@@ -187,13 +185,13 @@ def test_most_specific_reads_the_classes_beside_the_scraped_table(write_scraped,
     tables.write_table(path, tables.CLASSES, classes, PROVENANCE)
     clean_file([scraped], out, config)
     assert tables.read_table(out, tables.CLEAN)["supercategory"].to_pylist() == ["cathedral"]
-    with pytest.raises(ConfigurationError, match="most-specific only"):
+    with pytest.raises(ConfigurationError, match="only if `keep_multiple` is most-specific"):
         clean_file([scraped], out, classes=[path])
 
 
 def test_what_is_wrong_with_the_inputs_is_said(write_scraped, tmp_path):
     scraped, out = write_scraped([[CHURCH], [MUSEUM]]), tmp_path / "clean.parquet"
-    with pytest.raises(InputError, match=r"2 landmarks stand in more than one of .*first train 0"):
+    with pytest.raises(InputError, match=r"2 landmarks occur in more than one of .*first train 0"):
         clean_file([scraped, scraped], out)
     with pytest.raises(InputError, match=r"none\.parquet: no such file"):
         clean_file([tmp_path / "none.parquet"], out)
@@ -222,18 +220,18 @@ def test_a_bad_list_of_irrelevant_labels_is_refused(tmp_path, text, message):
     path = tmp_path / "irrelevant.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
-        read_irrelevant(path)
+        read_irrelevant_labels(path)
 
 
 def test_the_list_that_comes_with_hgld_names_each_class_once_and_no_kind_of_landmark():
     path = annotation_file("irrelevant_labels.csv")
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    found = read_irrelevant(path)
+    found = read_irrelevant_labels(path)
     assert len(found.labels) == len(lines)
     assert len(found.items) == sum(line.startswith("Q") for line in lines)
-    assert Value("Q4167836", "anything") in found
-    assert Value(None, "Wikimedia disambiguation page") in found
-    assert Value("Q16970", "church building") not in found
+    assert InstanceOf("Q4167836", "anything") in found
+    assert InstanceOf(None, "Wikimedia disambiguation page") in found
+    assert InstanceOf("Q16970", "church building") not in found
 
 
 def test_real_landmarks(shared, tmp_path):
@@ -249,7 +247,7 @@ def test_real_landmarks(shared, tmp_path):
         ids = [value if isinstance(value, str) else value["value"] for value in values]
         landmarks.append([(item, items[item]["labels"]["en"]) for item in ids])
     kept, removed, summary = clean_table(
-        scraped_table(landmarks), read_irrelevant(annotation_file("irrelevant_labels.csv"))
+        scraped_table(landmarks), read_irrelevant_labels(annotation_file("irrelevant_labels.csv"))
     )
     assert (len(kept), removed["reason"].to_pylist()) == (841, ["unlabelled", "unlabelled", "irrelevant"])
     assert summary.unique_labels == 230

@@ -8,17 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld import tables
+from hgld.cli.labels import parse_sweep
 from hgld.cli.summaries.labels import format_clusters, format_sweep
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.clusters import (
-    ClusterConfig,
-    cluster_file,
-    cluster_labels,
-    parse_range,
-    share_out,
-    sweep,
-    sweep_file,
-)
+from hgld.labels.cluster_sweep import sweep, sweep_file
+from hgld.labels.clustering import ClusterConfig, allocate_subclusters, cluster_labels
+from hgld.labels.clusters import cluster_file
 from tests.labels.label_tables import PROVENANCE
 
 
@@ -99,7 +94,7 @@ def test_subclusters_are_shared_out_as_the_slow_way_does(clusters, more):
         if not open_ones:
             break
         expected[max(open_ones, key=lambda n: (spread[n] / expected[n], -n))] += 1
-    assert share_out(total, spread, most) == expected
+    assert allocate_subclusters(total, spread, most) == expected
 
 
 def test_threads_row_order_and_repetition_do_not_matter(write_embeddings, tmp_path):
@@ -180,29 +175,29 @@ def test_the_sweep_agrees_with_the_definitions():
 def test_the_sweep_draws_and_writes_no_clusters(write_embeddings, tmp_path):
     embeddings = write_embeddings(blobs([6, 5, 4]), [1] * 15)
     picture = tmp_path / "clusters.sweep.png"
-    lines = format_sweep(sweep_file(embeddings, picture, parse_range("2:5"))).splitlines()
+    lines = format_sweep(sweep_file(embeddings, picture, parse_sweep("2:5"))).splitlines()
     assert [line.split()[0] for line in lines] == ["k", "2", "3", "4", "5"]
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob("*.parquet")) == [embeddings]
     with pytest.raises(InputError, match=r"15 different labels.*at least 16"):
-        sweep_file(embeddings, picture, parse_range("2:15"))
+        sweep_file(embeddings, picture, parse_sweep("2:15"))
 
 
 @pytest.mark.parametrize("text", ["4", "40:4", "1:5", "4-40", "a:b", ""])
 def test_a_range_is_first_to_last(text):
     with pytest.raises(ConfigurationError, match="4:40"):
-        parse_range(text)
+        parse_sweep(text)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_clusters": 0}, "k is 0"),
-        ({"n_subclusters": 5}, "5 sub-clusters in all are fewer than 12 clusters"),
+        ({"n_clusters": 0}, "`n_clusters` is 0"),
+        ({"n_subclusters": 5}, "`n_subclusters` is 5, fewer than the 12 clusters"),
         ({"n_subclusters": 20, "distance_threshold": 0.1}, "not both"),
         ({"distance_threshold": 0.0}, "expected a cosine distance"),
         ({"distance_threshold": 2.5}, "expected a cosine distance"),
-        ({"seed": -1}, "the seed is -1"),
+        ({"seed": -1}, "`seed` is -1"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

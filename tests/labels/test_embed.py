@@ -5,7 +5,7 @@ import pytest
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.embed import EmbedConfig, embed_file, embed_labels, matrix_of
+from hgld.labels.embed import EmbedConfig, embed_file, embed_labels, embedding_matrix
 
 
 class Letters:
@@ -56,7 +56,7 @@ def test_each_unique_label_once_with_its_landmarks_and_unit_vector(write_clean, 
     assert bay["label_id"].startswith("label-")
     np.testing.assert_allclose(lake["embedding"], np.array([1, 1, 1]) / np.sqrt(3), rtol=1e-6)
     np.testing.assert_allclose(bay["embedding"], np.array([1, 0, 1]) / np.sqrt(2), rtol=1e-6)
-    assert matrix_of(table).dtype == np.float32
+    assert embedding_matrix(table).dtype == np.float32
     made = tables.read_provenance(tmp_path / "e.parquet")
     assert made.parameters == {"encoder": "minilm", "templates": ["{}"]}
 
@@ -127,9 +127,9 @@ def test_a_label_with_braces_is_only_text(letters):
 
 
 def test_other_errors(write_clean, run, tmp_path):
-    with pytest.raises(ConfigurationError, match="no template"):
+    with pytest.raises(ConfigurationError, match="`templates` is empty"):
         EmbedConfig(templates=[])
-    with pytest.raises(ConfigurationError, match="batch size is 0"):
+    with pytest.raises(ConfigurationError, match="`batch_size` is 0"):
         EmbedConfig(batch_size=0)
     with pytest.raises(ConfigurationError, match='no encoder is called "bert"'):
         run(write_clean(LANDMARKS), EmbedConfig(encoder="bert"))

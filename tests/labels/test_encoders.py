@@ -78,8 +78,8 @@ def test_weights_that_cannot_be_had_are_named_at_once(no_network, monkeypatch, t
         "laion2b_s32b_b82k",
         "https://huggingface.co/laion/CLIP-ViT-L-14-laion2B-s32B-b82K/",
         "open_clip_model.safetensors",
-        "--encoder minilm",
-        "--encoder open_clip:<model>/<path>",
+        '`encoder` "minilm"',
+        '`encoder` "open_clip:<model>/<path>"',
     ):
         assert part in str(caught.value)
 
@@ -90,7 +90,7 @@ def test_weights_that_cannot_be_had_are_named_at_once(no_network, monkeypatch, t
         ("bert", 'no encoder is called "bert"; expected "minilm" or "open_clip:<model>/<pretrained>"'),
         ("open_clip:ViT-L-14", "no encoder is called"),
         ("open_clip:/x", "no encoder is called"),
-        ("open_clip:ViT-Q-14/x", 'open_clip knows no model "ViT-Q-14"'),
+        ("open_clip:ViT-Q-14/x", 'open_clip has no model "ViT-Q-14"'),
         ("open_clip:ViT-L-14/none", r'"none" is neither a file nor a tag .*laion2b_s32b_b82k'),
     ],
 )

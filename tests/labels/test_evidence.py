@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.labels.evidence import KINDS, Finding, Labels, find_evidence, nearest, nearest_above
+from hgld.labels.class_graph import nearest_grouped_ancestors
+from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence, find_evidence, nearest_examples
 from hgld.tables import CLASSES
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
@@ -40,40 +41,40 @@ def find(
     labels: Sequence[tuple[str, str]],
     decisions: Sequence[Decision] = (),
     classes: Mapping[str, tuple[str, Sequence[str]]] | None = None,
-) -> dict[str, Finding]:
+) -> dict[str, Evidence]:
     words = Words()
     ids, texts = [label_id for label_id, _ in labels], [text for _, text in labels]
     tables = [classes_table(classes)] if classes else []
-    found = find_evidence(Labels(ids, texts, words.unit(texts)), GROUPS, decisions, tables, words.unit)
-    return dict(zip(KINDS, found, strict=True))
+    found = find_evidence(EmbeddedLabels(ids, texts, words.unit(texts)), GROUPS, decisions, tables, words.unit)
+    return dict(zip(EVIDENCE_KINDS, found, strict=True))
 
 
 def test_a_label_may_be_called_as_a_group_or_listed_or_linked() -> None:
     labels = [("Q1", "Castles"), ("Q2", "arch"), ("Q23397", "See"), ("Q4", "stone bridge")]
-    named, subclass = find(labels)["named"], find(labels)["subclass"]
+    named, subclass = find(labels)["term"], find(labels)["subclass"]
     np.testing.assert_array_equal(named.values, [[0, 1, 0, 0], [0.5, 0, 0, 0.5], [0, 0, 0, 0], [0, 0, 0, 0]])
-    assert named.words(0, CASTLE) == "a name of the group"
-    assert named.words(1, GATE) == "named in the group's guideline"
+    assert named.explain(0, CASTLE) == "a name of the group"
+    assert named.explain(1, GATE) == "named in the group's guideline"
     np.testing.assert_array_equal(subclass.values, [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
-    assert subclass.words(2, LAKE) == "a class that the group is linked to"
+    assert subclass.explain(2, LAKE) == "a class that the group is linked to"
 
 
 def test_what_shares_words_with_a_term_is_near_it() -> None:
-    near = find([("Q1", "old lake"), ("Q2", "citadel ruin")])["near"]
+    near = find([("Q1", "old lake"), ("Q2", "citadel ruin")])["similar_term"]
     assert near.values[0].argmax() == LAKE
-    assert near.words(0, LAKE) == "near the group's name"
+    assert near.explain(0, LAKE) == "near the group's name"
     assert near.values[1].argmax() == CASTLE
-    assert near.words(1, CASTLE) == "near “citadel” of the guideline"
+    assert near.explain(1, CASTLE) == "near “citadel” of the guideline"
     assert (near.values >= 0).all()
 
 
 def test_a_decided_label_speaks_for_its_neighbours_but_not_for_itself() -> None:
     labels = [("Q1", "snow shed"), ("Q2", "avalanche shed")]
     decisions = [decision("Q2", "avalanche shed", "gate")]
-    alike, head = find(labels, decisions)["alike"], find(labels, decisions)["head"]
+    alike, head = find(labels, decisions)["similar_label"], find(labels, decisions)["head_words"]
     assert alike.values[0].argmax() == GATE
-    assert alike.words(0, GATE) == "like “avalanche shed” (decided gate)"
-    assert head.words(0, GATE) == "named like “avalanche shed” (decided gate)"
+    assert alike.explain(0, GATE) == "like “avalanche shed” (decided gate)"
+    assert head.explain(0, GATE) == "named like “avalanche shed” (decided gate)"
     assert not alike.values[1].any()
     assert not head.values[1].any()
 
@@ -88,11 +89,11 @@ def test_what_was_dropped_or_is_unsure_is_no_evidence() -> None:
 
 def test_the_longest_shared_ending_counts_and_is_shared_out() -> None:
     decisions = [decision(f"Q{n}", f"{name} gate", "castle / fort") for n, name in enumerate("abc", 10)]
-    head = find([("Q1", "old city gate"), ("Q2", "gates of the town"), ("Q3", "stone lake")], decisions)["head"]
+    head = find([("Q1", "old city gate"), ("Q2", "gates of the town"), ("Q3", "stone lake")], decisions)["head_words"]
     np.testing.assert_allclose(head.values[0], [0, 0, 0, 1 / 1.5])  # "city gate" alone
     np.testing.assert_allclose(head.values[1], [0, 3 / 5.5, 0, 2 / 5.5])
-    assert head.words(1, GATE) == "named after “gate”"
-    assert head.words(2, LAKE) == "named after “lake”"
+    assert head.explain(1, GATE) == "named after “gate”"
+    assert head.explain(2, LAKE) == "named after “lake”"
 
 
 CLASSES_ABOVE: dict[str, tuple[str, Sequence[str]]] = {
@@ -116,8 +117,8 @@ def test_the_nearest_class_above_counts() -> None:
         [0, 0, 0, 0],
     ]
     np.testing.assert_allclose(subclass.values, expected)
-    assert subclass.words(0, BRIDGE) == "subclass of bridge"
-    assert subclass.words(0, CASTLE) == "subclass of Q23413"
+    assert subclass.explain(0, BRIDGE) == "subclass of bridge"
+    assert subclass.explain(0, CASTLE) == "subclass of Q23413"
 
 
 def test_a_decision_on_a_class_above_comes_before_its_link_and_is_found_by_its_label() -> None:
@@ -125,7 +126,7 @@ def test_a_decision_on_a_class_above_comes_before_its_link_and_is_found_by_its_l
     labels = [("Q1", "weir bridge"), ("Q2", "road bridge")]
     subclass = find(labels, decisions, CLASSES_ABOVE)["subclass"]
     np.testing.assert_allclose(subclass.values, [[0, 0, 0, 1], [0, 0, 1, 0]])
-    assert subclass.words(0, GATE) == "subclass of “Road Bridge” (decided gate)"
+    assert subclass.explain(0, GATE) == "subclass of “Road Bridge” (decided gate)"
     own = find([("Q1", "bridge")], decisions, CLASSES_ABOVE)["subclass"]
     np.testing.assert_allclose(own.values, [[0, 0, 0, 1]])  # the decision on "bridge" is its own
     own = find([("label-1", "x")], decisions, {"label-1": ("x", ["Q2"]), "Q2": ("road bridge", ["Q12280"])})
@@ -148,7 +149,7 @@ def test_nearest_examples_are_those_of_a_slow_search(
 ) -> None:
     group_of = data.draw(st.lists(st.integers(0, 4), min_size=len(others), max_size=len(others)))
     excluded = [data.draw(st.sets(st.integers(0, len(others) - 1))) for _ in rows]
-    cosines, which = nearest(unit(rows), unit(others), np.array(group_of), 5, excluded)
+    cosines, which = nearest_examples(unit(rows), unit(others), np.array(group_of), 5, excluded)
     for row, vector in enumerate(unit(rows)):
         for group in range(5):
             best, number = -1.0, -1
@@ -179,7 +180,7 @@ def test_the_nearest_classes_above_are_those_of_all_paths(
         return found
 
     belonging = {item: steps for item, steps in distances(start, (start,)).items() if item in group_of}
-    steps, found = nearest_above(start, parents, group_of.get)
+    steps, found = nearest_grouped_ancestors(start, parents, group_of.get)
     if not belonging:
         assert found == []
         return

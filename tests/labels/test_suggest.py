@@ -14,10 +14,19 @@ from hgld import tables
 from hgld.cli import app
 from hgld.cli.summaries.labels import format_suggestions
 from hgld.errors import InputError
-from hgld.labels.clusters import ClusterConfig, cluster_file
+from hgld.labels.clustering import ClusterConfig
+from hgld.labels.clusters import cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
-from hgld.labels.evidence import KINDS, Finding, Labels
-from hgld.labels.suggest import MOST_SUGGESTIONS, NO_GROUP, Known, Suggestion, score, suggest, suggest_file
+from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence
+from hgld.labels.suggest import (
+    MAX_SUGGESTIONS,
+    NO_GROUP,
+    Suggestion,
+    SuggestionInputs,
+    score_groups,
+    suggest_file,
+    suggest_groups,
+)
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
 from tests.labels.label_tables import decision
@@ -31,7 +40,7 @@ GROUPS = (
 )
 
 
-def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | None = None) -> Known:
+def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | None = None) -> SuggestionInputs:
     words = Words()
     texts = [text for _, text in labels]
     label_of = dict(labels)
@@ -39,9 +48,9 @@ def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | Non
         {"item": item, "label": label_of.get(item, item), "language": "en", "subclass_of": above}
         for item, above in (parents or {}).items()
     ]
-    return Known(
+    return SuggestionInputs(
         clusters=pa.table({}),
-        labels=Labels([label_id for label_id, _ in labels], texts, words.unit(texts)),
+        labels=EmbeddedLabels([label_id for label_id, _ in labels], texts, words.unit(texts)),
         landmarks=np.ones(len(labels), np.int64),
         groups=GROUPS,
         classes=[pa.Table.from_pylist(classes, tables.CLASSES.schema)],
@@ -51,7 +60,7 @@ def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | Non
 
 def test_the_best_group_comes_first_with_its_reason() -> None:
     labels = [("Q1", "stone viaduct"), ("Q2", "Lake"), ("Q3", "weir"), ("Q4", "zzz")]
-    found = suggest(known(labels, {"Q3": ["Q12280"]}))
+    found = suggest_groups(known(labels, {"Q3": ["Q12280"]}))
     assert [row[0].group for row in found[:3]] == ["bridge", "lake", "bridge"]
     assert [row[0].reason for row in found[:3]] == [
         "named after “viaduct”",
@@ -65,16 +74,18 @@ def test_the_best_group_comes_first_with_its_reason() -> None:
 
 def test_decisions_on_other_labels_change_suggestions() -> None:
     labels = [("Q1", "snow shed"), ("Q2", "rain shed")]
-    before = suggest(known(labels))[0]
-    after = suggest(known(labels), [decision("Q2", "rain shed", "gate")])[0]
+    before = suggest_groups(known(labels))[0]
+    after = suggest_groups(known(labels), [decision("Q2", "rain shed", "gate")])[0]
     assert after[0].group == "gate"
     assert after[0].reason == "named like “rain shed” (decided gate)"
     assert after[0].score > 2 * max((found.score for found in before), default=0)
 
 
 def test_without_evidence_nothing_is_likely() -> None:
-    nothing = Finding(np.zeros((1, 3)), lambda row, group: "")
-    np.testing.assert_allclose(score([nothing] * len(KINDS)), 1 / (3 + np.exp(NO_GROUP)) * np.ones((1, 3)))
+    nothing = Evidence(np.zeros((1, 3)), lambda row, group: "")
+    np.testing.assert_allclose(
+        score_groups([nothing] * len(EVIDENCE_KINDS)), 1 / (3 + np.exp(NO_GROUP)) * np.ones((1, 3))
+    )
 
 
 words = st.sampled_from(["arch", "bridge", "lake", "old", "gate", "shed", "city", "pond", "of", "in"])
@@ -98,13 +109,13 @@ def test_scores_are_probabilities_and_the_best_comes_first(
     labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision]
 ) -> None:
     known_labels = known(labels, parents)
-    scores = score(known_labels.evidence(decisions))
+    scores = score_groups(known_labels.evidence(decisions))
     assert (scores >= 0).all()
     assert (scores.sum(axis=1) < 1).all()
-    for row in suggest(known_labels, decisions):
+    for row in suggest_groups(known_labels, decisions):
         found = [suggestion.score for suggestion in row]
         assert found == sorted(found, reverse=True)
-        assert len(found) <= MOST_SUGGESTIONS
+        assert len(found) <= MAX_SUGGESTIONS
         assert len({suggestion.group for suggestion in row}) == len(row)
         assert all(suggestion.reason for suggestion in row)
 
@@ -116,8 +127,8 @@ def test_the_order_of_labels_makes_no_difference(
 ) -> None:
     order = list(range(len(labels)))
     random.shuffle(order)  # type: ignore[attr-defined]
-    before = suggest(known(labels, parents), decisions)
-    after = suggest(known([labels[place] for place in order], parents), decisions)
+    before = suggest_groups(known(labels, parents), decisions)
+    after = suggest_groups(known([labels[place] for place in order], parents), decisions)
     for place, found in zip(order, after, strict=True):
         assert close(before[place], found)
 
@@ -131,7 +142,7 @@ def test_what_is_decided_on_a_label_changes_nothing_for_it(
     label_id, text = labels[place]
     others = [row for row in decisions if row.label_id != label_id]
     own = decision(label_id, text, data.draw(groups))
-    before, after = (suggest(known(labels, parents), rows) for rows in (others, [*others, own]))
+    before, after = (suggest_groups(known(labels, parents), rows) for rows in (others, [*others, own]))
     assert close(before[place], after[place])
 
 
@@ -240,7 +251,7 @@ def test_what_is_missing_is_named(run: Callable[..., object], clusters: Path, tm
     with pytest.raises(InputError, match="does not say which encoder"):
         run()
     path.unlink()
-    with pytest.raises(InputError, match=r"label_embeddings\.parquet: no such file.*--embeddings"):
+    with pytest.raises(InputError, match=r"label_embeddings\.parquet: no such file.*`embeddings`"):
         run()
     clusters.unlink()
     with pytest.raises(InputError, match="hgld cluster writes it"):

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 
 from hgld.cli.summaries.labels import format_suggestion_quality
-from hgld.labels.evidence import Labels
-from hgld.labels.suggest import Known, score
-from hgld.labels.suggestion_quality import Evaluation, Miss, compare, cross_validate
+from hgld.labels.evidence import EmbeddedLabels
+from hgld.labels.suggest import SuggestionInputs, score_groups
+from hgld.labels.suggestion_quality import Miss, SuggestionQuality, cross_validate, measure_agreement
 from hgld.taxonomy.groups import Group
 from tests.labels.label_tables import decision
 from tests.labels.word_encoder import Words
@@ -18,11 +18,13 @@ GROUPS = (
 )
 
 
-def known(labels: list[str], landmarks: list[int]) -> Known:
+def known(labels: list[str], landmarks: list[int]) -> SuggestionInputs:
     words = Words()
     ids = [f"Q{n}" for n in range(len(labels))]
     vectors = words.unit(labels)
-    return Known(pa.table({}), Labels(ids, labels, vectors), np.array(landmarks), GROUPS, [], words.unit)
+    return SuggestionInputs(
+        pa.table({}), EmbeddedLabels(ids, labels, vectors), np.array(landmarks), GROUPS, [], words.unit
+    )
 
 
 def test_agreement_by_hand() -> None:
@@ -30,12 +32,12 @@ def test_agreement_by_hand() -> None:
     scores = np.array([[0.9, 0.05, 0.0], [0.2, 0.6, 0.1], [0.5, 0.3, 0.1], [0.3, 0.2, 0.1], [0.7, 0.1, 0.1]])
     groups = ["bridge", "gate", "lake", None]
     found = [decision(f"Q{n}", "x", group) for n, group in enumerate(groups)]
-    agreement = compare("by hand", labels, scores, [*found, None])  # the last was not decided
-    assert agreement.shares() == {"labels": (1 / 3, 1.0), "landmarks": (10 / 19, 1.0)}
+    agreement = measure_agreement("by hand", labels, scores, [*found, None])  # the last was not decided
+    assert agreement.accuracy() == {"labels": (1 / 3, 1.0), "landmarks": (10 / 19, 1.0)}
     assert agreement.misses == [Miss("c", 5, "lake", "bridge", 0.5), Miss("b", 4, "gate", "lake", 0.6)]
     # 0.9 right; 0.6, 0.5 and 0.3 (dropped) wrong: each alone in its bin.
-    assert np.isclose(agreement.judged.calibration_error(), (0.1 + 0.6 + 0.5 + 0.3) / 4)
-    text = format_suggestion_quality(Evaluation([agreement]))
+    assert np.isclose(agreement.outcomes.calibration_error(), (0.1 + 0.6 + 0.5 + 0.3) / 4)
+    text = format_suggestion_quality(SuggestionQuality([agreement]))
     assert text.startswith(
         "3 labels of 19 landmarks decided for a group, 1 labels of 1 landmarks dropped\n\nby hand:"
     )
@@ -52,10 +54,10 @@ def test_every_decided_label_is_scored_once_from_the_decisions_of_other_folds() 
     alone = cross_validate(labels, decisions, found, n_folds=5)  # every label a fold of its own
     for row in range(5):
         others = [other for other in decisions if other is not decisions[row]]
-        np.testing.assert_allclose(alone[row], score(labels.evidence(others))[row])
+        np.testing.assert_allclose(alone[row], score_groups(labels.evidence(others))[row])
         assert GROUPS[alone[row].argmax()].name == groups[row]
     assert not alone[5].any()
     np.testing.assert_array_equal(alone, cross_validate(labels, decisions, found, n_folds=5))
     # With all in one fold nothing is known.
     together = cross_validate(labels, decisions, found, n_folds=1)
-    np.testing.assert_allclose(together[:5], score(labels.evidence())[:5])
+    np.testing.assert_allclose(together[:5], score_groups(labels.evidence())[:5])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hgld.labels.wording import Term, guideline_terms, head_words, taxonomy_terms, words_of
+from hgld.labels.wording import Term, guideline_terms, head_words, normalised_words, taxonomy_terms
 from hgld.resources import annotation_file
 from hgld.taxonomy.groups import Group, read_taxonomy
 
@@ -52,12 +52,12 @@ def test_the_head_of_a_label(label: str, head: tuple[str, ...]) -> None:
     [("churches", "church"), ("cities", "city"), ("boxes", "box"), ("stairs", "stair"), ("parks", "park")],
 )
 def test_plurals_are_compared_as_singulars(plural: str, singular: str) -> None:
-    assert words_of(plural) == (singular,)
+    assert normalised_words(plural) == (singular,)
 
 
 @pytest.mark.parametrize("word", ["glass", "bus", "oasis", "gas", "bath"])
 def test_not_every_s_is_a_plural(word: str) -> None:
-    assert words_of(word) == (word,)
+    assert normalised_words(word) == (word,)
 
 
 def test_the_name_of_a_group_is_no_term_of_another() -> None:

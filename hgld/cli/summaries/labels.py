@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from hgld.labels.clean import CleanSummary, SplitSummary
-from hgld.labels.clusters import ClusterSummary, SweepSummary
+from hgld.labels.cluster_sweep import SweepSummary
+from hgld.labels.clusters import ClusterSummary
 from hgld.labels.embed import EmbedSummary
-from hgld.labels.suggest import LIKELY, SuggestSummary
-from hgld.labels.suggestion_quality import Agreement, Evaluation
+from hgld.labels.suggest import LIKELY_SCORE, SuggestSummary
+from hgld.labels.suggestion_quality import SuggestionAgreement, SuggestionQuality
 
 _MOST_MISSES = 10
 
@@ -69,32 +70,32 @@ def format_suggestions(summary: SuggestSummary) -> str:
     return (
         f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
         f"from {summary.decisions:,} decisions for a group\n"
-        f"score {LIKELY} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
+        f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
     )
 
 
-def format_suggestion_quality(evaluation: Evaluation) -> str:
+def format_suggestion_quality(quality: SuggestionQuality) -> str:
     """The agreement of each run, below the numbers of decided labels."""
-    run = evaluation.runs[0]
+    run = quality.runs[0]
     in_group, dropped = (
         f"{int(labels.sum()):,} labels of {int(run.landmarks[labels].sum()):,} landmarks"
-        for labels in (~run.judged.dropped, run.judged.dropped)
+        for labels in (~run.outcomes.dropped, run.outcomes.dropped)
     )
     head = f"{in_group} decided for a group, {dropped} dropped"
-    return "\n\n".join([head, *map(_agreement_text, evaluation.runs)])
+    return "\n\n".join([head, *map(_agreement_text, quality.runs)])
 
 
-def _agreement_text(agreement: Agreement) -> str:
-    judged = agreement.judged
-    lines = [f"{judged.title}:", "  right       first  among three"]
-    lines += [f"  {name:<9}{first:>8.1%}{three:>13.1%}" for name, (first, three) in agreement.shares().items()]
+def _agreement_text(agreement: SuggestionAgreement) -> str:
+    outcomes = agreement.outcomes
+    lines = [f"{outcomes.title}:", "  right       first  among three"]
+    lines += [f"  {name:<9}{top_1:>8.1%}{top_3:>13.1%}" for name, (top_1, top_3) in agreement.accuracy().items()]
     lines += [
-        f"  expected calibration error {judged.calibration_error():.3f}",
+        f"  expected calibration error {outcomes.calibration_error():.3f}",
         "  score of the first  lower quartile  median  upper quartile  highest",
     ]
-    for name, labels in (("label in a group", ~judged.dropped), ("dropped label", judged.dropped)):
+    for name, labels in (("label in a group", ~outcomes.dropped), ("dropped label", outcomes.dropped)):
         if labels.any():
-            low, median, high, highest = np.quantile(judged.score[labels], [0.25, 0.5, 0.75, 1])
+            low, median, high, highest = np.quantile(outcomes.score[labels], [0.25, 0.5, 0.75, 1])
             lines.append(f"  {name:<18}{low:>16.2f}{median:>8.2f}{high:>16.2f}{highest:>9.2f}")
     if agreement.misses:
         lines.append(f"  {len(agreement.misses):,} labels have another group; those of most landmarks:")

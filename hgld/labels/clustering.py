@@ -1,0 +1,191 @@
+"""The clustering of labels: k-means over all of them, then agglomerative sub-clusters within each cluster.
+
+For reproducible results vectors are float64 and a single thread is used: with several, floating-point sums depend on
+the order in which threads finish.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgld.errors import ConfigurationError
+from hgld.figures.tsne import one_thread
+
+log = logging.getLogger(__name__)
+
+DEFAULT_CLUSTERS = 12
+DEFAULT_SUBCLUSTERS = 78
+_N_INIT = 10
+_LABELS_PER_NAME = 3
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """Settings of the clustering.
+
+    Args:
+        n_clusters: Number of clusters, the k of k-means.
+        n_subclusters: Total number of sub-clusters; 78 by default unless ``distance_threshold`` is given.
+        distance_threshold: Cosine distance between sub-clusters of a cluster (average linkage) up to which they are
+            merged, instead of a given number of sub-clusters.
+        seed: Seed of k-means and of the picture.
+    """
+
+    n_clusters: int = DEFAULT_CLUSTERS
+    n_subclusters: int | None = None
+    distance_threshold: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_clusters < 1:
+            raise ConfigurationError(f"`n_clusters` is {self.n_clusters}; expected 1 or more")
+        if self.distance_threshold is None:
+            if self.n_subclusters is None:
+                # A number of clusters above the default number of sub-clusters is no error.
+                object.__setattr__(self, "n_subclusters", max(DEFAULT_SUBCLUSTERS, self.n_clusters))
+            elif self.n_subclusters < self.n_clusters:
+                raise ConfigurationError(
+                    f"`n_subclusters` is {self.n_subclusters}, fewer than the {self.n_clusters} clusters; every "
+                    "cluster has at least one sub-cluster"
+                )
+        elif self.n_subclusters is not None:
+            raise ConfigurationError("give either `n_subclusters` or `distance_threshold`, not both")
+        elif not 0 < self.distance_threshold <= 2:
+            raise ConfigurationError(
+                f"`distance_threshold` is {self.distance_threshold}; expected a cosine distance above 0, at most 2"
+            )
+        if not 0 <= self.seed < 2**32:
+            raise ConfigurationError(f"`seed` is {self.seed}; expected 0 or more, below 2^32")
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Clusters of n labels, in the order of the labels given.
+
+    Args:
+        cluster: int32, shape (n,); numbers from 1, the cluster with the most landmarks first.
+        subcluster: int32, shape (n,); numbers from 1 within each cluster, in the same order.
+        distance: float64, shape (n,); distance of each label to the centroid of its cluster.
+        names: Name of each cluster, by its number.
+    """
+
+    cluster: NDArray[np.int32]
+    subcluster: NDArray[np.int32]
+    distance: NDArray[np.float64]
+    names: dict[int, str]
+
+
+def cluster_labels(
+    vectors: NDArray[np.float64], landmarks: NDArray[np.int64], labels: Sequence[str], config: ClusterConfig
+) -> Clusters:
+    """Group labels into clusters and sub-clusters.
+
+    A cluster is named by the three labels with the highest ``log(1 + landmarks) * (1 - d / d_max)``, where d is the
+    distance of a label to the centroid and d_max the largest in the cluster: labels that are frequent and central.
+
+    Args:
+        vectors: float64, shape (n, dimension); unit vectors, at least ``config.n_clusters`` different ones.
+        landmarks: int64, shape (n,); number of landmarks with each label.
+        labels: Text of each label.
+        config: Settings of the clustering.
+    """
+    with one_thread():
+        assignment, _, distance = k_means(vectors, config.n_clusters, config.seed)
+        cluster = _number_by_landmarks(assignment, landmarks)
+        members = [np.flatnonzero(cluster == number) for number in range(1, config.n_clusters + 1)]
+        inertia = np.array([np.sum(distance[rows] ** 2) for rows in members])
+        n_distinct = np.array([len(np.unique(vectors[rows], axis=0)) for rows in members])
+        subclusters = _subclusters_per_cluster(inertia, n_distinct, config)
+        subcluster = np.zeros(len(vectors), np.int32)
+        for rows, n_subclusters in zip(members, subclusters, strict=True):
+            assignment = _agglomerate(vectors[rows], n_subclusters, config.distance_threshold)
+            subcluster[rows] = _number_by_landmarks(assignment, landmarks[rows])
+    names = {
+        number: _cluster_name([labels[int(row)] for row in rows], landmarks[rows], distance[rows])
+        for number, rows in enumerate(members, 1)
+    }
+    return Clusters(cluster, subcluster, distance, names)
+
+
+def k_means(
+    vectors: NDArray[np.float64], n_clusters: int, seed: int
+) -> tuple[NDArray[np.int32], float, NDArray[np.float64]]:
+    """Run k-means; return the cluster of each vector (from 0), the inertia, and the distances to the centroids."""
+    from sklearn.cluster import KMeans
+
+    model = KMeans(n_clusters=n_clusters, n_init=_N_INIT, random_state=seed).fit(vectors)
+    distance = np.linalg.norm(vectors - model.cluster_centers_[model.labels_], axis=1)
+    return model.labels_, float(model.inertia_), distance
+
+
+def allocate_subclusters(total: int, inertia: NDArray[np.float64], max_subclusters: NDArray[np.int64]) -> list[int]:
+    """Distribute sub-clusters over clusters.
+
+    Every cluster gets one. Each further one goes to the cluster with the largest inertia per sub-cluster among those
+    below their maximum, on ties to the first. Fewer than ``total`` are allocated if all clusters reach their maximum.
+
+    Args:
+        total: Number of sub-clusters to distribute.
+        inertia: float64, shape (k,); sum of squared distances to the centroid.
+        max_subclusters: int64, shape (k,); number of different vectors in each cluster.
+
+    >>> allocate_subclusters(6, np.array([9.0, 3.0, 0.0]), np.array([10, 10, 1]))
+    [4, 1, 1]
+    """
+    counts = np.ones(len(inertia), np.int64)
+    for _ in range(min(total, int(max_subclusters.sum())) - len(inertia)):
+        counts[np.argmax(np.where(counts < max_subclusters, inertia / counts, -1.0))] += 1
+    return [int(count) for count in counts]
+
+
+def _subclusters_per_cluster(
+    inertia: NDArray[np.float64], n_distinct: NDArray[np.int64], config: ClusterConfig
+) -> Sequence[int | None]:
+    """Return the number of sub-clusters of each cluster, or None for all if the distance threshold decides."""
+    if config.n_subclusters is None:
+        return [None] * len(inertia)
+    counts = allocate_subclusters(config.n_subclusters, inertia, n_distinct)
+    if sum(counts) < config.n_subclusters:
+        log.warning(
+            "%d different labels make %d sub-clusters at most, not %d",
+            *(sum(counts), sum(counts), config.n_subclusters),
+        )
+    return counts
+
+
+def _agglomerate(
+    vectors: NDArray[np.float64], n_subclusters: int | None, threshold: float | None
+) -> NDArray[np.int32]:
+    """Return the sub-cluster of each vector of one cluster, from 0."""
+    from sklearn.cluster import AgglomerativeClustering
+
+    if n_subclusters == 1 or len(vectors) == 1:
+        return np.zeros(len(vectors), np.int32)
+    model = AgglomerativeClustering(
+        n_clusters=n_subclusters, distance_threshold=threshold, metric="cosine", linkage="average"
+    )
+    assignment: NDArray[np.int32] = model.fit_predict(vectors)
+    return assignment
+
+
+def _number_by_landmarks(assignment: NDArray[np.int32], landmarks: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Renumber clusters from 1 by number of landmarks, then number of labels (most first), then first row."""
+    clusters, first_row = np.unique(assignment, return_index=True)
+    sizes = [(landmarks[assignment == cluster].sum(), (assignment == cluster).sum()) for cluster in clusters]
+    order = sorted(range(len(clusters)), key=lambda i: (-sizes[i][0], -sizes[i][1], first_row[i]))
+    numbers = np.empty(int(clusters.max()) + 1, np.int32)
+    numbers[clusters[order]] = np.arange(1, len(clusters) + 1)
+    return numbers[assignment]
+
+
+def _cluster_name(labels: Sequence[str], landmarks: NDArray[np.int64], distance: NDArray[np.float64]) -> str:
+    d_max = distance.max()
+    centrality = 1 - distance / d_max if d_max > 0 else np.ones_like(distance)
+    order = np.argsort(-np.log1p(landmarks) * centrality, kind="stable")
+    # Two classes may have the same label.
+    return " / ".join(list(dict.fromkeys(labels[int(row)] for row in order))[:_LABELS_PER_NAME])
