@@ -18,12 +18,10 @@ import numpy as np
 import torch
 from measuring import print_cost
 
+from hgld.losses import SmoothAP, SupHAP, suprank_step
 from hgld.losses.base import pair_levels
 from hgld.losses.kernels.interpolated_sums import interpolated_sums
 from hgld.losses.kernels.pair_sums import pair_sums
-from hgld.losses.kernels.steps import suprank_step
-from hgld.losses.rank_losses import SupHAP
-from hgld.losses.single_level import SmoothAP
 
 DIMENSION = 512
 #: Groups and roots of H-GLDv2; in a batch there are 4 images of a landmark, and 20 of each among references.

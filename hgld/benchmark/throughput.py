@@ -20,7 +20,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.cross_batch_memory import CrossBatchMemory
-from hgld.losses.registry import Space
+from hgld.losses.loss_specs import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel, build_model
 from hgld.training.backpropagation import backpropagate
 from hgld.training.optimisation import Optimisers
@@ -164,7 +164,7 @@ def measure_step(
     Raises:
         ConfigurationError: the loss cannot be made, or does not fit into the memory of the GPU.
     """
-    loss = training_loss(settings, Space.of(model.dim, labels), len(labels), n_batches=1).to(device)
+    loss = training_loss(settings, LabelSpace.from_labels(model.dim, labels), len(labels), n_batches=1).to(device)
     if isinstance(loss, CrossBatchMemory):
         _fill(loss, labels)
     embeddings = _unit_vectors(len(batch), model.dim, device).requires_grad_()

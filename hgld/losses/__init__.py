@@ -1,32 +1,41 @@
-"""Losses of retrieval: rank losses and their surrogates, decomposability, and the baselines of the papers."""
+"""Losses for retrieval with hierarchical labels.
 
-from hgld.losses.average_precision_baselines import BlackBoxAP, FastAP, SoftBinAP
+Each loss has a file of its own, under the name the field gives it. :mod:`~hgld.losses.registry` lists them by their
+names in settings, and ``kernels`` holds what they share. Call a loss as ``loss(embeddings, labels)``, see
+:class:`Loss`.
+"""
+
+from hgld.losses.arcface import ArcFace
 from hgld.losses.base import Loss
-from hgld.losses.baselines import (
-    CSL,
-    ArcFace,
-    ContrastiveLoss,
-    MultiSimilarityLoss,
-    ProxyNCAPP,
-    TripletLoss,
-    XBMContrastive,
-)
-from hgld.losses.combined import (
-    AtLevel,
-    SumOverLevels,
-    WeightedSum,
-    happier,
-    roadmap,
-    rod_ndcg,
-    rod_recall,
-)
-from hgld.losses.decomposability_losses import DecomposabilityLoss, ProxyLoss
+from hgld.losses.blackbox_ap import BlackBoxAP
+from hgld.losses.contrastive import ContrastiveLoss, XBMContrastive
+from hgld.losses.cross_batch_memory import CrossBatchMemory
+from hgld.losses.csl import CSL
+from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
+from hgld.losses.fast_ap import FastAP
+from hgld.losses.happier import happier
 from hgld.losses.kernels.rank_loss import RankLoss
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
-from hgld.losses.rank_losses import SmoothHAP, SmoothNDCG, SupHAP, SupNDCG
-from hgld.losses.registry import LOSSES, Space
+from hgld.losses.loss_specs import LabelSpace
+from hgld.losses.multi_similarity import MultiSimilarityLoss
+from hgld.losses.proxy_nca_pp import ProxyNCAPP
+from hgld.losses.registry import LOSSES, build_loss
+from hgld.losses.roadmap import roadmap
+from hgld.losses.rod_ndcg import rod_ndcg
+from hgld.losses.rod_recall import rod_recall
 from hgld.losses.simix import MixedPositives, SiMix
-from hgld.losses.single_level import SmoothAP, SmoothRecall, SupAP, SupRecall
+from hgld.losses.smooth_ap import SmoothAP
+from hgld.losses.smooth_hap import SmoothHAP
+from hgld.losses.smooth_ndcg import SmoothNDCG
+from hgld.losses.smooth_recall import SmoothRecall
+from hgld.losses.soft_bin_ap import SoftBinAP
+from hgld.losses.sum_over_levels import AtLevel, SumOverLevels
+from hgld.losses.sup_ap import SupAP
+from hgld.losses.sup_hap import SupHAP
+from hgld.losses.sup_ndcg import SupNDCG
+from hgld.losses.sup_recall import SupRecall
+from hgld.losses.triplet import TripletLoss
+from hgld.losses.weighted_sum import WeightedSum
 
 __all__ = [
     "CSL",
@@ -35,9 +44,11 @@ __all__ = [
     "AtLevel",
     "BlackBoxAP",
     "ContrastiveLoss",
+    "CrossBatchMemory",
     "DecomposabilityLoss",
     "FastAP",
     "Heaviside",
+    "LabelSpace",
     "LeakyStep",
     "Loss",
     "MixedPositives",
@@ -52,7 +63,6 @@ __all__ = [
     "SmoothNDCG",
     "SmoothRecall",
     "SoftBinAP",
-    "Space",
     "Step",
     "SumOverLevels",
     "SupAP",
@@ -63,6 +73,7 @@ __all__ = [
     "TripletLoss",
     "WeightedSum",
     "XBMContrastive",
+    "build_loss",
     "happier",
     "roadmap",
     "rod_ndcg",

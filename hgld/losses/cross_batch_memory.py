@@ -1,4 +1,4 @@
-"""A queue of the embeddings of earlier batches, against which a loss ranks the present one."""
+"""Cross-batch memory: a queue of embeddings of earlier batches that serve as references."""
 
 from __future__ import annotations
 
@@ -10,41 +10,50 @@ from hgld.losses.base import Loss, check_batch
 
 
 class CrossBatchMemory(Loss):
-    """A loss within the batch, plus ``memory_weight`` times the same against a memory (XBM, Wang et al., CVPR 2020).
+    """A loss of the batch plus the same loss against a memory (XBM, Wang et al., CVPR 2020).
 
     ::
 
         loss(batch) + memory_weight loss(batch, memory)
 
-    The memory is a queue: each call puts the batch into it, in place of what has been there longest, and then
-    compares with all of it. So it holds the batch itself, and each query is among its own positives, as in the
-    published code; as do older embeddings of the same image, which are positives like any other. The embeddings are
-    copies in float32, through which no gradient flows.
+    The memory is a queue: each call stores the batch in place of the oldest embeddings, then compares the batch with
+    the whole memory. So the memory includes the batch itself, and each query is among its own positives, as in the
+    published code. Older embeddings of the same image are positives like any other. Stored embeddings are float32
+    copies without gradient.
 
     Terms that compare with proxies do not depend on references and count once. The authors of the papers divide the
-    sum by 1 + ``memory_weight`` for all other terms; Wang et al. do not.
+    sum by 1 + ``memory_weight`` for all other terms; Wang et al. do not, nor does this loss.
 
-    A call in training mode is a step. Until ``start_step`` steps have been taken, the memory is filled only, because
-    embeddings move too fast to be compared with old ones. In evaluation mode it stays as it is. Run the backward
-    pass of a step before the next call, which overwrites part of what this one was compared with.
+    Each call in training mode is a step. The first ``start_step`` steps only fill the memory, because embeddings
+    change too fast at the beginning. In evaluation mode the memory does not change. Run the backward pass of a step
+    before the next call, which overwrites stored embeddings.
 
-    ``parts`` has ``batch``, ``memory`` once that counts, and the parts of both as ``batch.NAME`` and
-    ``memory.NAME``. All of the memory is in ``state_dict``.
+    ``parts`` has ``batch``, ``memory`` as soon as it is used, and the parts of both as ``batch.NAME`` and
+    ``memory.NAME``. The ``state_dict`` includes the whole memory.
 
     Args:
-        loss: the loss.
-        size: how many embeddings the memory holds, up to all of the training set.
-        dim: d, their dimension.
-        n_levels: L, the columns of their labels.
-        memory_weight: of the second term, above 0.
-        start_step: the steps without it, 0 or more.
+        loss: Loss of the batch and of the batch against the memory.
+        size: Number of embeddings in the memory, up to the size of the training set.
+        dim: Dimension d of the embeddings.
+        n_levels: Number L of columns of the labels.
+        memory_weight: Weight of the second term, above 0.
+        start_step: Number of steps without the second term, 0 or more.
 
     Raises:
-        ConfigurationError: a number is out of its range, or the loss compares with nothing but proxies.
+        ConfigurationError: A number is out of range, or the loss compares with proxies only.
+
+    >>> from hgld.losses import SupHAP
+    >>> loss = CrossBatchMemory(SupHAP(), size=100, dim=2, n_levels=1)
+    >>> embeddings, labels = torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([[0], [1]])
+    >>> loss(embeddings, labels)
+    tensor(0.)
+    >>> loss.content()[0].shape
+    torch.Size([2, 2])
     """
 
     embeddings: torch.Tensor
     labels: torch.Tensor
+    #: Number of embeddings ever stored.
     n_stored: torch.Tensor
     n_steps: torch.Tensor
 
@@ -60,23 +69,21 @@ class CrossBatchMemory(Loss):
         super().__init__()
         if size < 1 or dim < 1 or n_levels < 1:
             raise ConfigurationError(
-                f"a memory of {size} embeddings of dimension {dim}, {n_levels} levels; expected at least 1 of each"
+                f"`size` is {size}, `dim` {dim} and `n_levels` {n_levels}; expected at least 1 of each"
             )
         if not (memory_weight > 0 and start_step >= 0):
             raise ConfigurationError(
-                f"the memory's weight is {memory_weight} and its first step {start_step}; expected above 0, and 0 or "
-                "more"
+                f"`memory_weight` is {memory_weight} and `start_step` {start_step}; expected above 0, and 0 or more"
             )
         if loss.reference_part() is None:
             raise ConfigurationError(
-                f"{type(loss).__name__} compares with proxies alone, so a memory does nothing; leave it out"
+                f"{type(loss).__name__} compares with proxies only, so a memory has no effect; use it without one"
             )
         self.loss = loss
         self.memory_weight = memory_weight
         self.start_step = start_step
         self.register_buffer("embeddings", torch.zeros(size, dim))
         self.register_buffer("labels", torch.zeros(size, n_levels, dtype=torch.int64))
-        #: How many embeddings were ever put in, and how many steps were taken.
         self.register_buffer("n_stored", torch.zeros((), dtype=torch.int64))
         self.register_buffer("n_steps", torch.zeros((), dtype=torch.int64))
 
@@ -87,47 +94,47 @@ class CrossBatchMemory(Loss):
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :class:`~hgld.losses.base.Loss`.
+        """See :meth:`hgld.losses.Loss.forward`.
 
         Raises:
-            InputError: there are references, which the memory is to be; or the batch does not fit it.
+            InputError: References are given, or the batch does not fit the memory.
         """
         check_batch(embeddings, labels, reference_embeddings, reference_labels)
         if reference_embeddings is not None:
-            raise InputError("a memory has references of its own; call it with the batch alone")
+            raise InputError("`reference_embeddings` are those of the memory; call it with the batch only")
         if (embeddings.shape[1], labels.shape[1]) != (self.embeddings.shape[1], self.labels.shape[1]):
             raise InputError(
-                f"embeddings of dimension {embeddings.shape[1]} and {labels.shape[1]} levels, but the memory is for "
-                f"dimension {self.embeddings.shape[1]} and {self.labels.shape[1]} levels"
+                f"`embeddings` have dimension {embeddings.shape[1]} and `labels` {labels.shape[1]} levels, but the "
+                f"memory is for dimension {self.embeddings.shape[1]} and {self.labels.shape[1]} levels"
             )
-        total: torch.Tensor = self.loss(embeddings, labels)
-        self.parts = {"batch": total.detach(), **_prefixed("batch", self.loss)}
+        batch_loss: torch.Tensor = self.loss(embeddings, labels)
+        self.parts = {"batch": batch_loss.detach(), **_prefixed("batch", self.loss)}
         if self.training:
-            self._put(embeddings.detach(), labels)
+            self._store(embeddings.detach(), labels)
             self.n_steps += 1
         part = self.loss.reference_part()
         if part is None or self.n_steps <= self.start_step:
-            return total
-        stored, stored_labels = self.content()
-        compared: torch.Tensor = part(
-            embeddings, labels, stored.to(at_least_float32(embeddings).dtype), stored_labels
+            return batch_loss
+        references, reference_labels = self.content()
+        memory_loss: torch.Tensor = part(
+            embeddings, labels, references.to(at_least_float32(embeddings).dtype), reference_labels
         )
-        self.parts = {**self.parts, "memory": compared.detach(), **_prefixed("memory", part)}
-        return total + self.memory_weight * compared
+        self.parts = {**self.parts, "memory": memory_loss.detach(), **_prefixed("memory", part)}
+        return batch_loss + self.memory_weight * memory_loss
 
     def content(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the memory holds, in no particular order: embeddings (n, d) and labels (n, L), which are views."""
+        """Return views of the stored embeddings (n, d) and labels (n, L), in no particular order."""
         n = min(int(self.n_stored), len(self.embeddings))
         return self.embeddings[:n], self.labels[:n]
 
-    def _put(self, embeddings: torch.Tensor, labels: torch.Tensor) -> None:
+    def _store(self, embeddings: torch.Tensor, labels: torch.Tensor) -> None:
         size = len(self.embeddings)
         newest = slice(max(0, len(embeddings) - size), None)
-        places = (self.n_stored + torch.arange(len(embeddings), device=self.n_stored.device)[newest]) % size
-        self.embeddings[places] = embeddings[newest].to(self.embeddings.dtype)
-        self.labels[places] = labels[newest]
+        slots = (self.n_stored + torch.arange(len(embeddings), device=self.n_stored.device)[newest]) % size
+        self.embeddings[slots] = embeddings[newest].to(self.embeddings.dtype)
+        self.labels[slots] = labels[newest]
         self.n_stored += len(embeddings)
 
 
-def _prefixed(name: str, loss: Loss) -> dict[str, torch.Tensor]:
-    return {f"{name}.{part}": value for part, value in loss.parts.items()}
+def _prefixed(prefix: str, loss: Loss) -> dict[str, torch.Tensor]:
+    return {f"{prefix}.{name}": value for name, value in loss.parts.items()}

@@ -1,4 +1,4 @@
-"""Similarity mixup: virtual items of mixed similarities, within classes (Patel et al., Eqs. 8 to 10)."""
+"""SiMix, similarity mixup: virtual items of mixed similarities within classes (Patel et al., Eqs. 8 to 10)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from hgld.losses.base import Loss, check_batch
 
 
 class SiMix(Loss):
-    """A loss of the batch and of virtual items, queries and retrieved items both (Patel et al., Algorithm 1).
+    """A loss of the batch and of virtual items, which are both queries and retrieved (Patel et al., Algorithm 1).
 
-    Each pair x, z of the same class gives one, with the labels of both and the embedding (Eq. 8) ::
+    Each pair x, z of the same class gives a virtual item with the labels of both and the embedding (Eq. 8) ::
 
         alpha x + (1 - alpha) z,   alpha uniform between 0 and 1
 
-    which is not normalised anew: so its dot products are the mixed similarities of Eqs. 9 and 10. A class of m items
-    gives m (m - 1) / 2 of them. With references, virtual items are further queries, and references stay as they are.
+    The embedding is not normalised again, so its dot products are the mixed similarities of Eqs. 9 and 10. A class of
+    m items gives m (m - 1) / 2 virtual items. With references, virtual items are only further queries.
 
     Args:
-        loss: which gets the longer batch; such as :class:`~hgld.losses.single_level.SmoothRecall`.
-        generator: draws the alphas, one for each pair; None for the global one.
+        loss: Loss of the extended batch, such as :class:`~hgld.losses.SmoothRecall`.
+        generator: Generator of the mixing coefficients. Default: torch's global generator.
+
+    >>> from hgld.losses import SupAP
+    >>> loss = SiMix(SupAP(), generator=torch.Generator().manual_seed(0))
+    >>> loss(torch.tensor([[1.0, 0.0], [0.8, 0.6], [-1.0, 0.0]]), torch.tensor([[0], [0], [1]]))
+    tensor(0.)
     """
 
     def __init__(self, loss: Loss, *, generator: torch.Generator | None = None) -> None:
@@ -36,7 +41,7 @@ class SiMix(Loss):
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :class:`~hgld.losses.base.Loss`."""
+        """See :meth:`hgld.losses.Loss.forward`."""
         check_batch(embeddings, labels, reference_embeddings, reference_labels)
         pairs = same_class_pairs(labels)
         alphas = _uniform((len(pairs),), embeddings, self.generator)
@@ -48,7 +53,13 @@ class SiMix(Loss):
 
 
 def same_class_pairs(labels: torch.Tensor) -> torch.Tensor:
-    """The pairs of different items of the same finest class: int64, shape (n_pairs, 2), from labels (B, L).
+    """Return the pairs of different items of the same finest class.
+
+    Args:
+        labels: int64 tensor of shape (B, L), finest level first.
+
+    Returns:
+        int64 tensor of shape (n_pairs, 2) with indices of items.
 
     >>> same_class_pairs(torch.tensor([[4, 0], [7, 0], [4, 0], [4, 0]]))
     tensor([[0, 2],
@@ -61,16 +72,16 @@ def same_class_pairs(labels: torch.Tensor) -> torch.Tensor:
 def with_virtual_items(
     embeddings: torch.Tensor, labels: torch.Tensor, pairs: torch.Tensor, alphas: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The batch and behind it a virtual item for each pair (Patel et al., Eq. 8).
+    """Append a virtual item for each pair to the batch (Patel et al., Eq. 8).
 
     Args:
-        embeddings: float, shape (B, d).
-        labels: int64, shape (B, L).
-        pairs: int64, shape (n_pairs, 2); each of items with the same labels.
-        alphas: float, shape (n_pairs,).
+        embeddings: Float tensor of shape (B, d).
+        labels: int64 tensor of shape (B, L).
+        pairs: int64 tensor of shape (n_pairs, 2) with indices of items that have the same labels.
+        alphas: Float tensor of shape (n_pairs,), the mixing coefficients.
 
     Returns:
-        Embeddings, shape (B + n_pairs, d), and labels, shape (B + n_pairs, L).
+        Embeddings of shape (B + n_pairs, d) and labels of shape (B + n_pairs, L).
     """
     first, second = pairs.unbind(1)
     virtual = torch.lerp(embeddings[second], embeddings[first], alphas.to(embeddings.dtype).unsqueeze(1))
@@ -79,26 +90,27 @@ def with_virtual_items(
 
 @dataclass(frozen=True, eq=False)
 class MixedPositives:
-    """SiMix as the authors of SupRank published it: virtual items are retrieved, but no queries.
+    """SiMix as the authors of SupRank published it: virtual items are retrieved, but are not queries.
 
-    Each pair of positives of a query gives one more positive, with an alpha of its own for each query. A query with
-    P positives has P (P - 1) / 2 of them, so this is for batches and not for large sets of references.
+    Each pair of positives of a query gives a virtual positive, mixed with a coefficient drawn for that query. A query
+    with P positives has P (P - 1) / 2 of them, so this suits batches rather than large sets of references.
 
     Args:
-        generator: draws the alphas; None for the global one.
+        generator: Generator of the mixing coefficients. Default: torch's global generator.
     """
 
     generator: torch.Generator | None = None
 
     def __call__(self, scores: torch.Tensor, levels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scores and levels with more columns.
+        """Append virtual positives to the retrieval set of each query.
 
         Args:
-            scores: float, shape (n_query, n_items).
-            levels: int64, the same shape; 1 for positives.
+            scores: Float tensor of shape (n_query, n_items).
+            levels: int64 tensor of the same shape, 1 for positives.
 
         Returns:
-            Both with a column for each pair; the level is -1 where a query has fewer positives than another.
+            Scores and levels with a further column per pair; the level is -1 where a query has fewer positives than
+            another.
         """
         most = int((levels > 0).sum(1).max())
         n_pairs = most * (most - 1) // 2
@@ -108,12 +120,21 @@ class MixedPositives:
 def with_mixed_positives(
     scores: torch.Tensor, levels: torch.Tensor, alphas: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """:class:`MixedPositives` with given alphas, shape (n_query, n_pairs); pairs in the order of their items."""
-    n_positive = (levels > 0).sum(1)
+    """Append virtual positives with given mixing coefficients, see :class:`MixedPositives`.
+
+    Args:
+        scores: Float tensor of shape (n_query, n_items).
+        levels: int64 tensor of the same shape, 1 for positives.
+        alphas: Float tensor of shape (n_query, n_pairs), pairs in the order of their items.
+
+    Returns:
+        Scores and levels of shape (n_query, n_items + n_pairs).
+    """
+    n_positives = (levels > 0).sum(1)
     positives = (levels <= 0).to(torch.int8).sort(dim=1, stable=True).indices
-    first, second = torch.combinations(torch.arange(int(n_positive.max()), device=scores.device)).unbind(1)
+    first, second = torch.combinations(torch.arange(int(n_positives.max()), device=scores.device)).unbind(1)
     mixed = torch.lerp(scores.gather(1, positives[:, second]), scores.gather(1, positives[:, first]), alphas)
-    is_pair = second < n_positive.unsqueeze(1)
+    is_pair = second < n_positives.unsqueeze(1)
     return torch.cat([scores, mixed], 1), torch.cat([levels, torch.where(is_pair, 1, -1)], 1)
 
 

@@ -20,8 +20,8 @@ from hgld.io.locks import exclusive_lock
 from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
-from hgld.losses.loss_settings import build_loss
-from hgld.losses.registry import LOSSES, Space
+from hgld.losses.loss_specs import LabelSpace
+from hgld.losses.registry import build_loss
 from hgld.models.backbones import image_settings_for
 from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel, build_model
@@ -170,7 +170,7 @@ def is_finished(settings: TrainingSettings, out: Path) -> bool:
     return bool(said["finished"])
 
 
-def training_loss(settings: TrainingSettings, space: Space, n_images: int, n_batches: int) -> Loss:
+def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, n_batches: int) -> Loss:
     """The loss of a training, with a memory where one is set.
 
     Args:
@@ -179,7 +179,7 @@ def training_loss(settings: TrainingSettings, space: Space, n_images: int, n_bat
         n_images: to train on.
         n_batches: of an epoch.
     """
-    loss = build_loss(settings.loss, LOSSES, space)
+    loss = build_loss(settings.loss, space)
     if settings.memory is None:
         return loss
     size, start = settings.memory.size or n_images, settings.memory.start_epoch * n_batches

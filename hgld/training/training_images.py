@@ -13,7 +13,7 @@ from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, Hierarchi
 from hgld.datasets.transforms import evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
-from hgld.losses.registry import Space
+from hgld.losses.loss_specs import LabelSpace
 from hgld.training.training_settings import DataSettings, HierarchicalSettings, TrainingSettings
 
 
@@ -56,9 +56,9 @@ class TrainingImages:
         self.sampler = _sampler(settings, train)
         self.digests = data_digests(data)
 
-    def space(self, dim: int) -> Space:
+    def space(self, dim: int) -> LabelSpace:
         """What a loss has to know of the labels and of the embeddings, ``dim`` numbers each."""
-        return Space.of(dim, self.train.manifest.labels)
+        return LabelSpace.from_labels(dim, self.train.manifest.labels)
 
     def __str__(self) -> str:
         train, test = self.train.manifest, self.test.manifest

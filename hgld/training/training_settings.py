@@ -14,15 +14,14 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from hgld.datasets.transforms import ImageSettings
 from hgld.io.settings import Settings
-from hgld.losses.loss_settings import LossSettings, loss_settings
-from hgld.losses.registry import LOSSES
+from hgld.losses.registry import LOSSES, LossSettings, loss_settings
 from hgld.models.model_settings import FEATURES, ModelSettings
 
 if TYPE_CHECKING:
     AnyLoss = LossSettings
 else:
     AnyLoss = Annotated[
-        Union[tuple(loss_settings(name, constructor) for name, constructor in LOSSES.items())],  # noqa: UP007
+        Union[tuple(loss_settings(name) for name in LOSSES)],  # noqa: UP007
         Field(discriminator="name"),
     ]
 

@@ -130,10 +130,10 @@ def test_no_positives_at_all(loss: Any) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SoftBinAP(1), "n_bins is 1; expected at least 2"),
-        (lambda: FastAP(0), "n_bins is 0; expected at least 1"),
-        (lambda: BlackBoxAP(0), "lambda is 0"),
-        (lambda: BlackBoxAP(margin=-1), "margin -1"),
+        (lambda: SoftBinAP(1), "`n_bins` is 1; expected at least 2"),
+        (lambda: FastAP(0), "`n_bins` is 0; expected at least 1"),
+        (lambda: BlackBoxAP(0), "`lambda_` is 0"),
+        (lambda: BlackBoxAP(margin=-1), "`margin` -1"),
     ],
 )
 def test_settings_out_of_range(make: Any, message: str) -> None:

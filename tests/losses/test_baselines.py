@@ -174,16 +174,16 @@ def test_a_batch_without_pairs_costs_nothing(loss: Loss) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TripletLoss(0), "margin is 0; expected more than 0"),
+        (lambda: TripletLoss(0), "`margin` is 0; expected more than 0"),
         (lambda: TripletLoss(mining="hard"), "choose semihard, easy_positive or all"),  # type: ignore[arg-type]
         (lambda: ContrastiveLoss(2.0), "cosines, -1 to 1"),
         (lambda: XBMContrastive(2.0), "a cosine, -1 to 1"),
-        (lambda: MultiSimilarityLoss(beta=0), "beta 0; expected more than 0"),
+        (lambda: MultiSimilarityLoss(beta=0), "`beta` 0; expected more than 0"),
         (lambda: ArcFace(4, 6, margin=28.6), "0 to pi / 2"),
-        (lambda: ProxyNCAPP(4, 6, scale=0), "scale is 0"),
-        (lambda: CSL(CLASSES, 6, (0.1,)), "a margin for each of 2 levels, finest first, and has 1; give margins"),
+        (lambda: ProxyNCAPP(4, 6, scale=0), "`scale` is 0"),
+        (lambda: CSL(CLASSES, 6, (0.1,)), "a margin for each of 2 levels, finest first, and has 1; give `margins`"),
         (lambda: CSL(torch.zeros(1, 5, dtype=torch.int64), 6), "each of 5 levels, .* has none by default; give"),
-        (lambda: CSL(CLASSES, 6, scale=0), "scale is 0"),
+        (lambda: CSL(CLASSES, 6, scale=0), "`scale` is 0"),
     ],
 )
 def test_settings_out_of_range(make: Any, message: str) -> None:
@@ -194,7 +194,7 @@ def test_settings_out_of_range(make: Any, message: str) -> None:
 def test_labels_that_csl_cannot_use() -> None:
     with pytest.raises(InputError, match=r"shape \(2, 2\); expected a row of labels per finest class"):
         CSL(CLASSES[[1, 0]], 6)
-    with pytest.raises(InputError, match="labels of 1 levels, but the loss was built for 2"):
+    with pytest.raises(InputError, match="`labels` have 1 levels, but the loss was built for 2"):
         CSL(CLASSES, 6)(X, LABELS[:, :1])
-    with pytest.raises(InputError, match="classes from 0 to 9, but the loss has proxies for 0 to 3"):
+    with pytest.raises(InputError, match="`labels` have classes 0 to 9, but the loss has proxies for 0 to 3"):
         CSL(CLASSES, 6)(X, LABELS * 3)

@@ -123,13 +123,13 @@ def test_sum_over_levels_is_the_loss_of_each_column(make: Any) -> None:
 
 
 def test_what_cannot_be_put_together() -> None:
-    with pytest.raises(ConfigurationError, match="no losses; name at least one"):
+    with pytest.raises(ConfigurationError, match="is empty; name at least one"):
         WeightedSum({})
-    with pytest.raises(ConfigurationError, match="no losses"):
+    with pytest.raises(ConfigurationError, match="is empty"):
         SumOverLevels(lambda column: SupAP(), 0)
-    with pytest.raises(ConfigurationError, match=r"lambda is 1.5; expected 0 \(the rank loss alone\) to 1"):
+    with pytest.raises(ConfigurationError, match=r"`lambda_` is 1.5; expected 0 \(the rank loss alone\) to 1"):
         happier(ProxyLoss(4, 6), 1.5)
-    with pytest.raises(InputError, match="labels of 3 levels, but the loss is a sum over 2"):
+    with pytest.raises(InputError, match="`labels` have 3 levels, but the loss is a sum over 2"):
         SumOverLevels(lambda column: SupAP(), 2)(unit(8), LABELS)
-    with pytest.raises(InputError, match="labels of 3 levels have no column 3"):
+    with pytest.raises(InputError, match="`labels` have 3 levels and no column 3"):
         AtLevel(SupAP(), 3)(unit(8), LABELS)

@@ -95,7 +95,7 @@ def test_proxies_begin_uniform_and_look_at_no_references() -> None:
         (lambda: DecomposabilityLoss(alpha=1.5), "cosines, -1 to 1"),
         (lambda: DecomposabilityLoss(reduction="mean"), "choose query_mean or violating"),  # type: ignore[arg-type]
         (lambda: ProxyLoss(0, 8), "at least 1 of each"),
-        (lambda: ProxyLoss(4, 8, eta=0), "eta is 0; expected more than 0"),
+        (lambda: ProxyLoss(4, 8, eta=0), "`eta` is 0; expected more than 0"),
     ],
 )
 def test_settings_out_of_range(make: Any, message: str) -> None:
@@ -104,9 +104,9 @@ def test_settings_out_of_range(make: Any, message: str) -> None:
 
 
 def test_classes_without_a_proxy() -> None:
-    with pytest.raises(InputError, match=r"classes from 0 to 3, but the loss has proxies for 0 to 2; number the"):
+    with pytest.raises(InputError, match=r"classes 0 to 3, but the loss has proxies for 0 to 2; number the"):
         ProxyLoss(3, 6)(unit(8), LABELS)
-    with pytest.raises(InputError, match="embeddings of dimension 6, but the loss has proxies of dimension 5"):
+    with pytest.raises(InputError, match="`embeddings` have dimension 6, but the loss has proxies of dimension 5"):
         ProxyLoss(4, 5)(unit(8), LABELS)
 
 

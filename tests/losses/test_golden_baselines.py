@@ -13,10 +13,20 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hgld.losses.average_precision_baselines import BlackBoxAP, FastAP, SoftBinAP
-from hgld.losses.base import Loss
-from hgld.losses.baselines import CSL, ArcFace, ContrastiveLoss, ProxyNCAPP, TripletLoss, XBMContrastive
-from hgld.losses.decomposability_losses import DecomposabilityLoss, ProxyLoss
+from hgld.losses import (
+    CSL,
+    ArcFace,
+    BlackBoxAP,
+    ContrastiveLoss,
+    DecomposabilityLoss,
+    FastAP,
+    Loss,
+    ProxyLoss,
+    ProxyNCAPP,
+    SoftBinAP,
+    TripletLoss,
+    XBMContrastive,
+)
 
 Arrays = dict[str, npt.NDArray[Any]]
 

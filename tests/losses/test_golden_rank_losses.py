@@ -14,11 +14,10 @@ import pytest
 import torch
 
 from hgld.evaluation.relevance import by_level
+from hgld.losses import SmoothAP, SmoothHAP, SmoothNDCG, SmoothRecall, SupAP, SupHAP, SupNDCG, SupRecall
 from hgld.losses.kernels.rank_loss import RankLoss
 from hgld.losses.kernels.steps import LeakyStep, suprank_step
-from hgld.losses.rank_losses import SmoothHAP, SmoothNDCG, SupHAP, SupNDCG
 from hgld.losses.simix import same_class_pairs, with_mixed_positives, with_virtual_items
-from hgld.losses.single_level import SmoothAP, SmoothRecall, SupAP, SupRecall
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.relevance import hierarchical_relevance
+from hgld.losses import SmoothAP, SmoothHAP, SmoothNDCG, SmoothRecall, SupAP, SupHAP, SupNDCG, SupRecall
 from hgld.losses.kernels import rank_loss
 from hgld.losses.kernels.rank_loss import RankLoss
 from hgld.losses.kernels.ranks import rank
 from hgld.losses.kernels.steps import Heaviside, SupRankStep, suprank_step
-from hgld.losses.rank_losses import SmoothHAP, SmoothNDCG, SupHAP, SupNDCG
 from hgld.losses.simix import MixedPositives, SiMix
-from hgld.losses.single_level import SmoothAP, SmoothRecall, SupAP, SupRecall
 from tests.losses import rank_oracles
 
 LOSSES: list[Callable[..., RankLoss]] = [
@@ -62,11 +61,11 @@ def test_losses_are_those_of_loops_and_bound_the_metrics(ranking: tuple[list[flo
         (SupNDCG(), rank_oracles.ndcg(scores, levels, h), rank_oracles.ndcg(scores, levels)),
     ]
     for loss, surrogate, metric in expected:
-        found = loss.per_query(*tensors, 3).item()
+        found = loss.query_losses(*tensors, 3).item()
         assert found == pytest.approx(1 - surrogate, abs=1e-9)
         assert found >= 1 - metric - 1e-12
     recalls = [rank_oracles.recall(scores, binary, k, 1.0, h) for k in (1, 4)]
-    assert SupRecall((1, 4)).per_query(*tensors, 3).item() == pytest.approx(1 - sum(recalls) / 2, abs=1e-9)
+    assert SupRecall((1, 4)).query_losses(*tensors, 3).item() == pytest.approx(1 - sum(recalls) / 2, abs=1e-9)
 
 
 @settings(max_examples=40)
@@ -82,7 +81,7 @@ def test_surrogate_of_the_rank_bounds_the_rank(ranking: tuple[list[float], list[
 def test_sup_recall_is_no_bound() -> None:
     # the only positive is second: recall at 1 is 0, but the second sigmoid still gives a part
     scores, levels = torch.tensor([[0.5, 0.4]]), torch.tensor([[0, 1]])
-    assert SupRecall((1,), 5.0, step=SupRankStep(rho=0)).per_query(scores, levels, 1).item() < 0.6
+    assert SupRecall((1,), 5.0, step=SupRankStep(rho=0)).query_losses(scores, levels, 1).item() < 0.6
 
 
 @pytest.mark.parametrize("make", LOSSES)
@@ -136,7 +135,7 @@ def test_queries_without_positives_are_left_out(make: Callable[..., RankLoss]) -
     torch.testing.assert_close(found, loss(embeddings, labels, *references))
     assert not queries.grad[0].any()
     assert queries.grad.isfinite().all()
-    of_query = loss.per_query(torch.zeros(2, 3), torch.tensor([[0, 0, -1], [0, 3, -1]]), 3)
+    of_query = loss.query_losses(torch.zeros(2, 3), torch.tensor([[0, 0, -1], [0, 3, -1]]), 3)
     assert of_query.isnan().tolist() == [True, False]
 
 
@@ -187,8 +186,8 @@ def test_clipped_recall_is_not_negative() -> None:
     scores, levels = torch.zeros(1, 20), torch.ones(1, 20, dtype=torch.int64)
     scores += torch.linspace(0, 1e-5, 20)
     wide = {"ks": (1,), "tau_star": 20.0}
-    assert SmoothRecall(**wide).per_query(scores, levels, 1).item() < 0
-    assert SmoothRecall(**wide, clip=True).per_query(scores, levels, 1).item() == 0
+    assert SmoothRecall(**wide).query_losses(scores, levels, 1).item() < 0
+    assert SmoothRecall(**wide, clip=True).query_losses(scores, levels, 1).item() == 0
 
 
 def test_simix_is_the_loss_of_the_longer_batch_and_repeats_with_its_generator() -> None:
@@ -225,11 +224,11 @@ def test_mixed_positives_of_queries_with_different_numbers_of_them() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x, labels: SupHAP(-1.0), "alpha is -1.0"),
-        (lambda x, labels: SupRecall(()), r"the ks of a recall loss are \[\]"),
-        (lambda x, labels: SmoothRecall((0, 1)), r"are \[0, 1\]; expected one or more, from 1 on"),
-        (lambda x, labels: SupRecall(tau_star=0.0), "tau_star is 0.0"),
-        (lambda x, labels: SupAP(level=4)(x, labels), "the level is 4; the labels have levels 1 .* to 3"),
+        (lambda x, labels: SupHAP(-1.0), "`alpha` is -1.0"),
+        (lambda x, labels: SupRecall(()), r"`ks` is \[\]"),
+        (lambda x, labels: SmoothRecall((0, 1)), r"is \[0, 1\]; expected at least one k, each 1 or more"),
+        (lambda x, labels: SupRecall(tau_star=0.0), "`tau_star` is 0.0"),
+        (lambda x, labels: SupAP(level=4)(x, labels), "`level` is 4; the labels have levels 1 .* to 3"),
     ],
 )
 def test_settings_out_of_range(call: Callable[..., Any], message: str) -> None:

@@ -10,11 +10,12 @@ from torch.nn import functional
 
 import hgld.losses as room
 from hgld.errors import ConfigurationError, InputError
-from hgld.losses import LOSSES, Loss, SiMix, Space, SumOverLevels, XBMContrastive
+from hgld.losses import LOSSES, LabelSpace, Loss, SiMix, SumOverLevels, XBMContrastive, build_loss
+from hgld.losses.registry import loss_settings
 
 LABELS = np.repeat([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]], 3, axis=0)
-SPACE = Space.of(8, LABELS)
-OVER_LEVELS = [name for name, make in LOSSES.items() if "levels" in inspect.signature(make).parameters]
+SPACE = LabelSpace.from_labels(8, LABELS)
+OVER_LEVELS = [name for name, loss_spec in LOSSES.items() if "levels" in loss_spec.options]
 
 
 def embeddings() -> torch.Tensor:
@@ -77,14 +78,21 @@ def test_settings_reach_the_loss() -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_signatures_can_become_settings(name: str) -> None:
-    """All but the space are keywords with a default and a type."""
-    space, *keywords = inspect.signature(LOSSES[name], eval_str=True).parameters.values()
-    assert space.annotation is Space
-    for keyword in keywords:
-        assert keyword.kind is keyword.KEYWORD_ONLY
-        assert keyword.default is not keyword.empty
-        assert keyword.annotation is not keyword.empty
+def test_every_option_has_a_type_and_a_default(name: str) -> None:
+    for option in LOSSES[name].options.values():
+        assert option.default is not inspect.Parameter.empty
+        assert option.annotation is not inspect.Parameter.empty
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_default_settings_build_the_default_loss(name: str) -> None:
+    """A default is written once, in the constructor: the settings repeat it and the builder passes it on."""
+    settings = loss_settings(name)()
+    torch.manual_seed(0)
+    by_settings = build_loss(settings, SPACE)
+    torch.manual_seed(0)
+    assert repr(by_settings) == repr(LOSSES[name](SPACE))
+    assert settings.options() == {key: option.default for key, option in LOSSES[name].options.items()}
 
 
 def test_the_space_of_labels() -> None:
@@ -109,8 +117,8 @@ def test_settings_that_do_not_exist(name: str, options: dict[str, Any], message:
 
 
 def test_csl_needs_to_know_the_classes() -> None:
-    with pytest.raises(ConfigurationError, match=r"make its Space with Space.of\(dim, labels\)"):
-        LOSSES["csl"](Space(8, (4, 3, 2)))
+    with pytest.raises(ConfigurationError, match="create its space with `LabelSpace.from_labels`"):
+        LOSSES["csl"](LabelSpace(8, (4, 3, 2)))
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -137,7 +145,8 @@ def test_the_public_surface() -> None:
     def below(kind: type[Loss]) -> set[type[Loss]]:
         return {kind}.union(*(below(other) for other in kind.__subclasses__()))
 
-    bases = {"BinaryLoss", "PairLoss", "ProxyBasedLoss", "SingleLevelLoss"}
+    bases = {"ClassLoss", "PairLoss", "ProxyBasedLoss", "MetricLearningLoss", "SingleLevelLoss"}
+    bases |= {"APLoss", "RecallLoss", "HAPLoss", "NDCGLoss"}
     ours = {kind.__name__ for kind in below(Loss) if kind.__module__.startswith(f"{room.__name__}.")}
     assert {name for name in ours if not name.startswith("_")} - bases <= set(room.__all__)
     assert all(hasattr(room, name) for name in room.__all__)

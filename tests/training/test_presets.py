@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hgld.losses.loss_settings import build_loss
-from hgld.losses.registry import LOSSES, Space
+from hgld.losses import LabelSpace, build_loss
 from hgld.training.run import read_training_settings
 
 FOLDER = Path(__file__).parents[2] / "pipelines" / "benchmarks"
@@ -39,7 +38,7 @@ def test_presets_can_be_read_and_their_losses_built(preset: str) -> None:
     settings = read_training_settings(FOLDER / preset)
     levels = 2 if preset.startswith(("sop", "inat")) else 3
     labels = [[0] * levels, [1] + [0] * (levels - 1), [2] + [1] * (levels - 1)]
-    build_loss(settings.loss, LOSSES, Space.of(8, np.array(labels)))
+    build_loss(settings.loss, LabelSpace.from_labels(8, np.array(labels)))
 
 
 def test_settings_are_those_of_the_authors() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.compute.processes import Processes, joined_processes
-from hgld.losses.registry import LOSSES, Space
+from hgld.losses import LOSSES, LabelSpace
 from hgld.models.model_settings import ModelSettings
 from hgld.training import run
 from hgld.training.backpropagation import backpropagate, gather_embeddings
@@ -32,7 +32,7 @@ def find_gradients(counts: tuple[int, ...], processes: Processes) -> Gradients:
         for frozen in (False, True):
             torch.manual_seed(0)
             model = toy.build(ModelSettings(backbone="toy", pretrained=False, pooling="average", dim=6), dropout=0)
-            loss = LOSSES["happier"](Space.of(6, LABELS.numpy()))
+            loss = LOSSES["happier"](LabelSpace.from_labels(6, LABELS.numpy()))
             model.freeze_backbone(frozen)
             value = backpropagate(
                 DistributedDataParallel(model) if processes.count > 1 else model,

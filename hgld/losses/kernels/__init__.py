@@ -1,1 +1,1 @@
-"""What the losses share: steps, sums over a retrieval set, ranks."""
+"""Building blocks shared by losses: steps, sums of steps, ranks, and the base classes of families of losses."""

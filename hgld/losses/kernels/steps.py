@@ -1,8 +1,8 @@
-"""Surrogates of the Heaviside step, of which the rank losses differ by little else.
+"""Surrogates of Heaviside's step, in which the rank losses mainly differ.
 
 The rank of an item k is a sum of steps H(s_j - s_k) over the other items j (paper, Eq. 3). H has no useful gradient,
-so losses put something smooth in its place, with a derivative that is given here and not left to autograd: sums over
-pairs take derivatives of blocks of pairs anew in the backward pass, and keep none.
+so losses replace it by a smooth function. Its derivative is defined here instead of left to autograd, because sums
+over pairs recompute the derivatives block by block in the backward pass and store none.
 """
 
 from __future__ import annotations
@@ -16,36 +16,39 @@ from hgld.errors import ConfigurationError
 
 
 class Step(Protocol):
-    """A function of score differences t = s_j - s_k that stands for H(t)."""
+    """A surrogate h of Heaviside's step H: a function of score differences t = s_j - s_k."""
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
-        """The surrogate at ``t``, any floating dtype and shape."""
+        """Return h(t) for a tensor of any floating dtype and shape."""
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
-        """Its derivative at ``t``; jumps have none."""
+        """Return the derivative h'(t), without the jumps of h."""
 
     def split(self) -> tuple[float, Step | None]:
-        """(jump, rest) with h = jump H + rest: sums of H (:class:`Heaviside`) need no pairs. None for no rest."""
+        """Return (jump, rest) with h = jump H + rest; rest is None for 0.
+
+        Sums of H are computed by sorting (:func:`~hgld.losses.kernels.step_sums.heaviside_sums`), without pairs.
+        """
 
 
 @dataclass(frozen=True)
 class Heaviside:
-    """H(t) = 1 where t >= 0, else 0 (paper, Eq. 3). Ties count, and there is no gradient.
+    """H(t) = 1 for t >= 0, else 0 (paper, Eq. 3): ties count, and there is no gradient.
 
     >>> Heaviside().value(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0., 1., 1.])
     """
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
-        """See :class:`Step`."""
+        """See :meth:`Step.value`."""
         return (t >= 0).to(t.dtype)
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
-        """See :class:`Step`."""
+        """See :meth:`Step.slope`."""
         return torch.zeros_like(t)
 
     def split(self) -> tuple[float, Step | None]:
-        """See :class:`Step`."""
+        """See :meth:`Step.split`."""
         return 1.0, None
 
 
@@ -54,10 +57,13 @@ class Sigmoid:
     """sigma(t / tau), the step of Smooth-AP (Brown et al., Eq. 5) and of the R@k surrogate (Patel et al., Eq. 4).
 
     Args:
-        tau: the temperature, above 0.
+        tau: Temperature, above 0.
 
     Raises:
         ConfigurationError: ``tau`` is not above 0.
+
+    >>> Sigmoid(tau=0.01).value(torch.tensor([-0.01, 0.0, 0.01]))
+    tensor([0.2689, 0.5000, 0.7311])
     """
 
     tau: float = 0.01
@@ -66,16 +72,16 @@ class Sigmoid:
         _check_temperature(self.tau)
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
-        """See :class:`Step`."""
+        """See :meth:`Step.value`."""
         return torch.sigmoid(t / self.tau)
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
-        """See :class:`Step`."""
+        """See :meth:`Step.slope`."""
         value = torch.sigmoid(t / self.tau)
         return value.addcmul_(value, value, value=-1).div_(self.tau)
 
     def split(self) -> tuple[float, Step | None]:
-        """See :class:`Step`."""
+        """See :meth:`Step.split`."""
         return 0.0, self
 
 
@@ -89,18 +95,18 @@ class SupRankStep:
                  sigma(t / tau) + start          0 <= t <= delta
                  rho (t - delta) + offset        t > delta
 
-    With the defaults it is continuous above 0, jumps from 1/2 to 1 at 0 (the second branch holds there, so that ties
-    are bounded, too), and its slope rho beyond delta does not vanish however wrong the ranking is.
+    With the defaults it is continuous above 0 and jumps from 1/2 to 1 at 0, where the second branch holds, so that it
+    bounds ties too. Its slope rho beyond delta does not vanish, however wrong the ranking is.
 
     Args:
-        tau: the temperature, above 0.
-        rho: the slope beyond ``delta``, 0 or more.
-        delta: where the line begins, 0 or more.
-        start: what is added between 0 and ``delta``.
-        offset: the value at which the line begins; None for sigma(delta / tau) + start, which makes it continuous.
+        tau: Temperature, above 0.
+        rho: Slope beyond ``delta``, 0 or more.
+        delta: Score difference where the line begins, 0 or more.
+        start: Constant added between 0 and ``delta``.
+        offset: Value at which the line begins. Default: sigma(delta / tau) + start, which makes it continuous.
 
     Raises:
-        ConfigurationError: a number is out of its range.
+        ConfigurationError: A number is out of range.
 
     >>> SupRankStep().value(torch.tensor([-1.0, 0.0, 0.05, 0.06], dtype=torch.float64)).round(decimals=4)
     tensor([0.0000, 1.0000, 1.4933, 2.4933], dtype=torch.float64)
@@ -115,17 +121,17 @@ class SupRankStep:
     def __post_init__(self) -> None:
         _check_temperature(self.tau)
         if not (self.rho >= 0 and self.delta >= 0):
-            raise ConfigurationError(f"rho is {self.rho} and delta {self.delta}; expected 0 or more")
+            raise ConfigurationError(f"`rho` is {self.rho} and `delta` {self.delta}; expected 0 or more")
 
     @property
     def line_start(self) -> float:
-        """The value at which the line begins."""
+        """Value at which the line begins."""
         if self.offset is not None:
             return self.offset
         return self._at_delta + self.start
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
-        """See :class:`Step`."""
+        """See :meth:`Step.value`."""
         value = self._near(t)
         value.add_((t - self.delta).clamp_(min=0), alpha=self.rho)
         if self.start:
@@ -135,14 +141,14 @@ class SupRankStep:
         return value
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
-        """See :class:`Step`."""
+        """See :meth:`Step.slope`."""
         near = self._near(t)
         slope = near.addcmul_(near, near, value=-1).div_(self.tau)
         at_delta = self._at_delta * (1 - self._at_delta) / self.tau
         return slope.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.rho - at_delta)
 
     def split(self) -> tuple[float, Step | None]:
-        """See :class:`Step`."""
+        """See :meth:`Step.split`."""
         offset = None if self.offset is None else self.offset - self.start
         return self.start, replace(self, start=0.0, offset=offset)
 
@@ -151,28 +157,28 @@ class SupRankStep:
         return float(torch.sigmoid(torch.tensor(self.delta / self.tau, dtype=torch.float64)))
 
     def _near(self, t: torch.Tensor) -> torch.Tensor:
-        """sigma(min(t, delta) / tau): clamps are many times as fast as a choice between branches."""
+        """Return sigma(min(t, delta) / tau); clamps are many times as fast as a choice between branches."""
         return t.clamp(max=self.delta).div_(self.tau).sigmoid_()
 
 
 @dataclass(frozen=True)
 class LeakyStep:
-    """A step with slopes on both sides, which the authors' settings name as an option of H-rank^+ (not in the paper).
+    """A step with slopes on both sides, an option of H-rank^+ in the authors' settings (not in the paper).
 
     ::
 
         leak t                   t <= 0
         min(beta t + gamma, 1)   t > 0
 
-    There, items of finer levels than that of k are pulled above k, where the step has a slope.
+    It pulls items of finer levels than that of k above k.
 
     Args:
-        beta: the slope above 0, 0 or more.
-        gamma: the value just above 0.
-        leak: the slope below 0, 0 or more.
+        beta: Slope above 0, 0 or more.
+        gamma: Value just above 0.
+        leak: Slope below 0, 0 or more.
 
     Raises:
-        ConfigurationError: a slope is negative.
+        ConfigurationError: A slope is negative.
 
     >>> LeakyStep().value(torch.tensor([-0.01, 0.0, 0.01, 0.1], dtype=torch.float64))
     tensor([-0.1000,  0.0000,  0.7500,  1.0000], dtype=torch.float64)
@@ -184,34 +190,45 @@ class LeakyStep:
 
     def __post_init__(self) -> None:
         if not (self.beta >= 0 and self.leak >= 0):
-            raise ConfigurationError(f"beta is {self.beta} and leak {self.leak}; expected 0 or more")
+            raise ConfigurationError(f"`beta` is {self.beta} and `leak` {self.leak}; expected 0 or more")
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
-        """See :class:`Step`."""
+        """See :meth:`Step.value`."""
         return torch.where(t > 0, (self.beta * t + self.gamma).clamp(max=1), self.leak * t)
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
-        """See :class:`Step`."""
+        """See :meth:`Step.slope`."""
         above = self.beta * (self.beta * t + self.gamma <= 1).to(t.dtype)
         return torch.where(t > 0, above, self.leak)
 
     def split(self) -> tuple[float, Step | None]:
-        """See :class:`Step`."""
+        """See :meth:`Step.split`."""
         return 0.0, self
 
 
-#: The H^- of Eq. 4, and what the authors' settings files have in its place: ``cfg144`` (SOP, CUB, Cars196, DyML and
-#: H-GLDv2) steps down by 0.053 at delta; ``cfginat`` (iNaturalist) is 1/2 at 0 and no upper bound.
+#: The published forms of H^-, see :func:`suprank_step`.
 Variant = Literal["eq4", "cfg144", "cfginat"]
 
 
 def suprank_step(
-    variant: Variant = "eq4", *, tau: float = 0.01, rho: float = 100.0, delta: float = 0.05
+    variant: Variant = "eq4",
+    *,
+    tau: float = SupRankStep.tau,
+    rho: float = SupRankStep.rho,
+    delta: float = SupRankStep.delta,
 ) -> SupRankStep:
-    """H^- as the paper or one of the published settings has it.
+    """Return H^- of the paper or of one of the published settings.
+
+    Args:
+        variant: ``eq4`` for Eq. 4 of the paper, or what the authors' settings files have in its place: ``cfg144``
+            (SOP, CUB, Cars196, DyML and H-GLDv2) drops by 0.053 at ``delta``; ``cfginat`` (iNaturalist) is 1/2 at 0
+            and not an upper bound.
+        tau: Temperature, above 0.
+        rho: Slope beyond ``delta``, 0 or more.
+        delta: Score difference where the line begins, 0 or more.
 
     Raises:
-        ConfigurationError: there is no such variant, or a number is out of its range.
+        ConfigurationError: There is no such variant, or a number is out of range.
     """
     if variant == "eq4":
         return SupRankStep(tau, rho, delta)
@@ -219,9 +236,15 @@ def suprank_step(
         return SupRankStep(tau, rho, delta, offset=1.44)
     if variant == "cfginat":
         return SupRankStep(tau, rho, delta, start=0.0, offset=1.0)
-    raise ConfigurationError(f'there is no H^- called "{variant}"; choose eq4, cfg144 or cfginat')
+    raise ConfigurationError(f'`variant` is "{variant}"; choose eq4, cfg144 or cfginat')
 
 
 def _check_temperature(tau: float) -> None:
     if not tau > 0:
-        raise ConfigurationError(f"tau is {tau}; expected more than 0")
+        raise ConfigurationError(f"`tau` is {tau}; expected more than 0")
+
+
+#: The steps that losses use by default.
+HEAVISIDE = Heaviside()
+SIGMOID = Sigmoid()
+SUPRANK_STEP = SupRankStep()

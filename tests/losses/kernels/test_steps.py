@@ -75,12 +75,12 @@ def test_split_adds_up_and_arguments_stay(step: Step, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Sigmoid(0), "tau is 0; expected more than 0"),
-        (lambda: SupRankStep(tau=-1.0), "tau is -1.0"),
-        (lambda: SupRankStep(rho=-1.0), "rho is -1.0"),
-        (lambda: SupRankStep(delta=float("nan")), "delta nan"),
-        (lambda: LeakyStep(leak=-1.0), "leak -1.0"),
-        (lambda: suprank_step("eq5"), 'no H.- called "eq5"; choose eq4, cfg144 or cfginat'),  # type: ignore[arg-type]
+        (lambda: Sigmoid(0), "`tau` is 0; expected more than 0"),
+        (lambda: SupRankStep(tau=-1.0), "`tau` is -1.0"),
+        (lambda: SupRankStep(rho=-1.0), "`rho` is -1.0"),
+        (lambda: SupRankStep(delta=float("nan")), "`delta` nan"),
+        (lambda: LeakyStep(leak=-1.0), "`leak` -1.0"),
+        (lambda: suprank_step("eq5"), '`variant` is "eq5"; choose eq4, cfg144 or cfginat'),  # type: ignore[arg-type]
     ],
 )
 def test_numbers_out_of_range(make: Any, message: str) -> None:

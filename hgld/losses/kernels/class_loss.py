@@ -1,0 +1,50 @@
+"""Base class of losses that only compare classes at one level."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+
+from hgld.compute.dtypes import at_least_float32
+from hgld.losses.base import Loss, check_batch
+
+
+class ClassLoss(Loss):
+    """A loss of the finest labels, column 0; :class:`~hgld.losses.SumOverLevels` applies it to every column."""
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`hgld.losses.Loss.forward`."""
+        check_batch(embeddings, labels, reference_embeddings, reference_labels)
+        queries = at_least_float32(embeddings)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            if reference_embeddings is None or reference_labels is None:
+                return self.forward_classes(queries, labels[:, 0])
+            references = reference_embeddings.to(queries.dtype)
+            return self.forward_classes(queries, labels[:, 0], references, reference_labels[:, 0])
+
+    @abstractmethod
+    def forward_classes(
+        self,
+        embeddings: torch.Tensor,
+        classes: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_classes: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of checked input in full precision.
+
+        Args:
+            embeddings: float32 or float64 tensor of shape (B, d).
+            classes: int64 tensor of shape (B,).
+            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``.
+            reference_classes: int64 tensor of shape (N,).
+
+        Returns:
+            Scalar of the dtype of ``embeddings``.
+        """

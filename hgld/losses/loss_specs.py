@@ -1,0 +1,229 @@
+"""Specifications of losses: the options that a loss has in settings, and how it is built from them.
+
+A :class:`LossSpec` is derived from the constructor of a loss, so that a default is written there alone. Every
+parameter becomes an option of the same name, type and default, except that
+
+- parameters that describe the training data (``FROM_LABELS``) are filled in from a :class:`LabelSpace`;
+- ``step`` is replaced by the options of its step: those of :func:`~hgld.losses.suprank_step` or
+  :class:`~hgld.losses.Sigmoid`;
+- parameters that cannot be written in a settings file (``CODE_ONLY``) keep their defaults.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import numpy as np
+import torch
+
+from hgld.errors import ConfigurationError
+from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.losses.base import Loss
+from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
+from hgld.losses.kernels.steps import Sigmoid, SupRankStep, suprank_step
+from hgld.losses.simix import SiMix
+from hgld.losses.sum_over_levels import SumOverLevels
+
+#: Which levels a loss of classes sees: the finest, or the sum over all.
+Levels = Literal["finest", "all"]
+#: L*_DG (paper, Eq. 8) or L_DG (Eq. 7).
+Decomposability = Literal["proxies", "pairs"]
+
+#: Parameters that only make sense in code.
+CODE_ONLY = frozenset({"relevance", "finer", "level", "mixup"})
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """The classes of the training labels and the dimension of the embeddings, which losses with proxies depend on.
+
+    Args:
+        dim: Dimension d of the embeddings.
+        n_classes: Number of classes in each column of the labels, finest level first, numbered from 0.
+        classes: int64 tensor of shape (n_classes[0], L): the labels of each finest class; needed by CSL only.
+    """
+
+    dim: int
+    n_classes: tuple[int, ...]
+    classes: torch.Tensor | None = field(default=None, compare=False)
+
+    @staticmethod
+    def from_labels(dim: int, labels: LabelMatrix) -> LabelSpace:
+        """Return the space of training labels.
+
+        Args:
+            dim: Dimension d of the embeddings.
+            labels: int64 array of shape (N, L), finest level first, numbered from 0 in each column.
+
+        >>> LabelSpace.from_labels(8, np.array([[1, 0], [0, 0], [2, 1], [1, 0]])).classes
+        tensor([[0, 0],
+                [1, 0],
+                [2, 1]])
+        """
+        _, first = np.unique(labels[:, 0], return_index=True)
+        n_classes = tuple(int(n) for n in labels.max(axis=0) + 1)
+        return LabelSpace(dim, n_classes, torch.from_numpy(labels[first]))
+
+    def known_classes(self) -> torch.Tensor:
+        """Return ``classes``.
+
+        Raises:
+            ConfigurationError: The space has none.
+        """
+        if self.classes is None:
+            raise ConfigurationError(
+                "the loss needs the labels of each class; create its space with `LabelSpace.from_labels`"
+            )
+        return self.classes
+
+
+#: Parameters that describe the training data, by name: their value for a column of the labels.
+FROM_LABELS: Mapping[str, Callable[[LabelSpace, int], Any]] = {
+    "dim": lambda space, column: space.dim,
+    "n_classes": lambda space, column: space.n_classes[column],
+    "classes": lambda space, column: space.known_classes(),
+}
+#: Functions whose parameters replace the parameter ``step``, by the type of its default.
+STEP_FACTORIES: Mapping[type, Callable[..., Any]] = {SupRankStep: suprank_step, Sigmoid: Sigmoid}
+
+
+class Option(NamedTuple):
+    """An option of a loss in settings."""
+
+    annotation: Any
+    default: Any
+
+
+#: Builds a loss from the space of the labels and a value for every option.
+Builder = Callable[[LabelSpace, Mapping[str, Any]], Loss]
+
+
+@dataclass(frozen=True)
+class LossSpec:
+    """How a loss is built from settings; call it with a space and options to build the loss.
+
+    Args:
+        options: Options by name.
+        build: Builder of the loss.
+    """
+
+    options: Mapping[str, Option]
+    build: Builder
+
+    def __call__(self, space: LabelSpace, **options: Any) -> Loss:
+        """Return the loss with these options; all others have their defaults.
+
+        Args:
+            space: Classes of the training labels and dimension of the embeddings.
+            **options: Values of options by name.
+
+        Raises:
+            ConfigurationError: An option does not exist, or a value is out of range.
+        """
+        if unknown := options.keys() - self.options.keys():
+            raise ConfigurationError(f"the loss has no option {', '.join(sorted(unknown))}")
+        values = {name: options.get(name, option.default) for name, option in self.options.items()}
+        for name, value in values.items():
+            choices = get_args(self.options[name].annotation)
+            if get_origin(self.options[name].annotation) is Literal and value not in choices:
+                raise ConfigurationError(f'`{name}` is "{value}"; choose {", ".join(choices[:-1])} or {choices[-1]}')
+        return self.build(space, values)
+
+
+def spec(constructor: Callable[..., Loss]) -> LossSpec:
+    """Return the specification of a loss that its constructor describes completely.
+
+    >>> from hgld.losses import SupHAP
+    >>> list(spec(SupHAP).options)
+    ['alpha', 'variant', 'tau', 'rho', 'delta', 'include_query']
+    """
+    return LossSpec(_options(constructor), lambda space, options: _construct(constructor, space, options))
+
+
+def per_level(constructor: Callable[..., Loss]) -> LossSpec:
+    """Return the specification of a loss of classes, with the option ``levels`` for its sum over all levels."""
+
+    def build(space: LabelSpace, options: Mapping[str, Any]) -> Loss:
+        if options["levels"] == "finest":
+            return _construct(constructor, space, options)
+        return SumOverLevels(lambda column: _construct(constructor, space, options, column), len(space.n_classes))
+
+    return LossSpec({"levels": Option(Levels, "finest"), **_options(constructor)}, build)
+
+
+def with_simix(constructor: Callable[..., Loss]) -> LossSpec:
+    """Return the specification of a loss with the option ``simix`` for similarity mixup."""
+
+    def build(space: LabelSpace, options: Mapping[str, Any]) -> Loss:
+        loss = _construct(constructor, space, options)
+        return SiMix(loss) if options["simix"] else loss
+
+    return LossSpec({**_options(constructor), "simix": Option(bool, False)}, build)
+
+
+def decomposable(
+    compose: Callable[..., Loss], rank_loss: Callable[..., Loss], *, pairs: bool = False, **defaults: Any
+) -> LossSpec:
+    """Return the specification of a rank loss with a decomposability loss.
+
+    Args:
+        compose: Function that builds the sum from the decomposability loss, ``lambda_`` and the keyword arguments of
+            the rank loss, such as :func:`~hgld.losses.happier`.
+        rank_loss: Constructor of the rank loss.
+        pairs: Add the option ``decomposability``, which chooses between proxies and pairs.
+        **defaults: Defaults that differ from those of the constructors.
+    """
+    weight = inspect.signature(compose, eval_str=True).parameters["lambda_"]
+    options = {"lambda_": Option(weight.annotation, weight.default)}
+    if pairs:
+        options["decomposability"] = Option(Decomposability, "proxies")
+    second_terms = [ProxyLoss, DecomposabilityLoss] if pairs else [ProxyLoss]
+    for constructor in (rank_loss, *second_terms):
+        options |= {name: option for name, option in _options(constructor).items() if name not in options}
+    options |= {name: options[name]._replace(default=default) for name, default in defaults.items()}
+
+    def build(space: LabelSpace, options: Mapping[str, Any]) -> Loss:
+        second_term = DecomposabilityLoss if options.get("decomposability") == "pairs" else ProxyLoss
+        arguments = _arguments(rank_loss, space, options)
+        return compose(_construct(second_term, space, options), options["lambda_"], **arguments)
+
+    return LossSpec(options, build)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    return [parameter for parameter in parameters if parameter.name not in CODE_ONLY]
+
+
+def _options(constructor: Callable[..., Any]) -> dict[str, Option]:
+    options: dict[str, Option] = {}
+    for parameter in _parameters(constructor):
+        if parameter.name == "step":
+            options |= _options(STEP_FACTORIES[type(parameter.default)])
+        elif parameter.name not in FROM_LABELS:
+            options[parameter.name] = Option(parameter.annotation, parameter.default)
+    return options
+
+
+def _arguments(
+    constructor: Callable[..., Any], space: LabelSpace, options: Mapping[str, Any], column: int = 0
+) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for parameter in _parameters(constructor):
+        if parameter.name == "step":
+            factory = STEP_FACTORIES[type(parameter.default)]
+            arguments["step"] = factory(**_arguments(factory, space, options))
+        elif parameter.name in FROM_LABELS:
+            arguments[parameter.name] = FROM_LABELS[parameter.name](space, column)
+        else:
+            arguments[parameter.name] = options[parameter.name]
+    return arguments
+
+
+def _construct(
+    constructor: Callable[..., Loss], space: LabelSpace, options: Mapping[str, Any], column: int = 0
+) -> Loss:
+    return constructor(**_arguments(constructor, space, options, column))

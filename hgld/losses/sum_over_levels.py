@@ -1,0 +1,94 @@
+"""Losses at one level of the labels, and their sum over all levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from hgld.errors import InputError
+from hgld.losses.base import Loss, check_batch
+from hgld.losses.weighted_sum import WeightedSum
+
+
+class AtLevel(Loss):
+    """A loss of one column of the labels.
+
+    Args:
+        loss: Loss that sees this column only.
+        column: Column of the labels, 0 for the finest level.
+
+    Raises:
+        InputError: (when called) The labels have no such column.
+
+    >>> from hgld.losses import SupAP
+    >>> embeddings, labels = torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([[0, 0], [1, 0]])
+    >>> AtLevel(SupAP(include_query=False), column=1)(embeddings, labels)
+    tensor(0.)
+    """
+
+    def __init__(self, loss: Loss, column: int) -> None:
+        super().__init__()
+        self.loss = loss
+        self.column = column
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`hgld.losses.Loss.forward`."""
+        check_batch(embeddings, labels, reference_embeddings, reference_labels)
+        if self.column >= labels.shape[1]:
+            raise InputError(f"`labels` have {labels.shape[1]} levels and no column {self.column}")
+        column = slice(self.column, self.column + 1)
+        reference_column = None if reference_labels is None else reference_labels[:, column]
+        value: torch.Tensor = self.loss(embeddings, labels[:, column], reference_embeddings, reference_column)
+        self.parts = self.loss.parts
+        return value
+
+    def reference_part(self) -> Loss | None:
+        """See :meth:`hgld.losses.Loss.reference_part`."""
+        part = self.loss.reference_part()
+        return None if part is None else AtLevel(part, self.column)
+
+
+class SumOverLevels(WeightedSum):
+    """The sum of a loss over all levels, each of which sees one column of the labels (Sigma in the papers' tables).
+
+    ``parts`` has the values ``level_1``, the coarsest, to ``level_L``.
+
+    Args:
+        make_loss: Function that builds the loss of a column, 0 for the finest, with as many proxies as that column
+            has classes.
+        n_levels: Number of levels L, at least 1.
+
+    Raises:
+        ConfigurationError: There are no levels.
+        InputError: (when called) The labels have another number of levels.
+
+    >>> from hgld.losses import SupAP
+    >>> loss = SumOverLevels(lambda column: SupAP(), n_levels=2)
+    >>> loss(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([[0, 0], [1, 0]]))
+    tensor(0.)
+    >>> loss.parts
+    {'level_2': tensor(0.), 'level_1': tensor(0.)}
+    """
+
+    def __init__(self, make_loss: Callable[[int], Loss], n_levels: int) -> None:
+        levels = {f"level_{n_levels - column}": AtLevel(make_loss(column), column) for column in range(n_levels)}
+        super().__init__({name: (1.0, loss) for name, loss in levels.items()})
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`hgld.losses.Loss.forward`."""
+        if labels.ndim == 2 and labels.shape[1] != len(self.losses):
+            raise InputError(f"`labels` have {labels.shape[1]} levels, but the loss is a sum over {len(self.losses)}")
+        return super().forward(embeddings, labels, reference_embeddings, reference_labels)

@@ -1,0 +1,47 @@
+"""Sup-H-AP, hierarchical average precision with the SupRank surrogate of the rank."""
+
+from __future__ import annotations
+
+from hgld.evaluation.relevance import Relevance
+from hgld.losses.kernels.metric_surrogates import HAPLoss
+from hgld.losses.kernels.steps import HEAVISIDE, SUPRANK_STEP, Step
+
+
+class SupHAP(HAPLoss):
+    """L_Sup-H-AP (paper, Eq. 21), an upper bound of 1 - H-AP.
+
+    The mean over queries of ::
+
+        1 - 1 / (sum over k in Omega^+ of rel(k)) * sum over k in Omega^+ of H-rank^+(k) / (rank^+(k) + rank_s^-(k))
+
+    It lies between 0 and 1, and is at least 1 - H-AP (Eq. 19) with the steps ``eq4`` and ``cfg144``.
+
+    Args:
+        alpha: Exponent of the relevance (l/L)^alpha / |Omega^(l)| (Eq. 20), 0 or more; 3 or 5 in HAPPIER_F.
+            |Omega^(L)| counts the query if the query is in its retrieval set.
+        relevance: Relevance that replaces Eq. 20.
+        step: Step h^-, see :func:`~hgld.losses.suprank_step`. Default: Eq. 4.
+        finer: Step of H-rank^+ for items of finer levels than that of k, such as :class:`~hgld.losses.LeakyStep`,
+            which gives H-rank^+ a gradient. Default: Heaviside's step.
+        include_query: See :class:`~hgld.losses.RankLoss`.
+
+    Raises:
+        ConfigurationError: ``alpha`` is negative.
+        InputError: (when called) No query has a positive.
+
+    >>> import torch
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> SupHAP(alpha=1.0)(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
+    tensor(0.2004)
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        relevance: Relevance | None = None,
+        *,
+        step: Step = SUPRANK_STEP,
+        finer: Step | None = None,
+        include_query: bool = True,
+    ) -> None:
+        super().__init__(alpha, relevance, plus=HEAVISIDE, step=step, finer=finer, include_query=include_query)
