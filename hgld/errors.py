@@ -1,15 +1,16 @@
-"""Every error hgld raises on purpose, split by what the caller does next.
+"""Errors that hgld raises on purpose, divided by what the caller does next.
 
 ::
 
     HgldError
-    ├── InputError          a file or a row is wrong: mend it, run again
-    ├── ConfigurationError  an option, a setting or an installation is wrong: change it, run again
+    ├── InputError          a file or a row is invalid: correct it, then run again
+    ├── ConfigurationError  a setting or the installation is invalid: change it, then run again
     ├── BusyError           another run holds the output: wait for it
-    ├── ConflictError       what was to be changed is no longer what it was: look again, then decide
-    └── SourceError         a server did not answer as it should: run again later
+    ├── ConflictError       something changed since it was read: look at it again, then decide
+    └── SourceError         a server failed or sent something invalid: run again later
 
-The command line prints the message and exits with 1; a message says what was found, where, and what to do.
+A message says what was found, where, and what to do. It names parameters in backticks; the command line prints it
+with the names of the options, and exits with code 1.
 """
 
 from __future__ import annotations
@@ -18,38 +19,42 @@ from collections.abc import Sequence
 
 
 class HgldError(Exception):
-    """Base of all errors that are not bugs of hgld."""
+    """Base class of all errors that are not bugs in hgld."""
 
 
 class InputError(HgldError):
-    """A file or a row is not what it should be."""
+    """An input file, or a row of it, is missing or invalid."""
 
 
 class ConfigurationError(HgldError):
-    """An option, a setting or an installation keeps the work from being done."""
+    """A setting or the installation makes the work impossible."""
 
 
 class BusyError(HgldError):
-    """Another run is working on the same output."""
+    """Another run is writing the same output."""
 
 
 class ConflictError(HgldError):
-    """What was to be changed has been changed by someone else, or something rests on it."""
+    """Someone else changed what was to be changed, or something depends on it."""
 
 
 class SourceError(HgldError):
-    """A server kept failing, or answered something that cannot be read."""
+    """A server kept failing, or sent something that cannot be used."""
 
 
-def listing(problems: Sequence[str], *, most: int = 20) -> str:
-    """The problems, one a line and indented, with a count of those left out.
+def indented_list(items: Sequence[str], *, limit: int = 20) -> str:
+    """Format items for a message: one per line, indented, with a count of the omitted ones.
 
-    >>> print(listing(["row 2: a", "row 3: b", "row 9: c"], most=2))
+    Args:
+        items: Lines of text, such as the problems of a file.
+        limit: Number of items shown at most.
+
+    >>> print(indented_list(["row 2: a", "row 3: b", "row 9: c"], limit=2))
       row 2: a
       row 3: b
       … and 1 more
     """
-    lines = [f"  {problem}" for problem in problems[:most]]
-    if len(problems) > most:
-        lines.append(f"  … and {len(problems) - most} more")
+    lines = [f"  {item}" for item in items[:limit]]
+    if len(items) > limit:
+        lines.append(f"  … and {len(items) - limit} more")
     return "\n".join(lines)

@@ -26,7 +26,7 @@ from hgld.benchmark.throughput import (
 )
 from hgld.cli.render import aligned
 from hgld.compute.malloc import disable_trimming
-from hgld.errors import listing
+from hgld.errors import indented_list
 from hgld.progress import byte_size
 from hgld.training.run import is_finished
 from hgld.training.training_settings import TrainingSettings
@@ -134,7 +134,7 @@ def plan(settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot]
         *(line for note in bench.notes() for line in textwrap.wrap(note, _WIDTH)),
     ]
     if missing := bench.missing:
-        lines += ["", "Not there yet; docs/reproduce.md says how it comes:", listing(missing)]
+        lines += ["", "Not there yet; docs/reproduce.md says how it comes:", indented_list(missing)]
     return "\n".join(lines)
 
 

@@ -30,7 +30,7 @@ from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.evaluation.report import read_per_query, write_per_query
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import EvaluationConfig, RetrievalTask
-from hgld.gldv2.ground_truth import landmark_of_queries, read_image_to_landmark, read_retrieval_solution
+from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy import load_hierarchy
 from hgld.io.settings import to_dict
 from hgld.models.embed_images import EmbedImagesConfig, embed_images
@@ -228,7 +228,7 @@ def _evaluate_gldv2(
         how,
     )
     solution = read_retrieval_solution(evaluation.ground_truth / SOLUTION)
-    landmarks = landmark_of_queries(solution, read_image_to_landmark(evaluation.ground_truth / LANDMARKS))
+    landmarks = query_landmarks(solution, read_image_to_landmark(evaluation.ground_truth / LANDMARKS))
     names = pd.Series(landmarks.landmark_ids.astype(str), index=list(solution.query_ids))
     return [
         replace(result, per_query=result.per_query.assign(**{"class": names[result.per_query.index]}))

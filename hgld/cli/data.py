@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from hgld.cli.base import app, friendly_errors, tell
-from hgld.errors import SourceError, listing
+from hgld.errors import SourceError, indented_list
 from hgld.progress import TerminalProgress
 
 
@@ -64,7 +64,7 @@ def fetch(
         tell(out, summary)
         if summary.failed:
             raise SourceError(
-                f"{len(summary.failed):,} files could not be had:\n{listing(summary.failed)}\n"
+                f"{len(summary.failed):,} files could not be had:\n{indented_list(summary.failed)}\n"
                 f"to try just those again, run\n  {shlex.join(['hgld', *sys.argv[1:]])}"
             )
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hgld.errors import InputError
-from hgld.io.csv_files import read_rows, whole_number
+from hgld.io.csv_files import parse_whole_number, read_rows
 from hgld.ragged import Integers
 
 log = logging.getLogger(__name__)
@@ -131,9 +131,9 @@ def read_label_csv(path: Path, columns: Sequence[str]) -> tuple[list[str], Integ
         if image in lines:
             raise ValueError(f"{image} stands in line {lines[image]} already; expected one row per image")
         lines[image] = line
-        return [whole_number(column, row[column].strip()) for column in columns]
+        return [parse_whole_number(column, row[column].strip()) for column in columns]
 
-    labels = read_rows(path, ["fname", *columns], parse, first_line=partial(_split_first_line, columns))
+    labels = read_rows(path, ["fname", *columns], parse, parse_header=partial(_split_first_line, columns))
     return list(lines), np.array(labels, np.int64)
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from hgld.datasets.batch import Example, SkippedImage
 from hgld.datasets.manifest import Manifest
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 from hgld.tables.embeddings import read_embeddings
 
 
@@ -39,7 +39,7 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
         if (self._rows < 0).all():
             raise InputError(
                 f"{path}: has the features of none of the {len(manifest):,} images; was it made from the same "
-                f"manifest?\n{listing(manifest.ids.tolist(), most=5)}"
+                f"manifest?\n{indented_list(manifest.ids.tolist(), limit=5)}"
             )
         self._vectors = embeddings.vectors
         if self._vectors.shape[1] != n_features:

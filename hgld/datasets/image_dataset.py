@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from hgld.datasets.batch import Example, SkippedImage
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.transforms import Transform
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import TarFiles
 
 
@@ -43,7 +43,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         if missing:
             raise InputError(
                 f"{root}: {len(missing):,} of the manifest's {len(tars):,} tar files are not in this folder; name "
-                f"the folder that was indexed, or fetch them again:\n{listing(missing)}"
+                f"the folder that was indexed, or fetch them again:\n{indented_list(missing)}"
             )
         self._tars = TarFiles(root)
 

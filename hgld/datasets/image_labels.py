@@ -19,7 +19,7 @@ from hgld.datasets.manifest import LANDMARK_LEVEL
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree, encode
-from hgld.io.columns import column_names, read_columns, require_non_null, rows_text, some
+from hgld.io.columns import column_names, preview, preview_rows, read_columns, require_non_null
 from hgld.tables.embeddings import Embeddings, load_array
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
@@ -191,14 +191,14 @@ def _rows_of_embeddings(
     if len(conflicts := np.flatnonzero((labels != labels[first]).any(axis=1))):
         images = list(dict.fromkeys(ids.take(pa.array(conflicts)).to_pylist()))
         raise InputError(
-            f"{path}: {len(images):,} images have two different labels: {some(images)}; give each image one"
+            f"{path}: {len(images):,} images have two different labels: {preview(images)}; give each image one"
         )
     rows = pc.index_in(pa.array(embeddings.ids, pa.string()), value_set=ids)
     if rows.null_count:
         missing = embeddings.ids[rows.is_null().to_numpy(zero_copy_only=False)]
         raise InputError(
             f"{path}: {len(missing):,} of the {len(embeddings):,} images in {embeddings.path} are not in it: "
-            f"{some(missing.tolist())} (its ids look like {some(ids.slice(0, 3).to_pylist())}); name a file that "
+            f"{preview(missing.tolist())} (its ids look like {preview(ids.slice(0, 3).to_pylist())}); name a file that "
             "lists all images, or exclude these from the embeddings"
         )
     indices: npt.NDArray[np.int64] = rows.to_numpy().astype(np.int64)
@@ -209,7 +209,7 @@ def _image_labels(labels: LabelMatrix, level_names: tuple[str, ...]) -> ImageLab
     labelled = (labels != -1).any(axis=1)
     if len(invalid := np.flatnonzero((labels < 0).any(axis=1) & labelled)):
         raise InputError(
-            f"labels below 0 in {rows_text(invalid)} of the embeddings, the first {labels[invalid[0]].tolist()}; "
+            f"labels below 0 in {preview_rows(invalid)} of the embeddings, the first {labels[invalid[0]].tolist()}; "
             "expected 0 and more, or -1 at every level of an unlabelled image"
         )
     if not labelled.any():

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from hgld.datasets.manifest import Manifest, read_manifest, string_array
-from hgld.errors import InputError, listing
-from hgld.gldv2.image_index import PICTURE_SUFFIXES
+from hgld.errors import InputError, indented_list
+from hgld.gldv2.image_index import IMAGE_SUFFIXES
 from hgld.io.columns import column_names
 from hgld.tables import IMAGES, read_table
 
@@ -57,11 +57,11 @@ def _read_folder(folder: Path) -> Manifest:
     files = sorted(
         path
         for path in folder.rglob("*")
-        if path.suffix.lower() in PICTURE_SUFFIXES and not path.name.startswith(".") and path.is_file()
+        if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
     )
     if not files:
         raise InputError(
-            f"{folder}: no pictures below this folder ({', '.join(PICTURE_SUFFIXES)}); for tar files, give the table "
+            f"{folder}: no pictures below this folder ({', '.join(IMAGE_SUFFIXES)}); for tar files, give the table "
             "of hgld index-images"
         )
     paths: dict[str, str] = {}
@@ -73,7 +73,7 @@ def _read_folder(folder: Path) -> Manifest:
     if duplicates:
         raise InputError(
             f"{folder}: {len(duplicates):,} pictures have the same name as another one; the name is the id and must "
-            f"be unique:\n{listing(duplicates)}"
+            f"be unique:\n{indented_list(duplicates)}"
         )
     minus_one = np.full(len(paths), -1, np.int64)
     return Manifest.without_levels(

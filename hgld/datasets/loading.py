@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import Batch, ExampleDataset, collate
 from hgld.datasets.samplers import BatchSampler, epoch_generator
-from hgld.errors import ConfigurationError, HgldError, InputError, listing
+from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ def _require_images(batches: Iterator[Batch]) -> Iterator[Batch]:
         if not len(batch):
             raise InputError(
                 f"none of the {len(batch.skipped):,} images of a batch can be read; is the folder of the images "
-                f"right?\n{listing([image.reason for image in batch.skipped], most=5)}"
+                f"right?\n{indented_list([image.reason for image in batch.skipped], limit=5)}"
             )
         yield batch
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.checks import check_tree, encode
 from hgld.tables import MANIFEST, Provenance, read_table, write_table
@@ -220,7 +220,7 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
             f"{describe(row)}: offset {table['offset'][row]}, size {table['size'][row]}; expected both or none"
         )
     if problems:
-        raise InputError(f"{len(problems):,} bad rows:\n{listing(problems)}")
+        raise InputError(f"{len(problems):,} bad rows:\n{indented_list(problems)}")
 
 
 def _with_minus_one(column: pa.ChunkedArray) -> NDArray[np.int64]:

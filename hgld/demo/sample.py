@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hgld.resources import sample_file
-from hgld.wikimedia.titles import PREFIX
+from hgld.wikimedia.titles import CATEGORY_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +84,4 @@ def _rows(name: str) -> Iterator[dict[str, str]]:
 
 
 def _title(name: str) -> str | None:
-    return PREFIX + name if name else None
+    return CATEGORY_PREFIX + name if name else None

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from hgld.errors import InputError, listing
-from hgld.io.csv_files import read_rows, whole_number
+from hgld.errors import InputError, indented_list
+from hgld.io.csv_files import parse_whole_number, read_rows
 from hgld.ragged import Integers, RaggedIndices
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ def read_image_to_landmark(path: Path) -> ImageLandmarks:
     return ImageLandmarks(table["id"].to_numpy().astype(np.str_), table["landmark_id"].to_numpy())
 
 
-def positives_as_rows(solution: RetrievalSolution, gallery_ids: Sequence[str] | Texts) -> RaggedIndices:
+def positive_positions(solution: RetrievalSolution, gallery_ids: Sequence[str] | Texts) -> RaggedIndices:
     """Where the positives of each query are in the gallery.
 
     Args:
@@ -152,7 +152,7 @@ def positives_as_rows(solution: RetrievalSolution, gallery_ids: Sequence[str] | 
     return RaggedIndices.distinct(rows, found, len(solution.query_ids))
 
 
-def landmark_of_queries(solution: RetrievalSolution, image_landmarks: ImageLandmarks) -> QueryLandmarks:
+def query_landmarks(solution: RetrievalSolution, image_landmarks: ImageLandmarks) -> QueryLandmarks:
     """The landmark of each query: that of the first index image listed, as the authors of H-GLDv2 took it.
 
     Raises:
@@ -200,7 +200,7 @@ def _read_row_by_row(path: Path) -> pa.Table:
     def parse(line: int, row: Mapping[str, str]) -> tuple[str, int]:
         image = row["id"].strip()
         _check_id(image, line, lines)
-        return image, whole_number("landmark_id", row["landmark_id"])
+        return image, parse_whole_number("landmark_id", row["landmark_id"])
 
     ids, numbers = zip(*read_rows(path, _INDEX_COLUMNS, parse), strict=True)
     return pa.table({"id": ids, "landmark_id": pa.array(numbers, pa.int64())})
@@ -221,7 +221,7 @@ def _positions(
         raise InputError(
             f"{len(missing):,} of the {pc.count_distinct(wanted).as_py():,} index images that the solution lists are "
             f"not in {whose} ({len(known):,} images); the protocol is that of all index images of GLDv2: add these, "
-            f"or check that the ids are GLDv2's own, without folder and ending:\n{listing(missing, most=5)}"
+            f"or check that the ids are GLDv2's own, without folder and ending:\n{indented_list(missing, limit=5)}"
         )
     rows = np.repeat(np.arange(len(solution.positives)), [len(images) for images in solution.positives])
     return rows, found.to_numpy().astype(np.int64)

@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.progress import NoProgress, Progress
 from hgld.tables import IMAGES, Provenance, is_up_to_date, read_provenance, read_table, repeated_keys, write_table
 
-PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 #: What the header of a plain file says; the bytes of any other member are not a photograph's.
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
@@ -130,11 +130,7 @@ def index_shard(path: Path) -> ShardIndex:
             for member in archive:
                 at = archive.offset
                 name = PurePosixPath(member.name)
-                if (
-                    member.type in _PLAIN
-                    and name.suffix.lower() in PICTURE_SUFFIXES
-                    and not name.name.startswith(".")
-                ):
+                if member.type in _PLAIN and name.suffix.lower() in IMAGE_SUFFIXES and not name.name.startswith("."):
                     ids.append(_text(name.stem))
                     offsets.append(member.offset_data)
                     sizes.append(member.size)
@@ -193,7 +189,7 @@ def _read_shards(folder: Path, shards: Sequence[str], workers: int, progress: Pr
             columns = [found.ids, [shard] * len(found.ids), found.offsets, found.sizes]
             parts.append(pa.table(columns, schema=IMAGES.schema))
     if problems:
-        raise InputError(f"{folder}: {len(problems):,} tar files cannot be indexed:\n{listing(problems)}")
+        raise InputError(f"{folder}: {len(problems):,} tar files cannot be indexed:\n{indented_list(problems)}")
     return parts, skipped
 
 
@@ -204,5 +200,5 @@ def _check_ids(table: pa.Table, folder: Path) -> None:
         places = [f"{row['id']}: {row['shard']}, byte {row['offset']:,}" for row in rows.to_pylist()]
         raise InputError(
             f"{folder}: {len(repeated):,} photographs stand more than once; an id names one photograph:\n"
-            f"{listing(places)}"
+            f"{indented_list(places)}"
         )

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from PIL import Image
 
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 from hgld.gldv2.image_index import shards_of
 from hgld.tables import IMAGES, read_table
 
@@ -80,7 +80,7 @@ class ImageReader:
         if absent:
             raise InputError(
                 f"{self._index}: {len(absent):,} of {len(wanted):,} photographs are not in this index; are their tar "
-                f"files below {self._folder}? Then run hgld index-images again:\n{listing(absent)}"
+                f"files below {self._folder}? Then run hgld index-images again:\n{indented_list(absent)}"
             )
         return rows.astype(np.int64)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.official import write_official
 from hgld.hierarchy.subclass_levels import p279_levels
@@ -233,7 +233,7 @@ def build(
     if undecided and not config.allow_undecided:
         raise InputError(
             f"{undecided.total():,} landmarks have a label without a decision, of {len(undecided):,} labels:\n"
-            f"{listing(counted(_most_first(undecided)))}\n"
+            f"{indented_list(counted(_most_first(undecided)))}\n"
             "decide them and build again, or give --allow-undecided to leave their landmarks out"
         )
     if not rows:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 
 GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
 _REQUIRED = ("split", "landmark_id", GROUP, ROOT)
@@ -36,7 +36,7 @@ def checked(table: pa.Table) -> pa.Table:
         if table[name].null_count
     ]
     if problems or not len(table):
-        raise InputError(f"not a hierarchy:\n{listing(problems or ['no rows'])}")
+        raise InputError(f"not a hierarchy:\n{indented_list(problems or ['no rows'])}")
     try:
         return table.cast(pa.schema([(name, _TYPES[name]) for name in names]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -53,7 +53,7 @@ def check_keys(
     repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (numbers[1:] == numbers[:-1]))
     if len(repeated):
         problems = [f"{place(rows[at])} stands again in {place(rows[at + 1])}" for at in repeated]
-        raise InputError(f"{len(repeated):,} landmarks stand twice:\n{listing(problems)}")
+        raise InputError(f"{len(repeated):,} landmarks stand twice:\n{indented_list(problems)}")
 
 
 def encode(
@@ -63,7 +63,7 @@ def encode(
     texts = pc.utf8_trim_whitespace(column)
     empty = pc.indices_nonzero(pc.equal(texts, "")).to_pylist()
     if empty:
-        raise InputError(f"{name} is empty in {len(empty):,} rows:\n{listing([place(row) for row in empty])}")
+        raise InputError(f"{name} is empty in {len(empty):,} rows:\n{indented_list([place(row) for row in empty])}")
     names = pc.unique(texts).sort()
     codes = pc.index_in(texts, value_set=names).to_numpy().astype(np.int64)
     return codes, tuple(names.to_pylist())
@@ -92,7 +92,7 @@ def check_tree(
             parents = ", ".join([*shown, "…"] if len(rows) > len(shown) else shown)
             problems.append(f'{name} "{names[code]}" has several {above_name}: {parents}')
     if problems:
-        raise InputError(f"every name must have one name above it:\n{listing(problems)}")
+        raise InputError(f"every name must have one name above it:\n{indented_list(problems)}")
 
 
 def flatten(table: pa.Table, name: str, place: Callable[[int], str]) -> tuple[pa.Array | pa.ChunkedArray, int]:
@@ -124,6 +124,7 @@ def group_lists(
     ]
     if problems:
         raise InputError(
-            "hierarchical_labels must begin with the hierarchical_label and hold no name twice:\n" + listing(problems)
+            "hierarchical_labels must begin with the hierarchical_label and hold no name twice:\n"
+            + indented_list(problems)
         )
     return lists[rows]

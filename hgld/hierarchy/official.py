@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.io.csv_files import read_rows, whole_number
+from hgld.io.csv_files import parse_whole_number, read_rows
 from hgld.io.files import atomic_write
 from hgld.tables import SPLITS
 
@@ -58,7 +58,7 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
         for name in _REQUIRED:
             if not row[name].strip():
                 raise ValueError(f"the {name} is empty")
-        return [line, whole_number("landmark_id", texts[0]), *texts[1:]]
+        return [line, parse_whole_number("landmark_id", texts[0]), *texts[1:]]
 
     lines, numbers, *texts = zip(*read_rows(path, _REQUIRED, parse), strict=True)
     table = pa.table(

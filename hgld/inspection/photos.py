@@ -11,7 +11,7 @@ from hgld.datasets.manifest import Manifest
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.inspection.thumbnails import FindImage
-from hgld.wikimedia.titles import PREFIX, title_of_url
+from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def landmark_names(hierarchy: Hierarchy, labels: LabelMatrix) -> tuple[str, str]
         landmark = f"landmark {hierarchy.landmark_ids[row]}"
     else:
         try:
-            landmark = title_of_url(hierarchy.categories[row]).removeprefix(PREFIX)
+            landmark = title_of_url(hierarchy.categories[row]).removeprefix(CATEGORY_PREFIX)
         except ValueError:  # not the URL of a category
             landmark = hierarchy.categories[row]
     return landmark, hierarchy.nodes[0][group]

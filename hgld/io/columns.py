@@ -1,4 +1,4 @@
-"""Columns of tables that hgld did not write, CSV or Parquet, of millions of rows."""
+"""Read columns of CSV and Parquet tables that hgld did not write, up to millions of rows."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 
-_MOST = 10
-#: One thread knows the line of what it cannot read, and is as fast.
+#: With one thread Arrow names the line that it cannot read, and is as fast.
 _ONE_THREAD = pa_csv.ReadOptions(use_threads=False)
 
 
 def column_names(path: Path) -> list[str]:
-    """The columns of a Parquet file, or of a CSV file with a header.
+    """Return the column names of a Parquet file, or of a CSV file with a header.
 
     Raises:
-        InputError: there is no such file, or it cannot be read.
+        InputError: The file does not exist or cannot be read.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a CSV or Parquet file")
@@ -37,19 +36,23 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_columns(path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Those of the wanted columns that a CSV or Parquet file has; the others of 5 million rows are not kept.
+    """Read those of the wanted columns that a CSV or Parquet file has; no other column is loaded.
 
     Args:
-        path: the file; Parquet by its suffix, else CSV with a header.
-        wanted: names of columns.
-        types: what columns must be; the others are as the file has them, in CSV as their values look.
+        path: Parquet file by its suffix, else a CSV file with a header.
+        wanted: Names of the columns to read.
+        types: Required types by column name. Other columns keep the type that they have in the file or, in CSV, that
+            Arrow infers from their values.
+
+    Returns:
+        Table with the columns in the order of ``wanted``.
 
     Raises:
-        InputError: there is no such file, it cannot be read, or values are not of their type.
+        InputError: The file does not exist, cannot be read, or has values that do not fit their type.
     """
     types = types or {}
     present = [name for name in wanted if name in column_names(path)]
-    if not present:  # which Arrow's CSV reader takes for all of them
+    if not present:  # Arrow's CSV reader takes an empty list for all columns.
         return pa.table({})
     try:
         if path.suffix == ".parquet":
@@ -65,10 +68,14 @@ def read_columns(path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataT
 
 
 def require_non_null(table: pa.Table, path: Path) -> None:
-    """Raise where a value is null or an empty text.
+    """Check that no value is null or an empty string.
+
+    Args:
+        table: Table to check.
+        path: File that the table was read from, for the message.
 
     Raises:
-        InputError: names the columns, and their first rows that have none.
+        InputError: Values are missing; the message names the columns and the first rows without a value.
     """
     problems = []
     for name in table.column_names:
@@ -77,29 +84,29 @@ def require_non_null(table: pa.Table, path: Path) -> None:
             missing = pc.or_kleene(missing, pc.equal(table[name], ""))
         if len(rows := pc.indices_nonzero(missing)):
             problems.append(
-                f"{name} is missing in {len(rows):,} of {len(table):,} rows: {rows_text(rows.to_numpy())}"
+                f"{name} is missing in {len(rows):,} of {len(table):,} rows: {preview_rows(rows.to_numpy())}"
             )
     if problems:
-        raise InputError(f"{path}: values are missing; give them, or leave the rows out:\n{listing(problems)}")
+        raise InputError(f"{path}: values are missing; fill them in, or remove the rows:\n{indented_list(problems)}")
 
 
-def rows_text(rows: NDArray[np.int64]) -> str:
-    """The first of some rows, for messages.
+def preview_rows(rows: NDArray[np.int64]) -> str:
+    """Format the first row numbers for a message.
 
-    >>> rows_text(np.array([3, 7]))
+    >>> preview_rows(np.array([3, 7]))
     'rows 3, 7 (the first is row 0)'
     """
-    return f"rows {some(rows.tolist())} (the first is row 0)"
+    return f"rows {preview(rows.tolist())} (the first is row 0)"
 
 
-def some(values: Sequence[object], most: int = _MOST) -> str:
-    """The first of some values, for messages.
+def preview(values: Sequence[object], limit: int = 10) -> str:
+    """Format the first values for a message.
 
-    >>> some(["b", "a", "c"], most=2)
+    >>> preview(["b", "a", "c"], limit=2)
     'b, a, …'
     """
-    return ", ".join(map(str, values[:most])) + (", …" if len(values) > most else "")
+    return ", ".join(map(str, values[:limit])) + (", …" if len(values) > limit else "")
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path}: not a table that can be read: {error}")
+    return InputError(f"{path}: cannot be read as a table: {error}")

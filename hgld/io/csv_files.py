@@ -1,4 +1,4 @@
-"""CSV files that people write or edit: read by column name, all bad rows reported together by their line."""
+"""Read CSV files that people write or edit: by column name, with all invalid rows reported together by line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 
 T = TypeVar("T")
 
-#: The full-width forms are formulas too in some East Asian settings.
-_GUARDED = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
+#: Text that a spreadsheet runs as a formula, after any escapes; with East Asian settings full-width signs count, too.
+_FORMULA = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
 
 
 def read_rows(
@@ -22,25 +22,26 @@ def read_rows(
     columns: Sequence[str],
     parse: Callable[[int, Mapping[str, str]], T],
     *,
-    first_line: Callable[[list[str]], list[list[str]]] = lambda values: [values],
+    parse_header: Callable[[list[str]], list[list[str]]] = lambda values: [values],
 ) -> list[T]:
     """Read a CSV file in UTF-8.
 
-    Further columns are ignored, blank lines and a byte order mark skipped.
+    Additional columns are ignored; blank lines and a byte order mark are skipped.
 
     Args:
-        path: the file.
-        columns: the columns that it must have, in any order.
-        parse: makes something of a row, given the number of its line and its values by column; a ValueError
-            that it raises is what is wrong with the row.
-        first_line: makes the header of the values of the first line, and rows where some stand in that line, too.
+        path: CSV file.
+        columns: Columns that the file must have, in any order.
+        parse: Called for each row with its line number and its values by column. A ValueError that it raises is
+            reported as the problem of the row.
+        parse_header: Called with the values of the first line; returns the header, followed by any rows that stand
+            in the same line.
 
     Returns:
-        What ``parse`` made, in the file's order; never empty.
+        The results of ``parse`` in the order of the file; never empty.
 
     Raises:
-        InputError: the file is missing, empty, not UTF-8, not CSV or without the columns, has no rows, or rows
-            are bad; nothing of a file with a bad row is used.
+        InputError: The file is missing, empty, not UTF-8, not CSV, lacks a column or has no rows; or rows are
+            invalid, in which case none is used.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a CSV file with the columns {','.join(columns)}")
@@ -50,9 +51,9 @@ def read_rows(
         with path.open(encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream, strict=True)
             first = next(rows, None)
-            names, *early = [first] if first is None else first_line(first)
-            header = _header(path, names, columns)
-            for row in chain(early, rows):
+            names, *rows_in_first_line = [first] if first is None else parse_header(first)
+            header = _check_header(path, names, columns)
+            for row in chain(rows_in_first_line, rows):
                 if not row:  # a blank line
                     continue
                 try:
@@ -60,21 +61,29 @@ def read_rows(
                 except ValueError as problem:
                     problems.append(f"line {rows.line_num}: {problem}")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: {_undecodable(path)}; save the file as UTF-8") from error
+        raise InputError(f"{path}: {_locate_invalid_byte(path)}; save the file as UTF-8") from error
     except csv.Error as error:
-        raise InputError(f"{path}: not a CSV file that can be read: {error}") from error
+        raise InputError(f"{path}: cannot be read as CSV: {error}") from error
     if problems:
-        raise InputError(f"{path}: {len(problems):,} bad rows, nothing was done:\n{listing(problems)}")
+        raise InputError(f"{path}: {len(problems):,} bad rows, nothing was done:\n{indented_list(problems)}")
     if not parsed:
         raise InputError(f"{path}: no rows below the header")
     return parsed
 
 
-def whole_number(column: str, text: str) -> int:
-    """The number that a value stands for.
+def parse_whole_number(column: str, text: str) -> int:
+    """Parse a non-negative whole number.
+
+    Args:
+        column: Name of the column, for the message.
+        text: Value of the cell.
 
     Raises:
-        ValueError: it is not written in the digits 0 to 9 alone, or in more than 18 of them, too many for int64.
+        ValueError: The text has other characters than the digits 0 to 9, or more than 18 digits, which might not fit
+            into int64.
+
+    >>> parse_whole_number("landmark_id", "6347")
+    6347
     """
     # int() alone takes "1_000", "+7" and digits of any script.
     digits = text.strip()
@@ -83,15 +92,33 @@ def whole_number(column: str, text: str) -> int:
     return int(text)
 
 
-def _header(path: Path, found: list[str] | None, columns: Sequence[str]) -> list[str]:
+def escape_formula(text: str) -> str:
+    """Put an apostrophe before text that a spreadsheet would run as a formula.
+
+    >>> escape_formula("=1+1"), escape_formula("lake"), escape_formula("'-5")
+    ("'=1+1", 'lake', "''-5")
+    """
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def unescape_formula(text: str) -> str:
+    """Undo :func:`escape_formula`.
+
+    >>> unescape_formula("'=1+1"), unescape_formula("'tis"), unescape_formula("=1+1")
+    ('=1+1', "'tis", '=1+1')
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def _check_header(path: Path, names: list[str] | None, columns: Sequence[str]) -> list[str]:
     expected = ",".join(columns)
-    if found is None:
+    if names is None:
         raise InputError(f"{path}: the file is empty; expected the header {expected} and rows below it")
-    header = [name.strip() for name in found]
+    header = [name.strip() for name in names]
     missing = [name for name in columns if name not in header]
     if missing:
         raise InputError(
-            f"{path}: line 1: no column {' and no column '.join(missing)}; found {','.join(found)}, "
+            f"{path}: line 1: no column {' and no column '.join(missing)}; found {','.join(names)}, "
             f"expected {expected}"
         )
     return header
@@ -105,29 +132,11 @@ def _by_column(row: Sequence[str], header: Sequence[str]) -> Mapping[str, str]:
     return dict(zip(header, row, strict=True))
 
 
-def _undecodable(path: Path) -> str:
-    """Where the first byte is that is not UTF-8; the decoder only knows its place within a buffer."""
+def _locate_invalid_byte(path: Path) -> str:
+    """Describe the first byte that is not UTF-8; the decoder only knows its position within a buffer."""
     for line, raw in enumerate(path.read_bytes().split(b"\n"), 1):
         try:
             raw.decode()
         except UnicodeDecodeError as error:
             return f"line {line}: not UTF-8 (byte 0x{raw[error.start]:02x})"
     return "not UTF-8"
-
-
-def guard(text: str) -> str:
-    """The text as no spreadsheet takes it for a formula.
-
-    >>> guard("=1+1"), guard("lake"), guard("'-5")
-    ("'=1+1", 'lake', "''-5")
-    """
-    return f"'{text}" if _GUARDED.match(text) else text
-
-
-def unguard(text: str) -> str:
-    """The inverse of :func:`guard`.
-
-    >>> unguard("'=1+1"), unguard("'tis"), unguard("=1+1")
-    ('=1+1', "'tis", '=1+1')
-    """
-    return text[1:] if text.startswith("'") and _GUARDED.match(text) else text

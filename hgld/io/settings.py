@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError, indented_list
 
 #: The key that names the file which a file extends.
 BASE = "base"
@@ -58,7 +58,7 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
         return kind.model_validate(layer.values)
     except ValidationError as error:
         problems = [_problem(detail, kind, layer, path) for detail in error.errors(include_url=False)]
-        raise ConfigurationError(f"invalid settings, {len(problems)} in all:\n{listing(problems)}") from None
+        raise ConfigurationError(f"invalid settings, {len(problems)} in all:\n{indented_list(problems)}") from None
 
 
 def to_yaml(settings: BaseModel) -> str:

@@ -24,7 +24,7 @@ from hgld.labels.label_choice import (
     read_irrelevant_labels,
 )
 from hgld.resources import annotation_file
-from hgld.taxonomy.label_identity import label_id, unify
+from hgld.taxonomy.label_identity import label_id, unify_labels
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ def clean_table(
         else:
             removed_rows.append(row)
             reasons.append(choice)
-    labels, items = unify(labels, items)
+    labels, items = unify_labels(labels, items)
 
     # Explicit types: Arrow infers the type null for an empty list.
     key = scraped.select(["split", "landmark_id", "category"])

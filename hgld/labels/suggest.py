@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hgld import tables
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 from hgld.labels.embed import embed_labels, embedding_matrix
 from hgld.labels.encoders import LoadEncoder, load_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, EmbedTexts, Evidence, find_evidence
@@ -199,7 +199,7 @@ def read_suggestion_inputs(
     if missing:
         raise InputError(
             f"{files.embeddings}: no embedding of {len(missing):,} labels of {files.clusters}; make both from "
-            f"the same clean table:\n{listing(missing)}"
+            f"the same clean table:\n{indented_list(missing)}"
         )
     vectors = [vectors_by_id[label_id] for label_id in ids]
     return SuggestionInputs(

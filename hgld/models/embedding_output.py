@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgld.datasets.manifest import Manifest, StringArray
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.embedding_shards import EmbeddingShard
@@ -52,7 +52,7 @@ def write_output(
     """
     if not len(embeddings.rows):
         reasons = [image.reason for image in embeddings.skipped]
-        raise InputError(f"none of the {len(ids):,} images can be read:\n{listing(reasons, most=5)}")
+        raise InputError(f"none of the {len(ids):,} images can be read:\n{indented_list(reasons, limit=5)}")
     rows = embeddings.rows.numpy()
     _record_path(out).unlink(missing_ok=True)  # it describes the file that is now replaced
     with atomic_write(skipped_path(out)) as draft, draft.open("w", newline="", encoding="utf-8") as stream:

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from hgld.datasets.batch import SkippedImage
-from hgld.errors import ConfigurationError, listing
+from hgld.errors import ConfigurationError, indented_list
 from hgld.io.files import atomic_write
 from hgld.tables import Provenance
 
@@ -108,5 +108,5 @@ class EmbeddingShards:
         changes = [f"{key}: {before.get(key)} then, {now.get(key)} now" for key in now if before.get(key) != now[key]]
         raise ConfigurationError(
             f"{self._folder}: shards of an unfinished run with other settings; run with those settings to resume it, "
-            f"or discard it with `force`:\n{listing(changes)}"
+            f"or discard it with `force`:\n{indented_list(changes)}"
         )

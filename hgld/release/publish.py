@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.official import FILES, write_official
 from hgld.io.files import atomic_write, sha256_of
 from hgld.release import croissant
@@ -264,11 +264,13 @@ def _refuse_foreign(out: Path, *, force: bool) -> None:
         raise InputError(f"{out}: not written by hgld release (no {CHECKSUMS}); choose another folder")
     unlisted, changed = verify(out)
     if unlisted:
-        raise InputError(f"{out}: files that hgld release has not written; move them away:\n{listing(unlisted)}")
+        raise InputError(
+            f"{out}: files that hgld release has not written; move them away:\n{indented_list(unlisted)}"
+        )
     if changed and not force:
         raise InputError(
             f"{out}: changed since hgld release wrote them; keep them elsewhere, then run again with --force:\n"
-            f"{listing(changed)}"
+            f"{indented_list(changed)}"
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hgld.errors import ConfigurationError, listing
+from hgld.errors import ConfigurationError, indented_list
 from hgld.resources import annotation_file
 from hgld.review.opinions import UNSURE, Opinions, category, check_known, landmarks_by_label, read_opinions
 from hgld.tables import CLUSTERS, read_table
@@ -246,7 +246,7 @@ def write_outcome(
     now = [(row, index.find(row.label_id, row.label)) for row in replaced]
     withdrawn = [f'{row.label_id} ("{row.label}")' for row, after in now if after is None]
     if withdrawn:
-        log.warning("%s: these labels were decided and are now open:\n%s", out, listing(withdrawn))
+        log.warning("%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn))
     final = {row.label_id: row for row in (*kept, *outcome.decisions)}
     if final != {row.label_id: row for row in before}:
         write_decisions(out, final.values())

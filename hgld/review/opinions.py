@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.taxonomy.decisions import Decision, read_decisions
 
 DROP, UNSURE = "(drop)", "(unsure)"
@@ -71,5 +71,5 @@ def check_known(label_ids: Sequence[str], opinions: Sequence[Opinions], landmark
     if unknown:
         raise InputError(
             f"{len(unknown):,} labels are not in the table of clusters, so their landmarks cannot be counted:\n"
-            f"{listing(unknown)}\ngive the table that the sheets were made from"
+            f"{indented_list(unknown)}\ngive the table that the sheets were made from"
         )

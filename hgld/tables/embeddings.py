@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from hgld.errors import ConfigurationError, InputError, listing
-from hgld.io.columns import read_columns, require_non_null, rows_text, some
+from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.io.columns import preview, preview_rows, read_columns, require_non_null
 from hgld.io.files import atomic_write
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
@@ -127,7 +127,7 @@ def rows_of(images: Embeddings, ids: Sequence[str] | NDArray[np.str_], what: str
     missing = [image for image in ids if image not in row_of]
     if missing:
         raise InputError(
-            f"{images.path}: {len(missing):,} of the {len(ids):,} {what} are not embedded:\n{listing(missing)}"
+            f"{images.path}: {len(missing):,} of the {len(ids):,} {what} are not embedded:\n{indented_list(missing)}"
         )
     return np.array([row_of[image] for image in ids], np.int64)
 
@@ -202,7 +202,7 @@ def _check_names(path: Path, names: Mapping[str, pa.Array], n: int) -> None:
         repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
         if repeated:
             raise InputError(
-                f"{path}: {len(repeated):,} ids stand more than once: {some(repeated)}; an id names one image"
+                f"{path}: {len(repeated):,} ids stand more than once: {preview(repeated)}; an id names one image"
             )
 
 
@@ -295,11 +295,11 @@ def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
         if len(odd := np.flatnonzero(lengths != dim)):
             raise InputError(
                 f"{path}: embeddings differ in length: {dim} numbers in row 0, but {lengths[odd[0]]} in row "
-                f"{at + odd[0]:,}; like this are {rows_text(at + odd)}"
+                f"{at + odd[0]:,}; like this are {preview_rows(at + odd)}"
             )
         if values.null_count:
             rows = np.unique(pc.indices_nonzero(values.is_null()).to_numpy() // dim)
-            raise InputError(f"{path}: numbers are missing in the embeddings of {rows_text(at + rows)}")
+            raise InputError(f"{path}: numbers are missing in the embeddings of {preview_rows(at + rows)}")
         vectors[at : at + len(lists)] = values.to_numpy(zero_copy_only=False).reshape(len(lists), dim)
         at += len(lists)
     return torch.from_numpy(vectors)
@@ -374,7 +374,7 @@ def _write_lines(path: Path, draft: Path, ids: pa.Array) -> None:
         odd.insert(0, repr(lines[0]))
     if odd:
         raise InputError(
-            f"{path}: {len(odd):,} ids cannot be lines of a file: {some(odd)}; give others, or choose .parquet"
+            f"{path}: {len(odd):,} ids cannot be lines of a file: {preview(odd)}; give others, or choose .parquet"
         )
     draft.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write
 from hgld.tables.provenance import TABLE_KEY, Provenance, read_metadata, with_provenance
 from hgld.tables.schemas import TableSpec, required
@@ -100,7 +100,7 @@ def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
             elif nulls and not wanted.nullable:
                 problems.append(f'"{wanted.name}" is null in {nulls:,} of {rows.num_rows:,} rows')
     if problems:
-        raise InputError(f'{path}: not a valid "{spec.name}" table:\n{listing(problems)}')
+        raise InputError(f'{path}: not a valid "{spec.name}" table:\n{indented_list(problems)}')
 
 
 def _check_key(table: pa.Table, spec: TableSpec, path: Path) -> None:

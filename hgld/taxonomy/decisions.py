@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hgld.errors import ConfigurationError
-from hgld.io.csv_files import guard, read_rows, unguard
+from hgld.io.csv_files import escape_formula, read_rows, unescape_formula
 from hgld.io.files import atomic_write
 from hgld.taxonomy.label_identity import normalise_label
 
@@ -95,7 +95,7 @@ def read_decisions(path: Path, groups: Collection[str]) -> list[Decision]:
     first_lines: dict[str, int] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> Decision:
-        values = {name: unguard(row[name]).strip() for name in COLUMNS}
+        values = {name: unescape_formula(row[name]).strip() for name in COLUMNS}
         for name in ("label_id", "label", "annotator"):
             if not values[name]:
                 raise ValueError(f"the {name} is empty")
@@ -121,14 +121,14 @@ def read_decisions(path: Path, groups: Collection[str]) -> list[Decision]:
 def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
     """Write decisions, atomically, sorted by label, so that two versions of a file can be compared by line.
 
-    Values that a spreadsheet would run as formulas are guarded (:func:`hgld.review.sheets.csv_sheet.guard`).
+    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`).
     """
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
         for row in sorted(decisions, key=lambda row: (normalise_label(row.label), row.label_id)):
             values = (row.label_id, row.label, row.decision, row.group or "", row.annotator)
-            writer.writerow([guard(value) for value in (*values, format_time(row.decided_at), row.comment)])
+            writer.writerow([escape_formula(value) for value in (*values, format_time(row.decided_at), row.comment)])
 
 
 def parse_time(text: str) -> datetime:

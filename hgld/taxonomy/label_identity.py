@@ -37,7 +37,7 @@ def label_id(label: str, class_item: str | None) -> str:
     return f"label-{hashlib.sha256(normalise_label(label).encode()).hexdigest()[:10]}"
 
 
-def unify(labels: Sequence[str], items: Sequence[str | None]) -> tuple[list[str], list[str | None]]:
+def unify_labels(labels: Sequence[str], items: Sequence[str | None]) -> tuple[list[str], list[str | None]]:
     """One spelling and one class item for all values that mean the same class.
 
     A value without an item (pages do not show it) takes the item that other values of the same normalised

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hgld.errors import ConfigurationError, listing
+from hgld.errors import ConfigurationError, indented_list
 from hgld.io.settings import flatten
 
 #: Settings that say how the work is done and not what comes of it; they may change when a run goes on. Files are told
@@ -41,7 +41,7 @@ def require_same_run(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]
     if differing:
         raise ConfigurationError(
             f"{path}: this run was begun with something else; go on with the same, or begin anew (--force, "
-            f"or another folder):\n{listing(differing)}"
+            f"or another folder):\n{indented_list(differing)}"
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from hgld.errors import SourceError
 from hgld.wikimedia.client import Client, TooManyValuesError
 from hgld.wikimedia.source import Answer, ClassFact, Facts, Value, unique_values
-from hgld.wikimedia.titles import PREFIX, is_sendable, normalise_title
+from hgld.wikimedia.titles import CATEGORY_PREFIX, is_sendable, normalise_title
 
 INSTANCE_OF, SUBCLASS_OF, MAIN_TOPIC = "P31", "P279", "P301"
 WIKIMEDIA_CATEGORY = "Q4167836"
@@ -305,8 +305,8 @@ def _target(page: dict[str, Any]) -> str | None:
             key, named, value = parameter.partition("=")
             if not named or key.strip() == "1":
                 title = normalise_title((value if named else parameter).strip())
-                title = title if title.startswith(PREFIX) else normalise_title(PREFIX + title)
-                return title if title != PREFIX and is_sendable(title) else None
+                title = title if title.startswith(CATEGORY_PREFIX) else normalise_title(CATEGORY_PREFIX + title)
+                return title if title != CATEGORY_PREFIX and is_sendable(title) else None
     return None
 
 

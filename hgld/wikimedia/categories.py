@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.io.csv_files import read_rows, whole_number
+from hgld.io.csv_files import parse_whole_number, read_rows
 from hgld.wikimedia.titles import title_of_url
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def read_categories(path: Path) -> list[Landmark]:
     first: dict[int, tuple[int, str]] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> Landmark:
-        number, url = whole_number("landmark_id", row["landmark_id"]), row["category"]
+        number, url = parse_whole_number("landmark_id", row["landmark_id"]), row["category"]
         landmark = Landmark(number, url, title_of_url(url))
         earlier_line, earlier_url = first.setdefault(number, (line, url))
         if earlier_url != url:

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-PREFIX = "Category:"
+CATEGORY_PREFIX = "Category:"
 
 _HOSTS = re.compile(r"(www\.)?(commons(\.m)?|upload)\.wikimedia\.org", re.IGNORECASE)
 _SPACES = re.compile("[ _\u00a0\u1680\u180e\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
@@ -46,7 +46,7 @@ def title_of_url(url: str) -> str:
         title = normalise_title(unquote(raw, errors="strict"))
     except UnicodeDecodeError:
         raise ValueError(f'"{url}" has percent-encoded bytes that are not UTF-8; {expected}') from None
-    if not title.startswith(PREFIX) or title == PREFIX:
+    if not title.startswith(CATEGORY_PREFIX) or title == CATEGORY_PREFIX:
         raise ValueError(f'"{url}" is not the URL of a category; {expected}')
     return title
 
@@ -64,7 +64,7 @@ def normalise_title(raw: str) -> str:
     text = _SPACES.sub(" ", _DIRECTION_MARKS.sub("", text)).strip(" ").removeprefix(":").lstrip(" ")
     namespace, colon, name = text.partition(":")
     if colon and namespace.strip(" ").lower() == "category":
-        return PREFIX + _upper_first(name.strip(" "))
+        return CATEGORY_PREFIX + _upper_first(name.strip(" "))
     return _upper_first(text)
 
 

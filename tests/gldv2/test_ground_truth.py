@@ -12,8 +12,8 @@ from hgld.errors import InputError
 from hgld.gldv2.ground_truth import (
     ImageLandmarks,
     RetrievalSolution,
-    landmark_of_queries,
-    positives_as_rows,
+    positive_positions,
+    query_landmarks,
     read_image_to_landmark,
     read_retrieval_solution,
 )
@@ -114,7 +114,7 @@ def test_the_real_part_of_the_index(shared: Path) -> None:
 
 
 def test_positives_become_rows_of_positions() -> None:
-    rows = positives_as_rows(solution(("c", "a"), ("b",)), ["a", "b", "x", "c"])
+    rows = positive_positions(solution(("c", "a"), ("b",)), ["a", "b", "x", "c"])
     assert rows.offsets.tolist() == [0, 2, 3]
     assert rows.columns.tolist() == [0, 3, 1]
     assert rows.columns.dtype == rows.offsets.dtype == np.int64
@@ -124,30 +124,30 @@ def test_positives_become_rows_of_positions() -> None:
 def test_rows_name_the_positives_whatever_the_order_of_the_gallery(data: st.DataObject) -> None:
     gallery = data.draw(st.permutations([f"{n:016x}" for n in range(12)]))
     lists = data.draw(st.lists(st.lists(st.sampled_from(gallery), min_size=1, unique=True), min_size=1, max_size=5))
-    rows = positives_as_rows(solution(*map(tuple, lists)), np.array(gallery))
+    rows = positive_positions(solution(*map(tuple, lists)), np.array(gallery))
     assert [{gallery[column] for column in rows.row(n)} for n in range(len(lists))] == [set(x) for x in lists]
     assert all((np.diff(rows.row(n)) > 0).all() for n in range(len(lists)))
 
 
 def test_images_that_the_gallery_lacks_are_named() -> None:
     with pytest.raises(InputError) as caught:
-        positives_as_rows(solution(("a", "y"), ("z", "y")), ["a", "b"])
+        positive_positions(solution(("a", "y"), ("z", "y")), ["a", "b"])
     assert "2 of the 3 index images that the solution lists are not in the gallery (2 images)" in str(caught.value)
     assert "\n  y\n  z" in str(caught.value)
 
 
 def test_a_gallery_that_repeats_an_id() -> None:
     with pytest.raises(InputError, match="the gallery: 1 of 3 ids stand there already"):
-        positives_as_rows(solution(("a",)), ["a", "b", "a"])
+        positive_positions(solution(("a",)), ["a", "b", "a"])
 
 
 def test_a_query_has_the_landmark_of_its_first_image_and_mixed_ones_are_counted() -> None:
     landmarks = ImageLandmarks(np.array(["a", "b", "c", "d"]), np.array([5, 6, 5, 7]))
-    found = landmark_of_queries(solution(("d", "a", "b"), ("c", "a"), ("b", "c")), landmarks)
+    found = query_landmarks(solution(("d", "a", "b"), ("c", "a"), ("b", "c")), landmarks)
     assert found.landmark_ids.tolist() == [7, 5, 6]
     assert found.n_mixed == 2
 
 
 def test_an_image_without_a_landmark_is_named() -> None:
     with pytest.raises(InputError, match=r"1 of the 2 index images .* not in the images with a landmark"):
-        landmark_of_queries(solution(("a", "e")), ImageLandmarks(np.array(["a"]), np.array([1])))
+        query_landmarks(solution(("a", "e")), ImageLandmarks(np.array(["a"]), np.array([1])))

@@ -83,11 +83,11 @@ def test_the_split_of_images_is_told_or_asked_for(official: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not a table that can be read"),
+        ("", "cannot be read as a table"),
         ("id,name\na,1\n", "no column landmark_id"),
         ("id,landmark_id\na,one\n", "landmark_id is string"),
         ("id,landmark_id\na,\nb,2\n", "1 empty"),
-        ("id,landmark_id\na,1,2\n", "not a table that can be read"),
+        ("id,landmark_id\na,1,2\n", "cannot be read as a table"),
     ],
 )
 def test_files_that_list_no_images_are_refused(tmp_path: Path, text: str, message: str) -> None:

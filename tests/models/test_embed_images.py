@@ -301,7 +301,7 @@ def test_images_that_are_not_there_are_explained(made: Made, tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"1 pictures have the same name as another one.*\n  x: a/x.jpg, b/x.png"):
         run(tmp_path / "twice")
     pa_csv.write_csv(pa.table({"id": [1]}), tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"t.parquet: not a table that can be read"):
+    with pytest.raises(InputError, match=r"t.parquet: cannot be read as a table"):
         run(tmp_path / "t.parquet")
     write_tar(tmp_path / "1.tar", {"a.jpg": picture("a")})
     index_images(tmp_path, tmp_path / "images.parquet")

@@ -232,7 +232,7 @@ def test_ids_are_told_once(tmp_path: Path) -> None:
         ("ids.csv", b"id,landmark_id\na,1\nb,x\nc,3\n", "Row #3: CSV conversion error to int64"),
         ("ids.csv", b"id,landmark_id\na,1\nb\nc,3\n", "Row #3: Expected 2 columns, got 1"),
         ("ids.csv", b"", "Empty CSV file"),
-        ("ids.parquet", b"PAR1", "not a table that can be read"),
+        ("ids.parquet", b"PAR1", "cannot be read as a table"),
         ("ids.npy", b"\x93NUMPY", "not a whole .npy file"),
         ("ids.json", b"{}", r'the suffix is "\.json"; ids are in \.txt, \.npy'),
     ],

@@ -64,7 +64,7 @@ def test_all_bad_rows_are_reported_by_line(tmp_path: Path) -> None:
         (b"group,root\nlake,natural\n", "line 1: no column guideline; found group,root"),
         (b"group,root,guideline\n", "no rows below the header"),
         (b"group,root,guideline\nch\xe2teau,natural,x\n", "not UTF-8"),
-        (b'group,root,guideline\n"lake,natural,x\n', "not a CSV file"),
+        (b'group,root,guideline\n"lake,natural,x\n', "cannot be read as CSV"),
     ],
 )
 def test_a_file_that_is_no_taxonomy(tmp_path: Path, content: bytes | None, message: str) -> None:

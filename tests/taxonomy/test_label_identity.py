@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.taxonomy.label_identity import label_id, normalise_label, unify
+from hgld.taxonomy.label_identity import label_id, normalise_label, unify_labels
 
 
 @given(st.text())
@@ -24,20 +24,20 @@ def test_the_id_is_the_item_where_it_is_known_else_a_stable_one_of_the_label():
 
 
 def test_a_label_without_item_takes_the_only_item_of_that_label():
-    labels, items = unify(["lake", "Lake", "pond"], ["Q23397", None, None])
+    labels, items = unify_labels(["lake", "Lake", "pond"], ["Q23397", None, None])
     assert labels == ["lake", "lake", "pond"]
     assert items == ["Q23397", "Q23397", None]
 
 
 def test_two_items_with_one_label_stay_two_and_leave_the_bare_label_a_third():
-    labels, items = unify(["gate", "Gate", "gate"], ["Q1", "Q2", None])
+    labels, items = unify_labels(["gate", "Gate", "gate"], ["Q1", "Q2", None])
     assert items == ["Q1", "Q2", None]
     assert labels == ["gate"] * 3, "one spelling, for it is one text"
 
 
 def test_the_most_frequent_label_of_an_item_stands_for_all_and_the_first_of_equals():
-    assert unify(["Kirche", "church", "Church", "church"], ["Q1"] * 4)[0] == ["church"] * 4
-    assert unify(["Kirche", "church"], ["Q1"] * 2)[0] == ["Kirche"] * 2
+    assert unify_labels(["Kirche", "church", "Church", "church"], ["Q1"] * 4)[0] == ["church"] * 4
+    assert unify_labels(["Kirche", "church"], ["Q1"] * 2)[0] == ["Kirche"] * 2
 
 
 _LABELS = st.sampled_from(["lake", "Lake", "LAKE ", "pond", "Pond", "sea"])
@@ -46,7 +46,7 @@ _ITEMS = st.sampled_from([None, "Q1", "Q2", "Q3"])
 
 @given(st.lists(st.tuples(_LABELS, _ITEMS)))
 def test_after_unifying_an_id_has_one_spelling_and_known_items_are_as_before(values):
-    labels, items = unify([label for label, _ in values], [item for _, item in values])
+    labels, items = unify_labels([label for label, _ in values], [item for _, item in values])
     shown = {}
     for label, item in zip(labels, items, strict=True):
         assert shown.setdefault(label_id(label, item), label) == label

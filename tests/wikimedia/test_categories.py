@@ -48,7 +48,7 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
         (f"{HEADER}1,{URL}A\n2,{URL}B\n1,{URL}C\n", "line 4: landmark 1 has .*:C, but line 2 says .*:A"),
         (f"{HEADER}1,{URL}A,B\n", "line 2: 3 values, expected 2"),
         (f"{HEADER}1\n", "line 2: 1 values, expected 2"),
-        (f'{HEADER}1,"{URL}A\n', "not a CSV file"),
+        (f'{HEADER}1,"{URL}A\n', "cannot be read as CSV"),
         (f"{HEADER}1,{URL}Caf".encode() + b"\xe9\n", "line 2: not UTF-8 .byte 0xe9."),
         ((HEADER + f"1,{URL}A\n").encode("utf-16"), "line 1: not UTF-8"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hgld.errors import listing
+from hgld.errors import indented_list
 from hgld.models.embed_images import EmbedImagesSummary
 
 
@@ -15,5 +15,5 @@ def embed_images_text(summary: EmbedImagesSummary) -> str:
     )
     if summary.skipped:
         text += f"\n{len(summary.skipped):,} images could not be read and have none, see {summary.skipped_file}:\n"
-        text += listing(summary.skipped, most=5)
+        text += indented_list(summary.skipped, limit=5)
     return text

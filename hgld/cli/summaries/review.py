@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 
 from hgld.cli.render import aligned
-from hgld.errors import listing
+from hgld.errors import indented_list
 from hgld.review.adjudicate import AdjudicateSummary
 from hgld.review.agreement import Agreement, Disagreement, Estimate, GroupAgreement
 from hgld.review.outcome import ReviewedSummary
@@ -39,7 +39,7 @@ def format_import(summary: ImportSummary) -> str:
     ]
     if summary.problems:
         lines.append(f"  rows skipped because of {len(summary.problems):,} problems:")
-        lines.append(listing(summary.problems, most=len(summary.problems)))
+        lines.append(indented_list(summary.problems, limit=len(summary.problems)))
     return "\n".join(lines)
 
 
@@ -64,7 +64,7 @@ def format_adjudicate(summary: AdjudicateSummary) -> str:
     if summary.taxonomy:
         lines.append(f"groups were proposed: see {summary.taxonomy}")
     if summary.still_open:
-        lines += ["open:", listing(summary.still_open, most=len(summary.still_open))]
+        lines += ["open:", indented_list(summary.still_open, limit=len(summary.still_open))]
     return "\n".join(lines)
 
 
@@ -112,7 +112,7 @@ def _disagreements(agreement: Agreement) -> list[str]:
     if not agreement.disagreements:
         return ["no disagreements"]
     order = "most landmarks first" if agreement.by_landmark else "by label"
-    lines = listing([_disagreement(row) for row in agreement.disagreements], most=_MAX_DISAGREEMENTS)
+    lines = indented_list([_disagreement(row) for row in agreement.disagreements], limit=_MAX_DISAGREEMENTS)
     return [f"{len(agreement.disagreements):,} disagreements, {order}:", lines]
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from hgld.datasets.readers.cub_families import FAMILY, ORDER
 from hgld.datasets.readers.text_lists import Reading, nested, pictures, read_list
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 
 _RANKS = ("genus", "family", "order", "class", "phylum", "kingdom")
 _SPECIES_IN_PATH = re.compile(r"(?:[^/]+/)*([^/]+)/([0-9]+)/[^/]+")
@@ -50,7 +50,7 @@ class INaturalist:
         if problems := [path for path, place in zip(paths, places, strict=True) if place is None]:
             raise InputError(
                 f"{root}: {len(problems):,} paths tell no species; expected such as "
-                f"train_val2018/Aves/2761/0a1b.jpg:\n{listing(problems)}"
+                f"train_val2018/Aves/2761/0a1b.jpg:\n{indented_list(problems)}"
             )
         species = [place[2] for place in places if place]
         if self.levels == "base":
@@ -89,7 +89,7 @@ class Cub:
         if problems:
             raise InputError(
                 f"{root}: {len(problems):,} images are not of the class that their folder names, or of none of the "
-                f"{len(FAMILY)}:\n{listing(problems)}"
+                f"{len(FAMILY)}:\n{indented_list(problems)}"
             )
         numbers = [int(name.split(".")[0]) for name in species]
         families = [FAMILY[number] for number in numbers]
@@ -111,5 +111,5 @@ def _read_ranks(path: Path, species: Sequence[str]) -> dict[str, list[str]]:
         ) from error
     unknown = sorted(set(species) - set(ranks))
     if unknown:
-        raise InputError(f"{path}: {len(unknown):,} species are not among its categories:\n{listing(unknown)}")
+        raise InputError(f"{path}: {len(unknown):,} species are not among its categories:\n{indented_list(unknown)}")
     return ranks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.datasets.readers.text_lists import Reading, nested, pictures, read_list
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class InShop:
         if problems:
             raise InputError(
                 f"{path}: expected images such as img/WOMEN/Dresses/id_00000002/02_1_front.jpg, and train, query or "
-                f"gallery:\n{listing(problems)}"
+                f"gallery:\n{indented_list(problems)}"
             )
         first: dict[str, tuple[str, str]] = {}
         for item, parts in zip(items, folders, strict=True):

@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from hgld.datasets.manifest import Manifest
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 from hgld.tables import MANIFEST
 
 
@@ -70,7 +70,7 @@ def read_list(path: Path, columns: Sequence[str], *, header_lines: int = 0) -> l
         if len(values) != len(columns)
     ]
     if problems:
-        raise InputError(f"{path}: {len(problems):,} bad rows:\n{listing(problems)}")
+        raise InputError(f"{path}: {len(problems):,} bad rows:\n{indented_list(problems)}")
     if not rows:
         raise InputError(f"{path}: no rows; expected lines with {expected}")
     return [list(column) for column in zip(*(values for _, values in rows), strict=True)]

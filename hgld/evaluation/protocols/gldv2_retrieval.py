@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.datasets.image_labels import labels_from_landmarks
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.evaluation.relevance_judgements import LabelJudgements, ListJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import EvaluationConfig, RetrievalTask
@@ -26,8 +26,8 @@ from hgld.gldv2.ground_truth import (
     USAGES,
     ImageLandmarks,
     RetrievalSolution,
-    landmark_of_queries,
-    positives_as_rows,
+    positive_positions,
+    query_landmarks,
     read_image_to_landmark,
     read_retrieval_solution,
 )
@@ -91,7 +91,7 @@ def official_task(
         name="official",
         queries=queries.vectors[torch.from_numpy(rows)],
         gallery=gallery.vectors,
-        judgements=ListJudgements(positives_as_rows(solution, gallery.ids), len(gallery)),
+        judgements=ListJudgements(positive_positions(solution, gallery.ids), len(gallery)),
         query_ids=np.array(solution.query_ids),
         gallery_ids=gallery.ids,
         metrics=["mAP@100"],
@@ -112,7 +112,7 @@ def labelled_task(
         InputError: see :func:`evaluate_gldv2`.
     """
     _check_all_are_embedded(gallery, landmarks)
-    of_queries = landmark_of_queries(solution, landmarks)
+    of_queries = query_landmarks(solution, landmarks)
     query_labels = labels_from_landmarks(of_queries.landmark_ids, hierarchy, "index")
     gallery_labels = labels_from_landmarks(_landmarks_of(gallery, landmarks), hierarchy, "index")
     labelled = query_labels.labelled
@@ -151,5 +151,5 @@ def _check_all_are_embedded(gallery: Embeddings, landmarks: ImageLandmarks) -> N
         others = np.setdiff1d(gallery.ids, landmarks.ids).tolist()
         raise InputError(
             f"{gallery.path}: {len(others):,} embeddings are of images that {LANDMARKS} does not have; the protocol "
-            f"ranks all index images and no others:\n{listing(others)}"
+            f"ranks all index images and no others:\n{indented_list(others)}"
         )

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.evaluation.ranking import rank
 from hgld.evaluation.relevance_judgements import ListJudgements
 from hgld.evaluation.results import RetrievalResult, count_queries
@@ -108,7 +108,7 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
         for kind in _KINDS:
             positions[kind].append(np.sort(of_kind[kind]))
     if problems:
-        raise InputError(f"{path}: {len(problems):,} bad entries of gnd:\n{listing(problems)}")
+        raise InputError(f"{path}: {len(problems):,} bad entries of gnd:\n{indented_list(problems)}")
     return RevisitedGroundTruth(
         gallery, queries, np.stack(boxes), *(RaggedIndices.of(positions[kind]) for kind in _KINDS)
     )

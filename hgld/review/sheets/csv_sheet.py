@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hgld.errors import InputError
-from hgld.io.csv_files import guard, unguard
+from hgld.io.csv_files import escape_formula, unescape_formula
 from hgld.io.files import atomic_write
 from hgld.review.sheets.rows import COLUMNS, N_EXAMPLES, Entries, Entry, LabelRow, SheetLine, example_link
 
@@ -35,7 +35,7 @@ def write_csv(path: Path, rows: Sequence[LabelRow], entries: Entries) -> None:
                 *("" for _ in range(N_EXAMPLES - len(links))),
                 *(row.suggested_group, entry.group, entry.decision, entry.comment),
             )
-            writer.writerow([guard(value) for value in values])
+            writer.writerow([escape_formula(value) for value in values])
 
 
 def read_csv(path: Path) -> list[SheetLine]:
@@ -58,7 +58,7 @@ def read_csv(path: Path) -> list[SheetLine]:
         if missing:
             raise InputError(f"{path}: not a review sheet: line 1 has no column {', '.join(missing)}")
         for number, record in enumerate(records, 2):
-            lines.append(SheetLine(number, dict(zip(names, map(unguard, record), strict=False))))
+            lines.append(SheetLine(number, dict(zip(names, map(unescape_formula, record), strict=False))))
     except csv.Error as error:
         raise InputError(f"{path}: not a CSV file that can be read: {error}") from error
     return lines

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.errors import BusyError, ConfigurationError, InputError, listing
+from hgld.errors import BusyError, ConfigurationError, InputError, indented_list
 from hgld.resources import annotation_file
 from hgld.review.sheets.csv_sheet import read_csv, write_csv
 from hgld.review.sheets.rows import Entries, combine, digest_of, entries_of, label_rows
@@ -215,7 +215,7 @@ def _refuse_entries(entered: Mapping[Path, Entries]) -> None:
     begun = [f"{path}: {len(entries):,} labels" for path, entries in entered.items() if entries]
     if begun:
         raise ConfigurationError(
-            f"something was entered in sheets that are there:\n{listing(begun)}\n"
+            f"something was entered in sheets that are there:\n{indented_list(begun)}\n"
             "--merge writes them again and keeps it, --force throws it away"
         )
 
@@ -233,10 +233,10 @@ def _warn_of(workbook: Path, current: Entries, gone: Entries, groups: Sequence[G
         if entry.group and entry.group not in names
     ]
     if unknown:
-        log.warning("%s: groups that the taxonomy does not have:\n%s", workbook, listing(unknown))
+        log.warning("%s: groups that the taxonomy does not have:\n%s", workbook, indented_list(unknown))
     if gone:
         labels = [f'{entry.label_id} ("{entry.label}")' for entry in gone.values()]
         log.warning(
             '%s: these labels are gone; what was entered for them is kept on the sheet "%s":\n%s',
-            *(workbook, SET_ASIDE, listing(labels)),
+            *(workbook, SET_ASIDE, indented_list(labels)),
         )

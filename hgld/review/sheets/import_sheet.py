@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgld.errors import ConfigurationError, InputError, listing
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.resources import annotation_file
 from hgld.review.opinions import landmarks_by_label
 from hgld.review.sheets.csv_sheet import read_csv
@@ -162,7 +162,7 @@ def import_sheet(
         )
     if checked.doubts:
         log.warning(
-            "%s: labels that a spreadsheet may have changed:\n%s", sheet, listing([*map(str, checked.doubts)])
+            "%s: labels that a spreadsheet may have changed:\n%s", sheet, indented_list([*map(str, checked.doubts)])
         )
     if not checked.decisions:
         raise InputError(f"{sheet}: no label is decided in it")
@@ -172,7 +172,7 @@ def import_sheet(
     after = {row.label_id: row for row in decisions}
     withdrawn = [f'{key} ("{row.label}")' for key, row in before.items() if key not in after]
     if withdrawn:
-        log.warning("%s: these labels are no longer decided in %s:\n%s", out, sheet, listing(withdrawn))
+        log.warning("%s: these labels are no longer decided in %s:\n%s", out, sheet, indented_list(withdrawn))
     if after != before or force:
         write_decisions(out, decisions)
     elif not problems:
@@ -310,4 +310,4 @@ def _summary(
 
 
 def _all(problems: Sequence[str]) -> str:
-    return listing(problems, most=len(problems))
+    return indented_list(problems, limit=len(problems))

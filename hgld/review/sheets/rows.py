@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgld.errors import InputError, listing
+from hgld.errors import InputError, indented_list
 from hgld.taxonomy.label_identity import label_id
-from hgld.wikimedia.titles import PREFIX, title_of_url, title_path
+from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url, title_path
 
 N_EXAMPLES = 3
 COLUMNS = (
@@ -184,7 +184,7 @@ def example_link(title: str) -> tuple[str, str]:
     >>> example_link("Category:Comet Falls")
     ('Comet Falls', 'https://commons.wikimedia.org/wiki/Category:Comet_Falls')
     """
-    return title.removeprefix(PREFIX), f"https://commons.wikimedia.org/wiki/{title_path(title)}"
+    return title.removeprefix(CATEGORY_PREFIX), f"https://commons.wikimedia.org/wiki/{title_path(title)}"
 
 
 def fit_for_cell(text: str) -> str:
@@ -207,7 +207,7 @@ def entries_of(path: Path, lines: Iterable[SheetLine]) -> dict[str, Entry]:
     """
     found, problems = entered_lines(lines)
     if problems:
-        shown = listing([str(problem) for problem in problems])
+        shown = indented_list([str(problem) for problem in problems])
         raise InputError(f"{path}: {len(problems):,} problems keep it from being read; mend them:\n{shown}")
     return {key: entry for key, (_, entry) in found.items()}
 
@@ -276,5 +276,5 @@ def combine(first: Entries, second: Entries) -> dict[str, Entry]:
                 problems.append(f'{key} ("{other.label}"): {column} is "{here}" and "{there}"')
             combined[key] = replace(combined[key], **{column: here or there})
     if problems:
-        raise InputError(f"{len(problems):,} entries contradict each other:\n{listing(problems)}")
+        raise InputError(f"{len(problems):,} entries contradict each other:\n{indented_list(problems)}")
     return combined

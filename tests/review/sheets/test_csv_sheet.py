@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.io.csv_files import guard, unguard
+from hgld.io.csv_files import escape_formula, unescape_formula
 from hgld.review.sheets.csv_sheet import read_csv, write_csv
 from hgld.review.sheets.rows import COLUMNS, Entry, entries_of, label_rows
 from tests.review.conftest import LABELS, Label, clean_table, clusters_table
@@ -21,14 +21,14 @@ TRICKY = st.text("'=+-@\t\r\n＝;,\"aש😀", max_size=6)
 
 @given(TRICKY)
 def test_guarding_is_reversible_and_leaves_no_formula(text: str) -> None:
-    assert unguard(guard(text)) == text
-    assert not guard(text).startswith(FORMULA_STARTS)
+    assert unescape_formula(escape_formula(text)) == text
+    assert not escape_formula(text).startswith(FORMULA_STARTS)
 
 
 @given(st.text())
 def test_ordinary_text_is_not_guarded(text: str) -> None:
     if not text.startswith(("'", "＝", "＋", "－", "＠", *FORMULA_STARTS)):
-        assert guard(text) == unguard(text) == text
+        assert escape_formula(text) == unescape_formula(text) == text
 
 
 def test_a_sheet_comes_back_as_it_was_written(tmp_path: Path) -> None:
