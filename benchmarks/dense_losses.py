@@ -1,7 +1,7 @@
-"""Sup-H-AP and Smooth-AP the plain way: arrays of batch x batch x batch, and autograd.
+"""Straightforward implementations of Sup-H-AP and Smooth-AP, the references of ``losses.py``.
 
-It is what the equations say, without a thought of memory: the other side of ``losses.py``. As in the authors'
-published code, each item of the batch is a query against all of it, itself among its positives.
+They follow the equations with arrays of batch x batch x batch and autograd, regardless of memory. As in the authors'
+published code, each item of the batch is a query against the whole batch, and one of its own positives.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ TAU, RHO, DELTA = 0.01, 100.0, 0.05
 
 
 def sup_h_ap(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """L_Sup-H-AP (paper, Eq. 21) with the step of Eq. 4 and the relevance of Eq. 20 for alpha = 1.
+    """Return L_Sup-H-AP (paper, Eq. 21) with the step of Eq. 4 and the relevance of Eq. 20 for alpha = 1.
 
     Args:
         embeddings: float, shape (B, d), L2-normalised.
@@ -24,7 +24,7 @@ def sup_h_ap(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     relevance = (torch.arange(depth + 1, device=levels.device) / depth / counts.clamp(min=1)).gather(1, levels)
     is_lower = levels[:, None, :] < levels[:, :, None]
     heaviside = (differences >= 0).float()
-    rank_plus = (heaviside * ~is_lower).sum(2)  # counts k itself
+    rank_plus = (heaviside * ~is_lower).sum(2)  # includes k itself
     h_rank_plus = (heaviside * torch.minimum(relevance[:, None, :], relevance[:, :, None])).sum(2)
     at_delta = torch.sigmoid(torch.tensor(DELTA / TAU)) + 0.5
     line = RHO * (differences - DELTA) + at_delta
@@ -35,7 +35,7 @@ def sup_h_ap(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def smooth_ap(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Smooth-AP (Brown et al., Eq. 6) of the finest level.
+    """Return Smooth-AP (Brown et al., Eq. 6) at the finest level.
 
     Args:
         embeddings: float, shape (B, d), L2-normalised.
@@ -51,6 +51,6 @@ def smooth_ap(embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def _pairs(embeddings: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """s_j - s_k of all queries, items k and items j: shape (B, B, B); and the levels of all pairs of items."""
+    """Return s_j - s_k for all queries and items k, j, shape (B, B, B), and the levels of all pairs, shape (B, B)."""
     scores = embeddings @ embeddings.T
     return scores[:, None, :] - scores[:, :, None], (labels[:, None] == labels).sum(2)

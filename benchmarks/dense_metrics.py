@@ -1,7 +1,7 @@
-"""All metrics the plain way: sort the scores, gather the levels, then arrays of queries x levels x gallery.
+"""Straightforward implementation of all metrics, the reference of ``evaluate.py``.
 
-It is what the equations say, in float32 and without a thought of memory: the other side of ``evaluate.py``. Every
-query must have a positive at the finest level.
+It sorts the scores, gathers the levels, and follows the equations with float32 arrays of queries x levels x gallery,
+regardless of memory. Every query must have a positive at the finest level.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import torch
 def dense_metrics(
     queries: torch.Tensor, query_labels: torch.Tensor, gallery: torch.Tensor, gallery_labels: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """The metrics of :func:`hgld.evaluate_retrieval`, by the same names, of each query: shape (n_query,).
+    """Return the metrics of :func:`hgld.evaluate_retrieval`, by the same names, per query: shape (n_query,).
 
     Args:
-        queries: embeddings of any float type, shape (n_query, d).
+        queries: Embeddings of any float type, shape (n_query, d).
         query_labels: int64, shape (n_query, L), finest first.
-        gallery: like ``queries``, shape (n_gallery, d).
-        gallery_labels: like ``query_labels``, shape (n_gallery, L).
+        gallery: Like ``queries``, shape (n_gallery, d).
+        gallery_labels: Like ``query_labels``, shape (n_gallery, L).
     """
     n_gallery, depth = gallery_labels.shape
     queries, gallery = queries.float(), gallery.float()
@@ -27,9 +27,9 @@ def dense_metrics(
     levels = (query_labels[:, None] == gallery_labels).sum(2).gather(1, order)
 
     rank = torch.arange(1, n_gallery + 1, device=levels.device)
-    of_level = torch.arange(1, depth + 1, device=levels.device)[:, None]
-    exact = (levels[:, None] == of_level).float()  # (n_query, L, n_gallery), as all that follows
-    member = (levels[:, None] >= of_level).float()
+    level_numbers = torch.arange(1, depth + 1, device=levels.device)[:, None]
+    exact = (levels[:, None] == level_numbers).float()  # (n_query, L, n_gallery), like the arrays below
+    member = (levels[:, None] >= level_numbers).float()
     exact_seen, member_seen = exact.cumsum(2), member.cumsum(2)
     exact_counts, counts = exact_seen[..., -1:], member_seen[..., -1:]
 
@@ -40,8 +40,8 @@ def dense_metrics(
     at_r = (finest * (rank <= positives)).sum(1) / positives[:, 0]
     at_100 = finest[:, :100].sum(1) / positives[:, 0].clamp(max=100)
 
-    # Eqs. 18 to 20: of two items the less relevant one counts.
-    relevance = of_level / depth / exact_counts.clamp(min=1)
+    # Eqs. 18 to 20: a pair of items counts with the smaller of both relevances.
+    relevance = level_numbers / depth / exact_counts.clamp(min=1)
     own = (exact * relevance).sum(1, keepdim=True)
     h_rank = (exact_seen * torch.minimum(relevance, own)).sum(1)
     h_ap = (h_rank / rank).sum(1) / own.sum((1, 2))

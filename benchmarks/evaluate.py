@@ -1,10 +1,10 @@
-"""What an evaluation costs: hgld beside a plain dense implementation, the floor, and the growth with the gallery.
+"""Cost of an evaluation: hgld, a straightforward dense implementation, the lower bound, and growth with the gallery.
 
-Embeddings are made up (d = 512, float16, memory-mapped) around the centres of their labels: for the retrieval of
-landmarks 8 images each in 78 groups and 2 roots; for leave-one-out classes and super-classes as in Stanford Online
-Products (5.3 images a class, 12 super-classes), and the largest as in iNaturalist's test set (55 and 13). Every
-measurement is a process of its own that waits for idle cores; the tables hold medians. The first line writes the
-first section of the README, the second line the other one and its picture::
+Embeddings are synthetic (d = 512, float16, memory-mapped) around the centres of their labels: for retrieval,
+landmarks with 8 images each in 78 groups and 2 roots; for leave-one-out, classes and super-classes as in Stanford
+Online Products (5.3 images per class, 12 super-classes), the largest as in iNaturalist's test set (55 and 13). Every
+measurement runs in a process of its own that waits for idle cores; the tables hold medians. The first command writes
+the first section of the README, the second one the section on growth with its picture::
 
     python benchmarks/evaluate.py
     python benchmarks/evaluate.py --growth
@@ -24,7 +24,7 @@ import measuring
 import numpy as np
 import pandas as pd
 import torch
-from measuring import Cost, How, Process
+from measuring import BenchmarkProcess, Cost, MeasurementConfig
 from report import table, write_section
 
 from hgld.figures.style import FAINT, INK, LIGHT, save
@@ -33,18 +33,18 @@ T = TypeVar("T")
 
 PICTURE = Path(__file__).parents[1] / "docs" / "evaluate.png"
 DIMENSION = 512
-#: Switches NumPy's AVX-512 sort off; the names are those of NumPy 2.4, see ``np.show_config()``.
+#: Disables NumPy's AVX-512 sort; the names are those of NumPy 2.4, see ``np.show_config()``.
 WITHOUT_AVX512 = {"NPY_DISABLE_CPU_FEATURES": "AVX512_ICL X86_V4"}
 
 
 class Job(NamedTuple):
-    """A piece of work of ``evaluate_once.py``, and variables of its environment."""
+    """A job of ``evaluate_once.py``, and its environment variables."""
 
     work: str
     variables: Mapping[str, str] = MappingProxyType({})
 
 
-#: Queries x gallery: what the authors' published code took on two cores, in seconds and GB.
+#: Cost of the authors' published code on two cores, in seconds and GB, by queries x gallery.
 PUBLISHED = {(64, 100_000): Cost(2.0, 1.8), (64, 762_000): Cost(27.7, 8.5)}
 HEADER = ["queries x gallery", "work", "s", "GB"]
 GLDV2 = (1_129, 761_757)
@@ -64,34 +64,34 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="measure leave-one-out at several sizes instead")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="small sizes, printed; writes nothing")
+    parser.add_argument("--quick", action="store_true", help="print small sizes, and write nothing")
     options = parser.parse_args()
-    how = How(options.device, options.repeats, wait_s=0 if options.quick else 60)
-    where = f"On {torch.cuda.get_device_name(how.device)}. " if how.device != "cpu" else ""
-    versions = f"{where}NumPy {np.__version__}, torch {torch.__version__}; medians of {how.repeats}."
+    config = MeasurementConfig(options.device, options.repeats, wait_s=0 if options.quick else 60)
+    where = f"On {torch.cuda.get_device_name(config.device)}. " if config.device != "cpu" else ""
+    versions = f"{where}NumPy {np.__version__}, torch {torch.__version__}; medians of {config.repeats}."
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if options.quick:
-            print(table(HEADER, compare(folder, [(8, 2_000)], how)))
-            print(grow(folder, {1_000: (180, 5)}, how, folder / "growth.png"))
+            print(table(HEADER, compare(folder, [(8, 2_000)], config)))
+            print(grow(folder, {1_000: (180, 5)}, config, folder / "growth.png"))
         elif options.growth:
-            body = grow(folder, LEAVE_ONE_OUT, how, PICTURE)
+            body = grow(folder, LEAVE_ONE_OUT, config, PICTURE)
             write_section("evaluate-growth", f"{body}\n\n{versions}")
         else:
-            rows = compare(folder, list(PUBLISHED), how)
-            parts, far = dissect(folder, GLDV2, how)
+            rows = compare(folder, list(PUBLISHED), config)
+            parts, far = dissect(folder, GLDV2, config)
             write_section("evaluate", f"{table(HEADER, rows + parts)}\n\n{far} {versions}")
 
 
-def compare(folder: Path, sizes: Sequence[tuple[int, int]], how: How) -> list[list[str]]:
-    """Rows of hgld beside the dense implementation."""
+def compare(folder: Path, sizes: Sequence[tuple[int, int]], config: MeasurementConfig) -> list[list[str]]:
+    """Return rows of hgld and of the dense implementation."""
     rows = []
     for size in sizes:
         make_embeddings(folder, size[1], size[0], (size[1] // 8, 78, 2))
         jobs = {"dense": Job("dense"), "hgld": Job("hgld")}
-        if how.device == "cpu":
+        if config.device == "cpu":
             jobs["hgld, AVX-512 sort off"] = Job("hgld", WITHOUT_AVX512)
-        costs = measure(folder, jobs, size, how)
+        costs = measure(folder, jobs, size, config)
         check(folder)
         if size in PUBLISHED:
             costs = {"the authors' code, as published": PUBLISHED[size], **costs}
@@ -99,40 +99,40 @@ def compare(folder: Path, sizes: Sequence[tuple[int, int]], how: How) -> list[li
     return rows
 
 
-def dissect(folder: Path, size: tuple[int, int], how: How) -> tuple[list[list[str]], str]:
-    """Rows of hgld and of what an evaluation cannot do without, and how far hgld is from that."""
+def dissect(folder: Path, size: tuple[int, int], config: MeasurementConfig) -> tuple[list[list[str]], str]:
+    """Return rows of hgld and of the parts that every evaluation needs, and the ratio of hgld to their sum."""
     make_embeddings(folder, size[1], size[0], (size[1] // 8, 78, 2))
     jobs = {"scores alone": Job("scores")}
     for what, work in (("one sort alone", "sort"), ("scores, keys, one sort", "ranking"), ("hgld", "hgld")):
         jobs[what] = Job(work)
-        if how.device == "cpu":
+        if config.device == "cpu":
             jobs[f"{what}, AVX-512 sort off"] = Job(work, WITHOUT_AVX512)
-    costs = measure(folder, jobs, size, how)
+    costs = measure(folder, jobs, size, config)
     return [row(size, what, cost) for what, cost in costs.items()], distance(costs)
 
 
 def distance(costs: Mapping[str, Cost]) -> str:
-    """How far hgld is from the floor, in words."""
+    """Return a sentence on the time of hgld relative to the lower bound."""
     ratios = [
         f"{costs[f'hgld{off}'].seconds / (costs['scores alone'].seconds + costs[f'one sort alone{off}'].seconds):.1f}"
         for off in ("", ", AVX-512 sort off")
         if f"hgld{off}" in costs
     ]
-    return f"Scores alone and one sort alone are the floor: hgld takes {' and '.join(ratios)} times as long."
+    return f"Scores alone and one sort alone are a lower bound: hgld takes {' and '.join(ratios)} times as long."
 
 
 def row(size: tuple[int, int], what: str, cost: Cost) -> list[str]:
-    """A row of the table."""
+    """Return a row of the table."""
     return [f"{size[0]:,} x {size[1]:,}", what, f"{cost.seconds:.2f}", f"{cost.gb:.2f}"]
 
 
-def grow(folder: Path, sizes: dict[int, tuple[int, int]], how: How, picture: Path) -> str:
-    """The table of leave-one-out evaluations, and their picture; those above 50,000 images are measured once."""
+def grow(folder: Path, sizes: dict[int, tuple[int, int]], config: MeasurementConfig, picture: Path) -> str:
+    """Return the table of leave-one-out evaluations, and draw them; those above 50,000 images are measured once."""
     costs = {}
     for n_images, classes in sizes.items():
         make_embeddings(folder, n_images, 0, classes)
-        often = how if n_images < 50_000 else how._replace(repeats=1)
-        costs |= measure(folder, {n_images: Job("leave_one_out")}, (0, n_images), often)
+        query_config = config if n_images < 50_000 else config._replace(repeats=1)
+        costs |= measure(folder, {n_images: Job("leave_one_out")}, (0, n_images), query_config)
     draw_growth(picture, costs)
     rows = [
         [f"{n:,}", f"{cost.seconds:.2f}", f"{cost.gb:.2f}", f"{n * n / cost.seconds / 1e6:.0f}"]
@@ -142,42 +142,42 @@ def grow(folder: Path, sizes: dict[int, tuple[int, int]], how: How, picture: Pat
 
 
 def make_embeddings(folder: Path, n_gallery: int, n_queries: int, sizes: Sequence[int]) -> None:
-    """Write ``embeddings.npy`` and ``labels.npy``: the gallery, then the queries, around the centres of their labels.
+    """Write ``embeddings.npy`` and ``labels.npy``: gallery, then queries, around the centres of their labels.
 
     Args:
-        folder: where to.
-        n_gallery: images in the gallery, as evenly as possible of the finest labels.
-        n_queries: images after them, of labels drawn at random.
-        sizes: how many labels each level has, finest first.
+        folder: Folder to write to.
+        n_gallery: Number of images in the gallery, distributed evenly over the finest labels.
+        n_queries: Number of queries, with labels drawn at random.
+        sizes: Number of labels of each level, finest first.
     """
-    chance = np.random.default_rng(0)
-    finest = chance.permutation(np.arange(n_gallery) % sizes[0])
-    columns = [np.concatenate([finest, chance.integers(0, sizes[0], n_queries)])]
+    rng = np.random.default_rng(0)
+    finest = rng.permutation(np.arange(n_gallery) % sizes[0])
+    columns = [np.concatenate([finest, rng.integers(0, sizes[0], n_queries)])]
     for finer, coarser in pairwise(sizes):
-        columns.append(chance.integers(0, coarser, finer)[columns[-1]])
+        columns.append(rng.integers(0, coarser, finer)[columns[-1]])
     labels = np.stack(columns, axis=1)
     np.save(folder / "labels.npy", labels)
-    centres = [0.4 * chance.standard_normal((size, DIMENSION), np.float32) for size in sizes]
+    centres = [0.4 * rng.standard_normal((size, DIMENSION), np.float32) for size in sizes]
     shape = (len(labels), DIMENSION)
     embeddings = np.lib.format.open_memmap(folder / "embeddings.npy", "w+", np.float16, shape)
     for start in range(0, len(labels), 2**13):
         block = slice(start, start + 2**13)
         around = sum(centre[column] for centre, column in zip(centres, labels[block].T, strict=True))
-        embeddings[block] = around + chance.standard_normal((len(labels[block]), DIMENSION), np.float32)
+        embeddings[block] = around + rng.standard_normal((len(labels[block]), DIMENSION), np.float32)
     embeddings.flush()
 
 
-def measure(folder: Path, jobs: dict[T, Job], size: tuple[int, int], how: How) -> dict[T, Cost]:
-    """The medians of all jobs, which run in turns."""
+def measure(folder: Path, jobs: dict[T, Job], size: tuple[int, int], config: MeasurementConfig) -> dict[T, Cost]:
+    """Run the jobs in turns, and return the medians of each."""
     processes = {
-        name: Process("evaluate_once.py", [str(folder), job.work, *map(str, size)], job.variables)
+        name: BenchmarkProcess("evaluate_once.py", [str(folder), job.work, *map(str, size)], job.variables)
         for name, job in jobs.items()
     }
-    return measuring.measure(processes, how)
+    return measuring.measure(processes, config)
 
 
 def check(folder: Path) -> None:
-    """Compare what hgld and the dense implementation have found of each query."""
+    """Check that hgld and the dense implementation agree for every query."""
     ours, dense = pd.read_parquet(folder / "hgld.parquet"), np.load(folder / "dense.npz")
     for name in ours:
         np.testing.assert_allclose(ours[name], dense[name], rtol=0, atol=1e-5, err_msg=name)
@@ -186,8 +186,8 @@ def check(folder: Path) -> None:
 def draw_growth(path: Path, costs: dict[int, Cost]) -> None:
     """Draw time and memory of leave-one-out evaluations by the number of images, both axes logarithmic.
 
-    What is less than 1 MB stands at 1 MB: a small evaluation may find all its memory in what the process held before,
-    and 0 has no place on such an axis.
+    Memory below 1 MB is drawn at 1 MB: a small evaluation may need no more than the process held before, and a
+    logarithmic axis has no 0.
     """
     from matplotlib.figure import Figure
 

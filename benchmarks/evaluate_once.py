@@ -1,8 +1,8 @@
-"""One measurement of ``evaluate.py``, in a process of its own: prints seconds and GB as JSON.
+"""One measurement of ``evaluate.py`` in a process of its own; prints seconds and GB as JSON.
 
-``python evaluate_once.py FOLDER WORK N_QUERIES N_GALLERY DEVICE``: the folder holds ``embeddings.npy`` and
-``labels.npy``. The gallery are the first N_GALLERY rows and the queries the last N_QUERIES; for ``leave_one_out``
-each of the gallery is a query in turn, and N_QUERIES is 0.
+``python evaluate_once.py FOLDER JOB N_QUERIES N_GALLERY DEVICE``: the folder holds ``embeddings.npy`` and
+``labels.npy``. The first N_GALLERY rows are the gallery, the last N_QUERIES the queries; for ``leave_one_out`` each
+gallery image is a query, and N_QUERIES is 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hgld.evaluation.relevance_judgements import LabelJudgements
 
 
 class Work:
-    """What can be measured; each method is one piece of work."""
+    """The jobs that can be measured, one per method."""
 
     def __init__(self, folder: Path, n_queries: int, n_gallery: int, device: str) -> None:
         self.folder, self.device = folder, device
@@ -32,7 +32,7 @@ class Work:
         self.queries = slice(len(self.labels) - n_queries, len(self.labels))
 
     def hgld(self) -> None:
-        """All metrics, by hgld."""
+        """Compute all metrics with hgld."""
         result = evaluate_retrieval(
             self.embeddings[self.queries],
             self.labels[self.queries],
@@ -43,11 +43,11 @@ class Work:
         result.per_query[list(result.metrics)].to_parquet(self.folder / "hgld.parquet")
 
     def leave_one_out(self) -> None:
-        """All metrics, by hgld, of each image against the others."""
+        """Compute all metrics with hgld, each image against all others."""
         evaluate_retrieval(self.embeddings[self.gallery], self.labels[self.gallery], device=self.device)
 
     def dense(self) -> None:
-        """All metrics, the plain way."""
+        """Compute all metrics with the dense implementation."""
         rows = (self.queries, self.gallery)
         queries, gallery = (as_tensor(self.embeddings[some]).to(self.device) for some in rows)
         query_labels, gallery_labels = (torch.from_numpy(self.labels[some]).to(self.device) for some in rows)
@@ -55,14 +55,14 @@ class Work:
         np.savez(self.folder / "dense.npz", **{name: value.cpu().numpy() for name, value in values.items()})
 
     def ranking(self) -> None:
-        """Scores, keys and one sort: what hgld does before it takes sums."""
+        """Compute scores, keys and one sort, as hgld does before it takes statistics."""
         judgements = LabelJudgements(self.labels[self.queries], self.labels[self.gallery])
         embeddings = (as_tensor(self.embeddings[some]) for some in (self.queries, self.gallery))
         for _ in rank(*embeddings, judgements, config=RankingConfig(device=self.device)):
             pass
 
     def scores(self) -> None:
-        """Nothing but the matrix product, on blocks of the gallery that are widened to float32."""
+        """Compute only the matrix product, on blocks of the gallery converted to float32."""
         queries = as_tensor(self.embeddings[self.queries]).to(self.device, torch.float32)
         gallery = as_tensor(self.embeddings[self.gallery])
         width = min(2**17 if queries.is_cuda else 2**13, len(gallery))
@@ -72,7 +72,7 @@ class Work:
             torch.mm(queries, widened[: len(part)].copy_(part).T, out=scores[:, : len(part)])
 
     def sort(self) -> None:
-        """Nothing but to write and sort as many keys of 32 bits once, 64 queries at a time."""
+        """Only write and sort as many 32-bit keys once, 64 queries at a time."""
         n_queries, n_gallery = (some.stop - some.start for some in (self.queries, self.gallery))
         order = torch.randperm(n_gallery, dtype=torch.int32, device=self.device)
         keys = torch.empty(min(64, n_queries), n_gallery, dtype=torch.int32, device=self.device)
@@ -89,7 +89,7 @@ def main() -> None:
     """Measure and print."""
     folder, name, n_queries, n_gallery, device = sys.argv[1:]
     few = Work(Path(folder), min(int(n_queries), 8), min(int(n_gallery), 1000), device)
-    getattr(few, name)()  # libraries load, threads start
+    getattr(few, name)()  # warm-up: libraries load, threads start
     work = getattr(Work(Path(folder), int(n_queries), int(n_gallery), device), name)
     print_cost(work, device)
 

@@ -1,8 +1,8 @@
-"""What one step of a rank loss costs, forward and backward: hgld beside a plain dense implementation.
+"""Cost of one step of a rank loss, forward and backward: hgld beside a straightforward dense implementation.
 
 A batch has 4 images of each landmark, in 78 groups and 2 roots, and d = 512; a set of references has 20 images of
-each. Every measurement is a process of its own that waits for idle cores; the tables hold medians, but for the large
-sets of references, which are ranked once. This writes the section of the README::
+each. Every measurement runs in a process of its own that waits for idle cores; the tables hold medians, except for
+the large sets of references, which are measured once. This command writes the section of the README::
 
     python benchmarks/losses.py
 """
@@ -17,10 +17,10 @@ from pathlib import Path
 import measuring
 import numpy as np
 import torch
-from measuring import Cost, How, Process
+from measuring import BenchmarkProcess, Cost, MeasurementConfig
 from report import table, write_section
 
-#: What the authors' published code took on two cores, in seconds and GB.
+#: Cost of the authors' published code on two cores, in seconds and GB.
 PUBLISHED = {
     ("Sup-H-AP", 128): Cost(0.10, 0.8),
     ("Sup-H-AP", 256): Cost(0.91, 1.5),
@@ -29,14 +29,14 @@ PUBLISHED = {
     ("Smooth-AP", 256): Cost(0.83, 1.5),
     ("Smooth-AP", 512): Cost(8.6, 6.8),
 }
-#: Losses, and the work of ``losses_once.py`` that each is.
+#: The job of ``losses_once.py`` for each loss.
 LOSSES = {"Sup-H-AP": "sup_h_ap", "Smooth-AP": "smooth_ap"}
 BATCHES = (128, 256, 512, 1024, 2048, 4096)
-#: The largest batch of which the dense arrays fit into 24 GB: one of 1,024 has 4 GB in each.
+#: The largest batch whose dense arrays fit into 24 GB: at 1,024 each of them takes 4 GB.
 LARGEST_DENSE = 512
 REFERENCES = ((256, 100_000), (256, 1_000_000))
-#: Queries and references on which pairs and interpolation are compared.
-WAYS = ((64, 256), (64, 512), (64, 1024), (64, 2048), (64, 4096), (64, 8192), (4, 100_000))
+#: Queries and references for the comparison of pairs and interpolation.
+SUM_SIZES = ((64, 256), (64, 512), (64, 1024), (64, 2048), (64, 4096), (64, 8192), (4, 100_000))
 HEADER = ["loss", "batch", "work", "s", "GB"]
 
 
@@ -45,71 +45,73 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="small sizes, printed; writes nothing")
+    parser.add_argument("--quick", action="store_true", help="print small sizes, and write nothing")
     options = parser.parse_args()
-    how = How(options.device, options.repeats, wait_s=0 if options.quick else 60)
-    once = how._replace(repeats=1)
-    sizes = ((32,), ((8, 400),), ((8, 300),)) if options.quick else (BATCHES, REFERENCES, WAYS)
+    config = MeasurementConfig(options.device, options.repeats, wait_s=0 if options.quick else 60)
+    once = config._replace(repeats=1)
+    sizes = ((32,), ((8, 400),), ((8, 300),)) if options.quick else (BATCHES, REFERENCES, SUM_SIZES)
     with tempfile.TemporaryDirectory() as name:
         tables = [
-            table(HEADER, compare(Path(name), sizes[0], how)),
+            table(HEADER, compare(Path(name), sizes[0], config)),
             table(["loss", "queries x references", "s", "GB"], with_references(Path(name), sizes[1], once)),
             table(
                 ["queries x references", "pairs, ms a query on one core", "interpolation"],
-                ways(Path(name), sizes[2], how),
+                compare_sums(Path(name), sizes[2], config),
             ),
         ]
     if options.quick:
         print("\n\n".join(tables))
         return
-    where = f"On {torch.cuda.get_device_name(how.device)}. " if how.device != "cpu" else ""
+    where = f"On {torch.cuda.get_device_name(config.device)}. " if config.device != "cpu" else ""
     write_section(
         "losses",
         "\n\n".join(
-            [*tables, f"{where}torch {torch.__version__}; medians of {how.repeats}, one run with references."]
+            [*tables, f"{where}torch {torch.__version__}; medians of {config.repeats}, one run with references."]
         ),
     )
 
 
-def compare(folder: Path, batches: Sequence[int], how: How) -> list[list[str]]:
-    """Rows of hgld beside the dense implementation and the published code."""
+def compare(folder: Path, batches: Sequence[int], config: MeasurementConfig) -> list[list[str]]:
+    """Return rows of hgld, of the dense implementation and of the published code."""
     rows = []
     for loss, work in LOSSES.items():
         for size in batches:
             jobs = {"hgld": work}
             if size <= LARGEST_DENSE:
                 jobs = {"dense": f"dense_{work}", **jobs}
-            costs = measure(folder, jobs, (size, 0), how)
+            costs = measure(folder, jobs, (size, 0), config)
             if "dense" in jobs:
                 check(folder)
             if (loss, size) in PUBLISHED:
                 costs = {"the authors' code, as published": PUBLISHED[loss, size], **costs}
-            rows += [[loss, f"{size:,}", what, *in_words(cost)] for what, cost in costs.items()]
+            rows += [[loss, f"{size:,}", what, *cells(cost)] for what, cost in costs.items()]
     return rows
 
 
-def with_references(folder: Path, sizes: Sequence[tuple[int, int]], how: How) -> list[list[str]]:
-    """Rows of hgld, of queries that are ranked against references which a memory holds."""
+def with_references(folder: Path, sizes: Sequence[tuple[int, int]], config: MeasurementConfig) -> list[list[str]]:
+    """Return rows of hgld for queries ranked against the references of a memory."""
     rows = []
     for size in sizes:
-        costs = measure(folder, LOSSES, size, how)
-        rows += [[loss, f"{size[0]:,} x {size[1]:,}", *in_words(cost)] for loss, cost in costs.items()]
+        costs = measure(folder, LOSSES, size, config)
+        rows += [[loss, f"{size[0]:,} x {size[1]:,}", *cells(cost)] for loss, cost in costs.items()]
     return rows
 
 
-def ways(folder: Path, sizes: Sequence[tuple[int, int]], how: How) -> list[list[str]]:
-    """Rows of sums of H^- over the lower levels, by pairs and by interpolation."""
+def compare_sums(folder: Path, sizes: Sequence[tuple[int, int]], config: MeasurementConfig) -> list[list[str]]:
+    """Return rows of sums of H^- over the lower levels, by pairs and by interpolation."""
     rows = []
     for size in sizes:
-        costs = measure(folder, {way: way for way in ("pairs", "interpolation")}, size, how, {"OMP_NUM_THREADS": "1"})
+        costs = measure(
+            folder, {"pairs": "pairs", "interpolation": "interpolation"}, size, config, {"OMP_NUM_THREADS": "1"}
+        )
         rows.append(
             [f"{size[0]:,} x {size[1]:,}", *(f"{1000 * cost.seconds / size[0]:.2f}" for cost in costs.values())]
         )
     return rows
 
 
-def in_words(cost: Cost) -> list[str]:
-    """Seconds and GB."""
+def cells(cost: Cost) -> list[str]:
+    """Return seconds and GB as texts."""
     return [f"{cost.seconds:.3f}", f"{cost.gb:.2f}"]
 
 
@@ -117,21 +119,21 @@ def measure(
     folder: Path,
     works: Mapping[str, str],
     size: tuple[int, int],
-    how: How,
+    config: MeasurementConfig,
     variables: Mapping[str, str] | None = None,
 ) -> dict[str, Cost]:
-    """The medians of works of ``losses_once.py``, which run in turns."""
+    """Run jobs of ``losses_once.py`` in turns, and return the medians of each."""
     processes = {
-        name: Process("losses_once.py", [str(folder), work, *map(str, size)], variables or {})
+        name: BenchmarkProcess("losses_once.py", [str(folder), work, *map(str, size)], variables or {})
         for name, work in works.items()
     }
-    return measuring.measure(processes, how)
+    return measuring.measure(processes, config)
 
 
 def check(folder: Path) -> None:
-    """Compare what hgld and the dense implementation have found.
+    """Check that hgld and the dense implementation agree.
 
-    A pair whose difference is delta but for rounding may get either slope, so gradients may differ a little.
+    A pair whose score difference equals delta up to rounding may get either slope, so gradients may differ slightly.
     """
     ours, dense = np.load(folder / "hgld.npz"), np.load(folder / "dense.npz")
     np.testing.assert_allclose(ours["value"], dense["value"], rtol=0, atol=1e-5)

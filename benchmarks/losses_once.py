@@ -1,9 +1,9 @@
-"""One measurement of ``losses.py``, in a process of its own: prints seconds and GB of forward and backward as JSON.
+"""One measurement of ``losses.py`` in a process of its own; prints seconds and GB of forward and backward as JSON.
 
-``python losses_once.py FOLDER WORK N_QUERIES N_REFERENCES DEVICE``; without references, 0, queries are a batch. Value
-and gradient of a loss go into the folder. Embeddings are made up: a direction for each root, group and landmark, and
-noise, so that the cosine of two images is about 0.33 if they show the same landmark, 0.17 if it has the same group,
-0.06 if it has the same root, and else 0, with a deviation of 0.04.
+``python losses_once.py FOLDER JOB N_QUERIES N_REFERENCES DEVICE``; with 0 references, the queries are a batch.
+Value and gradient of a loss are written to the folder. Embeddings are synthetic: the sum of a direction for each root, group
+and landmark, and noise. The cosine of two images is about 0.33 for the same landmark, 0.17 for the same group, 0.06
+for the same root, and 0 otherwise, with a standard deviation of 0.04.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from hgld.losses.kernels.interpolated_sums import interpolated_sums
 from hgld.losses.kernels.pair_sums import pair_sums
 
 DIMENSION = 512
-#: Groups and roots of H-GLDv2; in a batch there are 4 images of a landmark, and 20 of each among references.
+#: Groups and roots of H-GLDv2; images per landmark in a batch and among references.
 N_GROUPS, N_ROOTS, PER_BATCH, PER_SET = 78, 2, 4, 20
-#: How long the directions of a root, a group and a landmark are; noise has the length 1.
+#: Norms of the directions of a root, a group and a landmark; the noise has norm 1.
 LENGTHS = (0.3, 0.4, 0.5)
 
 
 class Work:
-    """What can be measured; each method is one piece of work, forward and backward."""
+    """The jobs that can be measured, one per method, forward and backward."""
 
     def __init__(self, folder: Path, n_queries: int, n_references: int, device: str) -> None:
         self.folder = folder
-        chance = torch.Generator(device).manual_seed(0)
+        rng = torch.Generator(device).manual_seed(0)
         n_landmarks = max(n_queries // PER_BATCH, n_references // PER_SET)
         sizes = (n_landmarks, N_GROUPS, N_ROOTS)
-        parents = [torch.randint(0, size, (of,), generator=chance, device=device) for of, size in pairwise(sizes)]
+        parents = [torch.randint(0, size, (of,), generator=rng, device=device) for of, size in pairwise(sizes)]
 
         def directions(n: int, length: float) -> torch.Tensor:
-            return torch.randn(n, DIMENSION, generator=chance, device=device) * (length / DIMENSION**0.5)
+            return torch.randn(n, DIMENSION, generator=rng, device=device) * (length / DIMENSION**0.5)
 
         centres = [directions(size, length) for size, length in zip(sizes, reversed(LENGTHS), strict=True)]
 
@@ -58,27 +58,27 @@ class Work:
         self.embeddings.requires_grad_()
 
     def sup_h_ap(self) -> None:
-        """Sup-H-AP, by hgld."""
+        """Run Sup-H-AP with hgld."""
         self._step("hgld", SupHAP())
 
     def smooth_ap(self) -> None:
-        """Smooth-AP, by hgld."""
+        """Run Smooth-AP with hgld."""
         self._step("hgld", SmoothAP())
 
     def dense_sup_h_ap(self) -> None:
-        """Sup-H-AP, the plain way."""
+        """Run Sup-H-AP with the dense implementation."""
         self._step("dense", dense_losses.sup_h_ap)
 
     def dense_smooth_ap(self) -> None:
-        """Smooth-AP, the plain way."""
+        """Run Smooth-AP with the dense implementation."""
         self._step("dense", dense_losses.smooth_ap)
 
     def pairs(self) -> None:
-        """Sums of H^- over the lower levels, by pairs."""
+        """Sum H^- over the lower levels pair by pair."""
         self._sums(pair_sums)
 
     def interpolation(self) -> None:
-        """The same sums, by interpolation."""
+        """Sum H^- over the lower levels by interpolation."""
         self._sums(interpolated_sums)
 
     def _step(self, name: str, loss: Callable[..., torch.Tensor]) -> None:
@@ -86,8 +86,8 @@ class Work:
         value = loss(self.embeddings, self.labels, *references)
         value.backward()
         assert self.embeddings.grad is not None
-        found = {"value": value.detach(), "gradient": self.embeddings.grad}
-        np.savez(self.folder / f"{name}.npz", **{key: tensor.cpu().numpy() for key, tensor in found.items()})
+        result = {"value": value.detach(), "gradient": self.embeddings.grad}
+        np.savez(self.folder / f"{name}.npz", **{key: tensor.cpu().numpy() for key, tensor in result.items()})
 
     def _sums(self, sums: Callable[..., torch.Tensor]) -> None:
         scores = self.embeddings @ self.references.T
@@ -101,7 +101,7 @@ def main() -> None:
     """Measure and print."""
     folder, name, n_queries, n_references, device = sys.argv[1:]
     few = Work(Path(folder), min(int(n_queries), 16), min(int(n_references), 500), device)
-    getattr(few, name)()  # libraries load, threads start
+    getattr(few, name)()  # warm-up: libraries load, threads start
     print_cost(getattr(Work(Path(folder), int(n_queries), int(n_references), device), name), device)
 
 

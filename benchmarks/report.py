@@ -1,4 +1,4 @@
-"""Put a benchmark's table into ``benchmarks/README.md``, with the machine that it was measured on."""
+"""Write the tables of benchmarks into ``benchmarks/README.md``, with a description of the machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _README = Path(__file__).with_name("README.md")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def write_section(name: str, body: str) -> None:
-    """Replace what stands between ``<!-- name -->`` and ``<!-- /name -->``."""
+    """Replace the text between ``<!-- name -->`` and ``<!-- /name -->``."""
     text = _README.read_text(encoding="utf-8")
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     before, rest = text.split(begin)

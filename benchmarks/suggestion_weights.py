@@ -1,8 +1,8 @@
 """Fit the weights of suggestions to decisions: the constants ``WEIGHTS`` and ``NO_GROUP`` of hgld/labels/suggest.py.
 
-Each folder holds what ``hgld demo`` leaves (clusters, label embeddings, classes). Every label counts four times:
-with and without the classes, before any decision and with those on all other labels. A label that was dropped
-belongs to no group. A label that was not decided is left out::
+Each folder holds the outputs of ``hgld demo`` (clusters, label embeddings, classes). Every label counts four times:
+with and without the classes, before any decision and with the decisions on all other labels. A dropped label belongs
+to no group; an undecided label is excluded::
 
     hgld demo -o data/demo
     python benchmarks/suggestion_weights.py data/demo
@@ -47,19 +47,19 @@ def main() -> None:
 def examples(
     inputs: SuggestionInputs, decisions: list[Decision], given: list[Decision]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The evidence for each decided label, shape (labels, groups, kinds), and its group; behind the last for none."""
-    number = {group.name: place for place, group in enumerate(inputs.groups)}
+    """Return the evidence, shape (labels, groups, kinds), and the group of each decided label; n_groups for none."""
+    column = {group.name: place for place, group in enumerate(inputs.groups)}
     index = DecisionIndex(decisions)
-    found = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
+    matches = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
     truth = np.array(
-        [number.get(row.group, len(number)) if row and row.decision != "unsure" else -1 for row in found]
+        [column.get(row.group, len(column)) if row and row.decision != "unsure" else -1 for row in matches]
     )
     values = np.stack([evidence.values for evidence in inputs.evidence(given)], axis=-1)
     return values[truth >= 0], truth[truth >= 0]
 
 
 def fit(values: NDArray[np.float64], truth: NDArray[np.int64], l2: float) -> list[float]:
-    """The weights of each kind and of no group that make what was decided most likely."""
+    """Return the maximum-likelihood weights of each kind of evidence, and of no group."""
     rows = np.arange(len(truth))
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -72,8 +72,8 @@ def fit(values: NDArray[np.float64], truth: NDArray[np.int64], l2: float) -> lis
         likelihood = np.log(np.maximum(probabilities[rows, truth], 1e-12)).mean()
         return float(l2 / 2 * weights @ weights - likelihood), slope + l2 * weights
 
-    found = minimize(loss, np.zeros(values.shape[-1] + 1), jac=True, method="L-BFGS-B")
-    return [float(weight) for weight in found.x]
+    result = minimize(loss, np.zeros(values.shape[-1] + 1), jac=True, method="L-BFGS-B")
+    return [float(weight) for weight in result.x]
 
 
 if __name__ == "__main__":

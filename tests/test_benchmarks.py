@@ -1,4 +1,4 @@
-"""Benchmarks run and measure what they say; how fast anything is, is never asserted."""
+"""Benchmarks run and measure what they claim; speed is never asserted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def evaluate_once(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def run_quick(script: str) -> str:
-    """What a benchmark prints with small sizes; it leaves the README as it is."""
+    """Return what a benchmark prints with small sizes, and check that it leaves the README alone."""
     readme = (BENCHMARKS / "README.md").read_bytes()
     command = [sys.executable, f"benchmarks/{script}", "--quick", "--repeats", "1"]
     run = subprocess.run(command, cwd=BENCHMARKS.parent, capture_output=True, text=True, check=False)
@@ -29,37 +29,39 @@ def run_quick(script: str) -> str:
     return run.stdout
 
 
+@pytest.mark.slow
 def test_evaluate_quick() -> None:
-    """The dense implementation agrees with hgld, or the run fails."""
+    """The script fails if the dense implementation disagrees with hgld."""
     printed = run_quick("evaluate.py")
     for row in ("| 8 x 2,000 | dense |", "| 8 x 2,000 | hgld |", "| 1,000 |"):
         assert row in printed
 
 
-def test_growth_is_drawn_where_no_memory_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_is_drawn_for_zero_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     evaluate = pytest.importorskip("evaluate")
     evaluate.draw_growth(tmp_path / "growth.png", {1_000: evaluate.Cost(0.1, 0.0), 4_000: evaluate.Cost(0.9, 0.1)})
     assert (tmp_path / "growth.png").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_losses_quick() -> None:
-    """The dense implementations agree with hgld, or the run fails."""
+    """The script fails if the dense implementations disagree with hgld."""
     printed = run_quick("losses.py")
     for row in ("| Sup-H-AP | 32 | dense |", "| Smooth-AP | 32 | hgld |", "| Sup-H-AP | 8 x 400 |", "| 8 x 300 |"):
         assert row in printed
 
 
 @pytest.mark.parametrize("work", ["scores", "sort", "ranking", "leave_one_out"])
-def test_every_piece_of_work_runs(work: str, evaluate_once: ModuleType, tmp_path: Path) -> None:
-    chance = np.random.default_rng(0)
-    np.save(tmp_path / "embeddings.npy", chance.standard_normal((530, 16)).astype(np.float16))
+def test_every_job_runs(work: str, evaluate_once: ModuleType, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "embeddings.npy", rng.standard_normal((530, 16)).astype(np.float16))
     np.save(tmp_path / "labels.npy", np.stack([np.arange(530) % 50, np.arange(530) % 5], axis=1))
     getattr(evaluate_once.Work(tmp_path, 30, 500, "cpu"), work)()
 
 
-def test_peak_memory_is_what_was_held_at_once() -> None:
-    """In a process of its own: this one may give back what other tests have left, and hold less than before."""
+def test_peak_memory_of_repeated_allocations() -> None:
+    """In a process of its own, because this one may return memory that other tests left."""
     script = """
 import time
 import numpy as np
@@ -67,7 +69,7 @@ from measuring import peak_memory
 with peak_memory("cpu") as peak:
     for _ in range(3):
         held = np.ones(50_000_000)
-        time.sleep(0.1)  # for the watcher to look
+        time.sleep(0.1)  # for the watcher to sample
         del held  # before the next
 print(peak())
 """
