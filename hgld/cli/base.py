@@ -45,7 +45,7 @@ class _Command(TyperCommand):
         return super().invoke(ctx)
 
 
-class _App(typer.Typer):
+class App(typer.Typer):
     """An application whose commands are of that class."""
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
@@ -53,7 +53,7 @@ class _App(typer.Typer):
         return super().command(*args, **{"cls": _Command} | settings)
 
 
-app = _App(
+app = App(
     name="hgld",
     help="Hierarchical labels for Google Landmarks v2: from scrape and review to release and evaluation.",
     no_args_is_help=True,

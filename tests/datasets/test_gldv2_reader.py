@@ -1,4 +1,4 @@
-"""GLDv2's manifests: tar files and folders, hierarchies, and landmarks that training never sees."""
+"""Manifests of GLDv2: tar files and extracted images, hierarchies, and open-set splits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
+from hgld.cli.summaries.datasets import manifest_text
 from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.make_manifest import make_manifest
 from hgld.datasets.manifest import Manifest, read_manifest
-from hgld.datasets.readers.gldv2 import Gldv2, open_set
+from hgld.datasets.readers.gldv2 import Gldv2, open_set_split
 from hgld.datasets.transforms import ImageSettings, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
@@ -24,7 +25,7 @@ from tests.datasets.pictures import picture, save
 from tests.gldv2.test_image_index import write_tar
 
 IDS = [f"{n:016x}" for n in range(0xABC000, 0xABC00C)]
-#: Landmarks of these sizes: 10 has six photographs, 20 four, 30 two.
+#: Landmark 10 has six images, 20 four, 30 two.
 LANDMARKS = [10] * 6 + [20] * 4 + [30] * 2
 HIERARCHY = (
     "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
@@ -34,13 +35,13 @@ HIERARCHY = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two indexed tar files in GLDv2's layout, with all photographs but one of landmark 20, and the CSV files."""
+    """Return two indexed tar files in GLDv2's layout, without one image of landmark 20, with the CSV files."""
     root = tmp_path / "gldv2"
     for shard, ids in enumerate((IDS[:5], IDS[5:9] + IDS[10:])):
-        names = {f"{one[0]}/{one[1]}/{one[2]}/{one}.jpg": picture(one, file_format="JPEG") for one in ids}
+        names = {f"{name[0]}/{name[1]}/{name[2]}/{name}.jpg": picture(name, file_format="JPEG") for name in ids}
         write_tar(root / "train" / f"images_{shard:03}.tar", names)
     index_images(root, tmp_path / "images.parquet")
-    rows = [f"{one},http://x/{one},{landmark}\n" for one, landmark in zip(IDS, LANDMARKS, strict=True)]
+    rows = [f"{name},http://x/{name},{landmark}\n" for name, landmark in zip(IDS, LANDMARKS, strict=True)]
     (root / "train.csv").write_text("id,url,landmark_id\n" + "".join(rows))
     (root / "train_clean.csv").write_text(
         f"landmark_id,images\n10,{' '.join(IDS[:6])}\n20,{' '.join(IDS[6:10])}\n30,{' '.join(IDS[10:])}\n"
@@ -56,17 +57,19 @@ def reader(folder: Path) -> Gldv2:
     )
 
 
-def all_can_be_read(manifest: Manifest, root: Path) -> bool:
+def all_readable(manifest: Manifest, root: Path) -> bool:
     dataset = ImageDataset(manifest, root, training_transform(ImageSettings(size=4, resize=4)))
     return all(isinstance(dataset[row], Example) for row in range(len(dataset)))
 
 
 @pytest.mark.parametrize("labels", ["train.csv", "train_clean.csv"])
-def test_photographs_in_tar_files(folder: Path, reader: Gldv2, labels: str, tmp_path: Path) -> None:
+def test_images_in_tar_files(folder: Path, reader: Gldv2, labels: str, tmp_path: Path) -> None:
     summary = make_manifest(replace(reader, labels=folder / labels), folder, tmp_path / "m.parquet")
-    assert str(summary) == (
+    assert summary is not None
+    assert manifest_text(summary) == (
         "9 images (9 train) with labels at 3 levels (2 landmark, 2 hierarchical_label, 2 natural_or_human_made)\n"
-        "left out: 2 images of landmarks that the hierarchy lacks\nleft out: 1 images not among the indexed ones"
+        "excluded: 2 images of landmarks missing from the hierarchy\n"
+        "excluded: 1 images missing from the index of images"
     )
     manifest = read_manifest(tmp_path / "m.parquet")
     assert manifest.ids.tolist() == IDS[:9]
@@ -74,39 +77,39 @@ def test_photographs_in_tar_files(folder: Path, reader: Gldv2, labels: str, tmp_
     assert manifest.class_names == (("10", "20"), ("house", "lake"), ("human-made", "natural"))
     assert manifest.labels.tolist() == [[0, 1, 1]] * 6 + [[1, 0, 0]] * 3
     assert manifest.paths[0] == "train/images_000.tar"
-    assert all_can_be_read(manifest, folder)
+    assert all_readable(manifest, folder)
 
 
-def test_extracted_photographs_and_landmarks_alone(folder: Path, tmp_path: Path) -> None:
+def test_extracted_images_without_a_hierarchy(folder: Path, tmp_path: Path) -> None:
     manifest = Gldv2(folder / "train.csv").read(folder).manifest
     assert manifest.paths[0] == f"0/0/0/{IDS[0]}.jpg"
     assert manifest.offsets.tolist() == [-1] * 12
     assert manifest.level_names == ("landmark",)
     assert manifest.class_names == (("10", "20", "30"),)
     save(folder, *manifest.paths)
-    assert all_can_be_read(manifest, folder)
+    assert all_readable(manifest, folder)
 
 
-def test_small_landmarks_are_left_out(folder: Path, reader: Gldv2) -> None:
-    reading = replace(reader, min_images=4).read(folder)
-    assert reading.manifest.class_names[0] == ("10",)
-    assert reading.left_out["of landmarks with fewer than 4 images"] == 3
-    with pytest.raises(InputError, match="no landmark has 7 photographs, the most are 6"):
+def test_landmarks_with_few_images_are_excluded(folder: Path, reader: Gldv2) -> None:
+    result = replace(reader, min_images=4).read(folder)
+    assert result.manifest.class_names[0] == ("10",)
+    assert result.excluded["of landmarks with fewer than 4 images"] == 3
+    with pytest.raises(InputError, match="no landmark has 7 images, the largest has 6"):
         replace(reader, min_images=7).read(folder)
 
 
-def test_what_cannot_be(folder: Path, reader: Gldv2, tmp_path: Path) -> None:
+def test_bad_settings_and_files_are_refused(folder: Path, reader: Gldv2, tmp_path: Path) -> None:
     for wrong in ({"min_images": 0}, {"test_share": 0.0}, {"test_share": 1.0}):
         with pytest.raises(ConfigurationError):
             replace(reader, **wrong)
     (tmp_path / "train_x.csv").write_text(HIERARCHY.replace("10,", "11,").replace("20,", "21,"))
     with pytest.raises(
-        InputError, match=r"none of its 12 photographs is left; .*'of landmarks that the hierarchy lacks': 12"
+        InputError, match=r"none of its 12 images remains; .*'of landmarks missing from the hierarchy': 12"
     ):
         replace(reader, hierarchy=tmp_path / "train_x.csv").read(folder)
     (tmp_path / "twice.csv").write_text(f"id,landmark_id\n{IDS[0]},10\n{IDS[1]},10\n{IDS[0]},20\n")
     with pytest.raises(
-        InputError, match=rf"(?s)twice.csv: .*photograph 3 \({IDS[0]}\): the id is already used by photograph 1"
+        InputError, match=rf"(?s)twice.csv: .*image 3 \({IDS[0]}\): the id is already used by image 1"
     ):
         replace(reader, labels=tmp_path / "twice.csv").read(folder)
     (tmp_path / "none.csv").write_text("id,name\na,b\n")
@@ -120,29 +123,31 @@ def test_what_cannot_be(folder: Path, reader: Gldv2, tmp_path: Path) -> None:
     st.integers(0, 2**32),
     st.integers(1, 3),
 )
-def test_an_open_set_shares_out_the_classes_of_each_label(
+def test_open_set_split_divides_the_classes_of_each_parent(
     sizes: list[int], share: float, seed: int, images: int
 ) -> None:
     above = np.repeat(np.arange(len(sizes)), sizes)
     labels = np.repeat(np.stack([np.arange(len(above)), above], axis=1), images, axis=0)
-    test = open_set(labels, share, seed)
-    assert np.array_equal(test, open_set(labels, share, seed))
+    test = open_set_split(labels, share, seed)
+    assert np.array_equal(test, open_set_split(labels, share, seed))
     by_class = test.reshape(-1, images)
-    assert (by_class == by_class[:, :1]).all(), "all images of a class go together"
+    assert (by_class == by_class[:, :1]).all(), "all images of a class are in one split"
     for label, size in enumerate(sizes):
         assert abs(by_class[above == label, 0].sum() - share * size) < 1
-    assert np.array_equal(test, open_set(np.flip(labels, axis=0), share, seed)[::-1]), "whatever the order of rows"
+    assert np.array_equal(test, open_set_split(np.flip(labels, axis=0), share, seed)[::-1]), (
+        "the order of rows does not matter"
+    )
 
 
-def test_shares_are_right_in_the_mean_and_depend_on_the_seed() -> None:
+def test_open_set_split_has_the_expected_mean_share_and_depends_on_the_seed() -> None:
     labels = np.stack([np.arange(600), np.arange(600)], axis=1)  # every class alone below its label
-    shares = [open_set(labels, 0.3, seed).mean() for seed in range(20)]
+    shares = [open_set_split(labels, 0.3, seed).mean() for seed in range(20)]
     assert abs(np.mean(shares) - 0.3) < 0.02
     assert len(set(shares)) > 1
-    assert open_set(labels[:, :1], 0.5, 0).sum() == 300
+    assert open_set_split(labels[:, :1], 0.5, 0).sum() == 300
 
 
-def test_washington_from_the_command_line(shared: Path, tmp_path: Path) -> None:
+def test_washington_with_the_command(shared: Path, tmp_path: Path) -> None:
     root, images, out = shared / "wa_gldv2", tmp_path / "images.parquet", tmp_path / "m.parquet"
     assert CliRunner().invoke(app, ["index-images", str(root), "-o", str(images)]).exit_code == 0
     command = [
@@ -165,8 +170,8 @@ def test_washington_from_the_command_line(shared: Path, tmp_path: Path) -> None:
     assert abs(len(train.class_names[0]) - len(test.class_names[0])) <= 1
     assert np.bincount(manifest.labels[:, 0]).min() == 4
     part = manifest.take(np.arange(0, len(manifest), 100))
-    assert all_can_be_read(part, root)
+    assert all_readable(part, root)
     assert CliRunner().invoke(app, [*command, *split]).output == f"{out}: up to date\n"
     wrong = CliRunner().invoke(app, [*command, "--test-share", "2"])
     assert wrong.exit_code == 1
-    assert "error: the test share is 2.0" in wrong.stderr
+    assert "error: --test-share is 2.0" in wrong.stderr

@@ -1,1 +1,5 @@
-"""Readers of data sets in the layouts in which they are published: each makes a manifest."""
+"""Readers of published data sets, one module each; :mod:`~hgld.datasets.readers.registry` lists them.
+
+To add one: write a module with a class that fulfils :class:`~hgld.datasets.readers.base.Reader`, and add a line to the
+registry. ``hgld manifest`` then has a command for it, whose options are the settings of the class.
+"""

@@ -1,15 +1,15 @@
-"""The families and orders of the 200 birds of CUB-200-2011, by the numbers of its classes.
+"""The families and orders of the 200 birds of CUB-200-2011, by class number.
 
 38 families in 13 orders: the grouping of Chang et al. (Your "Flamingo" is My "Bird", CVPR 2021), which the authors of
-H-GLDv2 took over. In their copy the red-legged kittiwake (84), a gull, stands in the place of the white-breasted
-kingfisher (83), which is of the Halcyonidae; here each is where it belongs.
+H-GLDv2 adopted. Their copy swaps the red-legged kittiwake (84), a gull, with the white-breasted kingfisher (83), one
+of the Halcyonidae; this is corrected here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hgld.datasets.readers.text_lists import numbers
+from hgld.datasets.readers.text_lists import parse_ranges
 
 _ORDERS: Mapping[str, Mapping[str, str]] = {
     "Anseriformes": {
@@ -78,12 +78,12 @@ _ORDERS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-#: The family of each class.
+#: Family of each class, by class number.
 FAMILY = {
     number: family
     for families in _ORDERS.values()
     for family, classes in families.items()
-    for number in numbers(classes)
+    for number in parse_ranges(classes)
 }
-#: The order of each family.
+#: Order of each family.
 ORDER = {family: order for order, families in _ORDERS.items() for family in families}

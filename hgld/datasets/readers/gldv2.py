@@ -13,32 +13,38 @@ from numpy.typing import NDArray
 
 from hgld.datasets.image_landmarks import read_image_landmarks
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest
-from hgld.datasets.readers.text_lists import Reading
+from hgld.datasets.readers.base import ReaderResult
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy import LabelMatrix, load_hierarchy
+from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
 from hgld.tables import IMAGES, MANIFEST, read_table
 
 
 @dataclass(frozen=True)
 class Gldv2:
-    """Photographs in the tar files that ``hgld index-images`` indexed, or extracted to ``a/b/c/abc….jpg``.
+    """Reader of images in the tar files that ``hgld index-images`` indexed, or extracted to ``a/b/c/abc….jpg``.
 
-    The levels are the landmark and those of the hierarchy above it; photographs of landmarks that it lacks are left
-    out, as are those that the index lacks. Without a test share, all are of one split: that of the hierarchy, or
-    train.
+    The levels are the landmark and those of the hierarchy above it. Images of landmarks that the hierarchy lacks are
+    excluded, as are those that the index lacks. Without a test share, all images have one split: that of the
+    hierarchy, or train.
 
-    With one, landmarks are shared out so that those of the test are never seen in training (open set): of each label
-    of the level above landmarks that share of its landmarks, by chance, goes to the split test, the others to train.
-    Where it is no whole number, chance says whether it is rounded up or down.
+    With a test share, landmarks are divided such that training never sees those of the test split (open set): a random
+    share of the landmarks of each label of the level above goes to the split test, the others to train. A fractional
+    number of landmarks is rounded up or down at random.
 
     Args:
-        labels: ``train.csv``, ``train_clean.csv`` or ``index_image_to_landmark.csv``, or a file with such columns.
-        images: the table ``images`` of the folder; None for extracted photographs.
-        hierarchy: see :func:`hgld.hierarchy.load_hierarchy`; None for landmarks alone.
-        split: of the landmark ids, where the hierarchy has several.
-        min_images: landmarks with fewer photographs are left out.
-        test_share: above 0 and below 1; None for one split.
-        seed: of the shares.
+        labels: The landmark of each image: train.csv, train_clean.csv, index_image_to_landmark.csv or a file with the
+            same columns.
+        images: The table from hgld index-images. By default, images are files a/b/c/abc….jpg.
+        hierarchy: The levels above landmarks: from hgld build, or H-GLDv2's CSV files. By default, landmarks are the
+            only level.
+        split: Split of the landmark ids, if the hierarchy has several.
+        min_images: Exclude landmarks with fewer images.
+        test_share: Share of the landmarks of each super-category in the split test, between 0 and 1; the others are
+            train. By default, there is one split.
+        seed: Seed of the random split.
+
+    Raises:
+        ConfigurationError: ``test_share`` or ``min_images`` is out of range.
     """
 
     labels: Path
@@ -52,100 +58,107 @@ class Gldv2:
     def __post_init__(self) -> None:
         if self.test_share is not None and not 0 < self.test_share < 1:
             raise ConfigurationError(
-                f"the test share is {self.test_share}; expected a number between 0 and 1, such as 0.5"
+                f"`test_share` is {self.test_share}; expected a number between 0 and 1, such as 0.5"
             )
         if self.min_images < 1:
-            raise ConfigurationError(f"at least {self.min_images} photographs of a landmark; expected 1 or more")
+            raise ConfigurationError(f"`min_images` is {self.min_images}; expected 1 or more")
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        """See :class:`Reader`."""
-        found = {"labels": self.labels}
+        """See :class:`~hgld.datasets.readers.base.Reader`."""
+        files = {"labels": self.labels}
         if self.images is not None:
-            found["images"] = self.images
+            files["images"] = self.images
         if self.hierarchy is not None and self.hierarchy.is_dir():
-            parts = sorted(path for path in self.hierarchy.rglob("*") if path.suffix in (".csv", ".parquet"))
-            found |= {f"hierarchy/{path.relative_to(self.hierarchy)}": path for path in parts}
+            tables = sorted(path for path in self.hierarchy.rglob("*") if path.suffix in (".csv", ".parquet"))
+            files |= {f"hierarchy/{path.relative_to(self.hierarchy)}": path for path in tables}
         elif self.hierarchy is not None:
-            found["hierarchy"] = self.hierarchy
-        return found
+            files["hierarchy"] = self.hierarchy
+        return files
 
-    def read(self, root: Path) -> Reading:
-        """See :class:`Reader`."""
+    def read(self, root: Path) -> ReaderResult:
+        """See :class:`~hgld.datasets.readers.base.Reader`."""
         ids, landmark_ids = read_image_landmarks(self.labels)
-        left_out = {}
-        known = np.ones(len(ids), np.bool_)
         hierarchy = None if self.hierarchy is None else load_hierarchy(self.hierarchy)
+        locations, is_indexed = self._locate(ids)
+        in_hierarchy = np.ones(len(ids), np.bool_)
+        excluded = {}
         if hierarchy is not None:
-            known = hierarchy.contains(landmark_ids, self.split)
-            left_out["of landmarks that the hierarchy lacks"] = int((~known).sum())
-        shard, offset, size, there = self._places(ids)
-        left_out["not among the indexed ones"] = int((known & ~there).sum())
-        rows = np.flatnonzero(known & there)
+            in_hierarchy = hierarchy.contains(landmark_ids, self.split)
+            excluded["of landmarks missing from the hierarchy"] = int((~in_hierarchy).sum())
+        excluded["missing from the index of images"] = int((in_hierarchy & ~is_indexed).sum())
+        rows = np.flatnonzero(in_hierarchy & is_indexed)
         if not len(rows):
             raise InputError(
-                f"{self.labels}: none of its {len(ids):,} photographs is left; is the hierarchy, or the table of "
-                f"images, that of another split or data set? Left out: {left_out}"
+                f"{self.labels}: none of its {len(ids):,} images remains; is the hierarchy, or the table of images, "
+                f"that of another split or data set? Excluded: {excluded}"
             )
+        manifest = self._manifest(locations, landmark_ids, hierarchy, rows)
+        n_images = np.bincount(manifest.labels[:, 0])[manifest.labels[:, 0]]
+        enough = n_images >= self.min_images
+        excluded[f"of landmarks with fewer than {self.min_images} images"] = int((~enough).sum())
+        if not enough.any():
+            raise InputError(
+                f"{self.labels}: no landmark has {self.min_images} images, the largest has {n_images.max()}"
+            )
+        manifest = manifest.take(np.flatnonzero(enough))
+        if self.test_share is not None:
+            is_test = open_set_split(manifest.labels, self.test_share, self.seed)
+            manifest = replace(manifest, splits=np.where(is_test, "test", "train").astype(object))
+        return ReaderResult(manifest, {reason: count for reason, count in excluded.items() if count})
+
+    def _locate(self, ids: pa.Array) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
+        """Return the columns id, path, offset and size of images, and whether each is indexed."""
+        if self.images is None:
+            folders = [pc.utf8_slice_codeunits(ids, n, n + 1) for n in range(3)]
+            paths = pc.binary_join_element_wise(*folders, pc.binary_join_element_wise(ids, "jpg", "."), "/")
+            nulls = pa.nulls(len(ids), pa.int64())
+            return {"id": ids, "path": paths, "offset": nulls, "size": nulls}, np.ones(len(ids), np.bool_)
+        index = read_table(self.images, IMAGES)
+        rows = pc.index_in(ids, value_set=index["id"])
+        names = {"path": "shard", "offset": "offset", "size": "size"}
+        columns = {name: index[source].combine_chunks().take(rows) for name, source in names.items()}
+        return {"id": ids, **columns}, rows.is_valid().to_numpy(zero_copy_only=False)
+
+    def _manifest(
+        self,
+        locations: dict[str, pa.Array],
+        landmark_ids: NDArray[np.int64],
+        hierarchy: Hierarchy | None,
+        rows: NDArray[np.int64],
+    ) -> Manifest:
+        """Return the manifest of some of the images, with the landmark and the levels above it."""
         split = self.split or (hierarchy.splits[0] if hierarchy is not None else "train")
-        columns: dict[str, pa.Array] = {
-            "id": ids,
-            "path": shard,
-            "offset": offset,
-            "size": size,
-            "split": pa.array(np.full(len(ids), split, object), pa.string()),
-        }
-        table = pa.table({name: columns[name] for name in MANIFEST.schema.names}).take(pa.array(rows))
+        splits = pa.array(np.full(len(landmark_ids), split, object), pa.string())
+        table = pa.table({**locations, "split": splits}).select(MANIFEST.schema.names).take(pa.array(rows))
         table = table.append_column(LANDMARK_LEVEL, pa.array(landmark_ids[rows]).cast(pa.string()))
         if hierarchy is not None:
             codes = hierarchy.labels_of(landmark_ids[rows], self.split)
             for column, (name, texts) in enumerate(zip(hierarchy.level_names[1:], hierarchy.nodes, strict=True), 1):
                 table = table.append_column(name, pa.array(texts, pa.string()).take(pa.array(codes[:, column])))
         try:
-            manifest = Manifest.from_arrow(table, describe_row=lambda row: f"photograph {rows[row] + 1}")
+            return Manifest.from_arrow(table, describe_row=lambda row: f"image {rows[row] + 1}")
         except InputError as error:
             raise InputError(f"{self.labels}: {error}") from error
-        counts = np.bincount(manifest.labels[:, 0])[manifest.labels[:, 0]]
-        enough = counts >= self.min_images
-        left_out[f"of landmarks with fewer than {self.min_images} images"] = int((~enough).sum())
-        if not enough.any():
-            raise InputError(
-                f"{self.labels}: no landmark has {self.min_images} photographs, the most are {counts.max()}"
-            )
-        manifest = manifest.take(np.flatnonzero(enough))
-        if self.test_share is not None:
-            test = open_set(manifest.labels, self.test_share, self.seed)
-            manifest = replace(manifest, splits=np.where(test, "test", "train").astype(object))
-        return Reading(manifest, {reason: count for reason, count in left_out.items() if count})
-
-    def _places(self, ids: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, NDArray[np.bool_]]:
-        """Where photographs are: path, offset, size, and whether they are among the indexed ones."""
-        if self.images is None:
-            folders = [pc.utf8_slice_codeunits(ids, n, n + 1) for n in range(3)]
-            paths = pc.binary_join_element_wise(*folders, pc.binary_join_element_wise(ids, "jpg", "."), "/")
-            nowhere = pa.nulls(len(ids), pa.int64())
-            return paths, nowhere, nowhere, np.ones(len(ids), np.bool_)
-        table = read_table(self.images, IMAGES)
-        rows = pc.index_in(ids, value_set=table["id"])
-        shard, offset, size = (table[name].combine_chunks().take(rows) for name in ("shard", "offset", "size"))
-        return shard, offset, size, rows.is_valid().to_numpy(zero_copy_only=False)
 
 
-def open_set(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
-    """Which images are of the classes for the test: a share of the classes of each label above them.
+def open_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
+    """Choose test images such that no class is in both training and test set.
+
+    A random share of the classes of each label one level above is chosen, with all images of each.
 
     Args:
-        labels: int64, shape (N, L), finest first; all classes are of one label where L is 1.
-        test_share: above 0 and below 1.
-        seed: of what is drawn.
+        labels: int64, shape (N, L), finest first; if L is 1, all classes have the same parent.
+        test_share: Share of the classes, above 0 and below 1.
+        seed: Seed of the random choice.
 
     Returns:
-        bool, shape (N,): alike for all images of a class.
+        bool, shape (N,): whether each image is in the test set.
     """
     rng = np.random.default_rng(seed)
     classes, first = np.unique(labels[:, 0], return_index=True)
-    above = labels[first, 1] if labels.shape[1] > 1 else np.zeros(len(classes), np.int64)
+    parents = labels[first, 1] if labels.shape[1] > 1 else np.zeros(len(classes), np.int64)
     chosen = []
-    for label in np.unique(above):
-        members = rng.permutation(classes[above == label])
+    for parent in np.unique(parents):
+        members = rng.permutation(classes[parents == parent])
         chosen.append(members[: int(len(members) * test_share + rng.random())])
     return np.isin(labels[:, 0], np.concatenate(chosen))

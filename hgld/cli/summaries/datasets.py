@@ -1,0 +1,14 @@
+"""What ``hgld manifest`` prints."""
+
+from __future__ import annotations
+
+from hgld.datasets.make_manifest import ManifestSummary
+
+
+def manifest_text(summary: ManifestSummary) -> str:
+    """Format the number of images by split, of classes by level, and of excluded images by reason."""
+    splits = ", ".join(f"{count:,} {split}" for split, count in summary.images.items())
+    levels = ", ".join(f"{count:,} {name}" for name, count in summary.n_classes.items())
+    excluded = "".join(f"\nexcluded: {count:,} images {reason}" for reason, count in summary.excluded.items())
+    n_images, n_levels = sum(summary.images.values()), len(summary.n_classes)
+    return f"{n_images:,} images ({splits}) with labels at {n_levels} levels ({levels}){excluded}"

@@ -1,0 +1,48 @@
+"""The interface of readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from hgld.datasets.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class ReaderResult:
+    """The images of a data set.
+
+    Args:
+        manifest: The images with their splits and labels.
+        excluded: Number of images that are not in the manifest, by reason.
+    """
+
+    manifest: Manifest
+    excluded: Mapping[str, int] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """Reads a data set in its published layout.
+
+    A reader is a frozen dataclass whose fields are the settings that affect its result. Each field is an option of the
+    reader's command; the ``Args:`` section of the class docstring has its help text.
+    """
+
+    def files(self, root: Path) -> Mapping[str, Path]:
+        """Return the files that define the images and their labels, by their role in the layout.
+
+        Args:
+            root: Folder of the data set.
+        """
+
+    def read(self, root: Path) -> ReaderResult:
+        """Read the images of a data set; whether the image files exist is not checked.
+
+        Args:
+            root: Folder of the data set.
+
+        Raises:
+            InputError: A file is missing or malformed.
+        """

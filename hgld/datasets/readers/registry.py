@@ -1,0 +1,77 @@
+"""The readers by the name of their command. Importing this module imports none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hgld.datasets.readers.base import Reader
+
+
+@dataclass(frozen=True)
+class ReaderEntry:
+    """A reader that is imported on demand.
+
+    Args:
+        target: Module in this package and class of the reader, as ``module:Class``.
+        summary: The data set, its files and its levels, in one line.
+        example: Settings for the usage example of the command.
+    """
+
+    target: str
+    summary: str
+    example: Mapping[str, str] = field(default_factory=dict)
+
+    def load(self) -> type[Reader]:
+        """Import the reader."""
+        module, _, name = self.target.partition(":")
+        reader: type[Reader] = getattr(import_module(f"hgld.datasets.readers.{module}"), name)
+        return reader
+
+
+_GLDV2_EXAMPLE = {"images": "images.parquet", "labels": "train_clean.csv", "hierarchy": "hierarchy.parquet"}
+
+READERS: Mapping[str, ReaderEntry] = {
+    "gldv2": ReaderEntry(
+        "gldv2:Gldv2",
+        "Google Landmarks Dataset v2, in tar files or extracted, with the levels of a hierarchy.",
+        _GLDV2_EXAMPLE,
+    ),
+    "sop": ReaderEntry(
+        "sop:StanfordOnlineProducts",
+        "Stanford Online Products: Ebay_train.txt and Ebay_test.txt; product and category.",
+    ),
+    "in-shop": ReaderEntry(
+        "in_shop:InShop",
+        "In-Shop Clothes Retrieval: list_eval_partition.txt; item, category and gender.",
+    ),
+    "inaturalist": ReaderEntry(
+        "inaturalist:INaturalist",
+        "iNaturalist-2018 with the splits of Smooth-AP: Inat_dataset_splits/, and train2018.json for all levels.",
+        {"levels": "full"},
+    ),
+    "cub": ReaderEntry(
+        "cub:Cub",
+        "CUB-200-2011: images.txt and image_class_labels.txt; species, family and order.",
+    ),
+    "cars196": ReaderEntry(
+        "cars196:Cars196",
+        "Cars196: cars_annos.mat; model and type.",
+    ),
+    "vehicle-id": ReaderEntry(
+        "vehicle_id:VehicleId",
+        "PKU VehicleID: train_test_split/train_list.txt and a test_list_….txt; vehicles alone.",
+        {"test_list": "2400"},
+    ),
+    "dyml": ReaderEntry(
+        "dyml:Dyml",
+        "DyML-Vehicle, -Animal or -Product: label.csv, or query.csv and gallery.csv; fine, middle and coarse.",
+    ),
+    "sfm120k": ReaderEntry(
+        "sfm120k:Sfm120k",
+        "SfM-120k: retrieval-SfM-120k.pkl; clusters alone.",
+    ),
+}
