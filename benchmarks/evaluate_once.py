@@ -16,7 +16,7 @@ import torch
 from dense_metrics import dense_metrics
 from measuring import print_cost
 
-from hgld.evaluation.evaluate import as_tensor, evaluate_retrieval
+from hgld.evaluation.evaluate_arrays import as_tensor, evaluate_retrieval
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance_judgements import LabelJudgements
 

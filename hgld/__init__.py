@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hgld.version import __version__
 
 if TYPE_CHECKING:
-    from hgld.evaluation.evaluate import evaluate_retrieval
+    from hgld.evaluation import evaluate_retrieval
     from hgld.hierarchy import Hierarchy, load_hierarchy
 
 __all__ = ["Hierarchy", "__version__", "evaluate_retrieval", "load_hierarchy"]
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(hierarchy, name)
     if name == "evaluate_retrieval":
-        from hgld.evaluation.evaluate import evaluate_retrieval
+        from hgld.evaluation.evaluate_arrays import evaluate_retrieval
 
         return evaluate_retrieval
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Queries and the gallery items that belong to them, as two flat arrays (compressed sparse rows)."""
+"""Ragged arrays of indices: some gallery items for each query, as two flat arrays (compressed sparse rows)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RaggedIndices:
-    """Some gallery items of each query, such as its positives, or those to leave out of its ranking.
+    """Gallery positions for each query, such as its positives or the items excluded from its ranking.
 
     Args:
         offsets: int64, shape (n_query + 1,); the items of query i are ``columns[offsets[i]:offsets[i + 1]]``.
@@ -26,13 +26,13 @@ class RaggedIndices:
     columns: Integers
 
     @classmethod
-    def of(cls, lists: Iterable[Sequence[int] | Integers]) -> RaggedIndices:
-        """From one list of gallery positions per query.
+    def from_lists(cls, lists: Iterable[Sequence[int] | Integers]) -> RaggedIndices:
+        """Build from one list of gallery positions per query.
 
         Raises:
-            InputError: they are no integers.
+            InputError: A list holds values that are not integers.
 
-        >>> RaggedIndices.of([[3, 1], [], [2]]).offsets.tolist()
+        >>> RaggedIndices.from_lists([[3, 1], [], [2]]).offsets.tolist()
         [0, 2, 2, 3]
         """
         arrays = [np.asarray(items).reshape(-1) for items in lists]
@@ -48,46 +48,73 @@ class RaggedIndices:
         return cls(offsets, np.concatenate(arrays) if arrays else np.empty(0, np.int64))
 
     @classmethod
-    def distinct(cls, rows: Integers, columns: Integers, n_queries: int) -> RaggedIndices:
-        """From pairs of a query and a gallery position in any order; each counts once.
+    def from_pairs(cls, rows: Integers, columns: Integers, n_queries: int) -> RaggedIndices:
+        """Build from (query, gallery position) pairs in any order; repeated pairs count once.
 
-        >>> RaggedIndices.distinct(np.array([2, 0, 2]), np.array([7, 5, 7]), n_queries=3).columns.tolist()
+        >>> RaggedIndices.from_pairs(np.array([2, 0, 2]), np.array([7, 5, 7]), n_queries=3).columns.tolist()
         [5, 7]
         """
         pairs = np.unique(np.stack([rows, columns], axis=1), axis=0) if len(rows) else np.empty((0, 2), np.int64)
         return cls(np.searchsorted(pairs[:, 0], np.arange(n_queries + 1)), pairs[:, 1])
 
+    @classmethod
+    def empty(cls, n_queries: int) -> RaggedIndices:
+        """Build an array without any item for any of ``n_queries`` queries."""
+        return cls(np.zeros(n_queries + 1, np.int64), np.empty(0, np.int64))
+
+    @classmethod
+    def identity(cls, n: int) -> RaggedIndices:
+        """Build an array that pairs each of ``n`` images with itself.
+
+        >>> RaggedIndices.identity(3).row(1).tolist()
+        [1]
+        """
+        return cls(np.arange(n + 1), np.arange(n))
+
     def row(self, query: int) -> Integers:
-        """The items of one query."""
+        """Return the items of one query."""
         return self.columns[self.offsets[query] : self.offsets[query + 1]]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def counts(self) -> Integers:
+        """Return the number of items of each query: int64, shape (n_query,)."""
+        return np.diff(self.offsets)
+
     def rows(self) -> Integers:
-        """The query of each item: int64, as long as ``columns``."""
-        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+        """Return the query of each item: int64, as long as ``columns``."""
+        return np.repeat(np.arange(len(self)), self.counts())
 
     def block(self, queries: slice) -> tuple[Integers, Integers]:
-        """The pairs of a few queries: rows, counted from the slice's start, and columns; int64 both."""
+        """Return the pairs of a few queries: rows, counted from the slice's start, and columns; both int64."""
         start, stop, _ = queries.indices(len(self))
         rows = np.repeat(np.arange(stop - start), np.diff(self.offsets[start : stop + 1]))
         return rows, self.columns[self.offsets[start] : self.offsets[stop]]
 
     def __or__(self, other: RaggedIndices) -> RaggedIndices:
-        """The pairs of both, which are of the same queries."""
-        return RaggedIndices.distinct(
+        """Return the union, query by query; both must have the same queries."""
+        return RaggedIndices.from_pairs(
             np.concatenate([self.rows(), other.rows()]), np.concatenate([self.columns, other.columns]), len(self)
         )
 
-    def check(self, n_queries: int, n_gallery: int, what: str) -> None:
-        """Raise an InputError unless there is a list for each query and every column is in the gallery."""
+    def check(self, n_queries: int, n_gallery: int, name: str) -> None:
+        """Check that there is a list for each query and that every column is in the gallery.
+
+        Args:
+            n_queries: Number of queries.
+            n_gallery: Number of gallery items.
+            name: Name of the array in messages.
+
+        Raises:
+            InputError: The number of lists differs from ``n_queries``, or a column is outside the gallery.
+        """
         if len(self) != n_queries:
-            raise InputError(f"{what} has lists for {len(self):,} queries, but there are {n_queries:,} queries")
-        wrong = (self.columns < 0) | (self.columns >= n_gallery)
-        if wrong.any():
-            query = int(np.searchsorted(self.offsets, np.flatnonzero(wrong)[0], side="right")) - 1
+            raise InputError(f"{name} has lists for {len(self):,} queries, but there are {n_queries:,} queries")
+        outside = (self.columns < 0) | (self.columns >= n_gallery)
+        if outside.any():
+            query = int(np.searchsorted(self.offsets, np.flatnonzero(outside)[0], side="right")) - 1
             raise InputError(
-                f"{what} names the gallery position {self.columns[wrong][0]} for query {query}; expected 0 to "
+                f"{name} names the gallery position {self.columns[outside][0]} for query {query}; expected 0 to "
                 f"{n_gallery - 1}"
             )

@@ -24,20 +24,17 @@ from hgld.benchmark.runs import Run
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evaluate_gldv2
-from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.relevance_judgements import LabelJudgements
+from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
+from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.report import read_per_query, write_per_query
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import EvaluationConfig, RetrievalTask
+from hgld.evaluation.retrieval_task import RetrievalTask, split_task
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
-from hgld.hierarchy import load_hierarchy
 from hgld.io.settings import to_dict
 from hgld.models.embed_images import EmbedImagesConfig, embed_images
 from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.progress import Progress
-from hgld.ragged import RaggedIndices
 from hgld.tables import Provenance, digests_of_files, is_up_to_date
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from hgld.training.run import is_finished
@@ -86,21 +83,14 @@ class TestImages:
         return np.flatnonzero(self.is_query), np.flatnonzero(~self.is_query)
 
     def task(self) -> RetrievalTask:
-        """What was evaluated."""
-        queries, gallery = self.rows()
-        labels, ids = self.manifest.labels, self.manifest.ids.astype(str)
-        n_queries = len(queries)
-        return RetrievalTask(
+        """Return the task that was evaluated."""
+        return split_task(
+            torch.from_numpy(self.embeddings),
+            self.manifest.labels,
+            self.is_query,
+            ids=self.manifest.ids.astype(str),
             name="split",
-            queries=torch.from_numpy(self.embeddings[queries]),
-            gallery=torch.from_numpy(self.embeddings[gallery]),
-            judgements=LabelJudgements(labels[queries], labels[gallery]),
-            query_ids=ids[queries],
-            gallery_ids=ids[gallery],
-            query_labels=labels[queries],
-            gallery_labels=labels[gallery],
             level_names=self.manifest.level_names,
-            excluded=RaggedIndices(np.arange(n_queries + 1), np.arange(n_queries)) if self.is_query is None else None,
         )
 
 
@@ -219,14 +209,17 @@ def _evaluate_gldv2(
     queries, gallery = (_folder(run) / f"{name}.npy" for name in ("queries", "gallery"))
     for images, out in ((evaluation.queries, queries), (evaluation.gallery, gallery)):
         embed_images(images, out, model, image_settings, config, force=force, processes=processes, progress=progress)
-    how = EvaluationConfig(metrics=metrics or None, ranking=RankingConfig(device=device), processes=processes)
-    results, _ = evaluate_gldv2(
-        read_embeddings(queries),
-        read_embeddings(gallery),
-        evaluation.ground_truth,
-        load_hierarchy(evaluation.hierarchy),
-        how,
+    files = EvaluationFiles(
+        query_embeddings=queries,
+        gallery_embeddings=gallery,
+        hierarchy=evaluation.hierarchy,
+        ground_truth=evaluation.ground_truth,
     )
+    results = evaluate_files(
+        files,
+        "gldv2-retrieval",
+        EvaluationConfig(metrics=metrics or None, ranking=RankingConfig(device=device), processes=processes),
+    ).results
     solution = read_retrieval_solution(evaluation.ground_truth / SOLUTION)
     landmarks = query_landmarks(solution, read_image_to_landmark(evaluation.ground_truth / LANDMARKS))
     names = pd.Series(landmarks.landmark_ids.astype(str), index=list(solution.query_ids))

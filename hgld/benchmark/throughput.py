@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_specs import LabelSpace

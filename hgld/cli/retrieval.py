@@ -82,10 +82,7 @@ def evaluate(
     with friendly_errors():
         from hgld.compute.processes import joined_processes, local_device
         from hgld.errors import ConfigurationError
-        from hgld.evaluation import report
-        from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
-        from hgld.evaluation.ranking import RankingConfig
-        from hgld.evaluation.retrieval_task import EvaluationConfig
+        from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files, report
         from hgld.inspection.evaluation_page import write_evaluation_page
         from hgld.progress import NoProgress, TerminalProgress
 

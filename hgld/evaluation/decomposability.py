@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate import Vectors, evaluate_retrieval
+from hgld.evaluation.evaluate_arrays import Vectors, evaluate_retrieval
 from hgld.hierarchy.label_matrix import LabelMatrix
 
 

@@ -1,8 +1,8 @@
-"""Metrics of rankings, binary at each semantic level and hierarchical; one value per query.
+"""Binary metrics at each semantic level and hierarchical metrics, one value per query.
 
-All of them are functions of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`: float64 tensors of the shape (n,), one value
-per ranking, in [0, 1]. Where a ranking has no positive that a metric could be about, its value is NaN; means leave it
-out. A name fixes a metric's denominator:
+Each is a function of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics` and returns float64, shape (n,), one
+value per ranking in [0, 1]; NaN where a ranking has no item that the metric could count as positive. Means exclude NaN.
+The name of a metric fixes its denominator:
 
 =============  =====================================================================================
 ``AP``         sum of the precisions at the ranks of positives, divided by their number R (Eq. 34)
@@ -16,16 +16,18 @@ out. A name fixes a metric's denominator:
 ``H-P@k``      hierarchical precision at the item of rank k (Eq. 31); NaN where it is irrelevant
 ``NDCG``       discounted gain, divided by that of a perfect ranking (Eq. 23)
 ``NDCG@k``     both over the first k ranks
-``ASI``        mean over n = 1, ..., N of the share of the first n items that belong there (App. C-A1)
+``ASI``        mean over n = 1, ..., N of the overlap of the first n items with a perfect ranking (App. C-A1)
 =============  =====================================================================================
 
-``level`` says who is positive: the items of that level or finer, the finest level unless given.
+``level`` selects the positives: the items of that level or finer; the finest level by default.
 
+>>> from hgld.evaluation.ranking_statistics import ranking_statistics
+>>> from hgld.evaluation.relevance import by_level
 >>> ranked = torch.tensor([[1, 3, 0, 1, 3]], dtype=torch.uint8)  # the bottom ranking of the paper's Fig. 14
->>> sums = ranking_statistics(ranked, n_levels=3, cutoffs=[1, 2])
->>> average_precision(sums), recall_at_k(sums, 1)
+>>> statistics = ranking_statistics(ranked, n_levels=3, cutoffs=[1, 2])
+>>> average_precision(statistics), recall_at_k(statistics, 1)
 (tensor([0.4500], dtype=torch.float64), tensor([0.], dtype=torch.float64))
->>> h_ap(sums, by_level([0, 1 / 3, 2 / 3, 1]))
+>>> h_ap(statistics, by_level([0, 1 / 3, 2 / 3, 1]))
 tensor([0.6687], dtype=torch.float64)
 """
 
@@ -34,148 +36,139 @@ from __future__ import annotations
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.ranking_statistics import RankingStatistics, ranking_statistics
-from hgld.evaluation.relevance import Relevance, by_level, exponential_gain, hierarchical_relevance
+from hgld.evaluation.ranking_statistics import RankingStatistics
+from hgld.evaluation.relevance import Relevance, exponential_gain, hierarchical_relevance
 from hgld.hierarchy.label_matrix import column_of
 
-__all__ = [
-    "asi",
-    "average_precision",
-    "by_level",
-    "h_ap",
-    "h_precision_at_k",
-    "h_recall_at_k",
-    "map_at_k",
-    "map_at_r",
-    "ndcg",
-    "ndcg_at_k",
-    "precision_at_k",
-    "ranking_statistics",
-    "recall_at_k",
-    "true_recall_at_k",
-]
+
+def average_precision(statistics: RankingStatistics, level: int | None = None) -> torch.Tensor:
+    """Average precision at a semantic level (paper, Eq. 34; Eq. 9 at the finest)."""
+    axis = _level_index(statistics, level)
+    return _ratio(statistics.precision[:, axis, axis], statistics.positives[:, axis])
 
 
-def average_precision(sums: RankingStatistics, level: int | None = None) -> torch.Tensor:
-    """AP of a semantic level (paper, Eq. 34; Eq. 9 at the finest)."""
-    at = _position(sums, level)
-    return _ratio(sums.precision[:, at, at], sums.positives[:, at])
-
-
-def map_at_r(sums: RankingStatistics, level: int | None = None) -> torch.Tensor:
+def map_at_r(statistics: RankingStatistics, level: int | None = None) -> torch.Tensor:
     """mAP@R: precisions at the positives among the first R items, divided by R (Musgrave et al., ECCV 2020)."""
-    at = _position(sums, level)
-    return _ratio(sums.precision_at_r[:, at], sums.positives[:, at])
+    axis = _level_index(statistics, level)
+    return _ratio(statistics.precision_at_r[:, axis], statistics.positives[:, axis])
 
 
-def map_at_k(sums: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
+def map_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
     """mAP@k: precisions at the positives among the first k, divided by min(R, k) (Weyand et al., CVPR 2020)."""
-    at = _position(sums, level)
-    return _ratio(sums.precision_at[:, at, _cutoff(sums, k)], sums.positives[:, at].clamp(max=k))
+    axis = _level_index(statistics, level)
+    precision = statistics.precision_at[:, axis, _cutoff_index(statistics, k)]
+    return _ratio(precision, statistics.positives[:, axis].clamp(max=k))
 
 
-def recall_at_k(sums: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
+def recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
     """R@k: whether any of the first k items is positive (paper, Eq. 13)."""
-    at = _position(sums, level)
-    hit = (sums.hits_at[:, at, _cutoff(sums, k)] > 0).to(torch.float64)
-    return torch.where(sums.positives[:, at] > 0, hit, torch.nan)
+    axis = _level_index(statistics, level)
+    hit = (statistics.hits_at[:, axis, _cutoff_index(statistics, k)] > 0).to(torch.float64)
+    return torch.where(statistics.positives[:, axis] > 0, hit, torch.nan)
 
 
-def true_recall_at_k(sums: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
+def true_recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
     """TR@k: positives among the first k, divided by min(R, k) (paper, Eq. 14)."""
-    at = _position(sums, level)
-    return _ratio(sums.hits_at[:, at, _cutoff(sums, k)], sums.positives[:, at].clamp(max=k))
+    axis = _level_index(statistics, level)
+    hits = statistics.hits_at[:, axis, _cutoff_index(statistics, k)]
+    return _ratio(hits, statistics.positives[:, axis].clamp(max=k))
 
 
-def precision_at_k(sums: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
+def precision_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
     """P@k: positives among the first k, divided by k."""
-    at = _position(sums, level)
-    return torch.where(sums.positives[:, at] > 0, sums.hits_at[:, at, _cutoff(sums, k)] / k, torch.nan)
+    axis = _level_index(statistics, level)
+    precision = statistics.hits_at[:, axis, _cutoff_index(statistics, k)] / k
+    return torch.where(statistics.positives[:, axis] > 0, precision, torch.nan)
 
 
-def h_ap(sums: RankingStatistics, relevance: Relevance = hierarchical_relevance) -> torch.Tensor:
+def h_ap(statistics: RankingStatistics, relevance: Relevance = hierarchical_relevance) -> torch.Tensor:
     """Hierarchical average precision (paper, Eq. 19) for any relevance that depends on the level.
 
     Equal to AP where L = 1, and to the weighted sum of APs with
     :func:`~hgld.evaluation.relevance.weighted_ap_relevance` (Property 1).
     """
-    relevances = relevance(sums.counts())[:, 1:]
+    relevances = relevance(statistics.counts())[:, 1:]
     # From "level l or finer" to "exactly level l", on both axes.
-    exact = sums.precision - torch.nn.functional.pad(sums.precision, (0, 0, 0, 1))[:, 1:]
+    exact = statistics.precision - torch.nn.functional.pad(statistics.precision, (0, 0, 0, 1))[:, 1:]
     exact = exact - torch.nn.functional.pad(exact, (0, 1))[:, :, 1:]
     lesser = torch.minimum(relevances[:, :, None], relevances[:, None, :])
-    return _ratio((lesser * exact).sum((1, 2)), (relevances * sums.counts()[:, 1:]).sum(1))
+    return _ratio((lesser * exact).sum((1, 2)), (relevances * statistics.counts()[:, 1:]).sum(1))
 
 
-def h_recall_at_k(sums: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance) -> torch.Tensor:
-    """H-R@k: the relevance of the first k items, divided by that of all (paper, Eq. 30)."""
-    relevances = relevance(sums.counts())[:, 1:]
-    found = (relevances * _exact_hits(sums, k)).sum(1)
-    return _ratio(found, (relevances * sums.counts()[:, 1:]).sum(1))
+def h_recall_at_k(
+    statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance
+) -> torch.Tensor:
+    """H-R@k: relevance of the first k items, divided by that of all items (paper, Eq. 30)."""
+    relevances = relevance(statistics.counts())[:, 1:]
+    retrieved = (relevances * _exact_hits(statistics, k)).sum(1)
+    return _ratio(retrieved, (relevances * statistics.counts()[:, 1:]).sum(1))
 
 
-def h_precision_at_k(sums: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance) -> torch.Tensor:
-    """H-P@k: how relevant the first k items are, compared with the one at rank k (paper, Eq. 31).
+def h_precision_at_k(
+    statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance
+) -> torch.Tensor:
+    """H-P@k: relevance of the first k items, compared with that of the item at rank k (paper, Eq. 31).
 
-    It is defined where the item at rank k is relevant, and NaN elsewhere. H-AP is the sum over k of
+    Defined where the item at rank k is relevant, and NaN elsewhere. H-AP is the sum over k of
     (H-R@k - H-R@(k - 1)) H-P@k (Eq. 32).
     """
-    relevances = relevance(sums.counts())
-    own = relevances.gather(1, sums.level_at[:, _cutoff(sums, k)][:, None])
-    total = (torch.minimum(relevances[:, 1:], own) * _exact_hits(sums, k)).sum(1)
-    return _ratio(total, k * own[:, 0])
+    relevances = relevance(statistics.counts())
+    at_k = relevances.gather(1, statistics.level_at[:, _cutoff_index(statistics, k)][:, None])
+    total = (torch.minimum(relevances[:, 1:], at_k) * _exact_hits(statistics, k)).sum(1)
+    return _ratio(total, k * at_k[:, 0])
 
 
-def ndcg(sums: RankingStatistics, gain: Relevance = exponential_gain) -> torch.Tensor:
-    """NDCG over the whole ranking (paper, Eq. 23), discount 1 / log2(1 + rank), gain 2^l - 1 unless given."""
-    steps = _gain_steps(sums, gain)
-    return _ratio((steps * sums.discount).sum(1), (steps * sums.ideal_discount).sum(1))
+def ndcg(statistics: RankingStatistics, gain: Relevance = exponential_gain) -> torch.Tensor:
+    """NDCG over the whole ranking (paper, Eq. 23) with the discount 1 / log2(1 + rank) and by default gain 2^l - 1."""
+    steps = _gain_steps(statistics, gain)
+    return _ratio((steps * statistics.discount).sum(1), (steps * statistics.ideal_discount).sum(1))
 
 
-def ndcg_at_k(sums: RankingStatistics, k: int, gain: Relevance = exponential_gain) -> torch.Tensor:
-    """NDCG over the first k ranks: the gain found there, divided by the most that k ranks can hold."""
-    steps, at = _gain_steps(sums, gain), _cutoff(sums, k)
-    return _ratio((steps * sums.discount_at[..., at]).sum(1), (steps * sums.ideal_discount_at[..., at]).sum(1))
+def ndcg_at_k(statistics: RankingStatistics, k: int, gain: Relevance = exponential_gain) -> torch.Tensor:
+    """NDCG@k: discounted gain of the first k ranks, divided by the largest that k ranks can have."""
+    steps, axis = _gain_steps(statistics, gain), _cutoff_index(statistics, k)
+    ideal = (steps * statistics.ideal_discount_at[..., axis]).sum(1)
+    return _ratio((steps * statistics.discount_at[..., axis]).sum(1), ideal)
 
 
-def asi(sums: RankingStatistics) -> torch.Tensor:
+def asi(statistics: RankingStatistics) -> torch.Tensor:
     """Average set intersection (paper, App. C-A1).
 
     The mean over n = 1, ..., N, with N the number of items of level 1 or finer, of |A_n & B_n| / n: A_n are the first
-    n items, B_n those of a perfect ranking, in which items of one level may stand for each other.
+    n items, B_n those of a perfect ranking, in which items of one level are interchangeable.
     """
-    return _ratio(sums.overlap, sums.positives[:, 0])
+    return _ratio(statistics.overlap, statistics.positives[:, 0])
 
 
 def _ratio(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tensor:
     return torch.where(denominator > 0, numerator / denominator, torch.nan)
 
 
-def _position(sums: RankingStatistics, level: int | None) -> int:
-    """Where a level stands on the axes of the sums; :func:`column_of` refuses one that does not exist."""
-    level = sums.n_levels if level is None else level
-    return sums.n_levels - 1 - column_of(level, sums.n_levels)
+def _level_index(statistics: RankingStatistics, level: int | None) -> int:
+    """Return the index of a level on the axes of the statistics; :func:`column_of` refuses one that does not exist."""
+    level = statistics.n_levels if level is None else level
+    return statistics.n_levels - 1 - column_of(level, statistics.n_levels)
 
 
-def _cutoff(sums: RankingStatistics, k: int) -> int:
-    if k not in sums.cutoffs:
-        raise ConfigurationError(f"the rankings were not summed up to rank {k}; name it among the cutoffs")
-    return sums.cutoffs.index(k)
+def _cutoff_index(statistics: RankingStatistics, k: int) -> int:
+    if k not in statistics.cutoffs:
+        raise ConfigurationError(f"the statistics have no cutoff {k}; add it to `cutoffs` of ranking_statistics")
+    return statistics.cutoffs.index(k)
 
 
-def _exact_hits(sums: RankingStatistics, k: int) -> torch.Tensor:
-    """The items of exactly level 1, ..., L among the first k: shape (n, L)."""
-    hits = sums.hits_at[..., _cutoff(sums, k)]
+def _exact_hits(statistics: RankingStatistics, k: int) -> torch.Tensor:
+    """Return the number of items of exactly level 1, ..., L among the first k: shape (n, L)."""
+    hits = statistics.hits_at[..., _cutoff_index(statistics, k)]
     return hits - torch.nn.functional.pad(hits, (0, 1))[:, 1:]
 
 
-def _gain_steps(sums: RankingStatistics, gain: Relevance) -> torch.Tensor:
-    """What each level adds to the gain of the one below: shape (n, L)."""
-    gains = gain(sums.counts())
+def _gain_steps(statistics: RankingStatistics, gain: Relevance) -> torch.Tensor:
+    """Return the difference of each level's gain from that of the level below: shape (n, L)."""
+    gains = gain(statistics.counts())
     steps = gains.diff(dim=1)
     if (steps < 0).any() or gains[:, 0].any():
         raise ConfigurationError(
-            "the gain is not 0 for level 0, or falls from a level to a finer one; expected 0 for level 0, then more "
-            "and more"
+            "the gain is not 0 for level 0, or falls from a level to a finer one; expected 0 for level 0, and no "
+            "decrease from level to level"
         )
     return steps

@@ -141,10 +141,10 @@ def ranked_items(
             f"`gallery_mask` has the shape {mask.shape} and the type {mask.dtype}; expected a bool for each of "
             f"{n_gallery:,} gallery items"
         )
-    gone = RaggedIndices.of([[]] * n_queries) if excluded is None else excluded
+    gone = RaggedIndices.from_lists([[]] * n_queries) if excluded is None else excluded
     gone.check(n_queries, n_gallery, "the list of items to leave out")
     here = mask[gone.columns]
-    gone = RaggedIndices.distinct(gone.rows()[here], gone.columns[here], n_queries)
+    gone = RaggedIndices.from_pairs(gone.rows()[here], gone.columns[here], n_queries)
     n_ranked = mask.sum() - np.diff(gone.offsets)
     if not n_ranked.all():
         raise InputError(

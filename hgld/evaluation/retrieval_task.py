@@ -1,66 +1,50 @@
-"""An evaluation that is ready to run: embeddings, who judges the pairs, and what stays out of the rankings."""
+"""Retrieval tasks: queries, the gallery that is ranked for them, relevance judgements and exclusions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.processes import Processes
-from hgld.datasets.image_labels import ImageLabels
-from hgld.evaluation.evaluate import evaluate, items_sharing_ids
-from hgld.evaluation.ranking import RankingConfig
+from hgld.errors import InputError
+from hgld.evaluation.metric_registry import Metric
 from hgld.evaluation.relevance_judgements import LabelJudgements, RelevanceJudgements
-from hgld.evaluation.results import RetrievalResult
 from hgld.hierarchy.label_matrix import LabelMatrix
-from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
-from hgld.tables.embeddings import Embeddings
 
-Ids = npt.NDArray[np.str_]
-
-
-@dataclass(frozen=True)
-class EvaluationConfig:
-    """What to take of the rankings, and how to rank.
-
-    Args:
-        metrics: names, see :meth:`hgld.evaluation.metric_registry.Metric.of`; those of the task unless given.
-        relevance_alpha: the alpha of Eq. 20.
-        ranking: how to rank.
-        processes: those that share the queries.
-        progress: told of the queries of each task.
-    """
-
-    metrics: tuple[str, ...] | None = None
-    relevance_alpha: float = 1.0
-    ranking: RankingConfig = field(default_factory=RankingConfig)
-    processes: Processes = field(default_factory=Processes)
-    progress: Progress | None = None
+#: Ids of images: texts or integers, shape (n,).
+Ids = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class RetrievalTask:
-    """Queries, the gallery that is ranked for them, and who judges it.
+    """Queries, the gallery that is ranked for them, and what an evaluation needs to know of both.
 
     Args:
-        name: of the result.
-        queries: float, shape (n_query, d).
-        gallery: float, shape (n_gallery, d).
-        judgements: of all pairs.
-        query_ids: str, shape (n_query,), where the images have names.
-        gallery_ids: str, shape (n_gallery,), likewise.
-        query_labels: int64, shape (n_query, L), where labels judge.
+        name: Name of the result.
+        queries: float, shape (n_query, d); may be memory-mapped.
+        gallery: float, shape (n_gallery, d); may be the same tensor.
+        judgements: Levels of all pairs.
+        query_ids: Ids of the queries, shape (n_query,); their positions by default.
+        gallery_ids: Ids of the gallery items, shape (n_gallery,).
+        query_labels: int64, shape (n_query, L), finest first, where labels are the judgements.
         gallery_labels: int64, shape (n_gallery, L), likewise.
-        level_names: of the L levels, finest first.
-        excluded: gallery items to leave out of the ranking of each query.
-        gallery_mask: bool, shape (n_gallery,); False for the items that are excluded from all rankings.
-        metrics: what is usual for the task; those of :func:`~hgld.evaluation.metric_registry.default_metrics` unless
-            given.
-        counts: further counts of the result, such as of images that have no labels.
+        level_names: Names of the L levels, finest first.
+        excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
+        gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from all
+            rankings. All are ranked by default.
+        metrics: Metrics of the task, by name or as objects; those of
+            :func:`~hgld.evaluation.metric_registry.default_metrics` by default.
+        fixed_metrics: Whether the protocol has these metrics and no others.
+        metric_names: Names of metrics in the result, where they differ.
+        query_groups: bool masks, shape (n_query,), by name: each group of queries gets a result of its own, and there
+            is none of all queries.
+        counts: Further counts of the result, such as of images without labels.
+        settings: Further settings of the result.
     """
 
     name: str
@@ -74,80 +58,150 @@ class RetrievalTask:
     level_names: tuple[str, ...] | None = None
     excluded: RaggedIndices | None = None
     gallery_mask: npt.NDArray[np.bool_] | None = None
-    metrics: Sequence[str] | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def run(self, how: EvaluationConfig) -> RetrievalResult:
-        """Evaluate.
-
-        Raises:
-            InputError: see :func:`hgld.evaluation.evaluate.evaluate`.
-            ConfigurationError: likewise.
-        """
-        result = evaluate(
-            self.queries,
-            self.gallery,
-            self.judgements,
-            name=self.name,
-            metrics=how.metrics or self.metrics,
-            relevance_alpha=how.relevance_alpha,
-            excluded=self.excluded,
-            gallery_mask=self.gallery_mask,
-            query_ids=self.query_ids,
-            config=how.ranking,
-            processes=how.processes,
-            progress=how.progress,
-        )
-        return replace(result, counts=result.counts | self.counts)
+    metrics: Sequence[str | Metric] | None = None
+    fixed_metrics: bool = False
+    metric_names: Mapping[str, str] = field(default_factory=dict)
+    query_groups: Mapping[str, npt.NDArray[np.bool_]] | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def leave_one_out(images: Embeddings, labels: ImageLabels) -> RetrievalTask:
-    """Every image against all others. Images without labels are left out, as queries and in the gallery."""
-    ids = None if images.ids is None else images.ids[labels.labelled]
-    vectors = images.vectors
-    if not labels.labelled.all():
-        vectors = vectors[torch.from_numpy(np.flatnonzero(labels.labelled))]
-    known, n_images = labels.labels[labels.labelled], len(vectors)
+def leave_one_out_task(
+    embeddings: torch.Tensor,
+    labels: LabelMatrix,
+    *,
+    ids: Ids | None = None,
+    name: str = "leave-one-out",
+    level_names: tuple[str, ...] | None = None,
+) -> RetrievalTask:
+    """Rank every image against all others.
+
+    Args:
+        embeddings: float, shape (n, d).
+        labels: int64, shape (n, L), finest first.
+        ids: Ids of the images, shape (n,); images that share an id are excluded from each other's rankings.
+        name: Name of the result.
+        level_names: Names of the L levels, finest first.
+
+    Raises:
+        InputError: The labels are not nested.
+    """
+    excluded = RaggedIndices.identity(len(labels))
     return RetrievalTask(
-        name="leave-one-out",
-        queries=vectors,
-        gallery=vectors,
-        judgements=LabelJudgements(known, known),
+        name=name,
+        queries=embeddings,
+        gallery=embeddings,
+        judgements=LabelJudgements(labels, labels),
         query_ids=ids,
         gallery_ids=ids,
-        query_labels=known,
-        gallery_labels=known,
-        level_names=labels.level_names,
-        excluded=RaggedIndices(np.arange(n_images + 1), np.arange(n_images)),
-        counts={"images_without_labels": int((~labels.labelled).sum())},
+        query_labels=labels,
+        gallery_labels=labels,
+        excluded=excluded if ids is None else excluded | items_sharing_ids(ids, ids),
+        level_names=level_names,
     )
 
 
-def query_and_gallery(
-    queries: Embeddings, query_labels: ImageLabels, gallery: Embeddings, gallery_labels: ImageLabels
+def query_gallery_task(
+    queries: torch.Tensor,
+    query_labels: LabelMatrix,
+    gallery: torch.Tensor,
+    gallery_labels: LabelMatrix,
+    *,
+    query_ids: Ids | None = None,
+    gallery_ids: Ids | None = None,
+    name: str = "retrieval",
+    level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
-    """Queries against a gallery of its own.
+    """Rank a gallery for queries.
 
-    Images without labels are left out on both sides, and so is a gallery image with the id of the query.
+    Args:
+        queries: float, shape (n_query, d).
+        query_labels: int64, shape (n_query, L), finest first.
+        gallery: float, shape (n_gallery, d).
+        gallery_labels: int64, shape (n_gallery, L), finest first.
+        query_ids: Ids of the queries, shape (n_query,).
+        gallery_ids: Ids of the gallery items, shape (n_gallery,); those with the id of a query are excluded from its
+            ranking.
+        name: Name of the result.
+        level_names: Names of the L levels, finest first.
+
+    Raises:
+        InputError: The labels are not nested or differ in depth, or ids are not all texts or all integers.
     """
-    labelled = query_labels.labelled
-    query_ids = None if queries.ids is None else queries.ids[labelled]
-    excluded = None if query_ids is None or gallery.ids is None else items_sharing_ids(query_ids, gallery.ids)
+    excluded = None
+    if query_ids is not None and gallery_ids is not None:
+        excluded = items_sharing_ids(query_ids, gallery_ids)
     return RetrievalTask(
-        name="retrieval",
-        queries=queries.vectors if labelled.all() else queries.vectors[torch.from_numpy(np.flatnonzero(labelled))],
-        gallery=gallery.vectors,
-        judgements=LabelJudgements(query_labels.labels[labelled], gallery_labels.labels),
+        name=name,
+        queries=queries,
+        gallery=gallery,
+        judgements=LabelJudgements(query_labels, gallery_labels),
         query_ids=query_ids,
-        gallery_ids=gallery.ids,
-        query_labels=query_labels.labels[labelled],
-        gallery_labels=gallery_labels.labels,
-        level_names=gallery_labels.level_names,
+        gallery_ids=gallery_ids,
+        query_labels=query_labels,
+        gallery_labels=gallery_labels,
         excluded=excluded,
-        gallery_mask=gallery_labels.labelled,
-        counts={
-            "queries_without_labels": int((~labelled).sum()),
-            "gallery_without_labels": int((~gallery_labels.labelled).sum()),
-            "queries_in_gallery": 0 if excluded is None else int((np.diff(excluded.offsets) > 0).sum()),
-        },
+        level_names=level_names,
     )
+
+
+def split_task(
+    embeddings: torch.Tensor,
+    labels: LabelMatrix,
+    is_query: npt.NDArray[np.bool_] | None,
+    *,
+    ids: Ids | None = None,
+    name: str | None = None,
+    level_names: tuple[str, ...] | None = None,
+) -> RetrievalTask:
+    """Rank the images that are not queries for those that are; without a choice of queries, leave one out.
+
+    Args:
+        embeddings: float, shape (n, d).
+        labels: int64, shape (n, L), finest first.
+        is_query: bool, shape (n,); True for queries, False for the gallery. None to rank every image against all
+            others.
+        ids: Ids of the images, shape (n,).
+        name: Name of the result; ``leave-one-out`` or ``retrieval`` by default.
+        level_names: Names of the L levels, finest first.
+
+    Raises:
+        InputError: The labels are not nested.
+    """
+    if is_query is None:
+        return leave_one_out_task(embeddings, labels, ids=ids, name=name or "leave-one-out", level_names=level_names)
+    queries, gallery = np.flatnonzero(is_query), np.flatnonzero(~is_query)
+    return query_gallery_task(
+        embeddings[torch.from_numpy(queries)],
+        labels[queries],
+        embeddings[torch.from_numpy(gallery)],
+        labels[gallery],
+        query_ids=None if ids is None else ids[queries],
+        gallery_ids=None if ids is None else ids[gallery],
+        name=name or "retrieval",
+        level_names=level_names,
+    )
+
+
+def items_sharing_ids(query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any] | Ids) -> RaggedIndices:
+    """Return the gallery items that have the id of each query.
+
+    Raises:
+        InputError: The ids are not all texts or all integers.
+
+    >>> items_sharing_ids(["b", "x"], ["a", "b", "b"]).columns.tolist()
+    [1, 2]
+    """
+    both = [np.asarray(query_ids), np.asarray(gallery_ids)]
+    if not any(all(np.issubdtype(ids.dtype, kind) for ids in both) for kind in (np.integer, np.str_)):
+        raise InputError(
+            f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for "
+            "both, or integers"
+        )
+    ids, codes = np.unique(np.concatenate(both), return_inverse=True)
+    queries, gallery = codes[: len(query_ids)], codes[len(query_ids) :]
+    order = np.argsort(gallery, kind="stable")
+    starts = np.searchsorted(gallery[order], queries)
+    counts = np.bincount(gallery, minlength=len(ids))[queries]
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    return RaggedIndices(offsets, order[np.arange(offsets[-1]) - np.repeat(offsets[:-1] - starts, counts)])

@@ -149,7 +149,7 @@ def positive_positions(solution: RetrievalSolution, gallery_ids: Sequence[str] |
         InputError: positives are not in the gallery, or an id stands twice there.
     """
     rows, found = _positions(solution, gallery_ids, "the gallery")
-    return RaggedIndices.distinct(rows, found, len(solution.query_ids))
+    return RaggedIndices.from_pairs(rows, found, len(solution.query_ids))
 
 
 def query_landmarks(solution: RetrievalSolution, image_landmarks: ImageLandmarks) -> QueryLandmarks:

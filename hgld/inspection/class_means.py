@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 from hgld.hierarchy.label_matrix import LabelMatrix
 
 #: Number of nearest classes that :func:`neighbour_agreement` considers.

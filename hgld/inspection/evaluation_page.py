@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate_files import Evaluation
+from hgld.evaluation.evaluate_from_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.retrieval_task import Ids
 from hgld.gldv2.tar_images import ImageReader
@@ -42,8 +42,8 @@ def write_evaluation_page(
         ConfigurationError: The evaluation does not rank by labels, or lacks H-AP.
         InputError: ``images`` is neither a folder nor such a table.
     """
-    task, hierarchy = evaluation.task, evaluation.hierarchy
-    if task is None:
+    task, hierarchy = evaluation.tasks[0], evaluation.hierarchy
+    if task.query_labels is None:
         raise ConfigurationError("this evaluation does not rank by labels of several levels, so it has no H-AP")
     worst = find_worst_queries(evaluation.results[0], task, n=n, config=config)
     shown = worst.top_k.positions[worst.top_k.positions >= 0]

@@ -73,7 +73,7 @@ def count_scores(
     config = config or RankingConfig()
     device = torch.device(config.device)
     scorer, judgements = Scorer(query_embeddings, gallery_embeddings, config), judgements.to(device)
-    excluded = RaggedIndices.of([[]] * judgements.n_queries) if excluded is None else excluded
+    excluded = RaggedIndices.from_lists([[]] * judgements.n_queries) if excluded is None else excluded
     counts = torch.zeros(judgements.n_levels + 1, n_bins, dtype=torch.int64, device=device)
     step = config.queries_per_block(judgements.n_gallery)
     for start in range(0, judgements.n_queries, step):

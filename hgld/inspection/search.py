@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate import Vectors, as_tensor
+from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
 from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
 from hgld.ragged import RaggedIndices
 
@@ -57,7 +57,7 @@ def nearest_neighbours(
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
     scorer = Scorer(queries, gallery, config)
     n_queries, n_gallery = len(queries), len(gallery)
-    excluded = RaggedIndices.of([[]] * n_queries) if excluded is None else excluded
+    excluded = RaggedIndices.from_lists([[]] * n_queries) if excluded is None else excluded
     excluded.check(n_queries, n_gallery, "`excluded`")
     masked = torch.zeros(n_gallery, dtype=torch.bool) if gallery_mask is None else ~torch.from_numpy(gallery_mask)
     masked = masked.to(config.device)

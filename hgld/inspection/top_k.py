@@ -48,7 +48,7 @@ def top_k_items(
     """
     excluded = task.excluded
     if excluded is not None:
-        excluded = RaggedIndices.of(excluded.row(query) for query in queries.tolist())
+        excluded = RaggedIndices.from_lists(excluded.row(query) for query in queries.tolist())
     scores, positions = nearest_neighbours(
         task.queries[torch.from_numpy(queries)],
         task.gallery,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import SkippedImage
 from hgld.errors import InputError
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
+from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.retrieval_task import split_task
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.inference import embed_rows
 from hgld.progress import NoProgress, Progress
@@ -112,16 +114,12 @@ def rank_test_images(
         InputError: too few images are left.
         ConfigurationError: there is no such metric.
     """
-    vectors, labels = embedded.vectors, images.test.manifest.labels[embedded.rows]
-    halves: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = [(vectors, labels)]
-    if images.is_query is not None:
-        is_query = images.is_query[embedded.rows]
-        halves = [(vectors[half], labels[half]) for half in (is_query, ~is_query)]
-    if min(len(half) for half, _ in halves) == 0:
+    is_query = None if images.is_query is None else images.is_query[embedded.rows]
+    if not len(embedded.rows) or (is_query is not None and is_query.all() == is_query.any()):
         raise InputError("no test images are left to rank: none of the queries, or none of the gallery, can be read")
-    return evaluate_retrieval(
-        *(values for half in halves for values in half),
-        metrics=metrics or None,
-        device=device,
-        processes=processes,
+    labels = images.test.manifest.labels[embedded.rows]
+    config = EvaluationConfig(
+        metrics=tuple(metrics) or None, ranking=RankingConfig(device=device), processes=processes
     )
+    (result,) = evaluate_tasks([split_task(torch.from_numpy(embedded.vectors), labels, is_query)], config)
+    return result

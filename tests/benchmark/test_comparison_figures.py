@@ -19,7 +19,7 @@ from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, table_runs
 from hgld.datasets.manifest import write_manifest
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.results import RetrievalResult
 from hgld.figures.class_means import ClassMeans
 from hgld.figures.lines import Panel

@@ -17,7 +17,7 @@ from hgld.benchmark.retrieval_strips import draw_strips
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 from hgld.tables.embeddings import write_embeddings
 from tests.benchmark.comparisons import write_comparison, write_data
 from tests.datasets.pictures import save

@@ -20,11 +20,9 @@ from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evaluate_gldv2
-from hgld.evaluation.retrieval_task import EvaluationConfig
+from hgld.evaluation import EvaluationFiles, evaluate_files, evaluate_retrieval
+from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.gldv2.image_index import index_images
-from hgld.hierarchy import load_hierarchy
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
@@ -250,9 +248,13 @@ def test_gldv2_has_both_readings_of_its_protocol(tmp_path: Path) -> None:
     run_evaluation.evaluate_run(settings, run)
     result = found(settings, run).result
 
-    embeddings = [read_embeddings(run.folder / "evaluation" / f"{name}.npy") for name in ("queries", "gallery")]
-    hierarchy = load_hierarchy(tmp_path / "index_label_to_hierarchical.csv")
-    (labelled, public, private), _ = evaluate_gldv2(*embeddings, tmp_path, hierarchy, EvaluationConfig())
+    files = EvaluationFiles(
+        query_embeddings=run.folder / "evaluation" / "queries.npy",
+        gallery_embeddings=run.folder / "evaluation" / "gallery.npy",
+        hierarchy=tmp_path / "index_label_to_hierarchical.csv",
+        ground_truth=tmp_path,
+    )
+    labelled, public, private = evaluate_files(files, "gldv2-retrieval").results
     assert result.means == pytest.approx(
         labelled.means
         | {

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 from hgld.compute.processes import current_processes, joined_processes
 
 with joined_processes() as processes:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hgld.compute.threads import parallel_map, thread_count
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 
 CPU = torch.device("cpu")
 

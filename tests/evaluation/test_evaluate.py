@@ -14,13 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate import evaluate, evaluate_retrieval, items_sharing_ids
-from hgld.evaluation.ranking import Precision, RankingConfig
+from hgld.evaluation import evaluate_retrieval
+from hgld.evaluation.ranking import Precision
 from hgld.evaluation.relevance import exponential_gain, hierarchical_relevance
 from hgld.evaluation.relevance_judgements import LabelJudgements, ListJudgements
 from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.retrieval_task import items_sharing_ids
 from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
+from tests.evaluation.helpers import evaluate_judged
 
 Array = npt.NDArray[Any]
 CUTOFFS = [1, 5]
@@ -171,9 +173,11 @@ def test_ignored_items_are_left_out_for_their_query_only() -> None:
 def test_unused_items_are_in_no_ranking_and_may_be_left_out_besides() -> None:
     embeddings, labels = data(20)
     gallery_mask = np.arange(20) % 4 != 0
-    itself = RaggedIndices.of([[q] for q in range(20)])
+    itself = RaggedIndices.from_lists([[q] for q in range(20)])
     judgements = LabelJudgements(labels, labels)
-    result = evaluate(embeddings, embeddings, judgements, metrics=NAMES, excluded=itself, gallery_mask=gallery_mask)
+    result = evaluate_judged(
+        embeddings, embeddings, judgements, metrics=NAMES, excluded=itself, gallery_mask=gallery_mask
+    )
     gone = [[q, *np.flatnonzero(~gallery_mask)] for q in range(20)]
     assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
 
@@ -181,16 +185,16 @@ def test_unused_items_are_in_no_ranking_and_may_be_left_out_besides() -> None:
 def test_k_counts_what_is_ranked_though_it_is_left_out_in_two_ways() -> None:
     embeddings, labels = data(10)
     gallery_mask = np.arange(10) >= 3
-    gone = RaggedIndices.of([[0, 1, 2, 2]] * 10)
+    gone = RaggedIndices.from_lists([[0, 1, 2, 2]] * 10)
     judgements = LabelJudgements(labels, labels)
     assert (
         "P@7"
-        in evaluate(
+        in evaluate_judged(
             embeddings, embeddings, judgements, metrics=["P@7"], excluded=gone, gallery_mask=gallery_mask
         ).means
     )
     with pytest.raises(ConfigurationError, match="P@8 needs k between 1 and the 7 gallery items that are ranked"):
-        evaluate(embeddings, embeddings, judgements, metrics=["P@8"], excluded=gone, gallery_mask=gallery_mask)
+        evaluate_judged(embeddings, embeddings, judgements, metrics=["P@8"], excluded=gone, gallery_mask=gallery_mask)
 
 
 @given(st.lists(st.integers(0, 4), max_size=6), st.lists(st.integers(0, 4), max_size=8), st.sampled_from([int, str]))
@@ -282,8 +286,8 @@ def test_the_papers_relevance_and_gain_can_be_given_as_functions() -> None:
 def test_lists_of_positives() -> None:
     embeddings, _ = data(12)
     positives = [[1, 5], [], [0, 3, 4, 11]]
-    judgements = ListJudgements(RaggedIndices.of(positives), 12)
-    result = evaluate(embeddings[:3], embeddings, judgements, metrics=["AP", "mAP@5", "TR@5"], name="lists")
+    judgements = ListJudgements(RaggedIndices.from_lists(positives), 12)
+    result = evaluate_judged(embeddings[:3], embeddings, judgements, metrics=["AP", "mAP@5", "TR@5"])
     for q, own in enumerate(positives):
         scores = embeddings.astype(float) @ embeddings[q] / np.linalg.norm(embeddings.astype(float), axis=1)
         levels = [int(item in own) for item in np.argsort(-scores)]
@@ -324,13 +328,13 @@ EMBEDDINGS, LABELS = data(6)
         ({"ties": "random"}, "ties are 'random'"),
         (
             {"gallery_embeddings": EMBEDDINGS},
-            "gallery is given in part; expected gallery_embeddings and gallery_labels",
+            "gallery is given in part; expected `gallery_embeddings` and `gallery_labels`",
         ),
         ({"gallery_labels": LABELS}, "gallery is given in part"),
         ({"gallery_ids": list("abcdef")}, "gallery is given in part"),
         (
             {"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS, "gallery_ids": list("abcdef")},
-            "gallery_ids are given without query_ids; expected both, or neither",
+            "`gallery_ids` are given without `query_ids`; expected both, or neither",
         ),
     ],
 )
@@ -397,7 +401,7 @@ def test_input_that_does_not_fit_is_refused(options: dict[str, Any], message: st
 def test_ids_are_counted_before_the_work() -> None:
     judgements = LabelJudgements(LABELS, LABELS)
     with pytest.raises(InputError, match="there are 1 query ids, but labels for 6 query images"):
-        evaluate(EMBEDDINGS * np.nan, EMBEDDINGS, judgements, query_ids=["a"], config=RankingConfig())
+        evaluate_judged(EMBEDDINGS * np.nan, EMBEDDINGS, judgements, query_ids=np.array(["a"]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")

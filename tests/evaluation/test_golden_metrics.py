@@ -14,12 +14,11 @@ import pandas as pd
 import pytest
 import torch
 
-from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.metric_registry import LevelWeights, Metric
+from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.ranking import Precision, Ties
-from hgld.evaluation.ranking_statistics import ranking_statistics
 from hgld.evaluation.relevance import weighted_ap_relevance
 from hgld.hierarchy.label_matrix import lowest_common_level
+from tests.evaluation.helpers import metric_values
 
 CASES = ["loo_L1_N200", "loo_L3_N600", "edge_no_positive_L3_N60"]
 TOLERANCES: list[tuple[Precision, float]] = [("float64", 1e-9), ("float32", 1e-5)]
@@ -93,13 +92,13 @@ def test_cutoffs_beyond_the_gallery_which_evaluations_refuse(golden: Arrays) -> 
     case = "edge_no_positive_L3_N60"
     labels, order = golden[f"{case}/q_labels"], golden[f"{case}/order"]
     ranked = np.take_along_axis(lowest_common_level(labels, labels), order.astype(np.int64), axis=1)
-    sums = ranking_statistics(torch.from_numpy(ranked.astype(np.uint8)), 3, [100])
-    weights = LevelWeights(None, 1.0, None, shape=(60, 4)).of(slice(0, 60))
     keys = [key for key in arrays_of(golden, case, "paper") if "100" in key]
     assert len(keys) == 9
+    levels = torch.from_numpy(ranked.astype(np.uint8))
+    values = metric_values(levels, 3, [names(key)[0] for key in keys], cutoffs=[100])
     for key in keys:
-        found = Metric.of(names(key)[0], 3).values(sums, weights)
-        known = ~found.isnan().numpy()
+        found = values[names(key)[0]]
+        known = ~np.isnan(found)
         assert known.sum() == (~np.isnan(golden[f"{case}/paper/AP_l{key[-1]}"])).sum()
         np.testing.assert_allclose(found[known], golden[f"{case}/paper/{key}"][known], rtol=0, atol=1e-12)
 

@@ -14,10 +14,11 @@ from sklearn.metrics import average_precision_score, ndcg_score
 from hgld.errors import ConfigurationError
 from hgld.evaluation import metrics as of
 from hgld.evaluation import ranking_statistics as sums_module
-from hgld.evaluation.metric_registry import LevelWeights, Metric, default_metrics
+from hgld.evaluation.metric_registry import Metric, default_metrics
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.relevance import by_level, hierarchical_relevance, weighted_ap_relevance
 from tests.evaluation import oracles
+from tests.evaluation.helpers import metric_values
 
 #: L and the levels of the items of one ranking, best rank first.
 Ranking = tuple[int, list[int]]
@@ -39,9 +40,7 @@ def all_names(n_levels: int, cutoffs: Sequence[int]) -> list[str]:
 
 def named(ranked: torch.Tensor, n_levels: int, cutoffs: Sequence[int], alpha: float = 1.0) -> dict[str, np.ndarray]:
     """All metrics of some rankings, by their names."""
-    sums = ranking_statistics(ranked, n_levels, cutoffs)
-    weights = LevelWeights(None, alpha, None, shape=(len(ranked), n_levels + 1)).of(slice(0, len(ranked)))
-    return {name: Metric.of(name, n_levels).values(sums, weights).numpy() for name in all_names(n_levels, cutoffs)}
+    return metric_values(ranked, n_levels, all_names(n_levels, cutoffs), cutoffs=cutoffs, alpha=alpha)
 
 
 @given(rankings(), st.sampled_from([0.0, 0.5, 1.0, 3.0]), st.data())
@@ -293,7 +292,7 @@ def test_beyond_the_ranking_there_is_nothing_more_to_find() -> None:
 
 
 def test_a_cutoff_that_was_not_summed_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="not summed up to rank 2; name it among the cutoffs"):
+    with pytest.raises(ConfigurationError, match="the statistics have no cutoff 2; add it to `cutoffs`"):
         of.recall_at_k(summed([0, 1, 2], 2, [3]), 2)
 
 
@@ -335,26 +334,26 @@ def test_a_gain_of_irrelevant_items_is_refused() -> None:
 )
 def test_an_unknown_metric_is_refused_with_the_names_there_are(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no metric .*expected AP, mAP@R, mAP@K.*H-AP_selfcount"):
-        Metric.of(name, 3)
+        Metric.from_name(name, 3)
 
 
 @pytest.mark.parametrize("name", ["AP_l0", "AP_l4", "mAP@10_l4", "R@1_l99"])
 def test_an_unknown_level_is_refused_with_the_levels_there_are(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no level \d+; expected 1 \(coarsest\) to 3 \(finest\)"):
-        Metric.of(name, 3)
+        Metric.from_name(name, 3)
 
 
 def test_names_without_a_level_are_of_the_finest() -> None:
     ranked = torch.tensor([[1, 0, 3, 2, 0, 3]], dtype=torch.uint8)
-    sums = ranking_statistics(ranked, 3, [2, 3])
-    weights = LevelWeights(None, 1.0, None, shape=(1, 4)).of(slice(0, 1))
-    for name in ("AP", "mAP@R", "mAP@3", "R@3", "TR@3", "P@2"):
-        assert Metric.of(name, 3).values(sums, weights) == Metric.of(f"{name}_l3", 3).values(sums, weights)
+    names = ["AP", "mAP@R", "mAP@3", "R@3", "TR@3", "P@2"]
+    values = metric_values(ranked, 3, [*names, *(f"{name}_l3" for name in names)], cutoffs=[2, 3])
+    for name in names:
+        assert values[name] == values[f"{name}_l3"]
 
 
 @pytest.mark.parametrize("n_levels", [1, 3])
 @pytest.mark.parametrize("n_ranked", [5, 99, 100])
 def test_default_metrics_exist_and_fit(n_levels: int, n_ranked: int) -> None:
-    metrics = [Metric.of(name, n_levels) for name in default_metrics(n_levels, n_ranked)]
+    metrics = [Metric.from_name(name, n_levels) for name in default_metrics(n_levels, n_ranked)]
     assert all(metric.k is None or metric.k <= n_ranked for metric in metrics)
     assert ("mAP@100" in default_metrics(n_levels, n_ranked)) == (n_ranked >= 100)

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking as ranking_module
-from hgld.evaluation.metric_registry import LevelWeights, Metric
 from hgld.evaluation.ranking import RankingConfig, Ties, rank
-from hgld.evaluation.ranking_statistics import ranking_statistics
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.ragged import RaggedIndices
+from tests.evaluation.helpers import metric_values
 
 #: Scores that packing could put in a wrong order; all are float32.
 HARD = [0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 1, -1, 1.0000001, 0.99999994, 3e38, -3e38]
@@ -64,7 +63,7 @@ def order(
         torch.nn.functional.pad(torch.eye(len(table), dtype=table.dtype), (0, 1)),
         torch.nn.functional.pad(table.T, (0, 1), value=1.0),
         Given(levels),
-        excluded=None if excluded is None else RaggedIndices.of(excluded),
+        excluded=None if excluded is None else RaggedIndices.from_lists(excluded),
         gallery_mask=None if gallery_mask is None else np.array(gallery_mask, bool),
         config=RankingConfig(normalize=False, **config),
         part=part,
@@ -269,9 +268,9 @@ def test_precisions_set_by_backend_do_not_disturb() -> None:
 
 
 def named(levels: Sequence[int], names: Sequence[str], **weights: Any) -> list[float]:
-    sums = ranking_statistics(torch.tensor([levels], dtype=torch.uint8), 3, range(1, len(levels) + 1))
-    weighing = LevelWeights(weights.get("relevance"), 1.0, None, shape=(1, 4)).of(slice(0, 1))
-    return [Metric.of(name, 3).values(sums, weighing).item() for name in names]
+    ranked = torch.tensor([levels], dtype=torch.uint8)
+    values = metric_values(ranked, 3, names, cutoffs=range(1, len(levels) + 1), relevance=weights.get("relevance"))
+    return [values[name].item() for name in names]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=12), st.randoms(), st.data())
@@ -364,17 +363,17 @@ def test_embeddings_fit_each_other_and_the_labels(queries: torch.Tensor, gallery
     ("options", "message"),
     [
         (
-            {"excluded": RaggedIndices.of([[0], [1]])},
+            {"excluded": RaggedIndices.from_lists([[0], [1]])},
             "items to leave out has lists for 2 queries, but there are 1 queries",
         ),
-        ({"excluded": RaggedIndices.of([[2]])}, "names the gallery position 2 for query 0; expected 0 to 1"),
-        ({"excluded": RaggedIndices.of([[-1]])}, "names the gallery position -1 for query 0"),
+        ({"excluded": RaggedIndices.from_lists([[2]])}, "names the gallery position 2 for query 0; expected 0 to 1"),
+        ({"excluded": RaggedIndices.from_lists([[-1]])}, "names the gallery position -1 for query 0"),
         (
-            {"excluded": RaggedIndices.of([[1, 0, 1]])},
+            {"excluded": RaggedIndices.from_lists([[1, 0, 1]])},
             "nothing of the gallery is left to rank for query 0: all 2 items",
         ),
         (
-            {"excluded": RaggedIndices.of([[1]]), "gallery_mask": np.array([False, True])},
+            {"excluded": RaggedIndices.from_lists([[1]]), "gallery_mask": np.array([False, True])},
             "nothing of the gallery is left to rank",
         ),
         (
@@ -422,7 +421,7 @@ def test_a_gpu_ranks_as_a_cpu_does(precision: str, ties: Ties) -> None:
     fine = rng.integers(50, size=5070)
     labels = np.stack([fine, fine // 5], axis=1)
     judgements = LabelJudgements(labels[:70], labels[70:])
-    gone = RaggedIndices.of([rng.integers(5000, size=3) for _ in range(70)])
+    gone = RaggedIndices.from_lists([rng.integers(5000, size=3) for _ in range(70)])
     options = {"precision": precision, "ties": ties, "normalize": False, "block_size": 32}
     by_device = []
     for device in ("cpu", "cuda"):

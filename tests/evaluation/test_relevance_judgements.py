@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.evaluation.evaluate import evaluate
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance_judgements import (
     LabelJudgements,
@@ -21,6 +20,7 @@ from hgld.evaluation.relevance_judgements import (
 from hgld.hierarchy import lowest_common_level
 from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
+from tests.evaluation.helpers import evaluate_judged
 
 #: The leaves of a tree with three levels, finest first.
 LEAVES = np.array([[leaf, leaf // 2, leaf // 4] for leaf in range(8)])
@@ -84,13 +84,13 @@ def test_254_levels_are_told_apart() -> None:
     judgements = LabelJudgements(labels[:1], labels)
     assert whole(judgements).tolist() == [list(range(254, -1, -1))]
     embeddings = torch.stack([torch.ones(255), torch.linspace(0, 1, 255)], dim=1)
-    result = evaluate(embeddings[:1], embeddings, judgements, metrics=["AP_l254", "AP_l1", "H-AP", "ASI"])
+    result = evaluate_judged(embeddings[:1], embeddings, judgements, metrics=["AP_l254", "AP_l1", "H-AP", "ASI"])
     expected = oracles.by_name(list(range(254, -1, -1)), 254)
     assert result.means == pytest.approx({name: expected[name] for name in result.metrics})
 
 
 def test_lists_have_one_level() -> None:
-    judgements = ListJudgements(RaggedIndices.of([[4, 0, 4], [], [2, 3]]), 5)
+    judgements = ListJudgements(RaggedIndices.from_lists([[4, 0, 4], [], [2, 3]]), 5)
     assert whole(judgements).tolist() == [[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 1, 1, 0]]
     assert_parts_are_the_whole(judgements)
     assert judgements.relevance() is None
@@ -101,7 +101,7 @@ def test_a_list_names_items_of_the_gallery(position: int) -> None:
     with pytest.raises(
         InputError, match=rf"list of positives names .* position {position} for query 1; expected 0 to 4"
     ):
-        ListJudgements(RaggedIndices.of([[0, 1], [2, position]]), 5)
+        ListJudgements(RaggedIndices.from_lists([[0, 1], [2, position]]), 5)
 
 
 @pytest.mark.parametrize("items", [[True, False], [0.5], ["a"]])
@@ -110,7 +110,7 @@ def test_positions_are_integers(items: list[Any]) -> None:
     with pytest.raises(
         InputError, match=r"list of query 1 has values of the type .*; expected positions in the gallery"
     ):
-        RaggedIndices.of([[], items])
+        RaggedIndices.from_lists([[], items])
 
 
 @given(IMAGES, IMAGES)
@@ -141,7 +141,7 @@ def test_several_labels_are_evaluated_with_their_own_relevance() -> None:
     gallery = [LEAVES[rng.integers(8, size=rng.integers(1, 4))] for _ in range(15)]
     embeddings = rng.normal(size=(22, 6))
     config = RankingConfig(block_size=3, precision="float64")
-    result = evaluate(embeddings[:7], embeddings[7:], MultiLabelJudgements(queries, gallery), config=config)
+    result = evaluate_judged(embeddings[:7], embeddings[7:], MultiLabelJudgements(queries, gallery), config=config)
     assert result.metrics == ("H-AP", "NDCG", "ASI")
     assert result.settings["relevance"] == "own"
     unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
@@ -197,7 +197,9 @@ def test_a_table_is_evaluated_with_its_relevances() -> None:
     queries = np.concatenate([np.eye(5), np.zeros((5, 1))], axis=1)
     gallery = np.concatenate([scores.T, np.ones((12, 1))], axis=1)
     config = RankingConfig(normalize=False, block_size=2)
-    result = evaluate(queries, gallery, TableJudgements(table), metrics=["H-AP", "NDCG", "NDCG@3"], config=config)
+    result = evaluate_judged(
+        queries, gallery, TableJudgements(table), metrics=["H-AP", "NDCG", "NDCG@3"], config=config
+    )
     values = [0, 0.2, 0.3, 1]
     for q in range(5):
         levels = [values.index(relevance) for relevance in table[q][np.argsort(-scores[q])]]

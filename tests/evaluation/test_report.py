@@ -16,7 +16,7 @@ import pytest
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.report import (
     LatexRow,
     latex_table,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.inspection import curves as curves_module
@@ -40,7 +40,7 @@ def leave_one_out(seed: int, recall: Sequence[float], queries: slice = slice(Non
         torch.from_numpy(embeddings),
         LabelJudgements(labels[rows], labels),
         recall=recall,
-        excluded=RaggedIndices.of([[row] for row in rows]),
+        excluded=RaggedIndices.from_lists([[row] for row in rows]),
         config=RankingConfig(block_size=4),
     )
 

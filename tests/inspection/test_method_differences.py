@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
@@ -29,7 +29,7 @@ from tests.inspection.toy_pages import method_differences, photos
 
 def leave_one_out_task(embeddings: npt.NDArray[Any], labels: npt.NDArray[Any]) -> RetrievalTask:
     vectors, n = torch.from_numpy(embeddings), len(embeddings)
-    excluded = RaggedIndices.of([[row] for row in range(n)])
+    excluded = RaggedIndices.from_lists([[row] for row in range(n)])
     return RetrievalTask(
         "alone", vectors, vectors, LabelJudgements(labels, labels), query_labels=labels, excluded=excluded
     )

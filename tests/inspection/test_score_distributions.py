@@ -24,7 +24,7 @@ def test_each_pair_is_counted_once(seed: int, block_size: int) -> None:
         torch.from_numpy(vectors),
         torch.from_numpy(vectors),
         LabelJudgements(labels, labels),
-        excluded=RaggedIndices.of([[row] for row in range(9)]),
+        excluded=RaggedIndices.from_lists([[row] for row in range(9)]),
         n_bins=N_BINS,
         config=RankingConfig(block_size=block_size, precision="float64"),
     )

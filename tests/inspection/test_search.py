@@ -54,7 +54,7 @@ def test_equals_the_front_of_a_full_sort(data: st.DataObject, precision: Precisi
     k = data.draw(st.integers(1, 45))
     config = RankingConfig(precision=precision, normalize=False, block_size=data.draw(st.sampled_from([None, 1, 4])))
     scores, positions = nearest_neighbours(
-        queries, gallery, k, excluded=RaggedIndices.of(excluded), gallery_mask=gallery_mask, config=config
+        queries, gallery, k, excluded=RaggedIndices.from_lists(excluded), gallery_mask=gallery_mask, config=config
     )
     expected_scores, expected_positions = sorted_neighbours(queries @ gallery.T, k, excluded, gallery_mask)
     np.testing.assert_array_equal(positions, expected_positions)
@@ -68,7 +68,7 @@ def test_order_is_that_of_evaluated_rankings() -> None:
     embeddings = torch.from_numpy(rng.normal(size=(50, 8))).half()
     labels = np.stack([np.arange(50) // 3, np.arange(50) // 12], axis=1)
     judgements = LabelJudgements(labels, labels)
-    itself = RaggedIndices.of([[row] for row in range(50)])
+    itself = RaggedIndices.from_lists([[row] for row in range(50)])
     _, positions = nearest_neighbours(embeddings, embeddings, 50, excluded=itself)
     levels = judgements.levels(slice(None), slice(None)).numpy()
     (ranked,) = rank(embeddings, embeddings, judgements, excluded=itself)
@@ -86,7 +86,7 @@ def test_scores_are_cosines() -> None:
     [
         ({"k": 0}, ConfigurationError, "`k` is 0; expected at least 1"),
         (
-            {"excluded": RaggedIndices.of([[9], []])},
+            {"excluded": RaggedIndices.from_lists([[9], []])},
             InputError,
             "`excluded` names the gallery position 9 for query 0",
         ),

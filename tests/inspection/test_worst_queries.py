@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate import evaluate_retrieval
+from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.inspection.worst_queries import find_worst_queries
@@ -28,7 +28,7 @@ def test_lowest_queries_come_first_with_their_nearest_items() -> None:
     labels = np.stack([rows // 3, rows // 15], axis=1)
     labels[-1] = 99  # shares nothing with any other, so its value is NaN
     result = evaluate_retrieval(embeddings, labels)
-    excluded = RaggedIndices.of([[row] for row in range(60)])
+    excluded = RaggedIndices.from_lists([[row] for row in range(60)])
     gallery_mask = rows % 7 != 0
     task = replace(retrieval_task(embeddings, labels), excluded=excluded, gallery_mask=gallery_mask)
     worst = find_worst_queries(result, task, metric="AP_l1", n=7, k=4)
@@ -51,7 +51,7 @@ def test_lowest_queries_come_first_with_their_nearest_items() -> None:
 def test_fewer_queries_and_items_than_requested() -> None:
     embeddings, labels = np.eye(3), np.array([[0], [0], [1]])
     result = evaluate_retrieval(embeddings, labels)
-    excluded = RaggedIndices.of([[0], [1], [2]])
+    excluded = RaggedIndices.from_lists([[0], [1], [2]])
     worst = find_worst_queries(result, replace(retrieval_task(embeddings, labels), excluded=excluded))
     assert worst.queries.tolist() == [0, 1]  # ties keep the order of the queries
     assert worst.top_k.positions[:, :3].tolist() == [[1, 2, -1], [0, 2, -1]]

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
-from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION, evaluate_gldv2
-from hgld.evaluation.retrieval_task import EvaluationConfig
+from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files, evaluate_tasks
+from hgld.evaluation.evaluation_files import EvaluationInputs
+from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL, LANDMARKS, SOLUTION
+from hgld.evaluation.results import RetrievalResult
 from hgld.hierarchy import Hierarchy
 from hgld.tables.embeddings import Embeddings, write_embeddings
 
@@ -69,6 +70,13 @@ def hierarchy() -> Hierarchy:
     )
 
 
+def evaluate(
+    queries: Embeddings, gallery: Embeddings, folder: Path, hierarchy: Hierarchy | None
+) -> list[RetrievalResult]:
+    files = EvaluationFiles(query_embeddings=queries.path, gallery_embeddings=gallery.path, ground_truth=folder)
+    return evaluate_tasks(GLDV2_RETRIEVAL.build_tasks(EvaluationInputs(files, queries, gallery, hierarchy)))
+
+
 def ap_at_100(ranked: list[str], positives: set[str]) -> float:
     hits, total = 0, 0.0
     for rank, image in enumerate(ranked[:100], start=1):
@@ -102,7 +110,7 @@ def test_official_goes_by_lists_and_labelled_by_landmarks(
             with_labels = [image for image in ranked if landmark_of[image] < 15]
             labelled.append(ap_at_100(with_labels, set(landmark_of.index[landmark_of == landmark])))
 
-    results, task = evaluate_gldv2(queries, gallery, tmp_path, hierarchy, EvaluationConfig())
+    results = evaluate(queries, gallery, tmp_path, hierarchy)
 
     assert [result.name for result in results] == ["labelled", "official public", "official private"]
     assert results[0].means["map100_labelled"] == pytest.approx(np.mean(labelled))
@@ -118,7 +126,6 @@ def test_official_goes_by_lists_and_labelled_by_landmarks(
     assert counts["ignored_queries"] == 1
     assert counts["queries_of_several_landmarks"] == 1
     assert results[1].counts["queries"] + results[2].counts["queries"] == len(QUERIES) - 1
-    assert task is not None
 
 
 def test_from_files_and_without_a_hierarchy(tmp_path: Path, images: tuple[Embeddings, Embeddings]) -> None:
@@ -127,8 +134,8 @@ def test_from_files_and_without_a_hierarchy(tmp_path: Path, images: tuple[Embedd
     )
     evaluation = evaluate_files(files, "gldv2-retrieval", EvaluationConfig())
     assert [result.name for result in evaluation.results] == ["official public", "official private"]
-    assert evaluation.task is None
-    with pytest.raises(ConfigurationError, match="give the hierarchy"):
+    assert [task.name for task in evaluation.tasks] == ["official"]
+    with pytest.raises(ConfigurationError, match="takes `metrics` only with `hierarchy`"):
         evaluate_files(files, "gldv2-retrieval", EvaluationConfig(metrics=("H-AP",)))
 
 
@@ -140,15 +147,15 @@ def test_images_that_are_not_embedded_are_named(
     assert gallery.ids is not None
     fewer = Embeddings(gallery.vectors[2:], gallery.ids[2:], None, gallery.path)
     with pytest.raises(InputError, match=f"2 of the 260 index images in {LANDMARKS} are not embedded"):
-        evaluate_gldv2(queries, fewer, tmp_path, hierarchy, EvaluationConfig())
+        evaluate(queries, fewer, tmp_path, hierarchy)
     more = Embeddings(
         torch.cat([gallery.vectors, gallery.vectors[:1]]), np.append(gallery.ids, "f" * 16), None, gallery.path
     )
     with pytest.raises(InputError, match="1 embeddings are of images that"):
-        evaluate_gldv2(queries, more, tmp_path, hierarchy, EvaluationConfig())
+        evaluate(queries, more, tmp_path, hierarchy)
     other = Embeddings(queries.vectors[:-2], queries.ids[:-2], None, queries.path)
     with pytest.raises(InputError, match="1 of the 23 test images that are scored are not embedded"):
-        evaluate_gldv2(other, gallery, tmp_path, hierarchy, EvaluationConfig())
+        evaluate(other, gallery, tmp_path, hierarchy)
     nameless = Embeddings(gallery.vectors, None, None, gallery.path)
     with pytest.raises(InputError, match=r"has no ids.*g\.ids\.txt"):
-        evaluate_gldv2(queries, nameless, tmp_path, hierarchy, EvaluationConfig())
+        evaluate(queries, nameless, tmp_path, hierarchy)

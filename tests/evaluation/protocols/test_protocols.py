@@ -13,21 +13,24 @@ from hgld.compute.processes import Processes
 from hgld.datasets.dyml_files import LEVELS
 from hgld.datasets.image_labels import ImageLabels
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.evaluation.evaluate_files import EvaluationFiles, evaluate_files
-from hgld.evaluation.protocols.dyml import dyml_tasks, tasks_by_level
-from hgld.evaluation.protocols.revisited import (
-    RevisitedGroundTruth,
-    evaluate_revisited,
-    revisited_average_precision,
-    revisited_precision_at,
+from hgld.evaluation import (
+    EvaluationConfig,
+    EvaluationFiles,
+    RankingConfig,
+    evaluate_files,
+    evaluate_retrieval,
+    evaluate_tasks,
 )
-from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.retrieval_task import EvaluationConfig, leave_one_out, query_and_gallery
+from hgld.evaluation.protocols.dyml import benchmark_tasks, tasks_by_level
+from hgld.evaluation.protocols.leave_one_out import labelled_leave_one_out
+from hgld.evaluation.protocols.retrieval import labelled_retrieval
+from hgld.evaluation.protocols.revisited import revisited_tasks
+from hgld.evaluation.protocols.revisited_ground_truth import RevisitedGroundTruth
+from hgld.evaluation.protocols.revisited_metrics import revisited_average_precision, revisited_precision_at
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, write_embeddings
 
-HOW = EvaluationConfig()
+CONFIG = EvaluationConfig()
 
 
 def embedded(n_images: int, seed: int, *, prefix: str = "", dim: int = 6) -> Embeddings:
@@ -47,7 +50,7 @@ def labelled(n_images: int, seed: int, *, unlabelled: int = 0) -> ImageLabels:
 
 def test_leave_one_out_leaves_images_without_labels_out() -> None:
     images, labels = embedded(50, 1), labelled(50, 2, unlabelled=8)
-    result = leave_one_out(images, labels).run(HOW)
+    (result,) = evaluate_tasks([labelled_leave_one_out(images, labels)])
     alone = evaluate_retrieval(images.vectors[8:], labels.labels[8:])
     assert result.means == pytest.approx(alone.means)
     assert result.counts["images_without_labels"] == 8
@@ -57,7 +60,7 @@ def test_leave_one_out_leaves_images_without_labels_out() -> None:
 def test_queries_and_gallery_without_labels_and_with_the_same_ids() -> None:
     queries, gallery = embedded(20, 3), embedded(60, 4)  # the ids of the queries are in the gallery, too
     query_labels, gallery_labels = labelled(20, 5, unlabelled=4), labelled(60, 6, unlabelled=9)
-    result = query_and_gallery(queries, query_labels, gallery, gallery_labels).run(HOW)
+    (result,) = evaluate_tasks([labelled_retrieval(queries, query_labels, gallery, gallery_labels)])
     assert queries.ids is not None
     assert gallery.ids is not None
     alone = evaluate_retrieval(
@@ -87,13 +90,13 @@ def truth() -> RevisitedGroundTruth:
         tuple(f"{number:03}" for number in range(40)),
         tuple(f"q{number:03}" for number in range(7)),
         np.zeros((7, 4)),
-        *(RaggedIndices.of(lists[kind]) for kind in ("easy", "hard", "junk")),
+        *(RaggedIndices.from_lists(lists[kind]) for kind in ("easy", "hard", "junk")),
     )
 
 
 def test_revisited_against_a_walk_down_each_ranking(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), embedded(45, 13)  # five distractors
-    results = evaluate_revisited(queries, gallery, truth, HOW)
+    results = evaluate_tasks(revisited_tasks(queries, gallery, truth))
     assert [result.name for result in results] == ["easy", "medium", "hard"]
     vectors = gallery.vectors.numpy() / np.linalg.norm(gallery.vectors.numpy(), axis=1, keepdims=True)
     for result in results:
@@ -114,28 +117,30 @@ def test_revisited_against_a_walk_down_each_ranking(truth: RevisitedGroundTruth)
 
 def test_revisited_names_have_neither_folders_nor_endings(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), embedded(40, 13)
-    plain = evaluate_revisited(queries, gallery, truth, HOW)
+    plain = evaluate_tasks(revisited_tasks(queries, gallery, truth))
     assert gallery.ids is not None
     order = np.random.default_rng(0).permutation(40)
     jpgs = Embeddings(
         gallery.vectors[order], np.array([f"jpg/{image}.jpg" for image in gallery.ids[order]]), None, Path("g")
     )
-    assert [result.means for result in evaluate_revisited(queries, jpgs, truth, HOW)] == [
+    assert [result.means for result in evaluate_tasks(revisited_tasks(queries, jpgs, truth))] == [
         pytest.approx(result.means) for result in plain
     ]
     twice = Embeddings(gallery.vectors, np.array([f"{number}/a.jpg" for number in range(40)]), None, Path("g"))
-    with pytest.raises(InputError, match="39 ids differ from others in folder and ending alone"):
-        evaluate_revisited(queries, twice, truth, HOW)
+    with pytest.raises(InputError, match="39 ids differ from others in folder and suffix alone"):
+        evaluate_tasks(revisited_tasks(queries, twice, truth))
     with pytest.raises(InputError, match="20 of the 40 gallery images of the ground truth are not embedded"):
-        evaluate_revisited(queries, embedded(20, 13), truth, HOW)
-    with pytest.raises(ConfigurationError, match="the metrics of this protocol are mAP, mP@1"):
-        evaluate_revisited(queries, gallery, truth, EvaluationConfig(metrics=("H-AP",)))
+        evaluate_tasks(revisited_tasks(queries, embedded(20, 13), truth))
+    with pytest.raises(ConfigurationError, match="the metrics of easy, medium, hard are mAP, mP@1, mP@5, mP@10"):
+        evaluate_tasks(revisited_tasks(queries, gallery, truth), EvaluationConfig(metrics=("H-AP",)))
 
 
 def test_revisited_in_blocks_is_the_same(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), embedded(40, 13)
-    whole = evaluate_revisited(queries, gallery, truth, HOW)
-    blocks = evaluate_revisited(queries, gallery, truth, EvaluationConfig(ranking=RankingConfig(block_size=2)))
+    whole = evaluate_tasks(revisited_tasks(queries, gallery, truth))
+    blocks = evaluate_tasks(
+        revisited_tasks(queries, gallery, truth), EvaluationConfig(ranking=RankingConfig(block_size=2))
+    )
     for one, other in zip(whole, blocks, strict=True):
         pd.testing.assert_frame_equal(one.per_query, other.per_query)
 
@@ -153,7 +158,7 @@ def test_dyml_levels_and_their_mean(tmp_path: Path) -> None:
     vectors = torch.from_numpy(rng.standard_normal((len(ids), 5)))
     write_embeddings(tmp_path / "all.npy", vectors, ids)
     files = EvaluationFiles(embeddings=tmp_path / "all.npy", ground_truth=tmp_path)
-    evaluation = evaluate_files(files, "dyml", HOW)
+    evaluation = evaluate_files(files, "dyml", CONFIG)
     assert [result.name for result in evaluation.results] == list(LEVELS)
     row_of = {image: row for row, image in enumerate(ids)}
     for result in evaluation.results:
@@ -180,13 +185,13 @@ def test_dyml_warns_where_no_query_is_in_the_gallery(tmp_path: Path, caplog: pyt
         (tmp_path / f"bmk_{level}" / "gallery.csv").write_text("fname, labels\na.jpg, 1\nb.jpg, 2\n")
     ids = [f"bmk_{level}/{image}" for level in LEVELS for image in ("query/q.jpg", "gallery/a.jpg", "gallery/b.jpg")]
     images = Embeddings(torch.eye(9), np.array(ids), None, tmp_path / "e.npy")
-    assert len(dyml_tasks(images, images, tmp_path)) == 3
+    assert len(benchmark_tasks(images, images, tmp_path)) == 3
     assert "no query has the name of a gallery image" in caplog.text
 
 
 def test_dyml_on_images_that_have_all_levels() -> None:
     images, labels = embedded(40, 31), labelled(40, 32, unlabelled=3)
-    results = [task.run(HOW) for task in tasks_by_level(images, labels)]
+    results = evaluate_tasks(tasks_by_level(images, labels))
     assert [result.name for result in results] == ["landmark", "group", "root"]
     for column, result in enumerate(results):
         alone = evaluate_retrieval(images.vectors[3:], labels.labels[3:, column], metrics=["AP", "ASI", "R@1"])
@@ -198,22 +203,46 @@ def test_dyml_on_images_that_have_all_levels() -> None:
     [
         ({}, None, "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`"),
         ({"embeddings": "a.npy", "gallery_embeddings": "b.npy"}, None, "found 2 of the three"),
-        ({"embeddings": "a.npy"}, "retrieval", "retrieval needs --query-embeddings and --gallery-embeddings"),
-        ({"embeddings": "a.npy"}, "roxford", "roxford needs --query-embeddings"),
+        (
+            {"embeddings": "a.npy"},
+            "retrieval",
+            "needs `query_embeddings` and `gallery_embeddings` and does not use `embeddings`",
+        ),
+        (
+            {"embeddings": "a.npy"},
+            "roxford",
+            "needs `query_embeddings`, `gallery_embeddings` and `ground_truth`, gnd",
+        ),
         (
             {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
             "rparis",
-            "rparis needs --ground-truth: gnd_rparis6k",
+            "the protocol rparis needs `ground_truth`, gnd_rparis6k.pkl",
         ),
         (
             {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
             "gldv2-retrieval",
             "the folder of retrieval_solution",
         ),
-        ({"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"}, "leave-one-out", "give --embeddings, not two"),
-        ({"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"}, "dyml", "give --embeddings"),
-        ({"embeddings": "a.npy", "ground_truth": "x"}, None, "takes --labels, not --ground-truth"),
-        ({"embeddings": "a.npy", "ground_truth": "x", "labels": "y"}, "dyml", "leave --labels out"),
+        (
+            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
+            "leave-one-out",
+            "needs `embeddings` and does not use `gallery_embeddings` and `query_embeddings`",
+        ),
+        (
+            {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
+            "dyml",
+            "the protocol dyml needs `ground_truth`, the folder",
+        ),
+        (
+            {"embeddings": "a.npy", "ground_truth": "x"},
+            None,
+            "the protocol leave-one-out does not use `ground_truth`",
+        ),
+        (
+            {"embeddings": "a.npy", "ground_truth": "x", "labels": "y"},
+            "dyml",
+            "the protocol dyml does not use `labels`",
+        ),
         ({"embeddings": "a.npy"}, "sop", "there is no protocol 'sop'"),
     ],
 )
@@ -222,14 +251,14 @@ def test_files_that_do_not_suit_the_protocol(files: dict[str, str], protocol: st
         evaluate_files(
             EvaluationFiles(**{name: Path(path) for name, path in files.items()}),  # type: ignore[arg-type]
             protocol,  # type: ignore[arg-type]
-            HOW,
+            CONFIG,
         )
 
 
 def test_embeddings_without_labels(tmp_path: Path) -> None:
     write_embeddings(tmp_path / "a.npy", torch.eye(3), ["a", "b", "c"])
-    with pytest.raises(ConfigurationError, match="does not say which landmark an image shows; give --labels"):
-        evaluate_files(EvaluationFiles(embeddings=tmp_path / "a.npy"), None, HOW)
+    with pytest.raises(ConfigurationError, match="does not say which landmark an image shows; give `labels`"):
+        evaluate_files(EvaluationFiles(embeddings=tmp_path / "a.npy"), None, CONFIG)
 
 
 def test_alone_is_one_process() -> None:

@@ -15,12 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.protocols.revisited import (
-    SETTINGS,
-    read_ground_truth,
-    revisited_average_precision,
-    revisited_precision_at,
-)
+from hgld.evaluation.protocols.revisited_ground_truth import SETTINGS, read_ground_truth
+from hgld.evaluation.protocols.revisited_metrics import revisited_average_precision, revisited_precision_at
 from hgld.io import restricted_pickle
 from hgld.io.restricted_pickle import as_array, read_pickle
 
@@ -90,7 +86,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         (ground_truth() | {"imlist": "abcde"}, "imlist is not a list of names"),
         (ground_truth() | {"imlist": ["a", 1]}, "imlist is not a list of names"),
         (ground_truth() | {"qimlist": []}, "qimlist is not a list of names"),
-        (ground_truth() | {"imlist": ["a", "b", "a", "d", "e"]}, "imlist has 1 names that stand there already"),
+        (ground_truth() | {"imlist": ["a", "b", "a", "d", "e"]}, "imlist has 1 repeated names"),
         (ground_truth() | {"gnd": []}, "gnd has 0 entries for 2 queries"),
         (ground_truth() | {"gnd": 7}, "gnd has a int of entries for 2 queries"),
         (ground_truth() | {"gnd": [{}, 7]}, "2 bad entries of gnd:\n.*no easy and no hard and no junk and no bbx\n"),
@@ -103,8 +99,8 @@ def entry(**changes: Any) -> dict[str, Any]:
         (entry(easy=1), "easy is a int; expected a list or an array of numbers"),
         (entry(easy=np.array([["a"]])), "easy holds <U1; expected numbers"),
         (entry(easy=np.array([[0]])), r"easy has the shape \(1, 1\); expected one row"),
-        (entry(easy=[3]), "position 3 stands twice in easy, hard, junk"),
-        (entry(junk=[0, 0]), "position 0 stands twice"),
+        (entry(easy=[3]), "position 3 is repeated in easy, hard, junk"),
+        (entry(junk=[0, 0]), "position 0 is repeated"),
         (entry(bbx=[1.0, 2.0, 3.0]), r"bbx has the shape \(3,\); expected 4 finite numbers"),
         (entry(bbx=[1.0, 2.0, 3.0, float("nan")]), "expected 4 finite numbers"),
     ],

@@ -1,0 +1,65 @@
+"""Shared by the tests of evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
+from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
+from hgld.evaluation.level_weights import LevelWeights
+from hgld.evaluation.metric_registry import Metric, RankedBlock
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.ranking_statistics import ranking_statistics
+from hgld.evaluation.relevance import Relevance
+from hgld.evaluation.relevance_judgements import RelevanceJudgements
+from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.ragged import RaggedIndices
+
+
+def evaluate_judged(
+    queries: Vectors,
+    gallery: Vectors,
+    judgements: RelevanceJudgements,
+    *,
+    metrics: Sequence[str] | None = None,
+    excluded: RaggedIndices | None = None,
+    gallery_mask: npt.NDArray[np.bool_] | None = None,
+    query_ids: npt.NDArray[Any] | None = None,
+    config: RankingConfig | None = None,
+) -> RetrievalResult:
+    """Evaluate a single task."""
+    task = RetrievalTask(
+        "judged",
+        as_tensor(queries),
+        as_tensor(gallery),
+        judgements,
+        query_ids=query_ids,
+        excluded=excluded,
+        gallery_mask=gallery_mask,
+    )
+    (result,) = evaluate_tasks(
+        [task], EvaluationConfig(None if metrics is None else tuple(metrics), ranking=config or RankingConfig())
+    )
+    return result
+
+
+def metric_values(
+    levels: torch.Tensor,
+    n_levels: int,
+    names: Sequence[str],
+    *,
+    cutoffs: Sequence[int] = (),
+    n_ranked: torch.Tensor | None = None,
+    alpha: float = 1.0,
+    relevance: Relevance | npt.ArrayLike | None = None,
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Metrics by name of rankings given as levels, uint8, shape (n, N)."""
+    weights = LevelWeights(relevance, alpha, None, shape=(len(levels), n_levels + 1)).block(slice(0, len(levels)))
+    block = RankedBlock(levels, ranking_statistics(levels, n_levels, cutoffs, n_ranked=n_ranked), weights)
+    return {name: Metric.from_name(name, n_levels).values(block).cpu().numpy() for name in names}
