@@ -103,7 +103,7 @@ def embed_images(
                 progress=NoProgress() if processes.rank else shown,
             )
         if processes.rank == 0:
-            tell(out, summary and embed_images_text(summary))
+            tell(out, summary, embed_images_text)
 
 
 def _parse_scales(text: str) -> tuple[float, ...]:

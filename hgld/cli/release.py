@@ -7,49 +7,56 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell
+from hgld.cli.base import app, friendly_errors, tell, writable_folder
 
 
 @app.command(rich_help_panel="Hierarchy")
 def release(
     hierarchy: Annotated[Path, typer.Argument(help="The hierarchy, from hgld build.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.")],
-    name: Annotated[str | None, typer.Option(help="What the dataset is called.", show_default="H-GLDv2")] = None,
-    version: Annotated[str | None, typer.Option(help="Of the dataset.", show_default="1.0.0")] = None,
-    url: Annotated[str | None, typer.Option(help="Where it is published.", show_default="the page of GLDv2")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_folder, help="The folder to write.")],
+    name: Annotated[str | None, typer.Option(help="Name of the dataset.", show_default="H-GLDv2")] = None,
+    version: Annotated[str | None, typer.Option(help="Version of the dataset.", show_default="1.0.0")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Page where it is published.", show_default="the page of GLDv2")
+    ] = None,
     date: Annotated[
         str | None,
-        typer.Option(metavar="YYYY-MM-DD", help="Published on.", show_default="the day of the last decision"),
+        typer.Option(metavar="YYYY-MM-DD", help="Date of publication.", show_default="the day of the last decision"),
     ] = None,
     creator: Annotated[
-        list[str] | None, typer.Option(help="Who made it; may be repeated.", show_default="the annotators")
+        list[str] | None, typer.Option(help="Name of a creator; may be repeated.", show_default="the annotators")
     ] = None,
     decisions: Annotated[
         Path | None,
-        typer.Option(help="What it was built with.", show_default="annotations/decisions/final.csv"),
+        typer.Option(
+            help="The decisions that the hierarchy was built with.", show_default="annotations/decisions/final.csv"
+        ),
     ] = None,
     taxonomy: Annotated[
-        Path | None, typer.Option(help="What it was built with.", show_default="annotations/taxonomy.csv")
+        Path | None,
+        typer.Option(help="The taxonomy that the hierarchy was built with.", show_default="annotations/taxonomy.csv"),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write although nothing changed, or files in the folder were edited.")
+        bool,
+        typer.Option("--force", help="Write although nothing changed, and discard edits of an existing release."),
     ] = False,
 ) -> None:
     """Write a folder to publish: Parquet, CSV, dataset card, datasheet, Croissant, checksums, licence.
 
-    The same hierarchy and options give the same bytes. A folder that is there is replaced only if hgld release wrote
+    The same hierarchy and options give the same bytes. An existing folder is replaced only if hgld release wrote
     everything in it.
 
     Example: hgld release hierarchy.parquet -o release/ --name "H-GLDv2 Washington" --version 1.0.0
     """
-    from hgld.release.publish import ReleaseConfig, release_folder
-
     with friendly_errors():
-        given = {"name": name, "version": version, "url": url}
+        from hgld.cli.summaries.release import release_text
+        from hgld.release.publish import ReleaseConfig, write_release
+
+        description = {"name": name, "version": version, "url": url}
         config = ReleaseConfig(
             date=date,
             creators=tuple(creator or ()),
-            **{key: value for key, value in given.items() if value is not None},
+            **{key: value for key, value in description.items() if value is not None},
         )
-        summary = release_folder(hierarchy, out, config, decisions=decisions, taxonomy=taxonomy, force=force)
-        tell(out, summary)
+        summary = write_release(hierarchy, out, config, decisions=decisions, taxonomy=taxonomy, force=force)
+        tell(out, summary, release_text)

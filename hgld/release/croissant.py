@@ -1,4 +1,4 @@
-"""Metadata of a release in Croissant, the vocabulary of MLCommons for machine learning datasets, version 1.0.
+"""Metadata of a release in Croissant 1.0, the vocabulary of MLCommons for machine learning datasets.
 
 https://docs.mlcommons.org/croissant/docs/croissant-spec.html
 """
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from hgld.errors import InputError
 
-#: What every Croissant file of version 1.0 begins with, word for word.
+#: The context that Croissant 1.0 prescribes.
 _CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
@@ -58,21 +58,21 @@ _FORMATS = {
     ".md": "text/markdown",
     "": "text/plain",
 }
-#: What each column of a hierarchy holds.
-DESCRIPTIONS = {
-    "split": "train or index: the numbering that landmark_id belongs to",
-    "landmark_id": "GLDv2's number of the landmark, unique within a split",
+#: Description of each column of the table ``hierarchy``.
+COLUMN_DESCRIPTIONS = {
+    "split": "train or index; landmark_id is numbered within it",
+    "landmark_id": "id of the landmark in GLDv2, unique within a split",
     "category": "URL of the landmark's category on Wikimedia Commons",
-    "supercategory": "what the landmark is an instance of, as Wikidata or Commons call it",
-    "hierarchical_label": "the group (super-category) that annotators put that label into",
-    "natural_or_human_made": "the group's root: natural or human-made",
+    "supercategory": "class that the landmark is an instance of, in the words of Wikidata or Commons",
+    "hierarchical_label": "group (super-category) that annotators assigned to that class",
+    "natural_or_human_made": "root of the group: natural or human-made",
     "extra_levels": "levels between the group and the root, finest first",
-    "hierarchical_labels": "every group of the landmark, of which hierarchical_label is the first",
+    "hierarchical_labels": "all groups of the landmark; hierarchical_label is the first",
 }
 _TYPES = {pa.string(): "sc:Text", pa.int64(): "sc:Integer"}
 
 
-def metadata(
+def croissant_metadata(
     *,
     name: str,
     version: str,
@@ -85,19 +85,19 @@ def metadata(
     columns: pa.Schema,
     splits: Sequence[str],
 ) -> dict[str, Any]:
-    """A description of a release: its files, and a record set for every split.
+    """Return the Croissant description of a release: its files, and a record set for every split.
 
     Args:
-        name: of the dataset.
-        version: of the dataset, three numbers with points between.
-        url: where it is published.
-        date: of publication, YYYY-MM-DD.
-        creators: who made it.
-        description: what it is, in a sentence or two.
+        name: Name of the dataset.
+        version: Version of the dataset, three integers separated by dots.
+        url: Page where it is published.
+        date: Date of publication, YYYY-MM-DD.
+        creators: Names of the creators.
+        description: Description in a sentence or two.
         citation: BibTeX.
-        files: SHA-256 and size in bytes, by path within the release.
-        columns: of the Parquet files.
-        splits: those that there are, each in ``data/<split>.parquet``.
+        files: SHA-256 and size in bytes of each file, by path within the release.
+        columns: Schema of the Parquet files.
+        splits: Splits of the release, each in ``data/<split>.parquet``.
     """
     return {
         "@context": _CONTEXT,
@@ -127,14 +127,14 @@ def metadata(
     }
 
 
-def validate(path: Path) -> bool:
-    """Check a Croissant file with MLCommons' own library, if that is installed.
+def validate_croissant(path: Path) -> bool:
+    """Validate a Croissant file with mlcroissant if that is installed.
 
     Returns:
-        Whether it is installed.
+        Whether mlcroissant is installed.
 
     Raises:
-        InputError: the file is not valid.
+        InputError: The file is invalid.
     """
     try:
         import mlcroissant
@@ -143,23 +143,23 @@ def validate(path: Path) -> bool:
     try:
         mlcroissant.Dataset(jsonld=path)
     except mlcroissant.ValidationError as error:
-        raise InputError(f"{path.name}: not valid Croissant: {error}") from error
+        raise InputError(f"{path.name}: invalid Croissant: {error}") from error
     return True
 
 
 def _record_set(split: str, columns: pa.Schema) -> dict[str, Any]:
     fields = []
     for column in columns:
-        of_list = pa.types.is_list(column.type)
+        is_list = pa.types.is_list(column.type)
         field = {
             "@type": "cr:Field",
             "@id": f"{split}/{column.name}",
             "name": column.name,
-            "description": DESCRIPTIONS[column.name],
-            "dataType": _TYPES[column.type.value_type if of_list else column.type],
+            "description": COLUMN_DESCRIPTIONS[column.name],
+            "dataType": _TYPES[column.type.value_type if is_list else column.type],
             "source": {"fileObject": {"@id": f"data/{split}.parquet"}, "extract": {"column": column.name}},
         }
-        fields.append({**field, "repeated": True} if of_list else field)
+        fields.append({**field, "repeated": True} if is_list else field)
     return {
         "@type": "cr:RecordSet",
         "@id": split,

@@ -1,17 +1,16 @@
-"""The folder that is published: the hierarchy as Parquet and CSV, what is behind it, and what it says of itself.
+"""The release folder: the hierarchy as Parquet and CSV, the decisions behind it, and its documentation.
 
-The same hierarchy and the same settings give the same bytes, with the same version of pyarrow: nothing in the folder
+The same hierarchy and the same settings give the same bytes with the same version of pyarrow: nothing in the folder
 depends on when, where or by whom it was written.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -20,29 +19,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.official import FILES, write_official
-from hgld.io.files import atomic_write, sha256_of
-from hgld.release import croissant
-from hgld.release.card import Facts, citation, write_texts
+from hgld.io.files import sha256_of
+from hgld.release.checksums import files_in, require_replaceable, same_checksums, write_checksums
+from hgld.release.croissant import croissant_metadata, validate_croissant
+from hgld.release.documents import ReleaseFacts, citation, write_documents
+from hgld.release.suprank_files import suprank_file_name, write_suprank_files
 from hgld.resources import annotation_file
 from hgld.tables import SPLITS
-from hgld.taxonomy.decisions import read_decisions
+from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import read_taxonomy
 
-CHECKSUMS = "checksums.sha256"
+_CROISSANT = "croissant.json"
 
 
 @dataclass(frozen=True)
 class ReleaseConfig:
-    """What a release says of itself.
+    """Description of a release.
 
     Args:
-        name: what the dataset is called.
-        version: three numbers with points between.
-        url: where it is published.
-        date: of publication, YYYY-MM-DD; None for the day of the last decision, as the clock must not matter.
-        creators: who made it; none for the annotators of the decisions.
+        name: Name of the dataset.
+        version: Version of the dataset, three integers separated by dots.
+        url: Page where the dataset is published.
+        date: Date of publication, YYYY-MM-DD. Default: the day of the last decision, so that the clock has no effect.
+        creators: Names of the creators. Default: the annotators of the decisions.
+
+    Raises:
+        ConfigurationError: A value is malformed.
     """
 
     name: str = "H-GLDv2"
@@ -53,32 +57,33 @@ class ReleaseConfig:
 
     def __post_init__(self) -> None:
         if not self.name.strip() or not self.name.isprintable():
-            raise ConfigurationError(f"the name is {self.name!r}; expected a line of text")
+            raise ConfigurationError(f"`name` is {self.name!r}; expected a line of text")
         if not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
-            raise ConfigurationError(f'the version is "{self.version}"; expected three numbers such as 1.0.0')
+            raise ConfigurationError(f'`version` is "{self.version}"; expected three numbers such as 1.0.0')
         if not re.fullmatch(r"https?://\S+", self.url):
-            raise ConfigurationError(f'the url is "{self.url}"; expected one that begins with https://')
-        if self.date is not None and not _is_day(self.date):
-            raise ConfigurationError(f'the date is "{self.date}"; expected a day such as 2026-03-01')
+            raise ConfigurationError(f'`url` is "{self.url}"; expected one that begins with https://')
+        if self.date is not None and not _is_iso_date(self.date):
+            raise ConfigurationError(f'`date` is "{self.date}"; expected a day such as 2026-03-01')
 
 
 @dataclass(frozen=True)
 class ReleaseSummary:
-    """What a release holds: landmarks by split, groups, files, and whether its Croissant file was checked."""
+    """Counts of a release.
+
+    Args:
+        landmarks: Number of landmarks, by split.
+        groups: Number of groups.
+        files: Number of files in the folder.
+        validated: Whether mlcroissant is installed and accepted the Croissant file.
+    """
 
     landmarks: Mapping[str, int]
     groups: int
     files: int
     validated: bool
 
-    def __str__(self) -> str:
-        """What ``hgld release`` prints."""
-        splits = ", ".join(f"{split} {count:,}" for split, count in self.landmarks.items())
-        checked = "valid Croissant" if self.validated else "Croissant not checked (pip install 'hgld[croissant]')"
-        return f"{splits} landmarks in {self.groups:,} groups; {self.files} files, {checked}"
 
-
-def release_folder(
+def write_release(
     hierarchy: Path,
     out: Path,
     config: ReleaseConfig | None = None,
@@ -87,24 +92,24 @@ def release_folder(
     taxonomy: Path | None = None,
     force: bool = False,
 ) -> ReleaseSummary | None:
-    """Write a release.
+    """Write a release folder.
 
-    The folder appears whole or not at all. One that is there is replaced if hgld wrote everything in it.
+    The folder is written completely or not at all. An existing one is replaced if hgld wrote everything in it.
 
     Args:
-        hierarchy: the table from ``hgld build``.
-        out: the folder to write.
-        config: what the release says of itself.
-        decisions: those that the hierarchy was built with; ``annotations/decisions/final.csv`` by default.
-        taxonomy: the groups that it was built with; ``annotations/taxonomy.csv`` by default.
-        force: write although nothing changed, and although files of an earlier release were edited.
+        hierarchy: The table from ``hgld build``.
+        out: Folder to write.
+        config: Description of the release.
+        decisions: Decisions that the hierarchy was built with. Default: ``annotations/decisions/final.csv``.
+        taxonomy: Taxonomy that the hierarchy was built with. Default: ``annotations/taxonomy.csv``.
+        force: Whether to write although nothing changed, and to discard edits of an existing release.
 
     Returns:
-        None if ``out`` is this very release already.
+        Counts of the release, or None if ``out`` already is this release.
 
     Raises:
-        InputError: the hierarchy was not built with these decisions or this taxonomy, or cannot be read; or
-            ``out`` holds what hgld has not written.
+        InputError: The hierarchy cannot be read, was built with other decisions or another taxonomy, or ``out``
+            contains files that hgld did not write.
     """
     config = config or ReleaseConfig()
     decisions = decisions or annotation_file("decisions/final.csv")
@@ -112,176 +117,110 @@ def release_folder(
     rows = tables.read_table(hierarchy, tables.HIERARCHY)
     provenance = tables.read_provenance(hierarchy)
     decided = read_decisions(decisions, {group.name for group in read_taxonomy(taxonomy)})
-    for what, path in (("decisions", decisions), ("taxonomy", taxonomy)):
-        if sha256_of(path) not in provenance.inputs.values():
-            raise InputError(
-                f"{hierarchy}: not built with {path} as it is now; give the file that it was built with by "
-                f"--{what}, or build again"
-            )
-    _refuse_foreign(out, force=force)
+    _require_built_with(hierarchy, provenance, decisions=decisions, taxonomy=taxonomy)
+    require_replaceable(out, discard_edits=force)
     draft = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.part")
     try:
         splits = _write_data(draft, rows, provenance)
         shutil.copyfile(decisions, draft / "decisions.csv")
         shutil.copyfile(taxonomy, draft / "taxonomy.csv")
-        last = max(row.decided_at for row in decided).date().isoformat()
-        facts = Facts(
-            name=config.name,
-            version=config.version,
-            url=config.url,
-            date=config.date or last,
-            hierarchy=rows,
-            decisions=decided,
-            provenance=provenance,
-            files=_descriptions(splits),
-        )
-        described = croissant.metadata(
-            name=config.name,
-            version=config.version,
-            url=config.url,
-            date=facts.date,
-            creators=config.creators or facts.annotators,
-            description=f"Groups and roots above {len(rows):,} landmarks of the Google Landmarks Dataset v2.",
-            citation=citation(),
-            files={name: (sha256_of(draft / name), (draft / name).stat().st_size) for name in _inside(draft)},
-            columns=rows.schema,
-            splits=splits,
-        )
-        text = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
-        (draft / "croissant.json").write_text(text, encoding="utf-8", newline="\n")
-        write_texts(draft, facts)
-        validated = croissant.validate(draft / "croissant.json")
-        (draft / CHECKSUMS).write_text(
-            "".join(f"{sha256_of(draft / name)}  {name}\n" for name in _inside(draft)), encoding="utf-8"
-        )
-        if not force and _same(draft, out):
+        _write_documentation(draft, _facts(config, rows, decided, provenance, splits), config.creators)
+        validated = validate_croissant(draft / _CROISSANT)
+        write_checksums(draft)
+        if not force and same_checksums(draft, out):
             return None
-        _put_in_place(draft, out)
+        _replace_folder(draft, out)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return ReleaseSummary(
         landmarks={split: int(pc.sum(pc.equal(rows["split"], split)).as_py()) for split in splits},
         groups=len(pc.unique(rows["hierarchical_label"])),
-        files=len(_inside(out)),
+        files=len(files_in(out)),
         validated=validated,
     )
 
 
-def write_suprank(folder: Path, hierarchy: pa.Table) -> list[Path]:
-    """Write the files that the published training code reads its labels from.
-
-    ``suprank/datasets/gldv2.py`` of https://github.com/elias-ramzi/SupRank (commit 99041e8) reads
-    ``train_label_to_subcategory_with_clusters.csv`` and ``index_label_to_subcategory_with_clusters.csv`` beside
-    GLDv2's own files, and of them the columns ``landmark_id``, ``cluster`` (the group) and ``overall_cluster`` (the
-    root). Images of landmarks without a row are left out there.
-
-    Returns:
-        The files, in the order of splits.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for split in SPLITS:
-        rows = _of_split(hierarchy, split)
-        if not len(rows):
-            continue
-        path = folder / f"{split}_label_to_subcategory_with_clusters.csv"
-        with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(["landmark_id", "cluster", "overall_cluster"])
-            columns = ("landmark_id", "hierarchical_label", "natural_or_human_made")
-            writer.writerows(zip(*(rows[name].to_pylist() for name in columns), strict=True))
-        written.append(path)
-    return written
-
-
-def verify(folder: Path) -> tuple[list[str], list[str]]:
-    """Compare a release with its checksums.
-
-    Returns:
-        The files that are not listed, and those that are listed but changed or missing.
-
-    Raises:
-        InputError: the folder has no checksums, or they cannot be read.
-    """
-    path = folder / CHECKSUMS
-    if not path.is_file():
-        raise InputError(f"{folder}: no {CHECKSUMS}, so not a release")
-    listed = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        digest, separator, name = line.partition("  ")
-        if not separator:
-            raise InputError(f'{path}: line {number}: expected "<SHA-256>  <file>", found "{line}"')
-        listed[name] = digest
-    there = _inside(folder)
-    unlisted = [name for name in there if name not in listed and name != CHECKSUMS]
-    changed = [name for name, digest in listed.items() if name not in there or sha256_of(folder / name) != digest]
-    return unlisted, changed
+def _require_built_with(hierarchy: Path, provenance: tables.Provenance, **inputs: Path) -> None:
+    for name, path in inputs.items():
+        if sha256_of(path) not in provenance.inputs.values():
+            raise InputError(
+                f"{hierarchy}: not built with the present content of {path}; set `{name}` to the file that it was "
+                "built with, or build again"
+            )
 
 
 def _write_data(draft: Path, rows: pa.Table, provenance: tables.Provenance) -> list[str]:
-    """Write Parquet and CSV; the splits that there are."""
+    """Write the Parquet and CSV files; returns the splits that have rows."""
     splits = []
     for split in SPLITS:
-        part = _of_split(rows, split)
+        part = rows.filter(pc.equal(rows["split"], split)).sort_by("landmark_id")
         if len(part):
             tables.write_table(draft / "data" / f"{split}.parquet", tables.HIERARCHY, part, provenance)
             splits.append(split)
     write_official(draft, rows)
-    write_suprank(draft / "suprank", rows)
+    write_suprank_files(draft / "suprank", rows)
     return splits
 
 
-def _of_split(rows: pa.Table, split: str) -> pa.Table:
-    return rows.filter(pc.equal(rows["split"], split)).sort_by("landmark_id")
+def _facts(
+    config: ReleaseConfig,
+    rows: pa.Table,
+    decisions: Sequence[Decision],
+    provenance: tables.Provenance,
+    splits: Sequence[str],
+) -> ReleaseFacts:
+    return ReleaseFacts(
+        name=config.name,
+        version=config.version,
+        url=config.url,
+        date=config.date or max(row.decided_at for row in decisions).date().isoformat(),
+        hierarchy=rows,
+        decisions=decisions,
+        provenance=provenance,
+        files=_file_descriptions(splits),
+    )
 
 
-def _descriptions(splits: list[str]) -> dict[str, str]:
-    """What each file is; of those that belong to a split, only for splits that there are."""
+def _file_descriptions(splits: Sequence[str]) -> dict[str, str]:
+    """Return the description of each file, by path."""
     files = {f"data/{split}.parquet": f"the {split} landmarks, sorted by landmark_id" for split in splits}
     files |= {FILES[split]: f"the {split} landmarks under the file and column names of H-GLDv2" for split in splits}
     files |= {
-        f"suprank/{split}_label_to_subcategory_with_clusters.csv": (
+        f"suprank/{suprank_file_name(split)}": (
             f"the {split} landmarks as the training code of the paper (elias-ramzi/SupRank) reads them"
         )
         for split in splits
     }
     return files | {
-        "decisions.csv": "what was decided about each label, by whom and when",
+        "decisions.csv": "the decision on each label, its annotator and its time",
         "taxonomy.csv": "the groups, their roots and what belongs to each",
-        "croissant.json": "this dataset described for machines (Croissant 1.0)",
-        "datasheet.md": "the questions of Datasheets for Datasets, answered",
+        _CROISSANT: "machine-readable description of this dataset (Croissant 1.0)",
+        "datasheet.md": "answers to the questions of Datasheets for Datasets",
         "LICENSE": "CC BY 4.0",
     }
 
 
-def _refuse_foreign(out: Path, *, force: bool) -> None:
-    """Raise if replacing ``out`` would lose what hgld has not written."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not out.is_dir():
-        raise InputError(f"{out}: a file is in the way; expected a folder, or nothing")
-    if not (out / CHECKSUMS).is_file():
-        raise InputError(f"{out}: not written by hgld release (no {CHECKSUMS}); choose another folder")
-    unlisted, changed = verify(out)
-    if unlisted:
-        raise InputError(
-            f"{out}: files that hgld release has not written; move them away:\n{indented_list(unlisted)}"
-        )
-    if changed and not force:
-        raise InputError(
-            f"{out}: changed since hgld release wrote them; keep them elsewhere, then run again with --force:\n"
-            f"{indented_list(changed)}"
-        )
+def _write_documentation(draft: Path, facts: ReleaseFacts, creators: Sequence[str]) -> None:
+    """Write the Croissant file, which lists the data files, and the documents for people."""
+    metadata = croissant_metadata(
+        name=facts.name,
+        version=facts.version,
+        url=facts.url,
+        date=facts.date,
+        creators=creators or facts.annotators,
+        description=f"Groups and roots above {len(facts.hierarchy):,} landmarks of the Google Landmarks Dataset v2.",
+        citation=citation(),
+        files={name: (sha256_of(draft / name), (draft / name).stat().st_size) for name in files_in(draft)},
+        columns=facts.hierarchy.schema,
+        splits=facts.splits,
+    )
+    text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
+    (draft / _CROISSANT).write_text(text, encoding="utf-8", newline="\n")
+    write_documents(draft, facts)
 
 
-def _same(draft: Path, out: Path) -> bool:
-    """Whether both folders hold the same files; ``out`` was checked against its list."""
-    there = out / CHECKSUMS
-    return there.is_file() and there.read_bytes() == (draft / CHECKSUMS).read_bytes()
-
-
-def _put_in_place(draft: Path, out: Path) -> None:
-    """Give the draft its name; what had it goes away afterwards, or comes back if that fails."""
+def _replace_folder(draft: Path, out: Path) -> None:
+    """Rename the draft to ``out``; an existing folder is removed afterwards, or restored if renaming fails."""
     earlier = draft.with_suffix(".old")
     if out.exists():
         out.replace(earlier)
@@ -294,12 +233,7 @@ def _put_in_place(draft: Path, out: Path) -> None:
     shutil.rmtree(earlier, ignore_errors=True)
 
 
-def _inside(folder: Path) -> list[str]:
-    """All files, by their path within the folder, sorted."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-
-
-def _is_day(text: str) -> bool:
+def _is_iso_date(text: str) -> bool:
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:

@@ -1,0 +1,166 @@
+"""The documents of a release: dataset card, datasheet and licence, from templates."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+import pyarrow as pa
+
+from hgld.hierarchy import Hierarchy
+from hgld.hierarchy.stats import HierarchyStats, stats
+from hgld.release.croissant import COLUMN_DESCRIPTIONS
+from hgld.tables import Provenance
+from hgld.taxonomy.decisions import DECISIONS, Decision
+
+_TEMPLATES = Path(__file__).parents[1] / "templates" / "release"
+#: Size categories of the Hugging Face hub with the smallest number of rows of each, largest first.
+_SIZES = ((10**6, "1M<n<10M"), (10**5, "100K<n<1M"), (10**4, "10K<n<100K"), (10**3, "1K<n<10K"), (0, "n<1K"))
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class ReleaseFacts:
+    """The data that the documents of a release describe.
+
+    Args:
+        name: Name of the dataset.
+        version: Version of the dataset.
+        url: Page where it is published.
+        date: Date of publication, YYYY-MM-DD.
+        hierarchy: The table ``hierarchy``, all splits.
+        decisions: Decisions that the hierarchy was built with.
+        provenance: Provenance of the hierarchy.
+        files: Description of each file of the release, by path.
+    """
+
+    name: str
+    version: str
+    url: str
+    date: str
+    hierarchy: pa.Table
+    decisions: Sequence[Decision]
+    provenance: Provenance
+    files: Mapping[str, str]
+
+    @property
+    def annotators(self) -> list[str]:
+        """Names of all annotators, sorted; a decision of two who agree has both, as in ``ada+ben``."""
+        return sorted({name for row in self.decisions for name in row.annotator.split("+")})
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits with rows, train first."""
+        return sorted(set(self.hierarchy["split"].to_pylist()), reverse=True)
+
+
+def citation() -> str:
+    """Return BibTeX entries of the procedure and of GLDv2."""
+    return _template("citation.bib").rstrip()
+
+
+def write_documents(folder: Path, facts: ReleaseFacts) -> None:
+    """Write ``README.md``, ``datasheet.md`` and ``LICENSE`` to a folder."""
+    values = _placeholders(facts)
+    for name in ("README.md", "datasheet.md", "LICENSE"):
+        text = Template(_template(name)).substitute(values)
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
+    counts = stats(Hierarchy.from_arrow(facts.hierarchy))
+    imbalance = counts.imbalance["landmarks"]
+    n = len(facts.hierarchy)
+    columns = facts.hierarchy.schema
+    return {
+        "name": facts.name,
+        "name_quoted": json.dumps(facts.name, ensure_ascii=False),
+        "version": facts.version,
+        "url": facts.url,
+        "date": facts.date,
+        "size_category": next(name for least, name in _SIZES if n >= least),
+        "data_files": "\n".join(f"  - split: {split}\n    path: data/{split}.parquet" for split in facts.splits),
+        "features": "\n".join(f"  - name: {column.name}\n    {_feature(column.type)}" for column in columns),
+        "first_split": facts.splits[0],
+        "split_list": " and ".join(facts.splits),
+        "counts": _counts_table(counts),
+        "largest": imbalance.largest,
+        "largest_share": f"{imbalance.largest_share:.1%}",
+        "effective_groups": f"{imbalance.effective_groups:.1f}",
+        "gini": f"{imbalance.gini:.2f}",
+        "n_groups": str(len(counts.groups)),
+        "columns": _descriptions({column.name: COLUMN_DESCRIPTIONS[column.name] for column in columns}, "column"),
+        "files": _descriptions(facts.files, "file"),
+        "groups": _groups_table(facts, counts),
+        "annotators": ", ".join(facts.annotators),
+        "decided": _decisions_text(facts.decisions),
+        "provenance": _provenance_text(facts.provenance),
+        "citation": citation(),
+    }
+
+
+def _descriptions(descriptions: Mapping[str, str], what: str) -> str:
+    return _markdown_table([what, "description"], [[f"`{name}`", text] for name, text in descriptions.items()])
+
+
+def _counts_table(counts: HierarchyStats) -> str:
+    roots = sorted({group.root for group in counts.groups}, reverse=True)
+    rows = [
+        [split, f"{sum(by_root.values()):,}", *(f"{by_root[root]:,}" for root in roots)]
+        for split, by_root in counts.landmarks.items()
+    ]
+    groups = [str(sum(group.root == root for group in counts.groups)) for root in roots]
+    return _markdown_table(["", "all", *roots], [*rows, ["groups", str(len(counts.groups)), *groups]], n_numeric=3)
+
+
+def _groups_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
+    """Return a table of all groups with their numbers of landmarks by split and their most frequent labels."""
+    by_split: Counter[tuple[str, str]] = Counter()
+    labels: dict[str, Counter[str]] = {}
+    columns = (facts.hierarchy[name].to_pylist() for name in ("split", "hierarchical_label", "supercategory"))
+    for split, group, label in zip(*columns, strict=True):
+        by_split[group, split] += 1
+        labels.setdefault(group, Counter())[label] += 1
+    rows = []
+    for group in counts.groups:
+        by_frequency = sorted(labels[group.group].items(), key=lambda item: (-item[1], item[0]))
+        n_landmarks = [f"{by_split[group.group, split]:,}" for split in facts.splits]
+        examples = ", ".join(label for label, _ in by_frequency[:_EXAMPLES])
+        rows.append([group.group, group.root, *n_landmarks, f"{len(by_frequency):,}", examples])
+    return _markdown_table(["group", "root", *facts.splits, "labels", "most frequent labels"], rows)
+
+
+def _decisions_text(decisions: Sequence[Decision]) -> str:
+    n_decisions = Counter(row.decision for row in decisions)
+    first, last = (pick(row.decided_at for row in decisions).date().isoformat() for pick in (min, max))
+    counts = ", ".join(f"{n_decisions[decision]:,} {decision}" for decision in DECISIONS if n_decisions[decision])
+    days = f"on {first}" if first == last else f"from {first} to {last}"
+    return f"{len(decisions):,} labels were decided {days} ({counts})."
+
+
+def _provenance_text(provenance: Provenance) -> str:
+    """Describe the build by the provenance of the table."""
+    parameters = json.dumps(provenance.parameters, sort_keys=True, ensure_ascii=False)
+    inputs = [[role, f"`{digest}`"] for role, digest in sorted(provenance.inputs.items())]
+    command = f"`hgld {provenance.command}`, version {provenance.version}"
+    return f"Built by {command}, with the settings `{parameters}`, from\n\n{_markdown_table(['input', 'SHA-256'], inputs)}"
+
+
+def _feature(kind: pa.DataType) -> str:
+    """Return the type of a column in the notation of the Hugging Face hub."""
+    return f"list: {kind.value_type}" if pa.types.is_list(kind) else f"dtype: {kind}"
+
+
+def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], n_numeric: int = 0) -> str:
+    """Return a Markdown table whose last ``n_numeric`` columns are aligned to the right."""
+    alignment = ["---"] * (len(header) - n_numeric) + ["--:"] * n_numeric
+    cells = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, alignment, *cells])
+
+
+def _template(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
