@@ -1,7 +1,8 @@
-"""The command line as a user meets it: help, exit codes, messages."""
+"""The command line as users see it: help, completion, exit codes, messages."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,13 +23,13 @@ def hgld(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_with_an_example(command: str) -> None:
+def test_help_of_every_command_has_an_example(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0
     assert f"Example: hgld {command}" in result.output
 
 
-def test_help_loads_nothing_heavy() -> None:
+def test_help_imports_no_heavy_module() -> None:
     script = (
         "import sys\nfrom hgld.cli import app\n"
         "try: app(['scrape', '--help'])\nexcept SystemExit: pass\n"
@@ -43,7 +44,25 @@ def test_version() -> None:
     assert hgld("--version").stdout == f"hgld {__version__}\n"
 
 
-def test_a_scrape_of_wikimedia_needs_a_contact(tmp_path: Path) -> None:
+def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("hgld")
+    if not program.exists():
+        pytest.skip(f"{program} is not installed")
+    # The shell is recognised by its process, so bash has to be the parent, and not to be replaced by hgld.
+    install = ["bash", "-c", f"{program} --install-completion; exit $?"]
+    child = subprocess.run(
+        install, capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path)}, check=False
+    )
+    assert child.returncode == 0, child.stderr
+    script = tmp_path / ".bash_completions" / "hgld.sh"
+    complete = (
+        f"source {script}; COMP_WORDS=({program} scr); COMP_CWORD=1; _hgld_completion {program}; echo $COMPREPLY"
+    )
+    child = subprocess.run(["bash", "-c", complete], capture_output=True, text=True, check=False)
+    assert child.stdout == "scrape\n", child.stderr
+
+
+def test_scrape_of_wikimedia_needs_a_contact(tmp_path: Path) -> None:
     categories = tmp_path / "in.csv"
     categories.write_text("landmark_id,category\n1,https://commons.wikimedia.org/wiki/Category:X\n")
     result = hgld("scrape", str(categories), "--split", "train", "-o", str(tmp_path / "out.parquet"), PATH="")
@@ -54,7 +73,7 @@ def test_a_scrape_of_wikimedia_needs_a_contact(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("out*"))
 
 
-def test_a_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
+def test_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
     result = hgld("scrape", "in.csv", "--split", "test", "-o", str(tmp_path / "out.parquet"))
     assert result.returncode == 2
     assert "train" in result.stderr
