@@ -174,7 +174,7 @@ def test_a_stopped_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     threading.Thread(target=stop, daemon=True).start()
     first = CliRunner().invoke(app, command)
     assert first.exit_code == 130, first.output
-    assert "run the same command again to go on" in first.stderr
+    assert "run the same command again to resume" in first.stderr
     assert not (out / "results.md").exists()
     step = read_checkpoint(run / "last.pt")["step"]
     assert 0 < step < n_steps
