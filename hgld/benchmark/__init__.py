@@ -1,1 +1,1 @@
-"""A comparison of methods: which trainings, on which devices, and what came of them."""
+"""Comparison of retrieval methods over several seeds: training runs, evaluation, statistics and result files."""

@@ -1,7 +1,7 @@
-"""All settings of a comparison of methods, as its YAML file has them.
+"""Settings of a comparison of methods, read from its YAML file.
 
-The file says which trainings there are, each by the file that ``hgld train`` takes, and how they are evaluated and
-shown. What the trainings share is in the files that theirs build upon.
+The file names the trainings, each by the settings file that ``hgld train`` takes, and says how they are evaluated and
+drawn. Settings that trainings share are in the base files of their settings files.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class MethodSettings(Settings):
     """A method of the table.
 
     Args:
-        title: its name in tables and pictures.
-        latex: the same in LaTeX, where it is more than text.
-        training: the file of the settings of its training, relative to the file that names it.
-        baseline: whether it is one of those that the others are compared with.
+        title: Title in tables and figures.
+        latex: Title in LaTeX; None to escape ``title``.
+        training: Settings file of the training, relative to the file that names it.
+        baseline: Whether other methods are compared with this one.
     """
 
     title: str
@@ -35,22 +35,22 @@ class MethodSettings(Settings):
 
 
 class SplitEvaluation(Settings):
-    """The images that the trainings are evaluated with, by the landmarks' labels.
+    """Evaluation on the images of the trainings, by the labels of the landmarks.
 
-    These are ``data.test`` of the trainings, ranked for each other, or ``data.queries`` and ``data.gallery``.
+    Each image of ``data.test`` is ranked against all others, or those of ``data.queries`` against ``data.gallery``.
     """
 
     name: Literal["split"] = "split"
 
 
 class Gldv2Evaluation(Settings):
-    """GLDv2's retrieval: its test images against its index, see :mod:`hgld.evaluation.protocols.gldv2_retrieval`.
+    """GLDv2's retrieval protocol: its test images against its index, see :mod:`hgld.evaluation.protocols`.
 
     Args:
-        queries: the table from ``hgld index-images`` of the test images, in the folder of their tar files.
-        gallery: likewise, of the index.
-        ground_truth: the folder of ``retrieval_solution_v2.1.csv`` and ``index_image_to_landmark.csv``.
-        hierarchy: H-GLDv2's levels of the index landmarks.
+        queries: Table of the test images from ``hgld index-images``, in the folder of their tar files.
+        gallery: Table of the index images, likewise.
+        ground_truth: Folder of ``retrieval_solution_v2.1.csv`` and ``index_image_to_landmark.csv``.
+        hierarchy: Hierarchy of the index landmarks.
     """
 
     name: Literal["gldv2-retrieval"]
@@ -61,11 +61,11 @@ class Gldv2Evaluation(Settings):
 
 
 class CurveSettings(Settings):
-    """A curve of a study.
+    """A curve of a sweep.
 
     Args:
-        method: the name of a method of the table.
-        set: what is changed in its training, such as ``loss.lambda=0``.
+        method: Name of a method of the table.
+        set: Changes to its training, such as ``loss.lambda=0``.
     """
 
     method: str
@@ -73,17 +73,18 @@ class CurveSettings(Settings):
 
 
 class SweepSettings(Settings):
-    """A study of a setting of trainings, as in the paper's Figs. 6 to 8.
+    """A sweep over the values of one setting of trainings, as in the paper's Figs. 6 to 8.
 
     Args:
-        title: of the picture.
-        key: the setting, such as ``loss.lambda``.
-        label: of its axis.
-        values: that it takes, in order.
-        curves: by their titles.
-        metrics: a picture of each.
-        scale: of the axis.
-        relative_to: the title of a curve; the others are shown as relative differences from it, in percent (Fig. 6).
+        title: Title of the figure.
+        key: Setting, such as ``loss.lambda``.
+        label: Label of the x axis.
+        values: Values of the setting, in order.
+        curves: Curves by title.
+        metrics: Metrics, each in its own panel.
+        scale: Scale of the x axis.
+        relative_to: Title of the curve that the others are drawn relative to, in percent (Fig. 6); None to draw
+            values.
     """
 
     title: str
@@ -96,21 +97,21 @@ class SweepSettings(Settings):
     relative_to: str | None = None
 
     @model_validator(mode="after")
-    def _known_curve(self) -> SweepSettings:
+    def _check_relative_to(self) -> SweepSettings:
         if self.relative_to is not None and self.relative_to not in self.curves:
             raise ValueError(f'relative_to is "{self.relative_to}"; expected one of {", ".join(self.curves)}')
         return self
 
 
 class PictureSettings(Settings):
-    """What is drawn besides the table.
+    """Figures drawn besides the table.
 
     Args:
-        baseline: the name of a method that knows landmarks only, and
-        method: of a hierarchical one, which are shown side by side.
-        curves: the names of the methods of precision-recall and learning curves; all if there are none.
-        n_queries: of the page of queries that the two rank most differently.
-        hierarchy: of GLDv2's landmarks, whose categories name the landmarks on that page; ids do unless given.
+        baseline: Name of a method without the hierarchy.
+        method: Name of a hierarchical method, shown side by side with ``baseline``.
+        curves: Names of the methods whose curves are drawn; all if empty.
+        n_queries: Number of queries on the page of those that the two methods rank most differently.
+        hierarchy: Hierarchy of GLDv2, whose categories name the landmarks on that page; None to show ids.
     """
 
     baseline: str
@@ -124,14 +125,14 @@ class BenchmarkSettings(Settings):
     """A comparison of methods.
 
     Args:
-        title: above the table.
-        methods: by their names, which are those of folders, in the order of the table.
-        seeds: of the trainings; each method is trained once with each. What is not trained is evaluated once.
-        evaluation: of the trained models.
-        metrics: by the names that ``hgld evaluate`` knows; those of the papers if there are none.
-        columns: the metrics of the table in LaTeX, in their order.
-        pictures: which ones; None for none.
-        sweeps: studies of single settings, by their names.
+        title: Title of the table.
+        methods: Methods by name, in the order of the table; the names are those of folders.
+        seeds: Seeds of the trainings: each method is trained once per seed, and an untrained model evaluated once.
+        evaluation: Evaluation of the trained models.
+        metrics: Names of metrics as in ``hgld evaluate``; those of the papers if empty.
+        columns: Metrics of the LaTeX table, in order.
+        pictures: Figures; None for none.
+        sweeps: Sweeps over single settings, by name.
     """
 
     title: str
@@ -147,16 +148,18 @@ class BenchmarkSettings(Settings):
     def _check_names(self) -> BenchmarkSettings:
         for name in (*self.methods, *self.sweeps):
             if not _NAME.fullmatch(name):
-                raise ValueError(f'"{name}" is to name a folder; expected small letters, digits, - and _')
-        named = {
+                raise ValueError(f'"{name}" names a folder; expected lower-case letters, digits, - and _')
+        references = {
             f"sweeps.{name}": [curve.method for curve in sweep.curves.values()] for name, sweep in self.sweeps.items()
         }
         if self.pictures is not None:
-            named["pictures"] = [self.pictures.baseline, self.pictures.method, *self.pictures.curves]
-        for where, methods in named.items():
+            references["pictures"] = [self.pictures.baseline, self.pictures.method, *self.pictures.curves]
+        for key, methods in references.items():
             unknown = [method for method in methods if method not in self.methods]
             if unknown:
-                raise ValueError(f'{where}: there is no method "{unknown[0]}"; there are {", ".join(self.methods)}')
+                raise ValueError(
+                    f'{key}: there is no method "{unknown[0]}"; expected one of {", ".join(self.methods)}'
+                )
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"the seeds are {', '.join(map(str, self.seeds))}; expected each once")
+            raise ValueError(f"the seeds are {', '.join(map(str, self.seeds))}; expected different seeds")
         return self

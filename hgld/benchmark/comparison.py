@@ -1,12 +1,12 @@
-"""A comparison from its file to its tables and pictures: what ``hgld benchmark`` runs.
+"""A comparison of methods from its settings to its tables and figures: what ``hgld benchmark`` runs.
 
 ::
 
-    OUT/runs/                                 the trainings, see hgld.benchmark.runs
+    OUT/runs/                                 training runs, see hgld.benchmark.runs
     OUT/results.parquet, .md, .tex            the table, see hgld.benchmark.result_files
-    OUT/figures/, OUT/strips.html, .png       what there is to see
-    OUT/sweeps/                               tables and pictures of studies
-    OUT/results.made.json, OUT/sweeps/NAME.made.json    what these were made from; written last
+    OUT/figures/, OUT/strips.html, .png       figures of the table
+    OUT/sweeps/                               tables and figures of sweeps
+    OUT/results.made.json, OUT/sweeps/NAME.made.json    what results were made from; written last
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from itertools import zip_longest
 from pathlib import Path
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.benchmark.comparison_figures import draw_pictures, draw_sweep
+from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep
 from hgld.benchmark.launcher import Slot, launch
 from hgld.benchmark.method_results import MethodResults
-from hgld.benchmark.result_files import format_comparison, write_results, write_sweep
-from hgld.benchmark.retrieval_strips import draw_strips
+from hgld.benchmark.result_files import write_results, write_sweep
+from hgld.benchmark.retrieval_strips import write_strips
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file, read_evaluated
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
-from hgld.benchmark.worker import Task, is_done
+from hgld.benchmark.worker import WorkerTask, is_done
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.locks import exclusive_lock
@@ -33,20 +33,20 @@ from hgld.io.settings import to_dict
 from hgld.progress import Progress
 from hgld.tables import Provenance
 
-#: The name that stands for all studies.
-ALL = "all"
-_MOST_STALE = 5
+#: Stands for all sweeps where sweeps are named.
+ALL_SWEEPS = "all"
+_MAX_STALE_LISTED = 5
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is to be compared: the methods of the table, or studies of single settings.
+    """Runs of a comparison: those of its table, or those of sweeps.
 
     Args:
-        settings: of the comparison.
-        out: its folder.
-        table: the runs of the table by their methods; none where studies are wanted.
-        sweeps: the studies by their names.
+        settings: Settings of the comparison.
+        out: Output folder.
+        table: Runs of the table by method; empty where sweeps are selected.
+        sweeps: Runs of the selected sweeps by name.
     """
 
     settings: BenchmarkSettings
@@ -56,7 +56,7 @@ class Comparison:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """All of them, each once; seed by seed, so that the first one of all methods is done first."""
+        """All runs without duplicates, ordered by seed, so that each method has a result early."""
         points = [point.runs for points in self.sweeps.values() for point in points]
         by_seed = zip_longest(*self.table.values(), *points)
         return tuple({run.folder: run for runs in by_seed for run in runs if run is not None}.values())
@@ -64,30 +64,28 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ComparisonSummary:
-    """What a comparison came to.
+    """Outcome of a comparison.
 
     Args:
-        text: the tables, for a terminal.
-        files: that were written.
-        n_runs: trainings that it rests on.
-        n_new: how many of them were trained or evaluated now.
+        methods: Results in the order of the table; empty if the table was not written.
+        columns: Metrics to print.
+        files: Files written.
+        n_runs: Number of runs that the results are based on.
+        n_new: Number of runs that were trained or evaluated now.
     """
 
-    text: str
+    methods: tuple[MethodResults, ...]
+    columns: tuple[str, ...]
     files: tuple[Path, ...]
     n_runs: int
     n_new: int
 
-    def __str__(self) -> str:
-        done = f"{self.n_runs} runs, {self.n_runs - self.n_new} of them done before"
-        return "\n".join([*([self.text, ""] if self.text else []), done, *map(str, self.files)])
-
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds as they stand on a command line.
+    """Parse seeds separated by commas.
 
     Raises:
-        ConfigurationError: they are no numbers from 0, or one stands twice.
+        ConfigurationError: The seeds are not different numbers from 0.
 
     >>> parse_seeds("0,1")
     (0, 1)
@@ -107,30 +105,30 @@ def read_comparison(
     seeds: Sequence[int] = (),
     sweeps: Sequence[str] = (),
 ) -> Comparison:
-    """Read what is to be compared; nothing is done yet.
+    """Read the settings of a comparison and select its runs.
 
     Args:
-        path: the file of the comparison.
-        out: its folder.
-        overrides: of all trainings, such as ``data.manifest=mine.parquet``.
-        methods: of the table; all if there are none.
-        seeds: in place of those of the file.
-        sweeps: studies that are wanted in place of the table; ``all`` are all of the file.
+        path: YAML file of the comparison.
+        out: Output folder.
+        overrides: Settings to change in all trainings, such as ``data.manifest=mine.parquet``.
+        methods: Methods of the table to select; all if empty.
+        seeds: Seeds to use instead of those of the file.
+        sweeps: Sweeps to select instead of the table; ``all`` selects all sweeps of the file.
 
     Raises:
-        InputError: a file of settings cannot be read.
-        ConfigurationError: settings are wrong, or there is no such method or study.
+        InputError: A settings file cannot be read.
+        ConfigurationError: Settings are invalid, or there is no such method or sweep.
     """
     settings = read_benchmark(path)
     if seeds:
         settings = settings.model_copy(update={"seeds": tuple(seeds)})
     unknown = [method for method in methods if method not in settings.methods]
     if unknown:
-        raise ConfigurationError(f'there is no method "{unknown[0]}"; there are {", ".join(settings.methods)}')
+        raise ConfigurationError(f'there is no method "{unknown[0]}"; expected one of {", ".join(settings.methods)}')
     if sweeps:
         if methods:
-            raise ConfigurationError("methods are chosen for the table; the curves of a sweep have their own")
-        names = settings.sweeps if ALL in sweeps else dict.fromkeys(sweeps)
+            raise ConfigurationError("methods are selected for the table; the curves of a sweep have their own")
+        names = settings.sweeps if ALL_SWEEPS in sweeps else dict.fromkeys(sweeps)
         return Comparison(settings, out, {}, {name: sweep_runs(settings, name, out, overrides) for name in names})
     table = table_runs(settings, out, overrides)
     return Comparison(settings, out, {name: table[name] for name in table if not methods or name in methods}, {})
@@ -139,108 +137,114 @@ def read_comparison(
 def compare_methods(
     comparison: Comparison, *, slots: Sequence[Slot], force: bool = False, progress: Progress | None = None
 ) -> ComparisonSummary | None:
-    """Train and evaluate what is not done yet, then write the tables and draw the pictures.
+    """Train and evaluate the runs that are not done, then write the tables and draw the figures.
 
     Args:
-        comparison: what is to be compared.
-        slots: where runs are trained side by side.
-        force: train again what was begun with other settings or data, and write tables and pictures anew; what is
-            done with the same is left as it is.
-        progress: told of runs.
+        comparison: Runs to train, evaluate and compare.
+        slots: Devices to train on, each of which takes one run at a time.
+        force: Retrain runs whose settings or data changed, and rewrite tables and figures; other runs are kept.
+        progress: Progress in runs.
 
     Returns:
-        None if everything was done before.
+        None if everything is up to date.
 
     Raises:
-        KeyboardInterrupt: someone wanted it to stop; what was learned is saved.
-        ConfigurationError: runs were begun with something else, or have failed.
-        InputError: the data cannot be read.
-        BusyError: another comparison is writing to the folder.
+        KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved.
+        ConfigurationError: Runs have other settings or data, or have failed.
+        InputError: The data cannot be read.
+        BusyError: Another comparison is writing to the folder.
     """
     comparison.out.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(comparison.out):
         tasks = _tasks(comparison, len(slots[0].devices), force)
         if tasks:
             launch(tasks, slots, progress=progress)
-        text, files = _write_table(comparison, force) if comparison.table else ("", [])
+        methods, columns, files = _write_table(comparison, force)
         for name in comparison.sweeps:
-            files += _write_study(comparison, name, force)
+            files += _write_sweep(comparison, name, force)
     if not tasks and not files:
         return None
-    return ComparisonSummary(text, tuple(files), len(comparison.runs), len(tasks))
+    return ComparisonSummary(methods, columns, tuple(files), len(comparison.runs), len(tasks))
 
 
-def _tasks(comparison: Comparison, n_processes: int, force: bool) -> list[Task]:
-    """What is to be done, in order."""
+def _tasks(comparison: Comparison, n_processes: int, force: bool) -> list[WorkerTask]:
+    """Return the runs that are not done, in order."""
     tasks, stale = [], []
     for run in comparison.runs:
         try:
             done = is_done(comparison.settings, run, n_processes=n_processes)
         except ConfigurationError as error:
             stale.append(str(error))
-            tasks.append(Task(benchmark=comparison.settings, run=run, anew=True))
+            tasks.append(WorkerTask(benchmark=comparison.settings, run=run, retrain=True))
         else:
-            tasks += [] if done else [Task(benchmark=comparison.settings, run=run)]
+            tasks += [] if done else [WorkerTask(benchmark=comparison.settings, run=run)]
     if stale and not force:
-        more = [f"… and {len(stale) - _MOST_STALE} more"] if len(stale) > _MOST_STALE else []
+        more = [f"… and {len(stale) - _MAX_STALE_LISTED} more"] if len(stale) > _MAX_STALE_LISTED else []
         raise ConfigurationError(
-            f"{len(stale)} of {len(comparison.runs)} runs were begun with something else; train these anew, and no "
-            "others, with --force, or choose another folder:\n" + "\n".join([*stale[:_MOST_STALE], *more])
+            f"{len(stale)} of {len(comparison.runs)} runs were begun with other settings or data; retrain only these "
+            "with `force`, or choose another folder:\n" + "\n".join([*stale[:_MAX_STALE_LISTED], *more])
         )
     return tasks
 
 
-def _write_table(comparison: Comparison, force: bool) -> tuple[str, list[Path]]:
-    """The table for a terminal, and the files that were written; nothing if they are up to date."""
+def _write_table(
+    comparison: Comparison, force: bool
+) -> tuple[tuple[MethodResults, ...], tuple[str, ...], list[Path]]:
+    """Write the results of the table; return them, their columns and the files, or nothing if they are up to date."""
     settings, out = comparison.settings, comparison.out
-    made = _Made(out / "results.made.json", settings, [run for runs in comparison.table.values() for run in runs])
-    if made.is_up_to_date() and not force:
-        return "", []
-    made.delete()
-    methods = [
-        MethodResults(name, chosen.title, chosen.latex, chosen.baseline, _evaluated(settings, runs))
+    if not comparison.table:
+        return (), (), []
+    runs = [run for runs in comparison.table.values() for run in runs]
+    record = _ResultRecord(out / "results.made.json", settings, runs)
+    if record.is_up_to_date() and not force:
+        return (), (), []
+    record.delete_results()
+    methods = tuple(
+        MethodResults(name, method.title, method.latex, method.baseline, _evaluated(settings, runs))
         for name, runs in comparison.table.items()
-        for chosen in [settings.methods[name]]
-    ]
-    pictures = [*draw_pictures(settings, methods, out / "figures"), *draw_strips(settings, methods, out)]
-    results = write_results(settings, methods, out)  # names the pictures that are there
-    files = [results.markdown, results.latex, results.parquet, *pictures]
-    made.write(files)
-    return format_comparison(settings, methods), files
+        for method in [settings.methods[name]]
+    )
+    figures = [*draw_comparison(settings, methods, out / "figures"), *write_strips(settings, methods, out)]
+    results = write_results(settings, methods, out)  # links the figures that exist
+    files = [results.markdown, results.latex, results.parquet, *figures]
+    record.write(files)
+    return methods, results.columns, files
 
 
-def _write_study(comparison: Comparison, name: str, force: bool) -> list[Path]:
-    """The files of a study that were written; none if they are up to date."""
+def _write_sweep(comparison: Comparison, name: str, force: bool) -> list[Path]:
+    """Write the results of a sweep and return the files; nothing if they are up to date."""
     settings, folder = comparison.settings, comparison.out / "sweeps"
     points = comparison.sweeps[name]
-    made = _Made(folder / f"{name}.made.json", settings, [run for point in points for run in point.runs])
-    if made.is_up_to_date() and not force:
+    record = _ResultRecord(folder / f"{name}.made.json", settings, [run for point in points for run in point.runs])
+    if record.is_up_to_date() and not force:
         return []
-    made.delete()
-    found = [(point, _evaluated(settings, point.runs)) for point in points]
-    picture = draw_sweep(settings.sweeps[name], found, folder / f"{name}.png")
-    files = [*write_sweep(settings, name, found, comparison.out), *([picture] if picture else [])]  # which it shows
-    made.write(files)
+    record.delete_results()
+    evaluated = [(point, _evaluated(settings, point.runs)) for point in points]
+    figure = draw_sweep(settings.sweeps[name], evaluated, folder / f"{name}.png")
+    files = [*write_sweep(settings, name, evaluated, comparison.out), *([figure] if figure else [])]
+    record.write(files)
     return files
 
 
 def _evaluated(settings: BenchmarkSettings, runs: Sequence[Run]) -> tuple[EvaluatedRun, ...]:
-    found = []
+    evaluated = []
     for run in runs:
-        evaluated = read_evaluated(settings, run)
-        if evaluated is None:
-            raise InputError(f"{run.folder}: its files have been changed meanwhile; run the same command again")
-        found.append(evaluated)
-    return tuple(found)
+        result = read_evaluated(settings, run)
+        if result is None:
+            raise InputError(
+                f"{run.folder}: its files have changed during the comparison; run the same command again"
+            )
+        evaluated.append(result)
+    return tuple(evaluated)
 
 
-class _Made:
-    """What results were made from, in a file beside them that is written last.
+class _ResultRecord:
+    """A file beside results that lists them and what they were made from; written last.
 
     Args:
-        path: the file.
-        settings: of the comparison.
-        runs: whose evaluations they show.
+        path: The file.
+        settings: Settings of the comparison.
+        runs: Runs whose evaluations the results show.
     """
 
     def __init__(self, path: Path, settings: BenchmarkSettings, runs: Sequence[Run]) -> None:
@@ -249,25 +253,26 @@ class _Made:
         self._provenance = Provenance("benchmark", to_dict(settings), evaluations)
 
     def is_up_to_date(self) -> bool:
-        """Whether the results are there, and would be the same."""
-        provenance, files = self._said()
+        """Return whether the results exist and would be the same if they were written again."""
+        provenance, files = self._read()
         return provenance is not None and provenance.same_work(self._provenance) and all(map(Path.is_file, files))
 
-    def delete(self) -> None:
-        """Delete the results that are there; some may not be made again, such as a picture of other methods."""
-        _, files = self._said()
+    def delete_results(self) -> None:
+        """Delete earlier results: some are not written again, such as figures of other methods."""
+        _, files = self._read()
         for path in (self._path, *files):
             path.unlink(missing_ok=True)
 
     def write(self, files: Sequence[Path]) -> None:
-        """Say that the results are there."""
+        """Record that the results have been written."""
         names = [file.relative_to(self._path.parent).as_posix() for file in files]
+        content = {"files": names, "provenance": asdict(self._provenance)}
         with atomic_write(self._path) as draft:
-            draft.write_text(json.dumps({"files": names, "provenance": asdict(self._provenance)}, indent=1) + "\n")
+            draft.write_text(json.dumps(content, indent=1) + "\n")
 
-    def _said(self) -> tuple[Provenance | None, list[Path]]:
+    def _read(self) -> tuple[Provenance | None, list[Path]]:
         try:
-            said = json.loads(self._path.read_text(encoding="utf-8"))
+            content = json.loads(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None, []
-        return Provenance(**said["provenance"]), [self._path.parent / name for name in said["files"]]
+        return Provenance(**content["provenance"]), [self._path.parent / name for name in content["files"]]

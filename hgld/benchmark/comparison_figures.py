@@ -1,15 +1,15 @@
-"""The pictures of a comparison of methods.
+"""Figures of a comparison of methods.
 
 ::
 
-    figures/class_means.png         the classes of a baseline and of a hierarchical method on a plane (Fig. 9a, b)
+    figures/class_means.png         classes of a baseline and a hierarchical method in 2-D (paper, Fig. 9a, b)
     figures/precision_recall.png    precision over recall, at each level and hierarchical
     figures/learning.png            metrics over the steps of the trainings
-    figures/scores.png              the cosines of pairs, by the level they share
-    sweeps/NAME.png                 metrics over the values of a setting (Figs. 6 to 8)
+    figures/scores.png              cosine similarities of pairs by the level they share
+    sweeps/NAME.png                 metrics over the values of a setting (paper, Figs. 6 to 8)
 
-Learning curves and studies show all seeds, the others the runs of the first one. Baselines are dashed, and the two
-methods that are shown side by side are thick.
+Learning curves and sweeps show all seeds, the other figures the runs of the first seed. Baselines are dashed, and the
+two methods that the settings single out are thick.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation, SweepSettings
+from hgld.benchmark.evaluated_images import read_evaluated_images
 from hgld.benchmark.method_results import MethodResults
-from hgld.benchmark.run_evaluation import EvaluatedRun, test_images
+from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import SweepPoint
 from hgld.figures.class_means import ClassMeans, draw_class_means
-from hgld.figures.lines import Line, Panel, Stroke, draw_panels
-from hgld.figures.scores import Scores, draw_scores
+from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
+from hgld.figures.scores import ScoreDensities, draw_scores
 from hgld.figures.style import LINES
 from hgld.figures.tsne import tsne_2d
 from hgld.inspection.class_means import N_NEIGHBOURS, class_means, neighbour_agreement
@@ -35,160 +36,160 @@ from hgld.inspection.curves import precision_recall
 from hgld.inspection.score_distributions import count_scores
 from hgld.training.run_folder import RunFolder
 
-#: Recalls, a row for each interval whose mean precision is drawn.
+#: Recalls, one row for each interval whose mean precision is drawn.
 _RECALLS = ((np.arange(250) + 0.5) / 250).reshape(25, 10)
-#: Of learning curves, as far as the trainings take them.
-_METRICS = ("H-AP", "mAP@100", "ASI")
-#: So many labels of the coarsest level have a shape each.
-_MOST_ROOTS = 4
+#: Metrics of learning curves, if the trainings compute them.
+_LEARNING_METRICS = ("H-AP", "mAP@100", "ASI")
+#: Classes of the coarsest level are drawn with different markers up to this number.
+_MAX_MARKERS = 4
 
-#: In percent, by the place on the x axis, then by seed.
-Values = dict[float, dict[int, float]]
+#: Metric in percent by position on the x axis, then by seed.
+_Curve = dict[float, dict[int, float]]
 
 
-def draw_pictures(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
-    """Draw what the settings want, of the methods that are there.
+def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
+    """Draw the figures that the settings request.
 
     Args:
-        settings: of the comparison.
-        methods: that are evaluated, in the order of the table.
-        out: the folder of the pictures.
+        settings: Settings of the comparison.
+        methods: Results in the order of the table.
+        out: Folder of the figures.
 
     Returns:
-        The pictures; those for which methods or their embeddings are missing are left out.
+        The figures drawn, without those for which methods or embeddings are missing.
 
     Raises:
-        InputError: a file of a run cannot be read.
+        InputError: A file of a run cannot be read.
     """
-    chosen = settings.pictures
-    if chosen is None:
+    figures = settings.pictures
+    if figures is None:
         return []
     by_name = {method.name: method for method in methods}
-    wanted = chosen.curves or tuple(settings.methods)
-    shown = [method for method in methods if method.name in wanted]
-    strokes = {
-        name: Stroke(
-            LINES[n % len(LINES)], settings.methods[name].baseline, thick=name in (chosen.baseline, chosen.method)
+    names = figures.curves or tuple(settings.methods)
+    selected = [method for method in methods if method.name in names]
+    styles = {
+        name: LineStyle(
+            LINES[n % len(LINES)], settings.methods[name].baseline, thick=name in (figures.baseline, figures.method)
         )
-        for n, name in enumerate(wanted)
+        for n, name in enumerate(names)
     }
-    drawn = [_draw_learning(shown, strokes, out / "learning.png")]
+    drawn = [_draw_learning(selected, styles, out / "learning.png")]
     if isinstance(settings.evaluation, SplitEvaluation):
-        drawn.append(_draw_scores(shown, out / "scores.png"))
-        if chosen.baseline in by_name:
-            baseline = by_name[chosen.baseline]
-            drawn.append(_draw_precision_recall(shown, baseline, strokes, out / "precision_recall.png"))
-            if chosen.method in by_name:
-                drawn.append(_draw_class_means([baseline, by_name[chosen.method]], out / "class_means.png"))
+        drawn.append(_draw_scores(selected, out / "scores.png"))
+        if figures.baseline in by_name:
+            baseline = by_name[figures.baseline]
+            drawn.append(_draw_precision_recall(selected, baseline, styles, out / "precision_recall.png"))
+            if figures.method in by_name:
+                drawn.append(_draw_class_means([baseline, by_name[figures.method]], out / "class_means.png"))
     return [path for path in drawn if path is not None]
 
 
 def draw_sweep(
     sweep: SweepSettings, points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]], path: Path
 ) -> Path | None:
-    """Draw a study: its metrics over the values, as far as these are evaluated.
+    """Draw the metrics of a sweep over the values of its setting.
 
     Args:
-        sweep: its settings.
-        points: the runs of each curve and value that are evaluated.
-        path: the picture to write.
+        sweep: Settings of the sweep.
+        points: Points of its curves, with their evaluated runs.
+        path: Figure to write.
 
     Returns:
-        The picture, unless there is nothing to draw.
+        The figure, or None if there is nothing to draw.
     """
-    places, scale = _places(sweep)
-    ticks = {place: value for value, place in places.items()}
+    positions, scale = _x_positions(sweep)
+    ticks = {position: value for value, position in positions.items()}
     panels = []
     for metric in sweep.metrics:
-        curves: dict[str, Values] = {name: {} for name in sweep.curves}
+        curves: dict[str, _Curve] = {name: {} for name in sweep.curves}
         for point, runs in points:
-            of_seed = {one.run.seed: 100 * one.result.means[metric] for one in runs}
-            curves[point.curve][places[str(point.value)]] = of_seed
+            by_seed = {run.run.seed: 100 * run.result.means[metric] for run in runs}
+            curves[point.curve][positions[str(point.value)]] = by_seed
         title = f"{metric} in %"
         if sweep.relative_to is not None:
             curves = _relative(curves, sweep.relative_to)
-            title = f"{metric}: % more than {sweep.relative_to}"
+            title = f"{metric}: difference from {sweep.relative_to} in %"
         lines = [
-            _line(name, Stroke(LINES[n % len(LINES)], dashed=name == sweep.relative_to), values)
-            for n, (name, values) in enumerate(curves.items())
-            if any(values.values())
+            _line(name, LineStyle(LINES[n % len(LINES)], dashed=name == sweep.relative_to), curve)
+            for n, (name, curve) in enumerate(curves.items())
+            if any(curve.values())
         ]
         panels.append(Panel(title, lines, sweep.label, scale=scale, ticks=ticks))
     return _draw(panels, path, title=sweep.title)
 
 
-def _draw_learning(methods: Sequence[MethodResults], strokes: Mapping[str, Stroke], path: Path) -> Path | None:
-    """Metrics over steps, of what was trained at all."""
-    lines: dict[str, list[Line]] = {metric: [] for metric in _METRICS}
+def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineStyle], path: Path) -> Path | None:
+    """Draw metrics over steps, without untrained models."""
+    lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        histories = {one.run.seed: RunFolder(one.run.folder).history("evaluation") for one in method.runs}
-        for metric in _METRICS:
-            values: Values = {}
+        histories = {run.run.seed: RunFolder(run.run.folder).history("evaluation") for run in method.runs}
+        for metric in _LEARNING_METRICS:
+            curve: _Curve = {}
             for seed, history in histories.items():
                 for row in history:
                     if metric in row:
-                        values.setdefault(row["step"], {})[seed] = 100 * row[metric]
-            if len(values) > 1:
-                lines[metric].append(_line(method.title, strokes[method.name], values))
+                        curve.setdefault(row["step"], {})[seed] = 100 * row[metric]
+            if len(curve) > 1:
+                lines[metric].append(_line(method.title, styles[method.name], curve))
     return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
 
 
 def _draw_precision_recall(
-    methods: Sequence[MethodResults], baseline: MethodResults, strokes: Mapping[str, Stroke], path: Path
+    methods: Sequence[MethodResults], baseline: MethodResults, styles: Mapping[str, LineStyle], path: Path
 ) -> Path | None:
-    """Precision over recall at each level, finest first, and hierarchical; below, how far above a baseline's."""
-    found = {method.name: _precisions(method) for method in methods}
-    base = found.get(baseline.name) or _precisions(baseline)
+    """Draw precision over recall at each level, finest first, and hierarchical; below, differences from a baseline."""
+    precisions = {method.name: _precisions(method) for method in methods}
+    base = precisions.get(baseline.name) or _precisions(baseline)
     recalls = 100 * _RECALLS.mean(axis=1)
     upper: list[Panel] = []
     lower: list[Panel] = []
     for title in base:
-        curves = [(method.title, strokes[method.name], 100 * found[method.name][title]) for method in methods]
-        lines = [Line(name, stroke, recalls, curve[None]) for name, stroke, curve in curves]
+        curves = [(method.title, styles[method.name], 100 * precisions[method.name][title]) for method in methods]
+        lines = [Line(name, style, recalls, curve[None]) for name, style, curve in curves]
         upper.append(Panel(title, lines, y_label="" if upper else "precision in %"))
-        lines = [Line(name, stroke, recalls, (curve - 100 * base[title])[None]) for name, stroke, curve in curves]
+        lines = [Line(name, style, recalls, (curve - 100 * base[title])[None]) for name, style, curve in curves]
         lower.append(Panel("", lines, "recall in %", "" if lower else f"points above {baseline.title}"))
     return _draw([*upper, *lower], path, n_columns=len(upper))
 
 
 def _precisions(method: MethodResults) -> dict[str, NDArray[np.float64]]:
-    """The mean precision in each interval of recalls, by what is searched for."""
-    task = test_images(method.runs[0].run).task()
+    """Return the mean precision in each interval of recalls, by title of the panel."""
+    task = read_evaluated_images(method.runs[0].run).task()
     assert task.level_names is not None
-    found = precision_recall(
+    result = precision_recall(
         task.queries, task.gallery, task.judgements, recall=_RECALLS.ravel(), excluded=task.excluded
     )
-    curves = [*found.precision[::-1], found.hierarchical]
-    names = [*map(_same, task.level_names), "hierarchical"]
-    return {name: curve.reshape(_RECALLS.shape).mean(axis=1) for name, curve in zip(names, curves, strict=True)}
+    curves = [*result.precision[::-1], result.hierarchical]
+    titles = [*map(_same, task.level_names), "hierarchical"]
+    return {title: curve.reshape(_RECALLS.shape).mean(axis=1) for title, curve in zip(titles, curves, strict=True)}
 
 
 def _draw_scores(methods: Sequence[MethodResults], path: Path) -> Path | None:
-    """The cosines of all queries with the gallery."""
+    """Draw the cosine similarities of all queries with the gallery."""
     panels = []
-    meanings: list[str] = []
+    level_titles: list[str] = []
     for method in methods:
-        task = test_images(method.runs[0].run).task()
+        task = read_evaluated_images(method.runs[0].run).task()
         assert task.level_names is not None
-        meanings = ["nothing shared", *map(_same, task.level_names[::-1])]
-        found = count_scores(task.queries, task.gallery, task.judgements, excluded=task.excluded)
-        panels.append(Scores(method.title, found.separation(), found.edges, found.densities()))
+        level_titles = ["nothing shared", *map(_same, task.level_names[::-1])]
+        counts = count_scores(task.queries, task.gallery, task.judgements, excluded=task.excluded)
+        panels.append(ScoreDensities(method.title, counts.separation(), counts.edges, counts.densities()))
     if not panels:
         return None
-    draw_scores(path, panels, meanings)
+    draw_scores(path, panels, level_titles)
     return path
 
 
 def _draw_class_means(methods: Sequence[MethodResults], path: Path) -> Path | None:
-    """The classes by the labels above them, if there are any."""
+    """Draw the finest classes by the classes above them, if there are coarser levels."""
     panels = []
     for method in methods:
-        images = test_images(method.runs[0].run)
+        images = read_evaluated_images(method.runs[0].run)
         names, classes = images.manifest.level_names, images.manifest.class_names
         if len(names) < 2:
             return None
-        means, labels = class_means(images.embeddings, images.manifest.labels)
-        columns = [1, len(names) - 1] if len(names) > 2 and len(classes[-1]) <= _MOST_ROOTS else [1]
+        means, labels = class_means(images.embeddings.numpy(), images.manifest.labels)
+        columns = [1, len(names) - 1] if len(names) > 2 and len(classes[-1]) <= _MAX_MARKERS else [1]
         shares = (
             f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same(names[column])}"
             for column in columns
@@ -203,7 +204,7 @@ def _draw_class_means(methods: Sequence[MethodResults], path: Path) -> Path | No
 def _draw(
     panels: Sequence[Panel], path: Path, *, title: str | None = None, n_columns: int | None = None
 ) -> Path | None:
-    """Draw the panels that have lines."""
+    """Draw the panels that have lines; return None without writing if there are none."""
     filled = [panel for panel in panels if panel.lines]
     if not filled:
         return None
@@ -211,27 +212,34 @@ def _draw(
     return path
 
 
-def _line(title: str, stroke: Stroke, values: Values) -> Line:
-    places = sorted(values)
-    seeds = sorted({seed for of_seed in values.values() for seed in of_seed})
-    y = np.array([[values[place].get(seed, np.nan) for place in places] for seed in seeds])
-    return Line(title, stroke, np.array(places, np.float64), y)
+def _line(title: str, style: LineStyle, curve: _Curve) -> Line:
+    positions = sorted(curve)
+    seeds = sorted({seed for by_seed in curve.values() for seed in by_seed})
+    y = np.array([[curve[position].get(seed, np.nan) for position in positions] for seed in seeds])
+    return Line(title, style, np.array(positions, np.float64), y)
 
 
-def _relative(curves: Mapping[str, Values], base: str) -> dict[str, Values]:
-    """How much more each value is than that of a curve with the same seed, in percent of it, where both are there."""
+def _relative(curves: Mapping[str, _Curve], base: str) -> dict[str, _Curve]:
+    """Return differences from the base curve at the same position and seed, in percent of its value."""
     return {
         name: {
-            place: {seed: 100 * (value / whole - 1) for seed, value in of_seed.items() if (whole := wholes.get(seed))}
-            for place, of_seed in values.items()
-            if (wholes := curves[base].get(place))
+            position: {
+                seed: 100 * (value / base_value - 1)
+                for seed, value in by_seed.items()
+                if (base_value := base_by_seed.get(seed))
+            }
+            for position, by_seed in curve.items()
+            if (base_by_seed := curves[base].get(position))
         }
-        for name, values in curves.items()
+        for name, curve in curves.items()
     }
 
 
-def _places(sweep: SweepSettings) -> tuple[dict[str, float], Literal["linear", "log"]]:
-    """Where each value stands on which axis: side by side, if they are no numbers, or have no logarithm."""
+def _x_positions(sweep: SweepSettings) -> tuple[dict[str, float], Literal["linear", "log"]]:
+    """Return the position of each value on the x axis, and its scale.
+
+    Values that are not numbers, or have no logarithm on a logarithmic axis, are spaced equally.
+    """
     numbers = [float(value) for value in sweep.values if not isinstance(value, str)]
     if len(numbers) < len(sweep.values) or (sweep.scale == "log" and min(numbers) <= 0):
         return {str(value): float(n) for n, value in enumerate(sweep.values)}, "linear"

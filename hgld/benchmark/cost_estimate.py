@@ -1,272 +1,291 @@
-"""What a comparison will take: steps, images, hours, memory and disk, from a measured throughput (``--plan``)."""
+"""Cost of a comparison before it runs: steps, images, hours, memory and disk (``hgld benchmark --plan``)."""
 
 from __future__ import annotations
 
 import heapq
-import textwrap
-from collections import Counter
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation
-from hgld.benchmark.dataset_sizes import Passes, TrainingData, evaluation_data, training_data
 from hgld.benchmark.launcher import Slot
 from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import Run
-from hgld.benchmark.throughput import (
-    ModelCost,
-    StepCost,
-    measure_model,
-    measure_ranking,
-    measure_reading,
-    measure_step,
-    with_threads,
-)
-from hgld.cli.render import aligned
+from hgld.benchmark.step_timing import StepTiming, time_step, torch_threads
 from hgld.compute.malloc import disable_trimming
-from hgld.errors import indented_list
-from hgld.progress import byte_size
+from hgld.datasets.image_sources import read_images
+from hgld.errors import InputError
+from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
+from hgld.gldv2.files import N_IMAGES, N_SHARDS, SHARD_BYTES
+from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.training.run import is_finished
+from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
 
-_BYTES_OF_FLOAT32 = 4
-_WIDTH = 80
-#: The last checkpoint of a run, and the best.
-_CHECKPOINTS = 2
+#: Landmarks, super-categories and roots of the train split of H-GLDv2 (paper, Sec. VII).
+_GLDV2_CLASSES = (46_593, 78, 2)
+_READ_IMAGES = 32
 
 
 @dataclass(frozen=True)
-class _Need:
-    """What a run takes.
+class RunCost:
+    """Cost of a method's runs, which differ in the seed.
 
     Args:
-        steps: of its training.
-        batch_size: images of a step.
-        network_s: of a step, for the network.
-        step: what else a step takes.
-        training_s: in all, with the evaluations before it, meanwhile and after it.
-        final_s: of the evaluation of the trained model.
-        activations: bytes of a GPU that a step takes besides what is held; 0 on a CPU, which does not say.
-        embeddings: bytes of those of the evaluation.
+        title: Name of the method, and the changed setting in a study.
+        n_runs: Number of runs.
+        n_to_train: Number of runs that have to be trained and evaluated.
+        n_to_evaluate: Number of runs that are trained, but have to be evaluated.
+        steps: Number of steps of a run.
+        batch_size: Number of images of a step.
+        step: Cost of a step.
+        training_h: Hours of a training, with its evaluations.
+        evaluation_h: Hours of the evaluation of a trained model.
+        n_embedded: Number of images that this evaluation embeds.
     """
 
+    title: str
+    n_runs: int
+    n_to_train: int
+    n_to_evaluate: int
     steps: int
     batch_size: int
-    network_s: float
-    step: StepCost
-    training_s: float
-    final_s: float
-    activations: int
-    embeddings: int
+    step: StepTiming
+    training_h: float
+    evaluation_h: float
+    n_embedded: int
 
-    @property
-    def row(self) -> list[object]:
-        """Its numbers in the table."""
-        step = (self.network_s, self.step.loss.seconds, self.step.optimisers.seconds)
-        return [
-            self.steps,
-            *(f"{seconds:.3f}" for seconds in step),
-            f"{(self.training_s + self.final_s) / 3600:,.2f}",
-        ]
+    def hours(self) -> list[float]:
+        """Return the hours of each run that is not done."""
+        to_train = [self.training_h + self.evaluation_h] * self.n_to_train
+        return to_train + [self.evaluation_h] * self.n_to_evaluate
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """Cost of a comparison.
+
+    Args:
+        title: Title of the comparison.
+        runs: Costs by method and studied setting.
+        slots: Devices that the runs are shared among.
+        device: Name of the GPU that steps were timed on, or the number of CPU threads.
+        image_bytes: Bytes of all images in tar files.
+        images_per_s: Number of training images that one process reads per second; None where they are missing.
+        missing: Error messages about missing files.
+    """
+
+    title: str
+    runs: tuple[RunCost, ...]
+    slots: tuple[Slot, ...]
+    device: str
+    image_bytes: int
+    images_per_s: float | None
+    missing: tuple[str, ...]
+
+    def total_h(self) -> float:
+        """Return the hours of all runs that are not done, one after another."""
+        return sum(hours for run in self.runs for hours in run.hours())
+
+    def elapsed_h(self) -> float:
+        """Return the hours until all runs are done, if each slot takes the next run as soon as it is free."""
+        free = [0.0] * len(self.slots)
+        for run in self.runs:
+            for hours in run.hours():
+                heapq.heapreplace(free, free[0] + hours)
+        return max(free)
 
 
 @dataclass(frozen=True, eq=False)
-class _Common:
-    """What several trainings share.
+class TrainingSize:
+    """Numbers of images of a training.
 
     Args:
-        data: that they read.
-        network: with the images of a process.
-        reading_s: what one process needs to read an image; 0 where there are none.
-        ranking_s: for a query and an image of the gallery.
+        labels: Label matrix of the training images, int64, shape (N, L); without images, a row per landmark.
+        batch: Label matrix of a batch, int64, shape (B, L).
+        steps: Number of steps.
+        n_test: Number of images that an evaluation embeds; 0 without images.
+        n_evaluations: Number of evaluations before, during and after the training.
+        n_bytes: Bytes of all images in tar files.
+        read_s: Seconds that one process needs to read an image; 0 without images.
+        missing: Error messages about missing files.
     """
 
-    data: TrainingData
-    network: ModelCost
-    reading_s: float
-    ranking_s: float
+    labels: LabelMatrix
+    batch: LabelMatrix
+    steps: int
+    n_test: int
+    n_evaluations: int
+    n_bytes: int
+    read_s: float
+    missing: tuple[str, ...] = ()
 
 
-def plan(settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot]) -> str:
-    """What runs will take, measured with made-up images on the first of the devices; nothing is written.
+@dataclass(frozen=True)
+class ProtocolSize:
+    """Number and bytes of the images that GLDv2's protocol embeds, and error messages about missing files."""
 
-    Images that are there are read, 32 of them, to see how long that takes. Where GLDv2's are not there, its published
-    sizes stand in for them.
+    n_images: int = 0
+    n_bytes: int = 0
+    missing: tuple[str, ...] = ()
+
+
+def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot]) -> CostEstimate:
+    """Estimate the cost of runs from one timed step of each method; nothing is written.
+
+    A few training images are read to time reading. GLDv2's published numbers replace those of missing images.
 
     Args:
-        settings: of the comparison.
-        runs: of its table and of studies.
-        slots: that the runs would be shared among.
+        settings: Settings of the comparison.
+        runs: Runs of its table and its studies.
+        slots: Devices that the runs are shared among; steps are timed on the first one.
 
     Raises:
-        InputError: images to train on are not there, and they are not GLDv2's.
-        ConfigurationError: a batch does not fit into the memory of the GPU; or a run was begun with other settings.
+        InputError: Images to train on are missing, and they are not GLDv2's.
+        ConfigurationError: A batch does not fit into the memory of the GPU, or a run in the output folder has other
+            settings.
     """
-    disable_trimming()  # as trainings do
-    bench = _Bench(settings, slots[0])
-    with with_threads(slots[0].threads):
-        needs = {
-            title: bench.need(training) for title, training in {_title(run): run.settings for run in runs}.items()
-        }
-    trained = {run.folder for run in runs if is_finished(run.settings, run.folder)}
-    to_train = [needs[_title(run)] for run in runs if run.folder not in trained]
-    to_do = [run for run in runs if run.folder not in trained or read_evaluated(settings, run) is None]
-    hours = [
-        (needs[_title(run)].final_s + (run.folder not in trained) * needs[_title(run)].training_s) / 3600
-        for run in to_do
-    ]
-    counts = Counter(map(_title, to_do))
-    lines = [
-        f"{settings.title}: {len(runs)} runs, {len(runs) - len(to_do)} of them done",
-        "",
-        *aligned(
-            ["a run of", "to do", "steps", "network s", "loss s", "optimisers s", "hours"],
-            [[title, counts[title], *need.row] for title, need in needs.items()],
-        ),
-        "",
-        _time(hours, slots),
-        f"{sum(need.steps * need.batch_size for need in to_train):,} images to learn from, each as often as it comes",
-        _memory(list(needs.values())),
-        _disk([needs[_title(run)] for run in runs], bench.n_bytes),
-        "",
-        *(line for note in bench.notes() for line in textwrap.wrap(note, _WIDTH)),
-    ]
-    if missing := bench.missing:
-        lines += ["", "Not there yet; docs/reproduce.md says how it comes:", indented_list(missing)]
-    return "\n".join(lines)
+    disable_trimming()  # as training does
+    evaluation = settings.evaluation
+    protocol = protocol_size(evaluation) if isinstance(evaluation, Gldv2Evaluation) else None
+    same_data: dict[TrainingSettings, TrainingSize] = {}
+    by_title: dict[str, list[Run]] = {}
+    for run in runs:
+        by_title.setdefault(_title(run), []).append(run)
+    costs = []
+    with torch_threads(slots[0].threads):
+        for title, group in by_title.items():
+            key = group[0].settings.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
+            if key not in same_data:
+                same_data[key] = training_size(group[0].settings, published=protocol is not None)
+            costs.append(_run_cost(title, group, same_data[key], protocol, settings, slots[0]))
+    sizes = list(same_data.values())
+    slowest_s = max(size.read_s for size in sizes)
+    messages = [message for size in sizes for message in size.missing] + list(protocol.missing if protocol else ())
+    return CostEstimate(
+        title=settings.title,
+        runs=tuple(costs),
+        slots=tuple(slots),
+        device=_device_text(slots[0]),
+        image_bytes=max(size.n_bytes for size in sizes) + (protocol.n_bytes if protocol else 0),
+        images_per_s=1 / slowest_s if slowest_s else None,
+        missing=tuple(dict.fromkeys(messages)),
+    )
 
 
-class _Bench:
-    """Measures what runs take, and once what several of them have in common.
+def training_size(settings: TrainingSettings, *, published: bool) -> TrainingSize:
+    """Return the numbers of images of a training, by default GLDv2's published ones if ``published``.
+
+    Raises:
+        InputError: The images are missing, and either ``published`` is false or the length is set in epochs.
+        ConfigurationError: The images do not fill a batch.
+    """
+    try:
+        images = TrainingImages(settings)
+    except InputError as error:
+        if not published or settings.steps is None:
+            raise
+        landmarks, per_class = np.arange(_GLDV2_CLASSES[0]), settings.sampler.per_class
+        labels = np.stack([landmarks % n for n in _GLDV2_CLASSES], axis=1)
+        batch = np.repeat(labels[: settings.batch_size // per_class], per_class, axis=0)
+        n_bytes = N_SHARDS["train"] * SHARD_BYTES["train"]
+        return TrainingSize(labels, batch, settings.steps, 0, 0, n_bytes, 0.0, (str(error),))
+    train, test, n_batches = images.train.manifest, images.test.manifest, len(images.sampler)
+    steps = (settings.epochs or 0) * n_batches if settings.steps is None else settings.steps
+    return TrainingSize(
+        labels=train.labels,
+        batch=train.labels[images.sampler.batches(0)[0]],
+        steps=steps,
+        n_test=len(test),
+        n_evaluations=count_evaluations(steps, n_batches, settings.evaluation.every),
+        n_bytes=sum(int(part.sizes[part.sizes > 0].sum()) for part in (train, test)),
+        read_s=_time_reading(images),
+    )
+
+
+def count_evaluations(steps: int, n_batches: int, every: int) -> int:
+    """Return the number of evaluations: before the first step, after each ``every`` epochs, and after the last step.
 
     Args:
-        settings: of the comparison.
-        slot: where a run is trained.
+        steps: Number of steps of the training.
+        n_batches: Number of steps of an epoch.
+        every: Number of epochs between evaluations.
+
+    >>> count_evaluations(steps=100, n_batches=10, every=4)  # after 0, 4, 8 and 10 epochs
+    4
     """
+    n_epochs = -(-steps // n_batches)
+    return 1 + -(-n_epochs // every)
 
-    def __init__(self, settings: BenchmarkSettings, slot: Slot) -> None:
-        self._slot, self._device = slot, torch.device(slot.devices[0])
-        evaluation = settings.evaluation
-        self._gldv2 = evaluation_data(evaluation) if isinstance(evaluation, Gldv2Evaluation) else None
-        self._known: dict[TrainingSettings, _Common] = {}
 
-    def need(self, settings: TrainingSettings) -> _Need:
-        """What a run takes."""
-        common = self._common(settings)
-        data, network = common.data, common.network
-        n_processes = len(self._slot.devices)
-        step = measure_step(settings, network.model, data.labels, data.batch, self._device, n_processes)
-        share = settings.batch_size // n_processes
-        network_s = network.training.seconds / network.n_images * share
-        computing_s = network_s + step.loss.seconds + step.optimisers.seconds
-        step_s = self._reading_too(computing_s, share * common.reading_s, settings)
-        final = self._gldv2.test if self._gldv2 else data.test
-        return _Need(
-            steps=data.steps,
-            batch_size=settings.batch_size,
-            network_s=network_s,
-            step=step,
-            training_s=data.steps * step_s + self._seconds(data.besides, common, settings),
-            final_s=self._seconds(final, common, settings),
-            activations=max(network.training.n_bytes, step.loss.n_bytes),
-            embeddings=final.n_images * network.model.dim * _BYTES_OF_FLOAT32,
-        )
+def protocol_size(evaluation: Gldv2Evaluation) -> ProtocolSize:
+    """Return the numbers of GLDv2's protocol, the published ones for images that are missing."""
+    n_images, n_bytes, missing = 0, 0, []
+    for split, path in (("test", evaluation.queries), ("index", evaluation.gallery)):
+        try:
+            images = read_images(path)
+            n_images, n_bytes = n_images + len(images), n_bytes + int(images.sizes[images.sizes > 0].sum())
+        except InputError as error:
+            n_images, n_bytes = n_images + N_IMAGES[split], n_bytes + N_SHARDS[split] * SHARD_BYTES[split]
+            missing.append(str(error))
+    files = (evaluation.ground_truth / SOLUTION, evaluation.ground_truth / LANDMARKS, evaluation.hierarchy)
+    missing += [f"{path}: no such file" for path in files if not path.exists()]
+    return ProtocolSize(n_images, n_bytes, tuple(missing))
 
-    @property
-    def missing(self) -> list[str]:
-        """What is not there, and why."""
-        found = [common.data.missing for common in self._known.values()]
-        found += [self._gldv2.missing] if self._gldv2 else []
-        return list(dict.fromkeys(one for some in found for one in some))
 
-    @property
-    def n_bytes(self) -> int:
-        """Of all images; trainings share theirs."""
-        of_training = max(common.data.n_bytes for common in self._known.values())
-        return of_training + (self._gldv2.n_bytes if self._gldv2 else 0)
+def _run_cost(
+    title: str,
+    runs: Sequence[Run],
+    size: TrainingSize,
+    protocol: ProtocolSize | None,
+    benchmark: BenchmarkSettings,
+    slot: Slot,
+) -> RunCost:
+    settings, n_processes = runs[0].settings, len(slot.devices)
+    device = torch.device(slot.devices[0])
+    step = time_step(settings, size.labels, size.batch, device, n_processes)
 
-    def notes(self) -> list[str]:
-        """What the numbers depend on."""
-        common = list(self._known.values())
-        on_gpu = self._device.type == "cuda"
-        where = torch.cuda.get_device_name(self._device) if on_gpu else f"{self._slot.threads} CPU threads"
-        at_a_time = " or ".join(f"{n:,}" for n in sorted({one.network.n_images for one in common}))
-        found = [
-            f"Measured on {where}, beside whatever else was running. Networks with {at_a_time} made-up images at a "
-            "time, scaled to a batch in proportion; losses and optimisers with a whole batch.",
-            "Hours have the evaluations in them, and the pass over the images that a projection begins with; a "
-            "warm-up takes less than they say.",
-        ]
-        if all(one.data.images for one in common):
-            fastest = max(1 / one.reading_s for one in common)
-            found.append(f"One process reads {fastest:,.0f} images a second.")
-        else:
-            found.append(
-                "Not in them before the images to train on are there: reading, that pass, and evaluations before, "
-                "meanwhile and after."
-            )
-        if len(self._slot.devices) > 1:
-            found.append("What the processes of a run exchange was not measured.")
-        return found
+    def with_reading(computing_s: float, n_images: float) -> float:
+        """Workers read the next images beside a GPU, but on the same cores as a CPU."""
+        if device.type == "cpu":
+            return computing_s + n_images * size.read_s / slot.threads
+        return max(computing_s, n_images * size.read_s / max(1, min(settings.workers, slot.threads)))
 
-    def _common(self, settings: TrainingSettings) -> _Common:
-        """What trainings with other losses and seeds share."""
-        key = settings.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
-        if key not in self._known:
-            data = training_data(settings, published=self._gldv2 is not None)
-            network = measure_model(settings, self._device, len(self._slot.devices))
-            self._known[key] = _Common(
-                data=data,
-                network=network,
-                reading_s=0.0 if data.images is None else measure_reading(data.images),
-                ranking_s=measure_ranking(network.model.dim, self._device),
-            )
-        return self._known[key]
+    step_s = with_reading(step.model_s + step.loss_s, settings.batch_size / n_processes)
+    embed_s = with_reading(step.embed_s, 1) / n_processes
+    n_embedded = size.n_test if protocol is None else protocol.n_images
+    to_train = [run for run in runs if not is_finished(run.settings, run.folder)]
+    trained = [run for run in runs if run not in to_train]
+    return RunCost(
+        title=title,
+        n_runs=len(runs),
+        n_to_train=len(to_train),
+        n_to_evaluate=sum(read_evaluated(benchmark, run) is None for run in trained),
+        steps=size.steps,
+        batch_size=settings.batch_size,
+        step=step,
+        training_h=(size.steps * step_s + size.n_evaluations * size.n_test * embed_s) / 3600,
+        evaluation_h=n_embedded * embed_s / 3600,
+        n_embedded=n_embedded,
+    )
 
-    def _seconds(self, passes: Passes, common: _Common, settings: TrainingSettings) -> float:
-        """Of images that are embedded and ranked."""
-        embedding_s = self._reading_too(
-            common.network.embedding.seconds / common.network.n_images, common.reading_s, settings
-        )
-        seconds = passes.n_images * embedding_s + passes.n_pairs * common.ranking_s
-        return seconds / len(self._slot.devices)
 
-    def _reading_too(self, computing_s: float, reading_s: float, settings: TrainingSettings) -> float:
-        """Computing, while other processes read the next images: beside a GPU, or on the same cores."""
-        if self._device.type == "cpu":
-            return computing_s + reading_s / self._slot.threads
-        return max(computing_s, reading_s / max(1, min(settings.workers, self._slot.threads)))
+def _time_reading(images: TrainingImages) -> float:
+    """Return the seconds that one process needs for an image, from a sample spread over all of them."""
+    rows = np.linspace(0, len(images.train) - 1, _READ_IMAGES).astype(int).tolist()
+    start = time.perf_counter()
+    for row in rows:
+        images.train[row, 0]
+    return (time.perf_counter() - start) / len(rows)
+
+
+def _device_text(slot: Slot) -> str:
+    return f"{slot.threads} CPU threads" if slot.devices[0] == "cpu" else torch.cuda.get_device_name(slot.devices[0])
 
 
 def _title(run: Run) -> str:
-    """A method; and of a study, what is changed."""
     changed = run.folder.parent.name
     return run.method if changed == run.method else f"{run.method} {changed}"
-
-
-def _time(hours: Sequence[float], slots: Sequence[Slot]) -> str:
-    """In all, and how long it takes if each slot takes the next run when it is free, as :func:`launch` does."""
-    free = [0.0] * len(slots)
-    for of_run in hours:
-        heapq.heapreplace(free, free[0] + of_run)
-    devices = slots[0].devices
-    in_all = f"{sum(hours) * len(devices):,.1f} GPU-hours" if devices[0] != "cpu" else f"{sum(hours):,.1f} hours"
-    return f"{in_all} for what is to do; {max(free):,.1f} hours on {' | '.join(map(str, slots))}"
-
-
-def _memory(needs: Sequence[_Need]) -> str:
-    """Of the most demanding training."""
-    held, activations = max(need.step.held for need in needs), max(need.activations for need in needs)
-    said = f"memory of a process: up to {byte_size(held)} for parameters, gradients and optimisers"
-    return f"{said}, and {byte_size(activations)} more in a step" if activations else said
-
-
-def _disk(needs: Sequence[_Need], n_bytes: int) -> str:
-    checkpoints = sum(_CHECKPOINTS * need.step.stored for need in needs)
-    embeddings = sum(need.embeddings for need in needs)
-    return (
-        f"disk: {byte_size(n_bytes)} of images, {byte_size(checkpoints)} of checkpoints, {byte_size(embeddings)} of "
-        "embeddings"
-    )

@@ -1,12 +1,12 @@
-"""Trainings as child processes, side by side on devices; each has a log of its own beside its folder.
+"""Runs as child processes, side by side on devices, each with its own log file.
 
 ::
 
-    OUT/runs/METHOD/seed0.json    what the process was asked to do, see hgld.benchmark.worker
-    OUT/runs/METHOD/seed0.log     what it said, the last time that it ran
+    OUT/runs/METHOD/seed0.json    task of the process, see hgld.benchmark.worker
+    OUT/runs/METHOD/seed0.log     its output, from the last time that it ran
 
-A process that fails does not stop the others. When this one is asked to stop, or dies, its children save what they
-learned and end.
+A failed process does not stop the others. When this process is stopped or dies, its children save their last step and
+exit.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from pathlib import Path
 
 import torch
 
-from hgld.benchmark.worker import Task
+from hgld.benchmark.worker import WorkerTask
 from hgld.compute.stop_signals import catch_stop_signals
 from hgld.errors import ConfigurationError
 from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)
 
-_MODULE = "hgld.cli.benchmark_work"
+_WORKER_MODULE = "hgld.cli.benchmark_worker"
 _POLL_S = 0.2
-_MOST_LINES = 6
+_MAX_ERROR_LINES = 6
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one run at a time is trained.
+    """Devices that train one run at a time.
 
     Args:
-        devices: one for each process of the run: ``cpu`` each, or GPUs such as ``cuda:0``.
-        threads: of each process.
+        devices: One device per process of the run: ``cpu`` for each, or GPUs such as ``cuda:0``.
+        threads: Number of threads per process.
     """
 
     devices: tuple[str, ...]
     threads: int
 
     def command(self, task: Path) -> list[str]:
-        """That trains and evaluates what the file of a task says."""
+        """Return the command that trains and evaluates the run of a task file."""
         device = "cpu" if self.devices[0] == "cpu" else "cuda"
-        alone = [sys.executable, "-m"]
-        together = [*alone, "torch.distributed.run", "--standalone", f"--nproc-per-node={len(self.devices)}", "-m"]
-        return [*(together if len(self.devices) > 1 else alone), _MODULE, str(task), device]
+        python = [sys.executable, "-m"]
+        torchrun = [*python, "torch.distributed.run", "--standalone", f"--nproc-per-node={len(self.devices)}", "-m"]
+        return [*(torchrun if len(self.devices) > 1 else python), _WORKER_MODULE, str(task), device]
 
     def environment(self) -> dict[str, str]:
-        """In which a process of the run sees the GPUs of its slot only, the first of them as ``cuda:0``."""
+        """Return an environment in which only the GPUs of the slot are visible, the first of them as ``cuda:0``."""
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
         if self.devices[0] != "cpu":
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             names = visible.split(",") if visible else list(map(str, range(torch.cuda.device_count())))
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(names[_number(device)] for device in self.devices)
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(names[_gpu_index(device)] for device in self.devices)
         return environment
 
     def __str__(self) -> str:
@@ -69,18 +69,18 @@ class Slot:
 
 
 def parse_slots(devices: str | None = None, per_run: int = 1) -> tuple[Slot, ...]:
-    """Where runs are trained side by side; the cores are shared by all their processes.
+    """Group devices into slots; the CPU cores are divided among all processes.
 
     Args:
-        devices: with commas between them, such as ``cuda:0,cuda:1``; ``cuda`` are all GPUs, and each ``cpu`` is a
-            process. None for all GPUs, or for the cores where there is none.
-        per_run: how many of them, in their order, train a run together.
+        devices: Devices separated by commas, such as ``cuda:0,cuda:1``; ``cuda`` stands for all GPUs, and each
+            ``cpu`` for a process. None for all GPUs, or for the CPU if there is none.
+        per_run: Number of consecutive devices that train a run together.
 
     Raises:
-        ConfigurationError: there is no such device, or they cannot be shared out.
+        ConfigurationError: There is no such device, or the devices do not form groups of ``per_run``.
     """
     if per_run < 1:
-        raise ConfigurationError(f"there are to be {per_run} devices for each run; expected 1 or more")
+        raise ConfigurationError(f"`per_run` is {per_run}; expected 1 or more")
     n_gpus = torch.cuda.device_count()
     gpus = [f"cuda:{gpu}" for gpu in range(n_gpus)]
     if devices is None:
@@ -89,10 +89,10 @@ def parse_slots(devices: str | None = None, per_run: int = 1) -> tuple[Slot, ...
         names = [name for given in devices.split(",") for name in (gpus if given == "cuda" else [given])]
     for name in names:
         if name not in ("cpu", *gpus):
-            there = f"cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "there is no GPU"
-            raise ConfigurationError(f'"{name}" is none of the devices; expected cpu or a GPU ({there})')
+            available = f"cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "there is no GPU"
+            raise ConfigurationError(f'there is no device "{name}"; expected cpu or a GPU ({available})')
     if not names or len(names) % per_run:
-        raise ConfigurationError(f"{len(names)} devices cannot be shared out {per_run} to each run")
+        raise ConfigurationError(f"{len(names)} devices cannot be divided into groups of {per_run}")
     groups = [tuple(names[first : first + per_run]) for first in range(0, len(names), per_run)]
     for group in groups:
         if set(group) != {"cpu"} and ("cpu" in group or len(set(group)) < per_run):
@@ -100,91 +100,91 @@ def parse_slots(devices: str | None = None, per_run: int = 1) -> tuple[Slot, ...
     return tuple(Slot(group, max(1, torch.get_num_threads() // len(names))) for group in groups)
 
 
-def launch(tasks: Sequence[Task], slots: Sequence[Slot], *, progress: Progress | None = None) -> None:
-    """Train and evaluate, as many runs at a time as there are slots.
+def launch(tasks: Sequence[WorkerTask], slots: Sequence[Slot], *, progress: Progress | None = None) -> None:
+    """Train and evaluate runs in child processes, one run at a time per slot.
 
     Args:
-        tasks: in the order in which they begin.
-        slots: where.
-        progress: told of runs.
+        tasks: Runs in the order in which they start.
+        slots: Devices of the runs.
+        progress: Progress in runs.
 
     Raises:
-        KeyboardInterrupt: someone wanted it to stop; what was learned is saved.
-        ConfigurationError: runs have failed; the others are done.
+        KeyboardInterrupt: A signal asked the process to stop; the children have saved their last step.
+        ConfigurationError: Runs have failed; the others are done.
     """
     progress = progress or NoProgress()
     progress.start(len(tasks))
     waiting, free = deque(tasks), deque(slots)
     running: list[_Child] = []
     failed: list[_Child] = []
-    with catch_stop_signals() as wish, _lifeline() as lifeline:
+    with catch_stop_signals() as stop_request, _parent_pipe() as stdin:
         try:
-            while (waiting or running) and not wish.requested:
+            while (waiting or running) and not stop_request.requested:
                 while waiting and free:
-                    running.append(_Child(waiting.popleft(), free.popleft(), lifeline))
+                    running.append(_Child(waiting.popleft(), free.popleft(), stdin))
                 time.sleep(_POLL_S)
                 for child in [child for child in running if child.process.poll() is not None]:
                     running.remove(child)
                     free.append(child.slot)
-                    failed += [child] if child.tell_end() else []
+                    child.log_end()
+                    failed += [child] if child.process.returncode else []
                     progress.advance(failed=len(failed))
         finally:
             _stop(running)
-    if wish.requested:
+    if stop_request.requested:
         raise KeyboardInterrupt
     if failed:
-        said = "\n".join(
-            f"{child.task.run} (exit code {child.process.returncode}, {child.log}):\n{child.last_words()}"
+        errors = "\n".join(
+            f"{child.task.run} (exit code {child.process.returncode}, {child.log}):\n{child.error_lines()}"
             for child in failed
         )
         raise ConfigurationError(
-            f"{len(failed)} of {len(tasks)} runs failed, the others are done; mend what they say and run the same "
-            f"command again, which goes on from here, or leave their methods out:\n{said}"
+            f"{len(failed)} of {len(tasks)} runs failed, the others are done; fix the errors below and run the same "
+            f"command again, which resumes from here, or exclude the methods:\n{errors}"
         )
 
 
 class _Child:
-    """A run under way.
+    """A child process that trains and evaluates a run.
 
-    It is in a session of its own: the terminal's Ctrl-C reaches it through this process only, and so but once.
+    It has its own session, so that Ctrl-C in the terminal reaches it only through this process, and only once.
     """
 
-    def __init__(self, task: Task, slot: Slot, lifeline: int) -> None:
+    def __init__(self, task: WorkerTask, slot: Slot, stdin: int) -> None:
         self.task, self.slot = task, slot
         folder = task.run.folder
         path, self.log = folder.with_name(f"{folder.name}.json"), folder.with_name(f"{folder.name}.log")
         task.write(path)
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(  # noqa: S603 - a command of ours
+            self.process = subprocess.Popen(  # noqa: S603 - the command has no user input
                 slot.command(path),
                 env=slot.environment(),
-                stdin=lifeline,
+                stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._began = time.monotonic()
-        log.info("%s begins on %s; see %s", task.run, slot, self.log)
+        self._start = time.monotonic()
+        log.info("%s started on %s; see %s", task.run, slot, self.log)
 
-    def tell_end(self) -> bool:
-        """Log that the process has ended; whether it failed."""
-        code, minutes = self.process.returncode, (time.monotonic() - self._began) / 60
+    def log_end(self) -> None:
+        """Log whether the process succeeded, and how long it took."""
+        code, minutes = self.process.returncode, (time.monotonic() - self._start) / 60
         if code:
             log.error("%s failed after %.1f min (exit code %d); see %s", self.task.run, minutes, code, self.log)
         else:
-            log.info("%s is done after %.1f min", self.task.run, minutes)
-        return bool(code)
+            log.info("%s finished after %.1f min", self.task.run, minutes)
 
-    def last_words(self) -> str:
-        """The error that the process told, or else the end of what it said."""
+    def error_lines(self) -> str:
+        """Return the error message in the log of the process, or else the last lines of the log."""
         lines = [line for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        told = [number for number, line in enumerate(lines) if line.startswith("error: ")]
-        some = lines[told[0] :][:_MOST_LINES] if told else lines[-_MOST_LINES:]
-        return "\n".join(f"    {line}" for line in some)
+        errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+        selected = lines[errors[0] :][:_MAX_ERROR_LINES] if errors else lines[-_MAX_ERROR_LINES:]
+        return "\n".join(f"    {line}" for line in selected)
 
 
 def _stop(children: Sequence[_Child]) -> None:
-    """Let them save what they have learned, and wait; Ctrl-C does not let them."""
+    """Terminate children and wait until they have saved their last step; a second Ctrl-C does not wait."""
     try:
         for child in children:
             child.process.terminate()
@@ -197,15 +197,15 @@ def _stop(children: Sequence[_Child]) -> None:
 
 
 @contextmanager
-def _lifeline() -> Iterator[int]:
-    """The stdin of children: a pipe that ends when this process does, however that comes about."""
-    theirs, ours = os.pipe()
+def _parent_pipe() -> Iterator[int]:
+    """Yield the stdin of the children: a pipe that closes when this process ends for whatever reason."""
+    read_end, write_end = os.pipe()
     try:
-        yield theirs
+        yield read_end
     finally:
-        os.close(theirs)
-        os.close(ours)
+        os.close(read_end)
+        os.close(write_end)
 
 
-def _number(device: str) -> int:
+def _gpu_index(device: str) -> int:
     return int(device.removeprefix("cuda:"))

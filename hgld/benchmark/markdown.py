@@ -1,4 +1,4 @@
-"""The results of a comparison in Markdown, as GitHub shows it."""
+"""Results of a comparison in Markdown, as GitHub renders it."""
 
 from __future__ import annotations
 
@@ -7,76 +7,78 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, SweepSettings
-from hgld.benchmark.method_results import MethodResults, best_baseline, difference, means_of, spreads_of
+from hgld.benchmark.method_results import MethodResults, best_baselines, difference, means_of, stds_of
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import SweepPoint
-from hgld.benchmark.training_jobs import data_text
+from hgld.datasets.manifest import read_manifest
 from hgld.evaluation.report import marked, metrics_of, notes
+from hgld.training.training_images import evaluation_manifest
+from hgld.training.training_settings import DataSettings
 
-_OF_LEVEL = re.compile(r"AP_l\d+")
-_NOTHING = "–"
-_MEANS = "In %, mean over the seeds ± their standard deviation; the best is bold, the second underlined."
+_LEVEL_METRIC = re.compile(r"AP_l\d+")
+_MISSING = "–"
+_MEANS = "In %, mean over the seeds ± standard deviation; the best is bold, the second best underlined."
+_LEVELS = "Level 1 is the coarsest. Positives are the images that share the level, or a finer one."
 _INTERVALS = """\
-How much better a method is than the best baseline, which is the one with the highest mean of the metric: mean of the
-differences query by query, each averaged over the seeds, and its 95 % interval of confidence. For the interval
-landmarks are drawn with replacement 10,000 times, each with all its queries, as queries of one landmark are alike. It
-tells what other landmarks might change; what other seeds might is in the ± above. An interval that holds 0 leaves
-open which of the two is better, and of many intervals about one in twenty misses the true difference."""
+Difference from the best baseline, the one with the highest mean of the metric: mean of the differences per query, each
+averaged over the seeds, with a 95 % confidence interval. The interval is a bootstrap over landmarks, drawn 10,000 times
+with replacement and with all their queries, because queries of one landmark resemble one another. It reflects the
+choice of landmarks; the ± above reflects the choice of seeds. An interval that contains 0 leaves open which of the two
+is better, and about one in twenty intervals misses the true difference."""
 
 
-def results(
-    settings: BenchmarkSettings,
-    methods: Sequence[MethodResults],
-    columns: Sequence[str],
-    out: Path,
-    *,
-    about: Sequence[str] = (),
+def results_markdown(
+    settings: BenchmarkSettings, methods: Sequence[MethodResults], columns: Sequence[str], out: Path
 ) -> str:
-    """The text of ``results.md``.
+    """Return the text of ``results.md``.
 
     Args:
-        settings: of the comparison.
-        methods: in the order of the table.
-        columns: the metrics that stand first.
-        out: its folder, whose pictures are named.
-        about: sentences to add to what the numbers depend on.
+        settings: Settings of the comparison.
+        methods: Results in the order of the table.
+        columns: Metrics that come first.
+        out: Output folder, whose figures are linked.
     """
-    there = metrics_of([one.result for method in methods for one in method.runs])
-    of_level = [metric for metric in there if _OF_LEVEL.fullmatch(metric)]
-    main = [*columns, *(metric for metric in there if metric not in (*columns, *of_level))]
-    of_level = [metric for metric in of_level if metric not in main]
-    sections = [f"# {settings.title}", _MEANS, _means(methods, main), *_gains(methods, main, _INTERVALS)]
-    if of_level:
-        said = "Level 1 is the coarsest. Positives are the images that share the level, or a finer one."
-        sections += ["## AP of each level", said, _means(methods, of_level), *_gains(methods, of_level)]
-    sections += ["## Trainings", _trainings(methods)]
-    sections += ["## What the numbers depend on", _list([*_dependences(settings, methods), *about])]
+    metrics = metrics_of([run.result for method in methods for run in method.runs])
+    level_metrics = [metric for metric in metrics if _LEVEL_METRIC.fullmatch(metric)]
+    main = [*columns, *(metric for metric in metrics if metric not in (*columns, *level_metrics))]
+    level_metrics = [metric for metric in level_metrics if metric not in main]
+    sections = [f"# {settings.title}", _MEANS, _means_table(methods, main)]
+    if gains := _gains_table(methods, main):
+        sections += ["## Difference from the best baseline", _INTERVALS, gains]
+    if level_metrics:
+        sections += ["## AP of each level", _LEVELS, _means_table(methods, level_metrics)]
+        if gains := _gains_table(methods, level_metrics):
+            sections += ["Difference from the best baseline:", gains]
+    sections += ["## Training runs", _trainings_table(methods)]
+    sections += ["## Setup", _bullets(_setup(settings, methods))]
     if links := _links(out):
-        sections += ["## Pictures", *links]
+        sections += ["## Figures", *links]
     return "\n\n".join(sections)
 
 
-def study(
-    settings: SweepSettings, points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]], *, picture: Path
+def sweep_markdown(
+    settings: SweepSettings, points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]], *, figure: Path
 ) -> str:
-    """The text of ``sweeps/NAME.md``.
+    """Return the text of ``sweeps/NAME.md``.
 
     Args:
-        settings: of the study.
-        points: of its curves, with their runs that are evaluated.
-        picture: shown beside it, if it is there.
+        settings: Settings of the sweep.
+        points: Points of its curves, with their evaluated runs.
+        figure: Figure beside the text, shown if it exists.
     """
     means = {(point.curve, point.value): means_of(runs) for point, runs in points}
-    spreads = {(point.curve, point.value): spreads_of(runs) for point, runs in points}
-    seeds = sorted({one.run.seed for _, runs in points for one in runs})
+    stds = {(point.curve, point.value): stds_of(runs) for point, runs in points}
+    seeds = sorted({run.run.seed for _, runs in points for run in runs})
     sections = [
         f"# {settings.title}",
-        f"`{settings.key}`; in %, mean over the seeds {_several(seeds)} ± their standard deviation.",
+        f"`{settings.key}`; in %, mean over the seeds {_distinct(seeds)} ± standard deviation.",
     ]
     for metric in settings.metrics:
-        shown = {key: mean_and_spread(means[key], spreads[key], metric) for key in means}
-        sections += [f"## {metric}", _grid(settings, list(settings.curves), shown)]
+        cells = {key: mean_and_std(means[key], stds[key], metric) for key in means}
+        sections += [f"## {metric}", _grid(settings, list(settings.curves), cells)]
         if (base := settings.relative_to) is not None:
             relative = {
                 (curve, value): _relative(mean.get(metric, math.nan), means[base, value].get(metric, math.nan))
@@ -85,34 +87,48 @@ def study(
             }
             others = [curve for curve in settings.curves if curve != base]
             sections += [f"Relative difference from {base}, in %:", _grid(settings, others, relative)]
-    if picture.is_file():
-        sections.append(f"![{settings.title}]({picture.name})")
+    if figure.is_file():
+        sections.append(f"![{settings.title}]({figure.name})")
     return "\n\n".join(sections)
 
 
-def mean_and_spread(means: Mapping[str, float], spreads: Mapping[str, float], metric: str) -> str:
-    """A cell such as ``47.21 ± 0.12``, in percent; the mean alone of a single run, a dash where there is none.
+def mean_and_std(means: Mapping[str, float], stds: Mapping[str, float], metric: str) -> str:
+    """Return a cell such as ``47.21 ± 0.12``, in percent; without ± for a single run, a dash without a value.
 
-    >>> mean_and_spread({"ASI": 0.47211}, {"ASI": 0.0012}, "ASI")
+    >>> mean_and_std({"ASI": 0.47211}, {"ASI": 0.0012}, "ASI")
     '47.21 ± 0.12'
     """
     mean = means.get(metric, math.nan)
-    return _NOTHING if math.isnan(mean) else f"{100 * mean:.2f}{_plus_minus(spreads, metric)}"
+    return _MISSING if math.isnan(mean) else f"{100 * mean:.2f}{_plus_minus(stds, metric)}"
 
 
 def gain(method: MethodResults, baseline: MethodResults, metric: str) -> str:
-    """A cell such as ``+0.52 [-0.10, +1.14]``, in percent; ``0`` of the baseline itself."""
+    """Return a cell such as ``+0.52 [-0.10, +1.14]``, in percentage points; ``0`` for the baseline itself."""
     if method is baseline:
         return "0"
     if metric not in method.metrics:
-        return _NOTHING
-    found = difference(method, baseline, metric)
-    if math.isnan(found.mean):
-        return _NOTHING
-    return f"{100 * found.mean:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}]"
+        return _MISSING
+    mean, low, high = (100 * value for value in difference(method, baseline, metric))
+    return _MISSING if math.isnan(mean) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
-def _means(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
+def describe_data(data: DataSettings) -> str:
+    """Return a sentence on the images of a training and its evaluation.
+
+    Raises:
+        InputError: The manifest cannot be read.
+    """
+    manifest = read_manifest(data.manifest)
+    train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
+    n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size
+    shared = f"{n_shared:,} of which are also training classes" if n_shared else "none of which is a training class"
+    return (
+        f"Trained on {len(train):,} images of {train.n_classes[0]:,} classes ({manifest.level_names[0]}), evaluated on "
+        f"{len(test):,} images of {test.n_classes[0]:,} classes, {shared}."
+    )
+
+
+def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
     columns = [
         marked([method.means.get(metric, math.nan) for method in methods], "**{}**", "<ins>{}</ins>", decimals=2)
         for metric in metrics
@@ -121,7 +137,7 @@ def _means(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
         [
             method.title,
             *(
-                f"{cell}{_plus_minus(method.spreads, metric)}" if cell else _NOTHING
+                f"{cell}{_plus_minus(method.stds, metric)}" if cell else _MISSING
                 for metric, cell in zip(metrics, cells, strict=True)
             ),
         ]
@@ -130,100 +146,95 @@ def _means(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
     return _table(["Method", *metrics], rows)
 
 
-def _gains(methods: Sequence[MethodResults], metrics: Sequence[str], said: str | None = None) -> list[str]:
-    """The section of differences to the best baseline; nothing if there are no baselines."""
-    baselines = {metric: best for metric in metrics if (best := best_baseline(methods, metric)) is not None}
+def _gains_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
+    """Return the table of differences from the best baselines; empty without baselines."""
+    baselines = best_baselines(methods, metrics)
     if not baselines:
-        return []
+        return ""
     rows = [["*best baseline*", *(f"*{best.title}*" for best in baselines.values())]]
     for method in methods:
         rows.append([method.title, *(gain(method, best, metric) for metric, best in baselines.items())])
-    table = _table(["Method", *baselines], rows)
-    return (
-        ["## Difference from the best baseline", said, table]
-        if said
-        else ["Difference from the best baseline:", table]
-    )
+    return _table(["Method", *baselines], rows)
 
 
-def _trainings(methods: Sequence[MethodResults]) -> str:
+def _trainings_table(methods: Sequence[MethodResults]) -> str:
     rows = []
     for method in methods:
         minutes = [training.train_seconds / 60 for training in method.trainings]
         rows.append(
             [
                 method.title,
-                _several(one.run.seed for one in method.runs),
-                _several(f"{training.steps:,}" for training in method.trainings),
-                _several(f"{one.run.settings.batch_size:,}" for one in method.runs),
+                _distinct(run.run.seed for run in method.runs),
+                _distinct(f"{training.steps:,}" for training in method.trainings),
+                _distinct(f"{run.run.settings.batch_size:,}" for run in method.runs),
                 f"{sum(minutes) / len(minutes):.1f}",
-                _several(training.device for training in method.trainings),
+                _distinct(training.device for training in method.trainings),
             ]
         )
-    return _table(["Method", "Seeds", "Steps", "Images a step", "Minutes a run", "Device"], rows)
+    return _table(["Method", "Seeds", "Steps", "Batch size", "Minutes per run", "Device"], rows)
 
 
-def _dependences(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> list[str]:
-    """What the numbers depend on, in sentences."""
-    runs = [one for method in methods for one in method.runs]
+def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> list[str]:
+    """Return sentences on data, protocol, machine and software."""
+    runs = [run for method in methods for run in method.runs]
     result = runs[0].result
     n_queries, n_gallery = (f"{result.counts[name]:,}" for name in ("queries", "gallery"))
     if isinstance(settings.evaluation, Gldv2Evaluation):
-        said = [
-            f"GLDv2's retrieval: {n_queries} test images with hierarchical labels, a gallery of {n_gallery} images.",
-            f"map100_official is over {len(result.per_query):,} test images, Public and Private together.",
+        sentences = [
+            f"GLDv2 retrieval: {n_queries} test images with hierarchical labels, a gallery of {n_gallery} images.",
+            f"map100_official covers {len(result.per_query):,} test images, Public and Private together.",
         ]
     else:
-        said = [data_text(data) for data in dict.fromkeys(one.run.settings.data for one in runs)]
-        alone = result.name == "leave-one-out"
-        said.append(f"{n_queries} queries, each ranks " + ("all others." if alone else f"a gallery of {n_gallery}."))
+        sentences = [describe_data(data) for data in dict.fromkeys(run.run.settings.data for run in runs)]
+        gallery = "all other images" if result.name == "leave-one-out" else f"a gallery of {n_gallery} images"
+        sentences.append(f"{n_queries} queries, each of which ranks {gallery}.")
     without = ", ".join(
         f"{count:,} at level {name.removeprefix('without_positives_l')}"
         for name, count in result.counts.items()
         if name.startswith("without_positives_l")
     )
-    said.append(f"Means leave out the queries that have no positive: {without}.")
-    said.append("Of each training the last checkpoint is evaluated: the images it is evaluated with chose nothing.")
+    sentences.append(f"Means exclude queries without a positive: {without}.")
+    sentences.append("The last checkpoint of each training is evaluated; no checkpoint was selected on these images.")
     trainings = [training for method in methods for training in method.trainings]
     versions = (f"{name} {version}" for training in trainings for name, version in training.versions.items())
-    said.append(f"Machine: {_several(training.machine for training in trainings)}. Software: {_several(versions)}.")
-    return said + notes([result])
+    machines = _distinct(training.machine for training in trainings)
+    sentences.append(f"Machine: {machines}. Software: {_distinct(versions)}.")
+    return sentences + notes([result])
 
 
 def _links(out: Path) -> list[str]:
-    """The pictures and pages that are in the folder of the comparison."""
-    pictures = [*sorted((out / "figures").glob("*.png")), *sorted(out.glob("*.png"))]
+    """Return links to the figures and pages in the output folder."""
+    figures = [*sorted((out / "figures").glob("*.png")), *sorted(out.glob("*.png"))]
     pages = [*sorted(out.glob("*.html")), *sorted((out / "sweeps").glob("*.md"))]
     return [
-        *(f"![{path.stem}]({path.relative_to(out).as_posix()})" for path in pictures),
+        *(f"![{path.stem}]({path.relative_to(out).as_posix()})" for path in figures),
         *(f"[{path.stem}]({path.relative_to(out).as_posix()})" for path in pages),
     ]
 
 
 def _grid(settings: SweepSettings, curves: Sequence[str], cells: Mapping[tuple[str, int | float | str], str]) -> str:
-    """A row for each value, a column for each curve."""
-    rows = [[str(value), *(cells.get((curve, value), _NOTHING) for curve in curves)] for value in settings.values]
+    """Return a table with a row per value and a column per curve."""
+    rows = [[str(value), *(cells.get((curve, value), _MISSING) for curve in curves)] for value in settings.values]
     return _table([settings.label, *curves], rows)
 
 
 def _relative(mean: float, base: float) -> str:
-    return _NOTHING if math.isnan(mean) or not base > 0 else f"{100 * (mean / base - 1):+.2f}"
+    return _MISSING if math.isnan(mean) or not base > 0 else f"{100 * (mean / base - 1):+.2f}"
 
 
-def _plus_minus(spreads: Mapping[str, float], metric: str) -> str:
-    spread = spreads.get(metric, math.nan)
-    return "" if math.isnan(spread) else f" ± {100 * spread:.2f}"
+def _plus_minus(stds: Mapping[str, float], metric: str) -> str:
+    std = stds.get(metric, math.nan)
+    return "" if math.isnan(std) else f" ± {100 * std:.2f}"
 
 
-def _several(texts: Iterable[object]) -> str:
-    """Each once."""
-    return ", ".join(dict.fromkeys(map(str, texts)))
+def _distinct(values: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(map(str, values)))
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---", *("---:" for _ in heads[1:])], *rows]
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
 
 
-def _list(sentences: Sequence[str]) -> str:
+def _bullets(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)

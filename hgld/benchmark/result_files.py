@@ -1,11 +1,11 @@
-"""The files of a comparison's results, for people and programs.
+"""Result files of a comparison: tables to read, and tables for programs.
 
 ::
 
     OUT/results.parquet       a row per method, seed and metric
-    OUT/results.md            tables with intervals of confidence, and what the numbers depend on
+    OUT/results.md            tables with confidence intervals, and the setup
     OUT/results.tex           in the layout of the paper's Table VII
-    OUT/sweeps/NAME.parquet   a row per curve, value, seed and metric of a study
+    OUT/sweeps/NAME.parquet   a row per curve, value, seed and metric of a sweep
     OUT/sweeps/NAME.md        a table per metric
 """
 
@@ -14,18 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import pyarrow as pa
 
-from hgld.benchmark import markdown
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.benchmark.method_results import MethodResults, best_baseline
+from hgld.benchmark.markdown import results_markdown, sweep_markdown
+from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import SweepPoint
-from hgld.benchmark.training_jobs import Training, training_of
-from hgld.evaluation.report import LatexRow, columns_there, latex_table, latex_text, metrics_of, text_table
+from hgld.benchmark.training_records import TrainingRecord, read_training_record
+from hgld.evaluation.report import LatexRow, columns_there, latex_table, latex_text, metrics_of
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.settings import to_dict
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
@@ -33,44 +32,43 @@ from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
 
 @dataclass(frozen=True)
 class ResultFiles:
-    """Where the results are."""
+    """Files of the table, and the metrics that are its columns."""
 
     parquet: Path
     markdown: Path
     latex: Path
+    columns: tuple[str, ...]
 
 
-def write_results(
-    settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path, *, about: Sequence[str] = ()
-) -> ResultFiles:
-    """Write the results of the table; pictures that are there already are named in ``results.md``.
+def write_results(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> ResultFiles:
+    """Write the results of the table; ``results.md`` links the figures that exist.
 
     Args:
-        settings: of the comparison.
-        methods: in the order of the table.
-        out: the folder.
-        about: sentences to add to what the numbers depend on.
+        settings: Settings of the comparison.
+        methods: Results in the order of the table.
+        out: Output folder.
 
     Raises:
-        ConfigurationError: none of the metrics that are to be columns were taken.
-        InputError: a file that a run was made from, or of the run, is missing.
+        ConfigurationError: No method has one of the metrics that the settings name as columns.
+        InputError: A file of a run is missing.
     """
-    files = ResultFiles(out / "results.parquet", out / "results.md", out / "results.tex")
-    columns = _columns(settings, methods)
+    runs = [run for method in methods for run in method.runs]
+    columns = tuple(columns_there(settings.columns, metrics_of([run.result for run in runs])))
+    files = ResultFiles(out / "results.parquet", out / "results.md", out / "results.tex", columns)
     latex = [
-        LatexRow(method.latex or latex_text(method.title), method.means, method.spreads)
+        LatexRow(method.latex or latex_text(method.title), method.means, method.stds)
         for method in methods
         if set(method.metrics).intersection(columns)
     ]
     _write_text(files.latex, latex_table(latex, columns, caption=latex_text(settings.title)))
-    _write_text(files.markdown, markdown.results(settings, methods, columns, out, about=about))
+    _write_text(files.markdown, results_markdown(settings, methods, columns, out))
     rows = [
         {"method": method.name, "title": method.title, "baseline": method.baseline, **row}
         for method in methods
-        for one, training in zip(method.runs, method.trainings, strict=True)
-        for row in _rows(one, training)
+        for run, training in zip(method.runs, method.trainings, strict=True)
+        for row in _rows(run, training)
     ]
-    _write_rows(files.parquet, COMPARISON, rows, settings, [one for method in methods for one in method.runs], out)
+    _write_rows(files.parquet, COMPARISON, rows, settings, runs, out)
     return files
 
 
@@ -80,66 +78,39 @@ def write_sweep(
     points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]],
     out: Path,
 ) -> tuple[Path, Path]:
-    """Write the results of a study; its picture, if it is there already, is shown.
+    """Write the results of a sweep; the text shows its figure if that exists.
 
     Args:
-        settings: of the comparison.
-        name: of the study.
-        points: in the order of curves and values, with their runs that are evaluated, if there are any.
-        out: the folder of the comparison.
+        settings: Settings of the comparison.
+        name: Name of the sweep.
+        points: Points in the order of curves and values, with their evaluated runs.
+        out: Output folder of the comparison.
 
     Returns:
-        The table and the text.
+        The Parquet table and the Markdown text.
 
     Raises:
-        InputError: a file of a run is missing.
+        InputError: A file of a run is missing.
     """
     folder = out / "sweeps"
     text, table = folder / f"{name}.md", folder / f"{name}.parquet"
-    _write_text(text, markdown.study(settings.sweeps[name], points, picture=folder / f"{name}.png"))
+    _write_text(text, sweep_markdown(settings.sweeps[name], points, figure=folder / f"{name}.png"))
     rows = [
-        {"curve": point.curve, "setting": str(point.value), "method": one.run.method, **row}
+        {"curve": point.curve, "setting": str(point.value), "method": run.run.method, **row}
         for point, runs in points
-        for one in runs
-        for row in _rows(one, training_of(one.run))
+        for run in runs
+        for row in _rows(run, read_training_record(run.run))
     ]
-    _write_rows(table, STUDY, rows, settings, [one for _, runs in points for one in runs], out)
+    _write_rows(table, STUDY, rows, settings, [run for _, runs in points for run in runs], out)
     return table, text
 
 
-def format_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], *, width: int = 80) -> str:
-    """What the command line prints: means, and how much better each method is than the best baseline.
-
-    Raises:
-        ConfigurationError: none of the metrics that are to be columns were taken.
-    """
-    columns = _columns(settings, methods)
-    means = {
-        method.title: [markdown.mean_and_spread(method.means, method.spreads, metric) for metric in columns]
-        for method in methods
-    }
-    parts = [text_table("mean ± sd in %", columns, means, width=width)]
-    baselines = {metric: best for metric in columns if (best := best_baseline(methods, metric)) is not None}
-    if baselines:
-        better = {
-            method.title: [markdown.gain(method, best, metric) for metric, best in baselines.items()]
-            for method in methods
-        }
-        parts.append(text_table("difference, 95 % CI", list(baselines), better, width=width))
-        named = ", ".join(f"{metric} {best.title}" for metric, best in baselines.items())
-        parts.append(fill(f"The best baseline, which the others are compared with: {named}.", width))
-    return "\n".join(parts)
-
-
-def _columns(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> list[str]:
-    return columns_there(settings.columns, metrics_of([one.result for method in methods for one in method.runs]))
-
-
-def _rows(one: EvaluatedRun, training: Training) -> list[dict[str, Any]]:
-    """The rows of a run, but for whose it is."""
-    took = {name: getattr(training, name) for name in ("steps", "train_seconds", "device", "machine")}
+def _rows(run: EvaluatedRun, training: TrainingRecord) -> list[dict[str, Any]]:
+    """Return a row per metric, without the columns that name the method."""
+    record = {name: getattr(training, name) for name in ("steps", "train_seconds", "device", "machine")}
     return [
-        {"seed": one.run.seed, "metric": metric, "value": value, **took} for metric, value in one.result.means.items()
+        {"seed": run.run.seed, "metric": metric, "value": value, **record}
+        for metric, value in run.result.means.items()
     ]
 
 
@@ -151,7 +122,7 @@ def _write_rows(
     runs: Sequence[EvaluatedRun],
     out: Path,
 ) -> None:
-    digests = {str(one.run.folder.relative_to(out)): sha256_of(per_query_file(one.run)) for one in runs}
+    digests = {str(run.run.folder.relative_to(out)): sha256_of(per_query_file(run.run)) for run in runs}
     write_table(
         path,
         spec,

@@ -1,12 +1,12 @@
-"""What a trained model is worth: the last checkpoint of a run, evaluated as the comparison says.
+"""Evaluation of trained runs by the protocol of the comparison, with their last checkpoint.
 
 Beside the run, in ``evaluation``::
 
-    embeddings.npy                the test images, with their ids in embeddings.ids.txt; or
-    queries.npy, gallery.npy      likewise, of GLDv2's protocol
+    embeddings.npy                the evaluation images, with their ids in embeddings.ids.txt; or
+    queries.npy, gallery.npy      the images of GLDv2's protocol, likewise with ids
     per_query.parquet             a row per query, see hgld.evaluation.report; written last
 
-It is the last checkpoint, and not the best: that one was chosen by these images.
+The last checkpoint is evaluated, not the best one, which was selected on these images.
 """
 
 from __future__ import annotations
@@ -15,20 +15,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation
 from hgld.benchmark.runs import Run
 from hgld.compute.processes import Processes
-from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.report import read_per_query, write_per_query
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import RetrievalTask, split_task
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
 from hgld.io.settings import to_dict
 from hgld.models.embed_images import EmbedImagesConfig, embed_images
@@ -36,11 +33,11 @@ from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.progress import Progress
 from hgld.tables import Provenance, digests_of_files, is_up_to_date
-from hgld.tables.embeddings import read_embeddings, write_embeddings
+from hgld.tables.embeddings import write_embeddings
 from hgld.training.run import is_finished
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_checkpoints import result_affecting
-from hgld.training.training_images import TrainingImages, data_digests, evaluation_manifest
+from hgld.training.training_images import TrainingImages, data_digests
 from hgld.training.validation import embed_test_images, rank_test_images
 
 _OFFICIAL = "map100_official"
@@ -48,50 +45,15 @@ _OFFICIAL = "map100_official"
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedRun:
-    """A run and what its model is worth.
+    """A run and the result of its model.
 
     Args:
-        run: of the comparison.
-        result: of the queries. Their column ``class`` is the name of the landmark.
+        run: Run of the comparison.
+        result: Values per query; the column ``class`` names the landmark of the query.
     """
 
     run: Run
     result: RetrievalResult
-
-
-@dataclass(frozen=True, eq=False)
-class TestImages:
-    """The images that a run was evaluated with, as far as they could be read.
-
-    Args:
-        embeddings: float32, shape (n, d).
-        manifest: of these n images, in the same order.
-        is_query: bool, shape (n,): which of them are queries; None where all are, and are ranked for each other.
-    """
-
-    __test__ = False  # for pytest, which goes by names
-
-    embeddings: npt.NDArray[np.float32]
-    manifest: Manifest
-    is_query: npt.NDArray[np.bool_] | None
-
-    def rows(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Of queries and gallery."""
-        if self.is_query is None:
-            everyone = np.arange(len(self.manifest))
-            return everyone, everyone
-        return np.flatnonzero(self.is_query), np.flatnonzero(~self.is_query)
-
-    def task(self) -> RetrievalTask:
-        """Return the task that was evaluated."""
-        return split_task(
-            torch.from_numpy(self.embeddings),
-            self.manifest.labels,
-            self.is_query,
-            ids=self.manifest.ids.astype(str),
-            name="split",
-            level_names=self.manifest.level_names,
-        )
 
 
 def evaluate_run(
@@ -103,26 +65,26 @@ def evaluate_run(
     force: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Evaluate the last checkpoint of a run, unless that is done.
+    """Evaluate the last checkpoint of a run, unless its evaluation is up to date.
 
     Args:
-        settings: of the comparison.
-        run: that has come to its end.
-        device: of this process.
-        processes: that share the images and the queries; all call this.
-        force: do it again.
-        progress: told of this process's images.
+        settings: Settings of the comparison.
+        run: Finished run.
+        device: Device of this process.
+        processes: Processes that share the images and the queries; all call this function.
+        force: Evaluate again.
+        progress: Progress in images of this process.
 
     Raises:
-        ConfigurationError: the run has not come to its end, or has other settings; a metric is unknown.
-        InputError: images or labels cannot be read.
+        ConfigurationError: The training is not finished or has other settings, or a metric is unknown.
+        InputError: Images or labels cannot be read.
     """
     processes = processes or Processes()
     if not is_finished(run.settings, run.folder):
-        raise ConfigurationError(f"{run.folder}: the training has not come to its end; go on with it, then evaluate")
+        raise ConfigurationError(f"{run.folder}: the training is not finished; resume it, then evaluate")
     provenance = _provenance(settings, run)
-    # As the first one sees it, which is the one that writes.
-    if processes.gather(not force and _is_done(settings, run, provenance))[0]:
+    # Whether the evaluation is up to date is decided by the first process, which writes it.
+    if processes.gather(not force and _is_evaluated(settings, run, provenance))[0]:
         return
     if isinstance(settings.evaluation, Gldv2Evaluation):
         results = _evaluate_gldv2(settings.evaluation, settings.metrics, run, device, processes, force, progress)
@@ -130,49 +92,38 @@ def evaluate_run(
         results = [_evaluate_split(settings.metrics, run, device, processes, progress)]
     if processes.rank == 0:
         write_per_query(results, per_query_file(run), provenance)
-    processes.gather(None)  # it is there now
+    processes.gather(None)  # the other processes wait for the file
 
 
 def read_evaluated(settings: BenchmarkSettings, run: Run) -> EvaluatedRun | None:
-    """What :func:`evaluate_run` found; None where it has not been called, or something has changed since.
+    """Read the result of :func:`evaluate_run`; None if there is none, or something has changed since.
 
-    Of GLDv2's protocol the result is that of the queries with hierarchical labels, and beside it ``map100_official``
-    of all queries, Public and Private together: the others have no value of the other metrics.
+    The result of GLDv2's protocol covers the queries with hierarchical labels; its column ``map100_official`` covers
+    all queries, Public and Private together, for which the other metrics are NaN.
 
     Raises:
-        InputError: a file that the run was made from is missing.
+        InputError: A file that the run was made from is missing.
     """
-    if not RunFolder(run.folder).last.is_file() or not _is_done(settings, run, _provenance(settings, run)):
+    if not RunFolder(run.folder).last.is_file() or not _is_evaluated(settings, run, _provenance(settings, run)):
         return None
     results = read_per_query(per_query_file(run))
-    return EvaluatedRun(run, results[0] if len(results) == 1 else _joined(results))
+    return EvaluatedRun(run, results[0] if len(results) == 1 else _join(results))
+
+
+def evaluation_folder(run: Run) -> Path:
+    """Return the folder of a run's evaluation."""
+    return run.folder / "evaluation"
 
 
 def per_query_file(run: Run) -> Path:
-    """Where :func:`evaluate_run` writes what it found; what a result is made from is known by its digest."""
-    return _folder(run) / "per_query.parquet"
-
-
-def test_images(run: Run) -> TestImages:
-    """The embeddings that a run was evaluated with, where the trainings' test images are what is evaluated.
-
-    Raises:
-        InputError: there are none; it was not evaluated, or by another protocol.
-    """
-    data = run.settings.data
-    found = read_embeddings(_folder(run) / "embeddings.npy")
-    assert found.ids is not None
-    manifest = evaluation_manifest(read_manifest(data.manifest), data)
-    row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}
-    manifest = manifest.take(np.array([row_of[name] for name in found.ids.tolist()]))
-    return TestImages(
-        found.vectors.numpy(), manifest, None if data.queries is None else manifest.splits == data.queries
-    )
+    """Return the file of a run's result; its digest identifies the result."""
+    return evaluation_folder(run) / "per_query.parquet"
 
 
 def _evaluate_split(
     metrics: tuple[str, ...], run: Run, device: str, processes: Processes, progress: Progress | None
 ) -> RetrievalResult:
+    """Evaluate on the evaluation images of the training."""
     model, _ = load_checkpoint_model(RunFolder(run.folder).last)
     images = TrainingImages(run.settings)
     embedded = embed_test_images(
@@ -185,7 +136,8 @@ def _evaluate_split(
     )
     manifest = images.test.manifest.take(embedded.rows)
     if processes.rank == 0:
-        write_embeddings(_folder(run) / "embeddings.npy", torch.from_numpy(embedded.vectors), manifest.ids.tolist())
+        path = evaluation_folder(run) / "embeddings.npy"
+        write_embeddings(path, torch.from_numpy(embedded.vectors), manifest.ids.tolist())
     result = rank_test_images(embedded, images, metrics=metrics, device=device, processes=processes)
     queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
     names = np.array(manifest.class_names[0], object)[manifest.labels[queries, 0]]
@@ -202,24 +154,24 @@ def _evaluate_gldv2(
     force: bool,
     progress: Progress | None,
 ) -> list[RetrievalResult]:
+    """Evaluate by GLDv2's retrieval protocol."""
     model, image_settings = load_checkpoint_model(RunFolder(run.folder).last)
-    config = EmbedImagesConfig(
+    embed_config = EmbedImagesConfig(
         device=device, batch_size=run.settings.evaluation.batch_size, workers=run.settings.workers
     )
-    queries, gallery = (_folder(run) / f"{name}.npy" for name in ("queries", "gallery"))
+    queries, gallery = (evaluation_folder(run) / f"{name}.npy" for name in ("queries", "gallery"))
     for images, out in ((evaluation.queries, queries), (evaluation.gallery, gallery)):
-        embed_images(images, out, model, image_settings, config, force=force, processes=processes, progress=progress)
+        embed_images(
+            images, out, model, image_settings, embed_config, force=force, processes=processes, progress=progress
+        )
     files = EvaluationFiles(
         query_embeddings=queries,
         gallery_embeddings=gallery,
         hierarchy=evaluation.hierarchy,
         ground_truth=evaluation.ground_truth,
     )
-    results = evaluate_files(
-        files,
-        "gldv2-retrieval",
-        EvaluationConfig(metrics=metrics or None, ranking=RankingConfig(device=device), processes=processes),
-    ).results
+    config = EvaluationConfig(metrics=metrics or None, ranking=RankingConfig(device=device), processes=processes)
+    results = evaluate_files(files, "gldv2-retrieval", config).results
     solution = read_retrieval_solution(evaluation.ground_truth / SOLUTION)
     landmarks = query_landmarks(solution, read_image_to_landmark(evaluation.ground_truth / LANDMARKS))
     names = pd.Series(landmarks.landmark_ids.astype(str), index=list(solution.query_ids))
@@ -229,8 +181,8 @@ def _evaluate_gldv2(
     ]
 
 
-def _joined(results: list[RetrievalResult]) -> RetrievalResult:
-    """The labelled part of GLDv2's protocol, and the official values of all queries beside its own."""
+def _join(results: list[RetrievalResult]) -> RetrievalResult:
+    """Add the official values of all queries to the result of the queries with hierarchical labels."""
     labelled, *official = results
     values = pd.concat([part.per_query[[_OFFICIAL, "class"]] for part in official])
     per_query = values.join(labelled.per_query.drop(columns="class"))
@@ -256,11 +208,7 @@ def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
     return Provenance("benchmark", parameters, data_digests(run.settings.data) | digests_of_files(files))
 
 
-def _is_done(settings: BenchmarkSettings, run: Run, provenance: Provenance) -> bool:
+def _is_evaluated(settings: BenchmarkSettings, run: Run, provenance: Provenance) -> bool:
     names = ("queries", "gallery") if isinstance(settings.evaluation, Gldv2Evaluation) else ("embeddings",)
-    beside = [_folder(run) / f"{name}.{suffix}" for name in names for suffix in ("npy", "ids.txt")]
-    return all(path.is_file() for path in beside) and is_up_to_date(per_query_file(run), provenance)
-
-
-def _folder(run: Run) -> Path:
-    return run.folder / "evaluation"
+    files = [evaluation_folder(run) / f"{name}.{suffix}" for name in names for suffix in ("npy", "ids.txt")]
+    return all(path.is_file() for path in files) and is_up_to_date(per_query_file(run), provenance)

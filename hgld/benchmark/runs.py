@@ -1,12 +1,12 @@
-"""Which trainings a comparison consists of, where their folders are, and which of them are done.
+"""Training runs of a comparison: their settings and folders.
 
 ::
 
     OUT/runs/METHOD/seed0                        a run of the table, see hgld.training.run_folder
-    OUT/runs/METHOD/loss.lambda=0.3/seed0        one of a study
-    OUT/runs/METHOD/seed0/evaluation/            what hgld.benchmark.run_evaluation writes
+    OUT/runs/METHOD/loss.lambda=0.3/seed0        a run of a sweep
+    OUT/runs/METHOD/seed0/evaluation/            its evaluation, see hgld.benchmark.run_evaluation
 
-Two runs with the same settings are one: a study whose values include the table's takes the table's run.
+Runs with the same settings are shared: a sweep whose values include the value of the table uses the run of the table.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from hgld.training.training_settings import TrainingSettings
 
 @dataclass(frozen=True)
 class Run:
-    """A training of a method.
+    """A training run of a method.
 
     Args:
-        method: its name in the comparison.
-        seed: of the training.
-        overrides: what differs from the method's file, as ``--set`` takes it, the seed besides.
-        config: the method's file.
-        folder: of the run.
-        settings: all of it, read.
+        method: Name of the method.
+        seed: Seed of the training.
+        overrides: Changes to the settings file of the method, such as ``loss.lambda=0.3``, besides the seed.
+        config: Settings file of the method.
+        folder: Folder of the run.
+        settings: Resolved settings.
     """
 
     method: str
@@ -48,7 +48,7 @@ class Run:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """The runs of a curve of a study at one value, one for each seed."""
+    """Runs of one curve of a sweep at one value, one per seed."""
 
     curve: str
     value: int | float | str
@@ -56,10 +56,11 @@ class SweepPoint:
 
 
 def read_benchmark(path: Path) -> BenchmarkSettings:
-    """The settings of a comparison; paths of trainings are made relative to where the file is.
+    """Read the settings of a comparison, with paths of trainings relative to the folder of the file.
 
     Raises:
-        InputError, ConfigurationError: see :func:`~hgld.io.settings.read_settings`.
+        InputError: See :func:`~hgld.io.settings.read_settings`.
+        ConfigurationError: See :func:`~hgld.io.settings.read_settings`.
     """
     settings = read_settings(BenchmarkSettings, path)
     methods = {
@@ -70,48 +71,49 @@ def read_benchmark(path: Path) -> BenchmarkSettings:
 
 
 def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] = ()) -> dict[str, tuple[Run, ...]]:
-    """The runs of the table by their methods, in the order of the seeds; one run of what is not trained at all.
+    """Return the runs of the table by method, in the order of the seeds; one run of an untrained model.
 
     Args:
-        settings: of the comparison.
-        out: its folder.
-        overrides: of all trainings, such as ``data.manifest=mine.parquet``.
+        settings: Settings of the comparison.
+        out: Output folder.
+        overrides: Settings to change in all trainings, such as ``data.manifest=mine.parquet``.
 
     Raises:
-        InputError, ConfigurationError: the settings of a training cannot be read.
+        InputError: The settings of a training cannot be read.
+        ConfigurationError: The settings of a training are invalid.
     """
     table = {}
     for method in settings.methods:
         first = _run(settings, out, method, settings.seeds[0], overrides)
-        others = settings.seeds[1:] if first.settings.steps != 0 else ()
-        table[method] = (first, *(_run(settings, out, method, seed, overrides) for seed in others))
+        other_seeds = settings.seeds[1:] if first.settings.steps != 0 else ()
+        table[method] = (first, *(_run(settings, out, method, seed, overrides) for seed in other_seeds))
     return table
 
 
 def sweep_runs(
-    settings: BenchmarkSettings, sweep: str, out: Path, overrides: Sequence[str] = ()
+    settings: BenchmarkSettings, name: str, out: Path, overrides: Sequence[str] = ()
 ) -> tuple[SweepPoint, ...]:
-    """The runs of a study, curve by curve, in the order of its values.
+    """Return the runs of a sweep, curve by curve, in the order of its values.
 
     Raises:
-        ConfigurationError: there is no such study, or the settings of a training are wrong.
-        InputError: they cannot be read.
+        InputError: The settings of a training cannot be read.
+        ConfigurationError: There is no such sweep, or the settings of a training are invalid.
     """
-    if sweep not in settings.sweeps:
-        there = ", ".join(settings.sweeps) or "none"
-        raise ConfigurationError(f'there is no sweep "{sweep}"; there are {there}')
-    study = settings.sweeps[sweep]
+    if name not in settings.sweeps:
+        expected = f"expected one of {', '.join(settings.sweeps)}" if settings.sweeps else "there are none"
+        raise ConfigurationError(f'there is no sweep "{name}"; {expected}')
+    sweep = settings.sweeps[name]
     return tuple(
         SweepPoint(
             title,
             value,
             tuple(
-                _run(settings, out, curve.method, seed, overrides, (*curve.set, f"{study.key}={value}"))
+                _run(settings, out, curve.method, seed, overrides, (*curve.set, f"{sweep.key}={value}"))
                 for seed in settings.seeds
             ),
         )
-        for title, curve in study.curves.items()
-        for value in study.values
+        for title, curve in sweep.curves.items()
+        for value in sweep.values
     )
 
 
@@ -121,16 +123,16 @@ def _run(
     method: str,
     seed: int,
     overrides: Sequence[str],
-    studied: Sequence[str] = (),
+    changes: Sequence[str] = (),
 ) -> Run:
-    """A run; of what is studied, that which changes nothing does not count."""
+    """Return a run; ``changes`` without effect are ignored, so that equal runs share a folder."""
     config = settings.methods[method].training
     common = (*overrides, f"seed={seed}")
-    made = read_training_settings(config, common)
-    changes: tuple[str, ...] = ()
-    for change in studied:
-        changed = read_training_settings(config, (*common, *changes, change))
-        if to_dict(changed) != to_dict(made):
-            made, changes = changed, (*changes, change)
-    folder = out.joinpath("runs", method, *([",".join(changes)] if changes else []), f"seed{seed}")
-    return Run(method, seed, (*overrides, *changes), config, folder, made)
+    resolved = read_training_settings(config, common)
+    effective: tuple[str, ...] = ()
+    for change in changes:
+        changed = read_training_settings(config, (*common, *effective, change))
+        if to_dict(changed) != to_dict(resolved):
+            resolved, effective = changed, (*effective, change)
+    folder = out.joinpath("runs", method, *([",".join(effective)] if effective else []), f"seed{seed}")
+    return Run(method, seed, (*overrides, *effective), config, folder, resolved)

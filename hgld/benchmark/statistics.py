@@ -1,4 +1,4 @@
-"""How sure one can be that a method is better than another, and how much its runs differ."""
+"""Statistics of comparisons: confidence intervals of differences, and standard deviations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from hgld.evaluation.results import check_resampling
 
-#: Numbers of draws at a time.
-_BLOCK = 2**22
+#: Number of random draws held in memory at once.
+_BLOCK_SIZE = 2**22
 
 
 class Difference(NamedTuple):
-    """How much higher a mean is than another, and the ends of an interval of confidence; NaN without queries."""
+    """Difference of two means and the ends of its confidence interval; NaN without queries."""
 
     mean: float
     low: float
@@ -32,22 +32,22 @@ def paired_difference(
     n_resamples: int = 10_000,
     seed: int = 0,
 ) -> Difference:
-    """The difference of two methods' means over the same queries, with a bootstrap interval (percentile method).
+    """Return the difference of two methods' means over the same queries, with a cluster bootstrap interval.
 
-    Classes are drawn with replacement, and with each all its queries: queries of one landmark are alike, and single
-    ones would promise a certainty that is not there. The values of a query are averaged over the seeds, so the
-    interval tells of other landmarks, and not of other seeds.
+    Whole classes are resampled with all their queries: the queries of a landmark resemble one another, so that
+    resampling single queries would give intervals that are too narrow. Values are averaged over the seeds first; the
+    interval therefore reflects other landmarks, not other seeds. Its ends are percentiles.
 
     Args:
-        values: shape (n_seeds, n_query).
-        baseline: likewise, with perhaps another number of seeds.
-        classes: of the queries, shape (n_query,). Queries without a value are left out.
-        confidence: the share of resampled differences between the ends.
-        n_resamples: how often as many classes as there are are drawn.
-        seed: of the draws.
+        values: Values of the method, float64, shape (n_seeds, n_query).
+        baseline: Values of the baseline, float64, shape (n_baseline_seeds, n_query).
+        classes: Classes of the queries, shape (n_query,). Queries whose values are NaN are excluded.
+        confidence: Confidence level of the interval, between 0 and 1.
+        n_resamples: Number of bootstrap samples.
+        seed: Seed of the bootstrap.
 
     Raises:
-        ConfigurationError: the confidence is not between 0 and 1, or there are no resamples.
+        ConfigurationError: ``confidence`` is not between 0 and 1, or ``n_resamples`` is less than 1.
 
     >>> paired_difference(np.array([[0.5, 0.7, 0.9]]), np.array([[0.5, 0.6, 0.7], [0.5, 0.6, 0.9]]), ["a", "a", "b"])
     Difference(mean=0.066..., low=0.049..., high=0.099...)
@@ -61,7 +61,7 @@ def paired_difference(
     sums, counts = np.bincount(rows, differences[known]), np.bincount(rows)
     n_classes, rng = len(names), np.random.default_rng(seed)
     means = []
-    for block in np.array_split(np.arange(n_resamples), -(-n_resamples * n_classes // _BLOCK)):
+    for block in np.array_split(np.arange(n_resamples), -(-n_resamples * n_classes // _BLOCK_SIZE)):
         drawn = rng.integers(n_classes, size=(len(block), n_classes))
         means.append(sums[drawn].sum(1) / counts[drawn].sum(1))
     tail = (1 - confidence) / 2
@@ -69,10 +69,10 @@ def paired_difference(
     return Difference(float(differences[known].mean()), float(low), float(high))
 
 
-def spread(values: Sequence[float]) -> float:
-    """The sample standard deviation; NaN of a single value.
+def sample_std(values: Sequence[float]) -> float:
+    """Return the sample standard deviation; NaN for a single value.
 
-    >>> spread([1.0, 3.0])
+    >>> sample_std([1.0, 3.0])
     1.4142135623730951
     """
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan

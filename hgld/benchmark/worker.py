@@ -1,4 +1,4 @@
-"""What a child process does: train a run, and evaluate it."""
+"""Worker of a comparison: trains and evaluates one run in a child process."""
 
 from __future__ import annotations
 
@@ -16,74 +16,73 @@ from hgld.training.run_folder import RunFolder
 from hgld.training.training_checkpoints import require_same_run
 
 
-class Task(Settings):
-    """A run that is to be done; with all settings, so that nobody has to wait with changing their files.
+class WorkerTask(Settings):
+    """A run to train and evaluate; holds all settings, so that their files may be edited meanwhile.
 
     Args:
-        benchmark: of the comparison.
-        run: to train and evaluate.
-        anew: whether the run that is in the folder is deleted; else it goes on.
+        benchmark: Settings of the comparison.
+        run: Run to train and evaluate.
+        retrain: Delete the run in the folder; otherwise it is resumed.
     """
 
     benchmark: BenchmarkSettings
     run: Run
-    anew: bool = False
+    retrain: bool = False
 
     def write(self, path: Path) -> None:
-        """As JSON, for another process."""
+        """Write the task as JSON."""
         with atomic_write(path) as draft:
             draft.write_text(self.model_dump_json(by_alias=True, indent=1), encoding="utf-8")
 
     @classmethod
-    def read(cls, path: Path) -> Task:
-        """The inverse of :meth:`write`."""
+    def read(cls, path: Path) -> WorkerTask:
+        """Read a task that :meth:`write` has written."""
         return cls.model_validate_json(path.read_text(encoding="utf-8"))
 
 
 def is_done(benchmark: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> bool:
-    """Whether a run is trained and evaluated.
+    """Return whether a run is trained and evaluated.
 
     Args:
-        benchmark: of the comparison.
-        run: that it is about.
-        n_processes: that would go on with it.
+        benchmark: Settings of the comparison.
+        run: Run to look up.
+        n_processes: Number of processes that would resume it.
 
     Raises:
-        ConfigurationError: the run that is in the folder was begun with other settings, data, or number of processes.
-        InputError: the data cannot be read.
+        ConfigurationError: The run in the folder has other settings, data, or another number of processes.
+        InputError: The data cannot be read.
     """
     if is_finished(run.settings, run.folder):
         return read_evaluated(benchmark, run) is not None
     folder = RunFolder(run.folder)
-    begun = folder.recorded_run()
-    if begun is not None and folder.last.exists():
-        require_same_run(run.folder, {"processes": begun[1]["processes"]}, {"processes": n_processes})
+    recorded = folder.recorded_run()
+    if recorded is not None and folder.last.exists():
+        require_same_run(run.folder, {"processes": recorded[1]["processes"]}, {"processes": n_processes})
     return False
 
 
 def work(
-    task: Task, *, device: str = "cpu", processes: Processes | None = None, progress: Progress | None = None
+    task: WorkerTask, *, device: str = "cpu", processes: Processes | None = None, progress: Progress | None = None
 ) -> None:
-    """Train and evaluate a run, from where it is.
+    """Train and evaluate a run; a run that was interrupted is resumed.
 
     Args:
-        task: what to do.
-        device: of this process.
-        processes: that do it together.
-        progress: of the training, told of images.
+        task: Run to train and evaluate.
+        device: Device of this process.
+        processes: Processes that work on the run together; all call this function.
+        progress: Progress of the training, in images.
 
     Raises:
-        KeyboardInterrupt: someone wanted it to stop; the last step is saved.
-        HgldError: as :func:`~hgld.training.run.train` and
-            :func:`~hgld.benchmark.run_evaluation.evaluate_run` do.
+        KeyboardInterrupt: A signal asked the process to stop; the last step is saved.
+        HgldError: See :func:`~hgld.training.run.train` and :func:`~hgld.benchmark.run_evaluation.evaluate_run`.
     """
     processes, run = processes or Processes(), task.run
-    if task.anew or not processes.gather(is_finished(run.settings, run.folder))[0]:
+    if task.retrain or not processes.gather(is_finished(run.settings, run.folder))[0]:
         train(
             run.settings,
             run.folder,
-            resume=not task.anew,
-            force=task.anew,
+            resume=not task.retrain,
+            force=task.retrain,
             device=device,
             processes=processes,
             progress=progress,

@@ -12,49 +12,49 @@ from hgld.cli.base import app, friendly_errors, tell
 
 @app.command(rich_help_panel="Retrieval")
 def benchmark(
-    config: Annotated[Path, typer.Argument(help="What to compare (YAML), such as those in pipelines/benchmarks.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where trainings and results go.")],
+    config: Annotated[Path, typer.Argument(help="Settings of the comparison (YAML), e.g. in pipelines/benchmarks.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of training runs and results.")],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all trainings; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting to change in all trainings; repeatable."),
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Of the table; repeatable.", show_default="all in CONFIG")
+        list[str] | None, typer.Option(help="Method of the table to run; repeatable.", show_default="all in CONFIG")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Such as 0,1.", show_default="those in CONFIG")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds of the trainings, e.g. 0,1.", show_default="those in CONFIG")
+    ] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="A study in CONFIG in place of its table, or all of them: all; repeatable."),
+        typer.Option(help="Sweep in CONFIG to run instead of the table, or all; repeatable."),
     ] = None,
     devices: Annotated[
         str | None,
         typer.Option(
-            help="On which to train side by side: cuda:0,cuda:1, or cpu,cpu for two runs that share the cores.",
+            help="Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two runs that share the cores.",
             show_default="all GPUs, else cpu",
         ),
     ] = None,
-    per_run: Annotated[int, typer.Option(help="Devices that train a run together.")] = 1,
+    per_run: Annotated[int, typer.Option(help="Number of devices that train a run together.")] = 1,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print what it will take, measured on this machine, and stop.")
+        bool, typer.Option("--plan", help="Print the estimated hours, memory and disk, from a timed step, and stop.")
     ] = False,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force",
-            help="Train anew what was begun with other settings or data, and no more; write the results again.",
-        ),
+        typer.Option("--force", help="Retrain only runs whose settings or data changed, and rewrite the results."),
     ] = False,
 ) -> None:
-    """Train methods with several seeds, evaluate them, and compare: tables, pictures, confidence intervals.
+    """Train methods with several seeds, evaluate and compare them: tables, figures, confidence intervals.
 
-    What is done already is left as it is; a comparison that was stopped goes on where it was.
+    Finished runs are kept; an interrupted comparison is resumed.
 
     Example: hgld benchmark pipelines/benchmarks/washington.yaml -o runs/washington
     """
     with friendly_errors():
-        from hgld.benchmark import cost_estimate
         from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
+        from hgld.benchmark.cost_estimate import estimate_cost
         from hgld.benchmark.launcher import parse_slots
+        from hgld.cli.summaries.benchmark import format_comparison, format_cost
         from hgld.progress import TerminalProgress
 
         slots = parse_slots(devices, per_run)
@@ -67,7 +67,8 @@ def benchmark(
             sweeps=sweep or (),
         )
         if plan:
-            typer.echo(cost_estimate.plan(comparison.settings, comparison.runs, slots))
+            typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs, slots)))
             return
-        with TerminalProgress("benchmark", "runs", interval_s=60) as shown:
-            tell(out, compare_methods(comparison, slots=slots, force=force, progress=shown))
+        with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
+            summary = compare_methods(comparison, slots=slots, force=force, progress=progress)
+        tell(out, summary and format_comparison(summary))

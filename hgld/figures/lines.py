@@ -23,7 +23,7 @@ _MOST_MARKED = 20
 
 
 @dataclass(frozen=True)
-class Stroke:
+class LineStyle:
     """How a curve is drawn; thick if it is to be seen first."""
 
     colour: str
@@ -37,14 +37,14 @@ class Line:
 
     Args:
         title: the same in all panels.
-        stroke: likewise.
+        style: likewise.
         x: float64, shape (n,).
         y: float64, shape (n_runs, n); the curve is their mean, in a band from the lowest to the highest. NaN where a
             run has no value, and another has.
     """
 
     title: str
-    stroke: Stroke
+    style: LineStyle
     x: NDArray[np.float64]
     y: NDArray[np.float64]
 
@@ -93,11 +93,11 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.plot(
             line.x,
             np.nanmean(line.y, axis=0),
-            "--" if line.stroke.dashed else "-",
-            color=line.stroke.colour,
-            linewidth=2.0 if line.stroke.thick else 1.2,
+            "--" if line.style.dashed else "-",
+            color=line.style.colour,
+            linewidth=2.0 if line.style.thick else 1.2,
             marker="o" if len(line.x) <= _MOST_MARKED else "",
-            markersize=4 if line.stroke.thick else 3,
+            markersize=4 if line.style.thick else 3,
             label=line.title,
         )
         if len(line.y) > 1:
@@ -105,7 +105,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
                 line.x,
                 np.nanmin(line.y, axis=0),
                 np.nanmax(line.y, axis=0),
-                color=line.stroke.colour,
+                color=line.style.colour,
                 alpha=0.15,
                 linewidth=0,
             )

@@ -18,7 +18,7 @@ _ALPHA, _BETA = 0.9, 0.6
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class ScoreDensities:
     """The cosines of a method.
 
     Args:
@@ -34,7 +34,7 @@ class Scores:
     densities: NDArray[np.float64]
 
 
-def draw_scores(path: Path, methods: Sequence[Scores], meanings: Sequence[str]) -> None:
+def draw_scores(path: Path, methods: Sequence[ScoreDensities], meanings: Sequence[str]) -> None:
     """Draw densities, a panel for each method.
 
     Args:
@@ -71,7 +71,7 @@ def draw_scores(path: Path, methods: Sequence[Scores], meanings: Sequence[str]) 
     save(figure, path)
 
 
-def _limits(methods: Sequence[Scores]) -> tuple[float, float]:
+def _limits(methods: Sequence[ScoreDensities]) -> tuple[float, float]:
     """Where any density is."""
     bins = np.flatnonzero(np.nansum([scores.densities for scores in methods], axis=(0, 1)))
     edges = methods[0].edges

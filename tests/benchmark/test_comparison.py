@@ -19,15 +19,16 @@ from typer.testing import CliRunner
 from hgld.benchmark import comparison
 from hgld.benchmark.comparison import ComparisonSummary, compare_methods, parse_seeds, read_comparison
 from hgld.benchmark.launcher import parse_slots
-from hgld.benchmark.worker import Task, work
+from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli import app
+from hgld.cli.summaries.benchmark import format_comparison, format_results
 from hgld.errors import BusyError, ConfigurationError
 from hgld.io.locks import exclusive_lock
 from hgld.models.checkpoint_files import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 
 
-def launch_here(names: list[str], tasks: Sequence[Task], slots: object, *, progress: object = None) -> None:
+def launch_here(names: list[str], tasks: Sequence[WorkerTask], slots: object, *, progress: object = None) -> None:
     """As :func:`launch`, but in this process, which saves it the seconds that another one takes to begin."""
     for task in tasks:
         work(task)
@@ -63,8 +64,8 @@ def test_a_comparison_is_made_once(folder: Path, launched: list[str]) -> None:
     summary = compare(folder)
     assert launched == ["roadmap/seed0", "happier/seed0"]
     assert summary is not None
-    assert "HAPPIER" in str(summary)
-    assert "2 runs, 0 of them done before" in str(summary)
+    assert "HAPPIER" in format_comparison(summary)
+    assert "2 runs, 0 of them done before" in format_comparison(summary)
     assert {"results.md", "results.tex", "results.parquet", "strips.html"} <= {path.name for path in summary.files}
     assert all(path.is_file() for path in summary.files)
     written = {
@@ -90,8 +91,8 @@ def test_results_that_are_gone_or_of_other_settings_are_written_again(folder: Pa
     (folder / "out" / "results.tex").unlink()
     again = compare(folder)
     assert again is not None
-    assert str(again).startswith(first.text)
-    assert "2 runs, 2 of them done before" in str(again)
+    assert format_comparison(again).startswith(format_results(first))
+    assert "2 runs, 2 of them done before" in format_comparison(again)
     text = (folder / "comparison.yaml").read_text()
     (folder / "comparison.yaml").write_text(text.replace("title: Noise", "title: Nothing but noise"))
     assert compare(folder) is not None
@@ -106,7 +107,7 @@ def test_a_study_takes_the_runs_that_the_table_has(folder: Path, launched: list[
     summary = compare(folder, sweeps=["all"])
     assert launched == ["happier/loss.lambda=0.5/seed0"]
     assert summary is not None
-    assert "2 runs, 1 of them done before" in str(summary)
+    assert "2 runs, 1 of them done before" in format_comparison(summary)
     assert {"lambda.parquet", "lambda.md"} <= {path.name for path in summary.files}
     assert compare(folder, sweeps=["lambda"]) is None
 
@@ -125,7 +126,7 @@ def test_runs_with_other_settings_are_told_and_with_force_trained_anew(folder: P
     compare(folder)
     del launched[:]
     write_comparison(folder, pictures=False, happier={"steps": N_STEPS + 2})
-    with pytest.raises(ConfigurationError, match="1 of 2 runs were begun with something else") as error:
+    with pytest.raises(ConfigurationError, match="1 of 2 runs were begun with other settings or data") as error:
         compare(folder)
     assert "happier/seed0" in str(error.value)
     assert f"steps: {N_STEPS} then, {N_STEPS + 2} now" in str(error.value)
@@ -144,8 +145,8 @@ def test_one_comparison_at_a_time_writes_to_a_folder(folder: Path) -> None:
 
 def test_what_cannot_be_chosen_is_told(folder: Path) -> None:
     for chosen, said in [
-        ({"methods": ["csl"]}, 'no method "csl"; there are roadmap, happier'),
-        ({"sweeps": ["rho"]}, 'no sweep "rho"; there are lambda'),
+        ({"methods": ["csl"]}, 'no method "csl"; expected one of roadmap, happier'),
+        ({"sweeps": ["rho"]}, 'no sweep "rho"; expected one of lambda'),
         ({"sweeps": ["lambda"], "methods": ["happier"]}, "the curves of a sweep have their own"),
     ]:
         with pytest.raises(ConfigurationError, match=said):
@@ -209,6 +210,6 @@ def test_what_is_wrong_is_told(folder: Path) -> None:
 
     assert "there is no such setting; did you mean steps?" in error("--set", "stepz=3")
     assert 'the seeds are "0,x"' in error("--seeds", "0,x")
-    assert '"cuda:99" is none of the devices' in error("--devices", "cuda:99")
+    assert 'there is no device "cuda:99"' in error("--devices", "cuda:99")
     (folder / "roadmap.yaml").write_text(yaml.safe_dump({"base": "nowhere.yaml"}))
     assert "no such file" in error()

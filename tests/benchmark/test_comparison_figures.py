@@ -14,7 +14,7 @@ import torch
 
 from hgld.benchmark import comparison_figures
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, PictureSettings, SweepSettings
-from hgld.benchmark.comparison_figures import draw_pictures, draw_sweep
+from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, table_runs
@@ -23,7 +23,7 @@ from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.results import RetrievalResult
 from hgld.figures.class_means import ClassMeans
 from hgld.figures.lines import Panel
-from hgld.figures.scores import Scores
+from hgld.figures.scores import ScoreDensities
 from hgld.tables import Provenance
 from hgld.tables.embeddings import write_embeddings
 from tests.benchmark.comparisons import write_comparison
@@ -82,7 +82,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 
 
 def test_all_pictures_are_drawn(comparison: tuple[BenchmarkSettings, list[MethodResults]], tmp_path: Path) -> None:
-    paths = draw_pictures(*comparison, tmp_path / "figures")
+    paths = draw_comparison(*comparison, tmp_path / "figures")
     assert [path.name for path in paths] == ["learning.png", "scores.png", "precision_recall.png", "class_means.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
@@ -92,7 +92,7 @@ def test_pictures_show_what_was_found(
 ) -> None:
     settings, methods = comparison
     results = {method.title: method.runs[0].result for method in methods}
-    draw_pictures(settings, methods, tmp_path)
+    draw_comparison(settings, methods, tmp_path)
 
     (learning,) = drawn.panels["learning.png"]  # of no other metric there are evaluations
     (line,) = learning.lines  # ROADMAP has one evaluation only
@@ -109,9 +109,9 @@ def test_pictures_show_what_was_found(
             area, of_baseline = means
             assert above.y.mean() == pytest.approx(area, abs=0.2)
             assert below.y.mean() == pytest.approx(area - of_baseline, abs=0.4)
-        assert {line.title: line.stroke.dashed for line in upper.lines} == {"HAPPIER": False, "ROADMAP": True}
+        assert {line.title: line.style.dashed for line in upper.lines} == {"HAPPIER": False, "ROADMAP": True}
 
-    scores: Sequence[Scores] = drawn.panels["scores.png"]
+    scores: Sequence[ScoreDensities] = drawn.panels["scores.png"]
     assert {one.title for one in scores} == {"HAPPIER", "ROADMAP"}
     baseline, happier = drawn.panels["class_means.png"]
     assert isinstance(baseline, ClassMeans)
@@ -126,18 +126,18 @@ def test_what_cannot_be_drawn_is_left_out(
     comparison: tuple[BenchmarkSettings, list[MethodResults]], drawn: Drawn, tmp_path: Path
 ) -> None:
     settings, methods = comparison
-    assert draw_pictures(settings.model_copy(update={"pictures": None}), methods, tmp_path) == []
+    assert draw_comparison(settings.model_copy(update={"pictures": None}), methods, tmp_path) == []
     (happier,) = (method for method in methods if method.name == "happier")
-    alone = draw_pictures(settings, [happier], tmp_path)
+    alone = draw_comparison(settings, [happier], tmp_path)
     assert [path.name for path in alone] == ["learning.png", "scores.png"]
     elsewhere = Gldv2Evaluation(
         name="gldv2-retrieval", queries=tmp_path, gallery=tmp_path, ground_truth=tmp_path, hierarchy=tmp_path
     )
     gldv2 = settings.model_copy(update={"evaluation": elsewhere})
-    assert [path.name for path in draw_pictures(gldv2, methods, tmp_path)] == ["learning.png"]
+    assert [path.name for path in draw_comparison(gldv2, methods, tmp_path)] == ["learning.png"]
     assert settings.pictures is not None
     chosen = settings.pictures.model_copy(update={"curves": ("roadmap",)})
-    only = draw_pictures(settings.model_copy(update={"pictures": chosen}), methods, tmp_path)
+    only = draw_comparison(settings.model_copy(update={"pictures": chosen}), methods, tmp_path)
     assert [path.name for path in only] == ["scores.png", "precision_recall.png", "class_means.png"]
 
 
@@ -179,7 +179,7 @@ def test_a_study_is_drawn_over_its_values(
 
     draw_sweep(study(relative_to="without"), points, tmp_path / "b.png")
     (panel,) = drawn.panels["b.png"]
-    assert panel.title == "H-AP: % more than without"
+    assert panel.title == "H-AP: difference from without in %"
     more, base = panel.lines
     assert more.x.tolist() == [8]
     np.testing.assert_allclose(more.y, [[50], [-25]])

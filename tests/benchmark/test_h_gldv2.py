@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import Task, work
+from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from tests.benchmark.test_run_evaluation import write_gldv2
@@ -62,7 +62,7 @@ def test_the_commands_of_the_document_make_what_the_comparison_reads(
 
     settings = read_benchmark(BENCHMARK)
     (run, *_) = table_runs(settings, tmp_path / "out", SMALL)["happier"]
-    work(Task(benchmark=settings, run=run))
+    work(WorkerTask(benchmark=settings, run=run))
     found = read_evaluated(settings, run)
     assert found is not None
     assert {*settings.columns, "map100_official"} <= set(found.result.means)

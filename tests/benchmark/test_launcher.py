@@ -14,7 +14,7 @@ import torch
 
 from hgld.benchmark.launcher import Slot, launch, parse_slots
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
-from hgld.benchmark.worker import Task
+from hgld.benchmark.worker import WorkerTask
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
 
@@ -30,11 +30,11 @@ def wait_for(path):
 
 
 @pytest.fixture
-def tasks(tmp_path: Path) -> list[Task]:
+def tasks(tmp_path: Path) -> list[WorkerTask]:
     write_data(tmp_path)
     benchmark = read_benchmark(write_comparison(tmp_path, seeds=(0, 1)))
     runs = table_runs(benchmark, tmp_path / "out")
-    return [Task(benchmark=benchmark, run=run) for run in (*runs["roadmap"], *runs["happier"])]
+    return [WorkerTask(benchmark=benchmark, run=run) for run in (*runs["roadmap"], *runs["happier"])]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ class Counted:
 
 
 def test_a_slot_takes_one_run_at_a_time_and_two_slots_two(
-    tasks: list[Task], tmp_path: Path, pretending: Callable[[str], None]
+    tasks: list[WorkerTask], tmp_path: Path, pretending: Callable[[str], None]
 ) -> None:
     pretending(
         "others = [path for path in folder.parent.parent.glob('*/*.running')]\n"
@@ -85,7 +85,9 @@ def test_a_slot_takes_one_run_at_a_time_and_two_slots_two(
         assert max(saw) < n_slots
 
 
-def test_two_slots_work_side_by_side(tasks: list[Task], tmp_path: Path, pretending: Callable[[str], None]) -> None:
+def test_two_slots_work_side_by_side(
+    tasks: list[WorkerTask], tmp_path: Path, pretending: Callable[[str], None]
+) -> None:
     pretending(
         "folder.with_suffix('.here').touch()\n"
         "for seed in '01':\n"
@@ -95,7 +97,7 @@ def test_two_slots_work_side_by_side(tasks: list[Task], tmp_path: Path, pretendi
 
 
 def test_a_run_that_fails_does_not_stop_the_others(
-    tasks: list[Task], tmp_path: Path, pretending: Callable[[str], None]
+    tasks: list[WorkerTask], tmp_path: Path, pretending: Callable[[str], None]
 ) -> None:
     pretending(
         "print('it begins')\n"
@@ -122,7 +124,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
 
 
 def test_who_stops_it_waits_until_all_is_saved(
-    tasks: list[Task], tmp_path: Path, pretending: Callable[[str], None]
+    tasks: list[WorkerTask], tmp_path: Path, pretending: Callable[[str], None]
 ) -> None:
     pretending(
         "def save(*_):\n"
@@ -168,10 +170,10 @@ def test_a_child_stops_when_its_parent_is_no_more() -> None:
         assert child.wait(10) == 7
 
 
-def test_a_task_is_read_as_it_was_written(tasks: list[Task], tmp_path: Path) -> None:
-    task = tasks[0].model_copy(update={"anew": True})
+def test_a_task_is_read_as_it_was_written(tasks: list[WorkerTask], tmp_path: Path) -> None:
+    task = tasks[0].model_copy(update={"retrain": True})
     task.write(tmp_path / "task.json")
-    read = Task.read(tmp_path / "task.json")
+    read = WorkerTask.read(tmp_path / "task.json")
     assert read == task
     assert isinstance(read.run, Run)
 
@@ -186,7 +188,7 @@ def test_without_a_gpu_the_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> 
     (slot,) = parse_slots("cpu")
     assert slot.environment()["OMP_NUM_THREADS"] == "9"
     assert slot.command(Path("task.json")) == [
-        sys.executable, "-m", "hgld.cli.benchmark_work", "task.json", "cpu"
+        sys.executable, "-m", "hgld.cli.benchmark_worker", "task.json", "cpu"
     ]  # fmt: skip
 
 
@@ -202,7 +204,7 @@ def test_each_run_sees_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert second.environment()["CUDA_VISIBLE_DEVICES"] == "6,7"
     command = " ".join(second.command(Path("task.json")))
-    assert "-m torch.distributed.run --standalone --nproc-per-node=2 -m hgld.cli.benchmark_work" in command
+    assert "-m torch.distributed.run --standalone --nproc-per-node=2 -m hgld.cli.benchmark_worker" in command
     assert command.endswith("task.json cuda")
     assert "distributed" not in " ".join(parse_slots("cuda:1")[0].command(Path("task.json")))
 
@@ -210,9 +212,9 @@ def test_each_run_sees_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_devices_that_cannot_be_used_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for devices, per_run, said in [
-        ("cuda:2", 1, '"cuda:2" is none of the devices; expected cpu or a GPU (cuda:0 to cuda:1)'),
-        ("gpu", 1, '"gpu" is none'),
-        ("cpu,cpu,cpu", 2, "3 devices cannot be shared out 2 to each run"),
+        ("cuda:2", 1, 'there is no device "cuda:2"; expected cpu or a GPU (cuda:0 to cuda:1)'),
+        ("gpu", 1, 'there is no device "gpu"'),
+        ("cpu,cpu,cpu", 2, "3 devices cannot be divided into groups of 2"),
         ("cuda:0,cpu", 2, "different GPUs, or cpu only"),
         ("cuda:1,cuda:1", 2, "different GPUs, or cpu only"),
         ("cpu", 0, "expected 1 or more"),

@@ -14,11 +14,13 @@ import pytest
 
 from hgld import tables
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.comparison import ComparisonSummary
 from hgld.benchmark.method_results import MethodResults, best_baseline, difference
-from hgld.benchmark.result_files import format_comparison, write_results, write_sweep
+from hgld.benchmark.result_files import write_results, write_sweep
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import paired_difference
+from hgld.cli.summaries.benchmark import format_results
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.report import write_per_query
 from hgld.evaluation.results import RetrievalResult
@@ -92,6 +94,10 @@ def methods(settings: BenchmarkSettings, tmp_path: Path) -> list[MethodResults]:
     ]
 
 
+def summary(settings: BenchmarkSettings, methods: list[MethodResults]) -> ComparisonSummary:
+    return ComparisonSummary(tuple(methods), settings.columns, (), 0, 0)
+
+
 def markdown_tables(path: Path) -> list[dict[str, dict[str, str]]]:
     """The cells of each table by row and column."""
     found = []
@@ -105,7 +111,7 @@ def markdown_tables(path: Path) -> list[dict[str, dict[str, str]]]:
 def test_markdown_has_means_and_what_sets_methods_apart(
     settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
 ) -> None:
-    files = write_results(settings, methods, tmp_path / "out", about=["Two seeds only."])
+    files = write_results(settings, methods, tmp_path / "out")
     means, gains, by_level, _, trainings = markdown_tables(files.markdown)
     assert means == {
         "Smooth-AP": {"R@1": "**80.00** ± 0.00", "H-AP": "41.00 ± 1.41"},
@@ -125,17 +131,16 @@ def test_markdown_has_means_and_what_sets_methods_apart(
         "Smooth-AP": "<ins>50.00</ins> ± 0.00", "ROADMAP": "<ins>50.00</ins> ± 0.00", "HAPPIER_F": "**55.00** ± 7.07",
     }  # fmt: skip
     assert trainings["HAPPIER_F"] == {
-        "Seeds": "0, 1", "Steps": "3", "Images a step": "8", "Minutes a run": "0.1", "Device": "cpu",
+        "Seeds": "0, 1", "Steps": "3", "Batch size": "8", "Minutes per run": "0.1", "Device": "cpu",
     }  # fmt: skip
-    notes = files.markdown.read_text(encoding="utf-8").split("## What the numbers depend on")[1]
+    notes = files.markdown.read_text(encoding="utf-8").split("## Setup")[1]
     for said in (
-        "Trained on 16 images of 4 classes (landmark), evaluated with 16 images of 4 classes, none of which",
-        "12 queries, each ranks all others.",
-        "no positive: 0 at level 1.",
-        "the last checkpoint",
+        "Trained on 16 images of 4 classes (landmark), evaluated on 16 images of 4 classes, none of which",
+        "12 queries, each of which ranks all other images.",
+        "without a positive: 0 at level 1.",
+        "The last checkpoint",
         "Machine: a machine. Software: hgld 1.",
         "- Ties: pessimistic",
-        "- Two seeds only.",
     ):
         assert said in notes
 
@@ -170,18 +175,18 @@ def test_latex_has_the_columns_of_the_settings(
 
 
 def test_the_terminal_has_80_columns(settings: BenchmarkSettings, methods: list[MethodResults]) -> None:
-    text = format_comparison(settings, methods)
+    text = format_results(summary(settings, methods))
     assert max(map(len, text.splitlines())) <= 80
     assert re.search(r"HAPPIER_F +78\.00 ± 1\.41 +52\.00 ± 2\.83$", text, re.MULTILINE)
     assert re.search(r"HAPPIER_F +-2\.00 \[.*\] +\+7\.00 \[.*\]$", text, re.MULTILINE)
-    assert text.endswith("The best baseline, which the others are compared with: R@1 Smooth-AP, H-AP\nROADMAP.")
+    assert text.endswith("Best baseline, from which differences are taken: R@1 Smooth-AP, H-AP ROADMAP.")
 
 
 def test_pictures_that_are_there_are_shown(
     settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    assert "## Pictures" not in write_results(settings, methods, out).markdown.read_text()
+    assert "## Figures" not in write_results(settings, methods, out).markdown.read_text()
     (out / "figures").mkdir()
     for name in ("figures/learning.png", "figures/learning.pdf", "strips.png", "strips.html"):
         (out / name).touch()
@@ -199,7 +204,7 @@ def test_one_seed_has_no_spread_and_without_baselines_there_are_no_differences(
     assert means["HAPPIER_F"] == {"R@1": "<ins>79.00</ins>", "H-AP": "**50.00**"}
     assert trainings["HAPPIER_F"]["Seeds"] == "0"
     assert "scriptsize" not in files.latex.read_text()
-    assert "difference" not in format_comparison(settings, alone).lower()
+    assert "difference" not in format_results(summary(settings, alone)).lower()
     assert best_baseline(alone, "H-AP") is None
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.benchmark import run_evaluation
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.evaluated_images import read_evaluated_images
 from hgld.benchmark.method_results import MethodResults
-from hgld.benchmark.retrieval_strips import draw_strips
+from hgld.benchmark.retrieval_strips import write_strips
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.errors import ConfigurationError
@@ -31,7 +31,7 @@ def evaluated(run: Run, ids: list[str], seed: int, metrics: tuple[str, ...] = ("
     folder.mkdir(parents=True)
     vectors = np.random.default_rng(seed).normal(size=(len(ids), 5)).astype(np.float32)
     write_embeddings(folder / "embeddings.npy", torch.from_numpy(vectors), ids)
-    images = run_evaluation.test_images(run)
+    images = read_evaluated_images(run)
     names, labels, is_query = images.manifest.ids.astype(str), images.manifest.labels, images.is_query
     if is_query is None:
         result = evaluate_retrieval(vectors, labels, query_ids=names, metrics=metrics)
@@ -59,18 +59,18 @@ def comparison(
 def test_strips_are_made_of_what_runs_left(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     settings, methods = comparison(tmp_path, overrides, seeds=(3, 4))
     save(tmp_path, *(f"{c}/{n}" for c in range(8) for n in range(4)))
-    page, picture = draw_strips(settings, methods, tmp_path / "out")
+    page, picture = write_strips(settings, methods, tmp_path / "out")
     assert [page, picture] == [tmp_path / "out" / "strips.html", tmp_path / "out" / "strips.png"]
     html = page.read_text()
-    assert "<h1>ROADMAP and HAPPIER, seed 3: where they differ most</h1>" in html
-    assert "Of 16 queries, HAPPIER has the higher H-AP" in html
-    assert "not at hand" not in html
+    assert "<h1>ROADMAP and HAPPIER, seed 3: largest differences</h1>" in html
+    assert "Of 16 queries, HAPPIER has a higher H-AP" in html
+    assert "not available" not in html
     asked = re.findall(r'alt="query \d: l(\d), r\d"', html)
     assert len(asked) == 2
     assert set(asked) <= set("0123")  # the landmarks of tests
     found = set(re.findall(r'alt="rank \d+, level \d: l(\d), r\d"', html))
     assert found <= (set("4567") if overrides else set("0123"))
-    strips = re.findall(r'<ol class="found">.*?</ol>', html, re.DOTALL)
+    strips = re.findall(r'<ol class="items">.*?</ol>', html, re.DOTALL)
     assert [strip.count("<img") for strip in strips] == [10] * 4
     for query, pair in zip(
         re.findall(r'<p><span class="id">(.*?)<', html), zip(strips[::2], strips[1::2], strict=True), strict=True
@@ -80,8 +80,8 @@ def test_strips_are_made_of_what_runs_left(tmp_path: Path, overrides: tuple[str,
 
 def test_without_photographs_there_are_ids(tmp_path: Path) -> None:
     settings, methods = comparison(tmp_path)
-    page, _ = draw_strips(settings, methods, tmp_path)
-    assert "photographs are not at hand" in page.read_text()
+    page, _ = write_strips(settings, methods, tmp_path)
+    assert "photographs are not available" in page.read_text()
 
 
 def test_landmarks_have_the_names_of_their_categories(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_landmarks_have_the_names_of_their_categories(tmp_path: Path) -> None:
     path.write_text("\n".join([head, *lines]) + "\n")  # without landmark 160
     assert settings.pictures is not None
     named = settings.model_copy(update={"pictures": settings.pictures.model_copy(update={"hierarchy": path})})
-    page, _ = draw_strips(named, methods, tmp_path)
+    page, _ = write_strips(named, methods, tmp_path)
     shown = set(re.findall(r"Lake \d|landmark 16\d", page.read_text()))
     assert shown == {"landmark 160", "Lake 1", "Lake 2", "Lake 3"}
 
@@ -102,15 +102,15 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path: Path) -> None:
     settings, methods = comparison(tmp_path)
     assert settings.pictures is not None
     none = settings.model_copy(update={"pictures": settings.pictures.model_copy(update={"n_queries": 0})})
-    assert draw_strips(none, methods, tmp_path) == []
-    assert draw_strips(settings.model_copy(update={"pictures": None}), methods, tmp_path) == []
-    assert draw_strips(settings, methods[:1], tmp_path) == []
+    assert write_strips(none, methods, tmp_path) == []
+    assert write_strips(settings.model_copy(update={"pictures": None}), methods, tmp_path) == []
+    assert write_strips(settings, methods[:1], tmp_path) == []
     roadmap = next(method for method in methods if method.name == "roadmap")
     other_seed = EvaluatedRun(replace(roadmap.runs[0].run, seed=9), roadmap.runs[0].result)
     other = MethodResults("happier", "HAPPIER", None, False, (other_seed,))
-    assert draw_strips(settings, [roadmap, other], tmp_path) == []
+    assert write_strips(settings, [roadmap, other], tmp_path) == []
     same = MethodResults("happier", "HAPPIER", None, False, roadmap.runs)
-    assert draw_strips(settings, [roadmap, same], tmp_path) == []
+    assert write_strips(settings, [roadmap, same], tmp_path) == []
     assert not (tmp_path / "strips.html").exists()
 
 
@@ -124,4 +124,4 @@ def test_runs_with_other_images_are_refused(tmp_path: Path) -> None:
     )
     changed = MethodResults("happier", "HAPPIER", None, False, (EvaluatedRun(run.run, fewer),))
     with pytest.raises(ConfigurationError, match="ROADMAP and HAPPIER were not evaluated with the same images"):
-        draw_strips(settings, [roadmap, changed], tmp_path)
+        write_strips(settings, [roadmap, changed], tmp_path)

@@ -16,6 +16,7 @@ import yaml
 
 from hgld.benchmark import run_evaluation
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.evaluated_images import read_evaluated_images
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
@@ -76,7 +77,7 @@ def test_the_last_checkpoint_is_evaluated_and_not_the_best(happier: Trained, tmp
     assert result.per_query["class"].tolist() == [f"l{name.split('/')[0]}" for name in test.ids]
     assert result.settings == again.settings
 
-    images = run_evaluation.test_images(run)
+    images = read_evaluated_images(run)
     np.testing.assert_allclose(images.embeddings, embeddings, atol=1e-6)
     assert images.manifest.ids.tolist() == test.ids.tolist()
     assert images.is_query is None
@@ -148,10 +149,10 @@ def test_only_what_has_come_to_its_end_is_evaluated(tmp_path: Path) -> None:
     write_data(tmp_path)
     settings = read_benchmark(write_comparison(tmp_path))
     run = table_runs(settings, tmp_path / "out")["happier"][0]
-    with pytest.raises(ConfigurationError, match="seed0: the training has not come to its end"):
+    with pytest.raises(ConfigurationError, match="seed0: the training is not finished"):
         run_evaluation.evaluate_run(settings, run)
     with pytest.raises(InputError, match="no such file; expected the embeddings"):
-        run_evaluation.test_images(run)
+        read_evaluated_images(run)
 
 
 def test_queries_and_gallery_apart_and_images_that_cannot_be_read(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_queries_and_gallery_apart_and_images_that_cannot_be_read(tmp_path: Path
     settings, run = trained(tmp_path, data=data | {"queries": "query", "gallery": "gallery"})
     run_evaluation.evaluate_run(settings, run)
 
-    result, images = found(settings, run).result, run_evaluation.test_images(run)
+    result, images = found(settings, run).result, read_evaluated_images(run)
     assert result.name == "retrieval"
     assert result.per_query.index.tolist() == ["0/0", "2/0", "3/0"]
     assert result.per_query["class"].tolist() == ["l0", "l2", "l3"]

@@ -75,7 +75,7 @@ def test_a_study_shares_the_runs_that_it_has_in_common_with_the_table(tmp_path: 
     assert points[1].runs == table_runs(settings, tmp_path)["happier"]
     options = points[3].runs[0].settings.loss.options()
     assert (options["alpha"], options["lambda_"]) == (5, 0)
-    with pytest.raises(ConfigurationError, match=r'no sweep "height"; there are weight'):
+    with pytest.raises(ConfigurationError, match=r'no sweep "height"; expected one of weight'):
         sweep_runs(settings, "height", tmp_path)
 
 
@@ -89,8 +89,8 @@ def test_a_value_that_a_training_cannot_have_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"methods": {"../up": METHODS["plain"]}}, r'"../up" is to name a folder'),
-        ({"seeds": [1, 1]}, r"the seeds are 1, 1; expected each once"),
+        ({"methods": {"../up": METHODS["plain"]}}, r'"../up" names a folder'),
+        ({"seeds": [1, 1]}, r"the seeds are 1, 1; expected different seeds"),
         ({"pictures": {"baseline": "plane", "method": "happier"}}, r'pictures: there is no method "plane"'),
         ({"evaluation": {"name": "gldv2"}}, r'evaluation.name: found "gldv2"; expected one of split'),
         ({"colums": ["H-AP"]}, r"there is no such setting; did you mean columns\?"),

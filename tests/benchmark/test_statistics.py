@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.benchmark.statistics import Difference, paired_difference, spread
+from hgld.benchmark.statistics import Difference, paired_difference, sample_std
 from hgld.errors import ConfigurationError
 
 
@@ -74,7 +74,7 @@ def test_blocks_of_draws_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> 
     rng = np.random.default_rng(1)
     arguments = rng.random((2, 50)), rng.random((2, 50)), np.arange(50) // 5
     whole = paired_difference(*arguments, n_resamples=101)
-    monkeypatch.setattr("hgld.benchmark.statistics._BLOCK", 70)
+    monkeypatch.setattr("hgld.benchmark.statistics._BLOCK_SIZE", 70)
     assert paired_difference(*arguments, n_resamples=101) == whole
 
 
@@ -102,5 +102,5 @@ def test_wrong_settings_are_told(wrong: dict[str, float]) -> None:
 
 
 def test_the_spread_is_that_of_a_sample() -> None:
-    assert spread([0.1, 0.4, 0.7]) == pytest.approx(statistics.stdev([0.1, 0.4, 0.7]))
-    assert math.isnan(spread([0.5]))
+    assert sample_std([0.1, 0.4, 0.7]) == pytest.approx(statistics.stdev([0.1, 0.4, 0.7]))
+    assert math.isnan(sample_std([0.5]))

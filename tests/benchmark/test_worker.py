@@ -7,7 +7,7 @@ import pytest
 
 from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.benchmark.worker import Task, is_done, work
+from hgld.benchmark.worker import WorkerTask, is_done, work
 from hgld.errors import ConfigurationError
 from hgld.models.checkpoint_files import read_checkpoint
 from hgld.training.run_folder import RunFolder
@@ -15,19 +15,19 @@ from hgld.training.trainer import Trainer
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 
 
-def task(folder: Path, *, anew: bool = False, **training: Any) -> Task:
+def task(folder: Path, *, retrain: bool = False, **training: Any) -> WorkerTask:
     """Of HAPPIER, whose settings may be changed."""
     if not (folder / "manifest.parquet").exists():
         write_data(folder)
     benchmark = read_benchmark(write_comparison(folder, happier=training))
-    return Task(benchmark=benchmark, run=table_runs(benchmark, folder / "out")["happier"][0], anew=anew)
+    return WorkerTask(benchmark=benchmark, run=table_runs(benchmark, folder / "out")["happier"][0], retrain=retrain)
 
 
-def done(task: Task, **processes: int) -> bool:
+def done(task: WorkerTask, **processes: int) -> bool:
     return is_done(task.benchmark, task.run, **processes)
 
 
-def times(task: Task) -> dict[Path, int]:
+def times(task: WorkerTask) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in task.run.folder.rglob("*") if path.is_file()}
 
 
@@ -88,7 +88,7 @@ def test_other_settings_are_another_run(tmp_path: Path) -> None:
         done(other)
     with pytest.raises(ConfigurationError, match="begun with something else"):
         work(other)
-    work(task(tmp_path, steps=N_STEPS + 1, anew=True))
+    work(task(tmp_path, steps=N_STEPS + 1, retrain=True))
     assert done(other)
     assert read_checkpoint(other.run.folder / "last.pt")["step"] == N_STEPS + 1
 

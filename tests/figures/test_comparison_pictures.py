@@ -12,15 +12,15 @@ from matplotlib.figure import Figure
 
 from hgld.figures import class_means, lines, scores, style
 from hgld.figures.class_means import ClassMeans, draw_class_means
-from hgld.figures.lines import Line, Panel, Stroke, draw_panels
-from hgld.figures.scores import Scores, draw_scores
+from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
+from hgld.figures.scores import ScoreDensities, draw_scores
 
 Draw = Callable[[Path], None]
 
 
 def a_line(title: str, colour: str = "#3e3bff") -> Line:
     y = np.array([[1.0, 2.0, np.nan], [3.0, 2.0, 5.0]])
-    return Line(title, Stroke(colour, dashed=True), np.array([1.0, 10.0, 100.0]), y)
+    return Line(title, LineStyle(colour, dashed=True), np.array([1.0, 10.0, 100.0]), y)
 
 
 def some_panels(path: Path) -> None:
@@ -35,7 +35,7 @@ def some_panels(path: Path) -> None:
 def some_scores(path: Path) -> None:
     densities = np.array([[0.0, 2.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0], [np.nan] * 4])
     draw_scores(
-        path, [Scores("a", 0.5, np.linspace(-1, 1, 5), densities)] * 4, ["nothing", "same root", "same place"]
+        path, [ScoreDensities("a", 0.5, np.linspace(-1, 1, 5), densities)] * 4, ["nothing", "same root", "same place"]
     )
 
 
@@ -84,7 +84,7 @@ def test_curves_are_means_in_a_band_of_all_runs(drawn: list[Figure], tmp_path: P
 
 
 def test_a_single_run_has_no_band(drawn: list[Figure], tmp_path: Path) -> None:
-    line = Line("a", Stroke("#3e3bff"), np.arange(3.0), np.ones((1, 3)))
+    line = Line("a", LineStyle("#3e3bff"), np.arange(3.0), np.ones((1, 3)))
     draw_panels(tmp_path / "a.png", [Panel("only", [line])])
     (axes,) = drawn[0].axes
     assert not axes.collections

@@ -1,4 +1,4 @@
-"""What ``hgld benchmark`` starts in child processes; not a command of its own."""
+"""Child process of ``hgld benchmark``: trains and evaluates one run; not a command of its own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hgld.cli.base import friendly_errors, log_to_stderr
 
 
 def main(task: Path, device: str) -> None:
-    """Do what a task says; end in good order when the parent asks for it, or is no more."""
+    """Run a task; stop in good order when the parent asks for it, or exits."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     log_to_stderr()
     with friendly_errors():
-        from hgld.benchmark.worker import Task, work
+        from hgld.benchmark.worker import WorkerTask, work
         from hgld.compute.malloc import disable_trimming
         from hgld.compute.processes import joined_processes, local_device, training_backend
         from hgld.compute.stop_signals import stop_with_parent
@@ -23,12 +23,12 @@ def main(task: Path, device: str) -> None:
 
         stop_with_parent()
         disable_trimming()
-        with joined_processes(training_backend(device)) as processes, TerminalProgress("train", "images") as shown:
+        with joined_processes(training_backend(device)) as processes, TerminalProgress("train", "images") as progress:
             work(
-                Task.read(task),
+                WorkerTask.read(task),
                 device=local_device(device),
                 processes=processes,
-                progress=NoProgress() if processes.rank else shown,
+                progress=NoProgress() if processes.rank else progress,
             )
 
 

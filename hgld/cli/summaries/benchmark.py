@@ -1,0 +1,126 @@
+"""Terminal texts of ``hgld benchmark``."""
+
+from __future__ import annotations
+
+from textwrap import fill, wrap
+
+from hgld.benchmark.comparison import ComparisonSummary
+from hgld.benchmark.cost_estimate import CostEstimate
+from hgld.benchmark.launcher import Slot
+from hgld.benchmark.markdown import gain, mean_and_std
+from hgld.benchmark.method_results import best_baselines
+from hgld.benchmark.step_timing import CPU_PICTURES
+from hgld.cli.render import aligned
+from hgld.errors import indented_list
+from hgld.evaluation.report import text_table
+from hgld.progress import byte_size
+
+_FLOAT32_BYTES = 4
+#: Checkpoints that a run keeps: the last and the best.
+_N_CHECKPOINTS = 2
+
+
+def format_comparison(summary: ComparisonSummary, *, width: int = 80) -> str:
+    """Return the tables, the number of runs, and the files written."""
+    lines = [f"{summary.n_runs} runs, {summary.n_runs - summary.n_new} of them done before"]
+    lines += map(str, summary.files)
+    tables = [format_results(summary, width=width), ""] if summary.methods else []
+    return "\n".join([*tables, *lines])
+
+
+def format_results(summary: ComparisonSummary, *, width: int = 80) -> str:
+    """Return the means of all methods and their differences from the best baseline."""
+    methods, columns = summary.methods, summary.columns
+    means = {
+        method.title: [mean_and_std(method.means, method.stds, metric) for metric in columns] for method in methods
+    }
+    parts = [text_table("mean ± sd in %", columns, means, width=width)]
+    if baselines := best_baselines(methods, columns):
+        gains = {
+            method.title: [gain(method, best, metric) for metric, best in baselines.items()] for method in methods
+        }
+        parts.append(text_table("difference, 95 % CI", list(baselines), gains, width=width))
+        titles = ", ".join(f"{metric} {best.title}" for metric, best in baselines.items())
+        parts.append(fill(f"Best baseline, from which differences are taken: {titles}.", width))
+    return "\n".join(parts)
+
+
+def format_cost(cost: CostEstimate, *, width: int = 80) -> str:
+    """Return the estimated steps, images, hours, memory and disk, and the files that are missing."""
+    to_do = sum(len(run.hours()) for run in cost.runs)
+    n_runs = sum(run.n_runs for run in cost.runs)
+    n_images = sum(run.n_to_train * run.steps * run.batch_size for run in cost.runs)
+    rows = [
+        [
+            run.title,
+            len(run.hours()),
+            run.steps,
+            f"{run.step.model_s:.3f}",
+            f"{run.step.loss_s:.3f}",
+            f"{run.training_h + run.evaluation_h:,.2f}",
+        ]
+        for run in cost.runs
+    ]
+    lines = [
+        f"{cost.title}: {n_runs} runs, {n_runs - to_do} of them done",
+        "",
+        *aligned(["run of", "to do", "steps", "model s", "loss s", "hours"], rows),
+        "",
+        _hours(cost),
+        f"{n_images:,} training images, counting repetitions",
+        _memory(cost),
+        _disk(cost),
+        "",
+        *(line for note in _notes(cost) for line in wrap(note, width)),
+    ]
+    if cost.missing:
+        lines += ["", "Missing; docs/reproduce.md describes how to get:", indented_list(cost.missing)]
+    return "\n".join(lines)
+
+
+def _hours(cost: CostEstimate) -> str:
+    devices = cost.slots[0].devices
+    total = (
+        f"{cost.total_h() * len(devices):,.1f} GPU-hours"
+        if _on_gpu(cost.slots[0])
+        else f"{cost.total_h():,.1f} hours"
+    )
+    return f"{total} for the runs to do; {cost.elapsed_h():,.1f} hours on {' | '.join(map(str, cost.slots))}"
+
+
+def _memory(cost: CostEstimate) -> str:
+    held = max(run.step.state_bytes + run.step.gradient_bytes for run in cost.runs)
+    peak = max(run.step.peak_bytes for run in cost.runs)
+    text = f"memory of a process: up to {byte_size(held)} for parameters, gradients and optimisers"
+    return f"{text}, and {byte_size(peak)} more in a step" if peak else text
+
+
+def _disk(cost: CostEstimate) -> str:
+    checkpoints = sum(run.n_runs * _N_CHECKPOINTS * run.step.state_bytes for run in cost.runs)
+    embeddings = sum(run.n_runs * run.n_embedded * run.step.dim * _FLOAT32_BYTES for run in cost.runs)
+    return (
+        f"disk: {byte_size(cost.image_bytes)} of images, {byte_size(checkpoints)} of checkpoints, "
+        f"{byte_size(embeddings)} of embeddings"
+    )
+
+
+def _notes(cost: CostEstimate) -> list[str]:
+    slot = cost.slots[0]
+    sample = "a batch of" if _on_gpu(slot) else f"at most {CPU_PICTURES}"
+    notes = [
+        f"Measured on {cost.device}, once for each "
+        f"method, with {sample} random images. Loss seconds include the optimisers.",
+        "Hours include embedding for evaluations, but neither ranking nor the initialisation of projections; warm-up "
+        "epochs take less than estimated.",
+    ]
+    if cost.images_per_s is not None:
+        notes.append(f"One process reads {cost.images_per_s:,.0f} images per second.")
+    else:
+        notes.append("Reading images and the evaluations during training are not included: images are missing.")
+    if len(slot.devices) > 1:
+        notes.append("Communication between the processes of a run is not included.")
+    return notes
+
+
+def _on_gpu(slot: Slot) -> bool:
+    return slot.devices[0] != "cpu"
