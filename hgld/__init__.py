@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hgld.errors import HgldError
+from hgld.lazy import lazy_exports
 from hgld.version import __version__
 
 if TYPE_CHECKING:
+    from hgld import benchmark, datasets, evaluation, hierarchy, inspection, labels, losses, models, training
     from hgld.evaluation import RetrievalResult, evaluate_retrieval
     from hgld.hierarchy import Hierarchy, load_hierarchy
 
-__all__ = ["HgldError", "Hierarchy", "RetrievalResult", "__version__", "evaluate_retrieval", "load_hierarchy"]
+__all__ = [
+    "HgldError",
+    "Hierarchy",
+    "RetrievalResult",
+    "__version__",
+    "benchmark",
+    "datasets",
+    "evaluate_retrieval",
+    "evaluation",
+    "hierarchy",
+    "inspection",
+    "labels",
+    "load_hierarchy",
+    "losses",
+    "models",
+    "training",
+]
 
-#: Imported on first use: ``hgld --help`` needs neither numpy nor Arrow nor torch.
-_LAZY = {
-    "Hierarchy": "hgld.hierarchy",
-    "RetrievalResult": "hgld.evaluation",
-    "evaluate_retrieval": "hgld.evaluation",
-    "load_hierarchy": "hgld.hierarchy",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
-
-
-def __dir__() -> list[str]:
-    """List the public names, imported or not."""
-    return sorted({*globals(), *__all__})
+_ROOMS = (
+    "benchmark",
+    "datasets",
+    "evaluation",
+    "hierarchy",
+    "inspection",
+    "labels",
+    "losses",
+    "models",
+    "training",
+)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Hierarchy": "hierarchy",
+        "RetrievalResult": "evaluation",
+        "evaluate_retrieval": "evaluation",
+        "load_hierarchy": "hierarchy",
+        **dict.fromkeys(_ROOMS),
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
@@ -26,21 +27,17 @@ __all__ = [
     "evaluate_tasks",
 ]
 
-_MODULES = {
-    "Evaluation": "evaluate_from_files",
-    "EvaluationConfig": "evaluate",
-    "EvaluationFiles": "evaluation_files",
-    "RankingConfig": "ranking",
-    "RetrievalResult": "results",
-    "RetrievalTask": "retrieval_task",
-    "evaluate_files": "evaluate_from_files",
-    "evaluate_retrieval": "evaluate_arrays",
-    "evaluate_tasks": "evaluate",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import public names on first use, since most of them need torch."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Evaluation": "evaluate_from_files",
+        "EvaluationConfig": "evaluate",
+        "EvaluationFiles": "evaluation_files",
+        "RankingConfig": "ranking",
+        "RetrievalResult": "results",
+        "RetrievalTask": "retrieval_task",
+        "evaluate_files": "evaluate_from_files",
+        "evaluate_retrieval": "evaluate_arrays",
+        "evaluate_tasks": "evaluate",
+    },
+)
