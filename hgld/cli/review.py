@@ -1,4 +1,4 @@
-"""From clusters to decisions: on the page or in sheets, by one annotator each; then agreement and adjudication."""
+"""Commands for annotators' decisions: the review page, sheets, agreement and adjudication."""
 
 from __future__ import annotations
 
@@ -7,38 +7,53 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import ClassesBeside, CleanBeside, Taxonomy, announcing, app, friendly_errors, tell
+from hgld.cli.base import (
+    ClassesBeside,
+    CleanBeside,
+    Taxonomy,
+    announcing,
+    app,
+    friendly_errors,
+    tell,
+    writable_file,
+    writable_folder,
+)
 from hgld.errors import ConfigurationError
 
 
 @app.command(rich_help_panel="Review")
 def review(
-    clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster or hgld suggest.")],
-    annotator: Annotated[str, typer.Option(help="Who decides; names the store.")],
+    clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster or hgld suggest.")],
+    annotator: Annotated[str, typer.Option(help="Name of the annotator.")],
     store: Annotated[
         Path | None,
-        typer.Option(help="Where decisions are kept.", show_default="review/ANNOTATOR.sqlite beside CLUSTERS"),
+        typer.Option(
+            help="Store of the decisions.",
+            callback=writable_file,
+            show_default="review/ANNOTATOR.sqlite beside CLUSTERS",
+        ),
     ] = None,
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
     decisions: Annotated[
-        Path | None, typer.Option(help="Start from these decisions, where none were made here.")
+        Path | None, typer.Option(help="Decisions to start from, for labels without one in the store.")
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Where to listen; other than this machine only if you must.")
+        str, typer.Option(help="Address to listen at; the default is reachable from this machine only.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0: a free one.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="Port of the page; 0 for a free one.", min=0, max=65535)] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
     """Decide on labels on a local page.
 
-    Every decision is on disk when the page shows it; stop with Ctrl-C, go on with the same command. What was decided
-    becomes a CSV file with hgld decisions.
+    Every decision is saved before the page shows it. Stop with Ctrl-C; the same command resumes. hgld decisions writes
+    the decisions as CSV.
 
     Example: hgld review clusters.parquet --annotator ada
     """
-    from hgld.review.page.server import ServerConfig, serve_review
+    from hgld.review.page.review_page import serve_review
+    from hgld.review.page.server import ServerConfig
     from hgld.taxonomy.decisions import check_annotator
 
     with friendly_errors():
@@ -49,7 +64,7 @@ def review(
             path,
             annotator,
             ServerConfig(host, port),
-            started=announcing(open_browser),
+            on_start=announcing(open_browser),
             clean=clean,
             classes=classes,
             taxonomy=taxonomy,
@@ -60,38 +75,42 @@ def review(
 
 @app.command(rich_help_panel="Review")
 def decisions(
-    store: Annotated[Path, typer.Argument(help="What hgld review keeps, e.g. review/ada.sqlite.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The CSV file to write.")],
+    store: Annotated[Path, typer.Argument(help="Store of hgld review, e.g. review/ada.sqlite.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.", callback=writable_file)],
     taxonomy: Taxonomy = None,
-    clusters: Annotated[Path | None, typer.Option(help="The table that the page showed.")] = None,
+    clusters: Annotated[Path | None, typer.Option(help="Clusters that the page showed.")] = None,
     clusters_out: Annotated[
-        Path | None, typer.Option(help="Where to write it with the clusters as they are on the page.")
+        Path | None,
+        typer.Option(
+            help="Where to write these clusters as they were split, merged and renamed on the page.",
+            callback=writable_file,
+        ),
     ] = None,
 ) -> None:
-    """Write what was decided on the review page as CSV.
+    """Write the decisions of the review page as CSV.
 
-    Groups that were proposed or renamed go, with the rest of the taxonomy, into OUT.taxonomy.csv.
+    If groups were proposed or renamed, the changed taxonomy is written to OUT.taxonomy.csv.
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
     """
     from hgld.cli.summaries.review import format_decisions
-    from hgld.review.outcome import write_reviewed
+    from hgld.review.decision_export import export_decisions
 
     with friendly_errors():
-        summary = write_reviewed(store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out)
-        tell(out, format_decisions(summary))
+        summary = export_decisions(store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out)
+        tell(out, summary, format_decisions)
 
 
 @app.command(rich_help_panel="Review")
 def export(
-    clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the sheets.")],
-    annotators: Annotated[str, typer.Option(help="Their names, with commas between; they name the files.")],
+    clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the sheets.", callback=writable_folder)],
+    annotators: Annotated[str, typer.Option(help="Names of the annotators, separated by commas.")],
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Keep what was entered in earlier sheets.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write new sheets, lose what was entered.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Keep the entries in existing sheets.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write new sheets and discard earlier entries.")] = False,
 ) -> None:
     """Write a review sheet for every annotator, as a workbook and as CSV.
 
@@ -111,70 +130,78 @@ def export(
             taxonomy=taxonomy,
             force=force,
         )
-        tell(out, summary and format_export(summary))
+        tell(out, summary, format_export)
 
 
 @app.command(rich_help_panel="Review")
 def import_sheet(
-    sheet: Annotated[Path, typer.Argument(help="A sheet that was filled in: .xlsx, .ods or .csv.")],
-    annotator: Annotated[str, typer.Option(help="Whose sheet it is.")],
+    sheet: Annotated[Path, typer.Argument(help="Sheet that was filled in: .xlsx, .ods or .csv.")],
+    annotator: Annotated[str, typer.Option(help="Name of the annotator who filled it in.")],
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
-            help="The file of decisions to write.",
+            help="File of decisions to write.",
+            callback=writable_file,
             show_default="decisions/ANNOTATOR.csv beside the folder of SHEET",
         ),
     ] = None,
     clusters: Annotated[
         Path | None,
         typer.Option(
-            help="The clusters the sheet was made from.",
+            help="Clusters from which the sheet was made.",
             show_default="clusters.parquet beside the folder of SHEET",
         ),
     ] = None,
     taxonomy: Taxonomy = None,
     valid_rows_only: Annotated[
-        bool, typer.Option("--valid-rows-only", help="Take the good rows of a sheet that has bad ones.")
+        bool, typer.Option("--valid-rows-only", help="Import the valid rows of a sheet with problems.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Do not look at what the output holds.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Discard the decisions in the output.")] = False,
 ) -> None:
-    """Check what an annotator entered in a sheet, and write it as decisions.
+    """Check the entries in a review sheet and write them as decisions.
 
-    All problems are told together, with the addresses of their cells, and then nothing is taken.
+    All problems are reported together with the addresses of their cells; a sheet with a problem is not imported.
 
     Example: hgld import-sheet review/ada.xlsx --annotator ada -o decisions/ada.csv
     """
     from hgld.cli.summaries.review import format_import
+    from hgld.io.files import check_writable_file
     from hgld.review.sheets.import_sheet import ImportConfig, default_output
     from hgld.review.sheets.import_sheet import import_sheet as run
 
-    with friendly_errors():
+    with friendly_errors(merge="--merge"):
         config = ImportConfig(annotator, valid_rows_only=valid_rows_only)
         out = default_output(sheet, annotator) if out is None else out
+        check_writable_file(out)
         summary = run(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
-        tell(out, summary and format_import(summary))
+        tell(out, summary, format_import)
 
 
 @app.command(rich_help_panel="Review")
 def agreement(
-    decisions: Annotated[list[Path], typer.Argument(help="Files of decisions, one of each annotator.")],
+    decisions: Annotated[list[Path], typer.Argument(help="Files of decisions, one per annotator.")],
     clusters: Annotated[
-        Path | None, typer.Option(help="The clusters, to count landmarks as well as labels.", show_default="none")
+        Path | None, typer.Option(help="Clusters, to count landmarks as well as labels.", show_default="none")
     ] = None,
     taxonomy: Taxonomy = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A JSON file to write everything to.", show_default="none")
+        Path | None,
+        typer.Option("--out", "-o", help="JSON file to write.", callback=writable_file, show_default="none"),
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(help="A picture to draw of the groups that two annotators mixed up.", show_default="none"),
+        typer.Option(
+            help="Picture to draw of the groups that two annotators confused.",
+            callback=writable_file,
+            show_default="none",
+        ),
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap samples for the intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+    resamples: Annotated[int, typer.Option(help="Number of bootstrap samples for the intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap samples.")] = 0,
 ) -> None:
-    """Measure how far annotators agree, and list where they do not.
+    """Measure inter-annotator agreement, and list the disagreements.
 
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
     """
@@ -196,56 +223,63 @@ def agreement(
 
 @app.command(rich_help_panel="Review")
 def adjudicate(
-    first: Annotated[Path, typer.Argument(help="The decisions of one annotator.")],
-    second: Annotated[Path, typer.Argument(help="Those of the other.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file of final decisions to write.")],
+    first: Annotated[Path, typer.Argument(help="Decisions of one annotator.")],
+    second: Annotated[Path, typer.Argument(help="Decisions of the other annotator.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="File of final decisions to write.", callback=writable_file)
+    ],
     rule: Annotated[
         str | None,
         typer.Option(
             metavar="RULE",
-            help="How to settle where they differ: agree-only (not at all), prefer:NAME, or most-landmarks.",
+            help="How to settle disagreements: agree-only (not at all), prefer:NAME, or most-landmarks.",
         ),
     ] = None,
     annotator: Annotated[
-        str | None, typer.Option(help="Instead: who settles on the review page; needs the clusters.")
+        str | None, typer.Option(help="Who settles disagreements on the review page, instead of a rule.")
     ] = None,
     clusters: Annotated[
         Path | None,
         typer.Option(
-            help="The clusters, to count landmarks; most-landmarks and the page need them.", show_default="none"
+            help="Clusters, to count landmarks; required by most-landmarks and the page.", show_default="none"
         ),
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option(help="Where the page keeps decisions.", show_default="review/ANNOTATOR.final.sqlite"),
+        typer.Option(
+            help="Store of the decisions on the page.",
+            callback=writable_file,
+            show_default="review/ANNOTATOR.final.sqlite",
+        ),
     ] = None,
-    port: Annotated[int, typer.Option(help="Of the page; 0: a free one.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="Port of the page; 0 for a free one.", min=0, max=65535)] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     taxonomy: Taxonomy = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Lose what the output says of labels that neither decided.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Discard the decisions in the output.")] = False,
 ) -> None:
-    """Make one decision per label out of those of two annotators, by a rule or on the review page.
+    """Combine the decisions of two annotators into one per label, by a rule or on the review page.
 
-    The page shows the labels on which they differ, both opinions side by side; the file is written when it is stopped
-    with Ctrl-C, and the same command goes on.
+    The page shows the labels on which they differ, with both opinions side by side. Stop it with Ctrl-C to write the file;
+    the same command resumes.
 
     Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
     """
     from hgld.cli.summaries.review import format_adjudicate
-    from hgld.review.adjudicate import AdjudicateConfig, adjudicate_files
-    from hgld.review.page.server import ServerConfig, adjudicate_on_page
+    from hgld.review.adjudication import AdjudicateConfig, adjudicate_files
+    from hgld.review.page.adjudication_page import adjudicate_on_page
+    from hgld.review.page.server import ServerConfig
+    from hgld.taxonomy.decisions import check_annotator
 
     with friendly_errors():
-        if (rule is None) == (annotator is None):
-            raise ConfigurationError("give --rule, or --annotator to settle on the page; one of them")
-        if rule is not None:
+        if rule is not None and annotator is None:
             config = AdjudicateConfig(rule)
             summary = adjudicate_files(first, second, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
-        elif annotator is not None:
+        elif annotator is not None and rule is None:
+            check_annotator(annotator)
             if clusters is None:
-                raise ConfigurationError("the page shows the labels of a table of clusters; name it with --clusters")
+                raise ConfigurationError(
+                    "the page shows labels with their clusters; give their table with --clusters"
+                )
             summary = adjudicate_on_page(
                 first,
                 second,
@@ -254,8 +288,10 @@ def adjudicate(
                 store or clusters.parent / "review" / f"{annotator}.final.sqlite",
                 annotator,
                 ServerConfig(port=port),
-                started=announcing(open_browser),
+                on_start=announcing(open_browser),
                 taxonomy=taxonomy,
                 force=force,
             )
-        tell(out, summary and format_adjudicate(summary))
+        else:
+            raise ConfigurationError("give either --rule, or --annotator to settle disagreements on the page")
+        tell(out, summary, format_adjudicate)

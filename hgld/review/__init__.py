@@ -1,1 +1,71 @@
-"""What annotators see and what they decide: the taxonomy and the review sheets."""
+"""Review of labels by annotators: sessions and their events, the page, sheets, agreement and adjudication.
+
+The public names are loaded on first use, because some of them need packages that take long to import.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hgld.review.adjudication import AdjudicateConfig, adjudicate, adjudicate_files
+    from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, measure_agreement
+    from hgld.review.coefficients import cohen_kappa, krippendorff_alpha, raw_agreement
+    from hgld.review.decision_export import export_decisions
+    from hgld.review.page.server import ServerConfig
+    from hgld.review.session import ReviewSession
+    from hgld.review.sheets.export import ExportConfig, export_sheets
+    from hgld.review.sheets.import_sheet import ImportConfig, import_sheet
+    from hgld.review.store import open_store, read_store
+
+__all__ = [
+    "AdjudicateConfig",
+    "Agreement",
+    "AgreementConfig",
+    "ExportConfig",
+    "ImportConfig",
+    "ReviewSession",
+    "ServerConfig",
+    "adjudicate",
+    "adjudicate_files",
+    "agreement_files",
+    "cohen_kappa",
+    "export_decisions",
+    "export_sheets",
+    "import_sheet",
+    "krippendorff_alpha",
+    "measure_agreement",
+    "open_store",
+    "raw_agreement",
+    "read_store",
+]
+
+_MODULES = {
+    "AdjudicateConfig": "adjudication",
+    "Agreement": "agreement",
+    "AgreementConfig": "agreement",
+    "ExportConfig": "sheets.export",
+    "ImportConfig": "sheets.import_sheet",
+    "ReviewSession": "session",
+    "ServerConfig": "page.server",
+    "adjudicate": "adjudication",
+    "adjudicate_files": "adjudication",
+    "agreement_files": "agreement",
+    "cohen_kappa": "coefficients",
+    "export_decisions": "decision_export",
+    "export_sheets": "sheets.export",
+    "import_sheet": "sheets.import_sheet",
+    "krippendorff_alpha": "coefficients",
+    "measure_agreement": "agreement",
+    "open_store": "store",
+    "raw_agreement": "coefficients",
+    "read_store": "store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

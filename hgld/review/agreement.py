@@ -1,12 +1,12 @@
-"""The stage ``agreement``: how far annotators agree, by label and by landmark, and where they do not.
+"""The stage ``agreement``: measure inter-annotator agreement, by label and by landmark, and list disagreements.
 
-A label is a unit, an annotator's decision on it one of the categories: a group, dropped, or unsure. By landmark,
-every landmark counts as a unit that was given its label's decision. The measures are those of
-:mod:`hgld.review.coefficients`, and for each group the proportion of specific agreement (D. V. Cicchetti and A. R.
-Feinstein, "High agreement but low kappa: II", Journal of Clinical Epidemiology 43, 1990).
+Units are labels; the category of a decision is its group, dropped or unsure. By landmark, every landmark counts as a
+unit with the decision on its label. The coefficients are those of :mod:`hgld.review.coefficients`, and for each group
+the proportion of specific agreement (D. V. Cicchetti and A. R. Feinstein, "High agreement but low kappa: II", Journal of
+Clinical Epidemiology 43, 1990).
 
-Intervals are percentiles over bootstrap samples of the labels, also where landmarks are counted: the landmarks of a
-label were not decided one by one.
+Intervals are percentiles over bootstrap samples of the labels. This also holds where landmarks are counted, because the
+landmarks of a label were not decided independently.
 """
 
 from __future__ import annotations
@@ -28,22 +28,30 @@ from hgld.figures.agreement import Confusion, draw_confusion
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
-from hgld.review.opinions import DROP, UNSURE, Opinions, category, check_known, landmarks_by_label, read_opinions
+from hgld.review.opinions import (
+    DROP,
+    UNSURE,
+    Opinions,
+    category,
+    landmarks_by_label,
+    read_opinions,
+    require_landmark_counts,
+)
 from hgld.tables import CLUSTERS, Provenance, digests, read_table
 from hgld.taxonomy.groups import read_taxonomy
 
 
 @dataclass(frozen=True)
 class AgreementConfig:
-    """Settings of the intervals.
+    """Settings of the bootstrap intervals.
 
     Args:
-        n_resamples: bootstrap samples.
-        confidence: how much of them the interval holds.
-        seed: the same seed gives the same intervals.
+        n_resamples: Number of bootstrap samples.
+        confidence: Share of the samples within the interval, between 0 and 1.
+        seed: Seed of the random generator.
 
     Raises:
-        ConfigurationError: no samples, or a confidence that is none.
+        ConfigurationError: ``n_resamples`` is less than 1, or ``confidence`` is not between 0 and 1.
     """
 
     n_resamples: int = 1000
@@ -52,14 +60,14 @@ class AgreementConfig:
 
     def __post_init__(self) -> None:
         if self.n_resamples < 1:
-            raise ConfigurationError(f"{self.n_resamples} bootstrap samples; take one or more, e.g. 1000")
+            raise ConfigurationError(f"{self.n_resamples} bootstrap samples; take at least one, e.g. 1000")
         if not 0 < self.confidence < 1:
             raise ConfigurationError(f"the confidence is {self.confidence}; expected between 0 and 1, e.g. 0.95")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its interval; NaN where it is undefined."""
+    """A coefficient with its interval; NaN where it is undefined."""
 
     value: float
     low: float
@@ -68,7 +76,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PairAgreement:
-    """How far two annotators agree on the labels that both decided."""
+    """Agreement of two annotators on the labels that both decided."""
 
     first: str
     second: str
@@ -79,7 +87,7 @@ class PairAgreement:
 
 @dataclass(frozen=True)
 class Measures:
-    """How far annotators agree under one weighting: every two of them, and all together."""
+    """Coefficients under one weighting: of every two annotators, and of all together."""
 
     pairs: tuple[PairAgreement, ...]
     alpha: Estimate
@@ -87,14 +95,14 @@ class Measures:
 
 @dataclass(frozen=True)
 class GroupAgreement:
-    """How far two annotators mean the same by a category; with more of them, summed over every two.
+    """Agreement of two annotators on one category; summed over all pairs if there are more annotators.
 
     Args:
-        category: the group, ``DROP`` or ``UNSURE``.
-        both: labels that both put into it.
-        one: labels that one of the two put into it and the other elsewhere.
-        specific: the proportion of specific agreement, ``2 both / (2 both + one)``.
-        specific_by_landmark: the same, counting landmarks; None where they are not known.
+        category: Name of a group, ``DROP`` or ``UNSURE``.
+        both: Number of labels that both put into the category.
+        one: Number of labels that only one of the two put into the category.
+        specific: Proportion of specific agreement, ``2 both / (2 both + one)``.
+        specific_by_landmark: The same, counting landmarks; None if their numbers are unknown.
     """
 
     category: str
@@ -106,14 +114,14 @@ class GroupAgreement:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A label that two annotators or more put into different categories.
+    """A label that two or more annotators put into different categories.
 
     Args:
-        label_id: its id.
-        label: the label.
-        landmarks: how many landmarks have it; None where that is not known.
-        opinions: the category by annotator, for those who decided it.
-        comments: what they wrote, for those who wrote something.
+        label_id: Id of the label.
+        label: Text of the label.
+        landmarks: Number of landmarks with the label; None if unknown.
+        opinions: Category by annotator, for those who decided the label.
+        comments: Comment by annotator, for those who wrote one.
     """
 
     label_id: str
@@ -125,17 +133,17 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far annotators agree.
+    """Inter-annotator agreement.
 
     Args:
-        annotators: their names.
-        labels: labels that two or more of them decided.
-        single: labels that only one decided, which tell nothing.
-        by_label: measures that count labels.
-        by_landmark: measures that count landmarks; None where they are not known.
-        groups: for each category that was used, least agreement first.
-        disagreements: most landmarks first.
-        config: settings of the intervals.
+        annotators: Names of the annotators.
+        labels: Number of labels that two or more annotators decided.
+        single: Number of labels that only one annotator decided; they are not part of any measure.
+        by_label: Coefficients with every label counted once.
+        by_landmark: Coefficients with every landmark counted once; None if their numbers are unknown.
+        groups: Agreement on each category in use, the least agreement first.
+        disagreements: Labels in different categories, those with most landmarks first.
+        config: Settings of the intervals.
     """
 
     annotators: tuple[str, ...]
@@ -148,10 +156,8 @@ class Agreement:
     config: AgreementConfig
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values; what is undefined is null."""
-        found = _without_nan(asdict(self))
-        assert isinstance(found, dict)
-        return found
+        """Return everything as JSON values; undefined numbers are null."""
+        return {name: _without_nan(value) for name, value in asdict(self).items()}
 
 
 def agreement_files(
@@ -163,23 +169,23 @@ def agreement_files(
     out: Path | None = None,
     figure: Path | None = None,
 ) -> Agreement:
-    """Measure how far annotators agree.
+    """Measure inter-annotator agreement on files of decisions.
 
     Args:
-        decisions: a file for each annotator, named after them.
-        config: settings of the intervals.
-        clusters: the ``clusters`` table, for the number of landmarks; without it labels alone are counted.
-        taxonomy: the groups; those that come with hgld by default.
-        out: a JSON file to write everything to.
-        figure: a picture to draw of which groups were taken for which; of two annotators.
+        decisions: One file per annotator, named after the annotator.
+        config: Settings of the intervals.
+        clusters: ``clusters`` table, for the number of landmarks; without it only labels are counted.
+        taxonomy: Groups; by default those that come with hgld.
+        out: JSON file to write the agreement to.
+        figure: Picture to write of the groups that two annotators confused.
 
     Raises:
-        ConfigurationError: fewer than two files, two of the same name, or a figure of more than two.
-        InputError: a file cannot be read, a label is not in the table, or two annotators decided no label in
-            common.
+        ConfigurationError: There are fewer than two files, two have the same name, or a figure is asked for with
+            more than two.
+        InputError: A file cannot be read, a label is not in the table, or two annotators decided no label in common.
     """
     if figure is not None and len(decisions) > 2:
-        raise ConfigurationError("--figure shows two annotators; give two files")
+        raise ConfigurationError(f"`figure` compares two annotators, but there are {len(decisions)} files")
     config = config or AgreementConfig()
     taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
     groups = [group.name for group in read_taxonomy(taxonomy)]
@@ -187,68 +193,53 @@ def agreement_files(
     landmarks = None
     if clusters is not None:
         landmarks = landmarks_by_label(read_table(clusters, CLUSTERS))
-    found = measure_agreement(opinions, landmarks, config)
+    agreement = measure_agreement(opinions, landmarks, config)
     if out is not None:
         inputs = digests(decisions=decisions, clusters=clusters, taxonomy=taxonomy)
-        made = Provenance("agreement", {}, inputs)
-        with atomic_write(out) as draft:
-            text = json.dumps({**found.to_json(), "provenance": vars(made)}, ensure_ascii=False, indent=2)
-            draft.write_text(f"{text}\n", encoding="utf-8")
+        _write_json(out, agreement, Provenance("agreement", {}, inputs))
     if figure is not None:
         draw_confusion(figure, confusion(opinions[0], opinions[1], [*groups, DROP, UNSURE], landmarks))
-    return found
+    return agreement
 
 
 def measure_agreement(
     opinions: Sequence[Opinions], landmarks: Mapping[str, int] | None, config: AgreementConfig
 ) -> Agreement:
-    """Measure how far annotators agree.
+    """Measure inter-annotator agreement.
 
     Args:
-        opinions: of two annotators or more.
-        landmarks: how many landmarks have a label, by label_id; None to count labels alone.
-        config: settings of the intervals.
+        opinions: Decisions of two or more annotators.
+        landmarks: Number of landmarks by label_id; None to count labels only.
+        config: Settings of the intervals.
 
     Raises:
-        InputError: two annotators decided no label in common, or a label that two decided is not among
-            ``landmarks``.
+        InputError: Two annotators decided no label in common, or a label that two decided is not among ``landmarks``.
     """
-    for first, second in combinations(opinions, 2):
-        if not first.decisions.keys() & second.decisions.keys():
-            raise InputError(
-                f"{first.name} and {second.name} decided no label in common; are the files of the same dataset?"
-            )
-    times = Counter(label_id for one in opinions for label_id in one.decisions)
-    shared = sorted(label_id for label_id, count in times.items() if count >= 2)
+    _require_common_labels(opinions)
+    times_decided = Counter(label_id for annotator in opinions for label_id in annotator.decisions)
+    shared = sorted(label_id for label_id, count in times_decided.items() if count >= 2)
     if landmarks is not None:
-        check_known(shared, opinions, landmarks)
-    chosen = [[category(one.decisions[key]) if key in one.decisions else None for one in opinions] for key in shared]
-    names = sorted({choice for choices in chosen for choice in choices if choice is not None})
-    code = {name: number for number, name in enumerate(names)}
-    codes = np.array([[MISSING if choice is None else code[choice] for choice in choices] for choices in chosen])
+        require_landmark_counts(shared, opinions, landmarks)
+    names, codes = _encode(opinions, shared)
 
     rng = np.random.default_rng(config.seed)
     resamples = rng.multinomial(len(shared), np.full(len(shared), 1 / len(shared)), size=config.n_resamples)
     by_label = np.vstack([np.ones(len(shared)), resamples])
     counts = None if landmarks is None else np.array([float(landmarks[label_id]) for label_id in shared])
+    groups = [_group_agreement(name, codes == code, codes != MISSING, counts) for code, name in enumerate(names)]
     disagreements = [
         _disagreement(opinions, label_id, landmarks)
-        for label_id, choices in zip(shared, chosen, strict=True)
-        if len({choice for choice in choices if choice is not None}) > 1
+        for label_id, row in zip(shared, codes, strict=True)
+        if len(set(row[row != MISSING].tolist())) > 1
     ]
     return Agreement(
-        annotators=tuple(one.name for one in opinions),
+        annotators=tuple(annotator.annotator for annotator in opinions),
         labels=len(shared),
-        single=len(times) - len(shared),
+        single=len(times_decided) - len(shared),
         by_label=_measures(opinions, codes, by_label, config),
         by_landmark=None if counts is None else _measures(opinions, codes, by_label * counts, config),
-        groups=tuple(
-            sorted(
-                (_group_agreement(name, codes == code[name], codes != MISSING, counts) for name in names),
-                key=lambda group: (group.specific, -group.one, group.category),
-            )
-        ),
-        disagreements=tuple(sorted(disagreements, key=lambda one: (-(one.landmarks or 0), one.label, one.label_id))),
+        groups=tuple(sorted(groups, key=lambda group: (group.specific, -group.one, group.category))),
+        disagreements=tuple(sorted(disagreements, key=lambda row: (-(row.landmarks or 0), row.label, row.label_id))),
         config=config,
     )
 
@@ -256,44 +247,71 @@ def measure_agreement(
 def confusion(
     first: Opinions, second: Opinions, order: Sequence[str], landmarks: Mapping[str, int] | None
 ) -> Confusion:
-    """Which categories were taken for which.
+    """Count how often two annotators chose which categories for the same label.
 
     Args:
-        first: the decisions of one annotator.
-        second: those of the other.
-        order: all categories, in the order to show them in.
-        landmarks: how many landmarks have a label, by label_id; None to count labels.
+        first: Decisions of the annotator in the rows.
+        second: Decisions of the annotator in the columns.
+        order: All categories in the order of rows and columns.
+        landmarks: Number of landmarks by label_id; None to count labels.
     """
     pairs: Counter[tuple[str, str]] = Counter()
     for label_id in first.decisions.keys() & second.decisions.keys():
-        two = category(first.decisions[label_id]), category(second.decisions[label_id])
-        pairs[two] += 1 if landmarks is None else landmarks[label_id]
-    mixed = {name for two in pairs for name in two if two[0] != two[1]}
-    names = [name for name in order if name in mixed]
+        pair = category(first.decisions[label_id]), category(second.decisions[label_id])
+        pairs[pair] += 1 if landmarks is None else landmarks[label_id]
+    confused = {name for pair in pairs for name in pair if pair[0] != pair[1]}
+    names = [name for name in order if name in confused]
     counts = np.array([[pairs[row, column] for column in names] for row in names])
-    agreed = sum(count for (one, other), count in pairs.items() if one == other and one not in mixed)
-    return Confusion(first.name, second.name, names, counts, agreed, "labels" if landmarks is None else "landmarks")
+    elsewhere = sum(count for (row, column), count in pairs.items() if row == column and row not in confused)
+    unit = "labels" if landmarks is None else "landmarks"
+    return Confusion(first.annotator, second.annotator, names, counts, elsewhere, unit)
+
+
+def _write_json(path: Path, agreement: Agreement, provenance: Provenance) -> None:
+    text = json.dumps({**agreement.to_json(), "provenance": vars(provenance)}, ensure_ascii=False, indent=2)
+    with atomic_write(path) as draft:
+        draft.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _require_common_labels(opinions: Sequence[Opinions]) -> None:
+    for first, second in combinations(opinions, 2):
+        if not first.decisions.keys() & second.decisions.keys():
+            raise InputError(
+                f"{first.annotator} and {second.annotator} decided no label in common; "
+                "are the files from the same dataset?"
+            )
+
+
+def _encode(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[list[str], Codes]:
+    """Return the categories in use, and their numbers by label and annotator, shape (n_labels, n_annotators)."""
+    categories = [
+        [category(annotator.decisions[key]) if key in annotator.decisions else None for annotator in opinions]
+        for key in label_ids
+    ]
+    names = sorted({name for row in categories for name in row if name is not None})
+    code = {name: number for number, name in enumerate(names)}
+    return names, np.array([[MISSING if name is None else code[name] for name in row] for row in categories])
 
 
 def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, config: AgreementConfig) -> Measures:
-    """Measures for ``weights`` whose first row is for the value and whose others are for the interval."""
+    """Return the coefficients; the first row of ``weights`` is for the value, the others are for the interval."""
     pairs = []
     for first, second in combinations(range(len(opinions)), 2):
-        two = codes[:, first], codes[:, second]
+        columns = codes[:, first], codes[:, second]
         pairs.append(
             PairAgreement(
-                opinions[first].name,
-                opinions[second].name,
-                int(np.sum((two[0] != MISSING) & (two[1] != MISSING))),
-                _estimate(raw_agreement(*two, weights), config.confidence),
-                _estimate(cohen_kappa(*two, weights), config.confidence),
+                opinions[first].annotator,
+                opinions[second].annotator,
+                int(np.sum((columns[0] != MISSING) & (columns[1] != MISSING))),
+                _estimate(raw_agreement(*columns, weights), config.confidence),
+                _estimate(cohen_kappa(*columns, weights), config.confidence),
             )
         )
     return Measures(tuple(pairs), _estimate(krippendorff_alpha(codes, weights), config.confidence))
 
 
 def _estimate(values: Floats, confidence: float) -> Estimate:
-    """The first value, with the percentiles of the others as far as they are defined."""
+    """Return the first value with the percentiles of the others, as far as they are defined."""
     samples = values[1:][~np.isnan(values[1:])]
     if isnan(values[0]) or not len(samples):
         return Estimate(float(values[0]), nan, nan)
@@ -304,7 +322,14 @@ def _estimate(values: Floats, confidence: float) -> Estimate:
 def _group_agreement(
     name: str, chosen: NDArray[np.bool_], decided: NDArray[np.bool_], landmarks: Floats | None
 ) -> GroupAgreement:
-    """From who chose the category and who decided at all, both of shape (n, n_annotators)."""
+    """Return the agreement on a category.
+
+    Args:
+        name: Name of the category.
+        chosen: Which annotators chose the category, shape (n_labels, n_annotators).
+        decided: Which annotators decided the label at all, same shape.
+        landmarks: Number of landmarks of each label, shape (n_labels,); None if unknown.
+    """
     n_labels, n_annotators = chosen.shape
     both, one = np.zeros(n_labels), np.zeros(n_labels)
     for first, second in combinations(range(n_annotators), 2):
@@ -319,7 +344,11 @@ def _group_agreement(
 
 
 def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mapping[str, int] | None) -> Disagreement:
-    rows = {one.name: one.decisions[label_id] for one in opinions if label_id in one.decisions}
+    rows = {
+        annotator.annotator: annotator.decisions[label_id]
+        for annotator in opinions
+        if label_id in annotator.decisions
+    }
     return Disagreement(
         label_id,
         next(iter(rows.values())).label,
@@ -331,7 +360,7 @@ def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mappin
 
 def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nan(one) for key, one in value.items()}
+        return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(one) for one in value]
+        return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and isnan(value) else value

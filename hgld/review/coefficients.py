@@ -1,12 +1,12 @@
-"""Coefficients of agreement between annotators who put units into categories.
+"""Coefficients of inter-annotator agreement on nominal categories.
 
-- Raw agreement: the share of units that two annotators put into the same category.
-- Cohen's kappa: agreement of two beyond what their own shares of the categories would give by chance (J. Cohen,
+- Raw agreement: share of units that two annotators put into the same category.
+- Cohen's kappa: agreement of two annotators beyond chance, given how often each uses every category (J. Cohen,
   "A Coefficient of Agreement for Nominal Scales", Educational and Psychological Measurement 20, 1960).
-- Krippendorff's alpha for nominal data: of any number of annotators, some of whom may be missing on a unit
-  (K. Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011).
+- Krippendorff's alpha for nominal data: agreement of any number of annotators with missing values (K. Krippendorff,
+  "Computing Krippendorff's Alpha-Reliability", 2011).
 
-All take weights of units, of which a whole number means the same as so many equal units; and many weightings at
+All take weights of the units; an integer weight w is equivalent to w equal units. Several weightings can be passed at
 once, as a bootstrap needs them.
 """
 
@@ -15,24 +15,29 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-#: Categories, numbered from 0.
+#: Categories, numbered from 0; ``MISSING`` where there is no decision.
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-#: In place of a category, where an annotator did not decide.
+#: Code of a unit that an annotator did not decide.
 MISSING = -1
 
 
 def raw_agreement(first: Codes, second: Codes, weights: Floats) -> Floats:
-    """The weighted share of units with the same category, ``sum(w[a == b]) / sum(w)``.
+    """Return the weighted share of units with the same category, ``sum(w[a == b]) / sum(w)``.
+
+    Only units that both annotators decided count.
 
     Args:
-        first: categories by one annotator, shape (n,), or ``MISSING``.
-        second: by the other, shape (n,); only units that both decided count.
-        weights: shape (..., n), each row a weighting.
+        first: Categories chosen by one annotator, int64, shape (n,).
+        second: Categories chosen by the other annotator, int64, shape (n,).
+        weights: Weights of the units, shape (..., n); each row is one weighting.
 
     Returns:
-        Shape (...,); NaN where the units decided by both weigh nothing.
+        Agreement for each weighting, shape (...,); NaN where the total weight is 0.
+
+    >>> float(raw_agreement(np.array([0, 1, 1]), np.array([0, 1, 0]), np.array([1.0, 1.0, 2.0])))
+    0.5
     """
     first, second, weights = _decided_by_both(first, second, weights)
     with np.errstate(invalid="ignore"):
@@ -40,18 +45,21 @@ def raw_agreement(first: Codes, second: Codes, weights: Floats) -> Floats:
 
 
 def cohen_kappa(first: Codes, second: Codes, weights: Floats) -> Floats:
-    """Cohen's kappa, ``(p_o - p_e) / (1 - p_e)``.
+    """Return Cohen's kappa, ``(p_o - p_e) / (1 - p_e)``.
 
-    ``p_o`` is the raw agreement and ``p_e = sum_c p_c q_c`` with the weighted shares ``p_c`` and ``q_c`` of
-    category c in the decisions of either.
+    ``p_o`` is the raw agreement and ``p_e = sum_c p_c q_c``, where ``p_c`` and ``q_c`` are the weighted shares of
+    category c in the decisions of the two annotators.
 
     Args:
-        first: as in :func:`raw_agreement`.
-        second: likewise.
-        weights: likewise.
+        first: Categories chosen by one annotator, int64, shape (n,).
+        second: Categories chosen by the other annotator, int64, shape (n,).
+        weights: Weights of the units, shape (..., n); each row is one weighting.
 
     Returns:
-        Shape (...,); NaN where both use one and the same category only.
+        Kappa for each weighting, shape (...,); NaN where both annotators use only one category, the same.
+
+    >>> float(cohen_kappa(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]), np.ones(4)))
+    0.5
     """
     first, second, weights = _decided_by_both(first, second, weights)
     observed = raw_agreement(first, second, weights)
@@ -65,23 +73,26 @@ def cohen_kappa(first: Codes, second: Codes, weights: Floats) -> Floats:
 
 
 def krippendorff_alpha(codes: Codes, weights: Floats) -> Floats:
-    """Krippendorff's alpha for nominal data, ``1 - D_o / D_e``.
+    """Return Krippendorff's alpha for nominal data, ``1 - D_o / D_e``.
 
-    With ``n_uc`` the number of annotators who put unit u into category c, ``m_u = sum_c n_uc``, and all sums over
-    the units with ``m_u >= 2``::
+    Let ``n_uc`` be the number of annotators who put unit u into category c and ``m_u = sum_c n_uc``. All sums are over the
+    units with ``m_u >= 2``::
 
         D_o = sum_u w_u (m_u^2 - sum_c n_uc^2) / (m_u - 1)
         D_e = (n^2 - sum_c n_c^2) / (n - 1),    n_c = sum_u w_u n_uc,    n = sum_c n_c
 
-    These are the sums off the diagonal of the paper's coincidence matrix and of what it would be by chance, with
-    each unit standing in it ``w_u`` times.
+    These are the off-diagonal sums of the paper's matrices of observed and expected coincidences, in which each unit
+    counts ``w_u`` times.
 
     Args:
-        codes: categories, shape (n, n_annotators), or ``MISSING``.
-        weights: shape (..., n), each row a weighting.
+        codes: Categories chosen by the annotators, int64, shape (n, n_annotators).
+        weights: Weights of the units, shape (..., n); each row is one weighting.
 
     Returns:
-        Shape (...,); NaN where one category only is used.
+        Alpha for each weighting, shape (...,); NaN where only one category is used.
+
+    >>> round(float(krippendorff_alpha(np.array([[0, 0], [1, 1], [0, 1], [0, MISSING]]), np.ones(4))), 3)
+    0.444
     """
     counts = (codes[:, :, None] == np.arange(codes.max(initial=0) + 1)).sum(axis=1)
     pairable = counts.sum(axis=1) >= 2

@@ -1,4 +1,4 @@
-"""What several annotators decided, side by side."""
+"""Decisions of several annotators on the same labels."""
 
 from __future__ import annotations
 
@@ -16,27 +16,31 @@ DROP, UNSURE = "(drop)", "(unsure)"
 
 @dataclass(frozen=True)
 class Opinions:
-    """What one annotator decided.
+    """All decisions of one annotator.
 
     Args:
-        name: of the annotator.
-        decisions: by label_id.
+        annotator: Name of the annotator.
+        decisions: Decisions by label_id.
     """
 
-    name: str
+    annotator: str
     decisions: Mapping[str, Decision]
 
 
 def read_opinions(paths: Sequence[Path], groups: Collection[str]) -> list[Opinions]:
-    """Read files of decisions, each of an annotator who has the file's name.
+    """Read files of decisions, each named after its annotator.
+
+    Args:
+        paths: Two or more CSV files.
+        groups: Names of the groups in the taxonomy.
 
     Raises:
-        ConfigurationError: there are fewer than two files, or two of the same name.
-        InputError: see :func:`hgld.taxonomy.decisions.read_decisions`.
+        ConfigurationError: There are fewer than two files, or two have the same name.
+        InputError: See :func:`hgld.taxonomy.decisions.read_decisions`.
     """
     names = [path.stem for path in paths]
     if len(names) < 2:
-        raise ConfigurationError("one file of decisions says nothing of agreement; give two or more")
+        raise ConfigurationError("agreement needs the decisions of two annotators; give two or more files")
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f'two files are called "{name}", after an annotator; rename one')
@@ -47,7 +51,7 @@ def read_opinions(paths: Sequence[Path], groups: Collection[str]) -> list[Opinio
 
 
 def category(decision: Decision) -> str:
-    """What two annotators agree or disagree about: a group, ``DROP`` or ``UNSURE``; a guess does not count."""
+    """Return the category of a decision: its group, ``DROP`` or ``UNSURE``; a guess does not count."""
     if decision.decision == "group":
         assert decision.group is not None
         return decision.group
@@ -55,18 +59,20 @@ def category(decision: Decision) -> str:
 
 
 def landmarks_by_label(clusters: pa.Table) -> dict[str, int]:
-    """How many landmarks of both splits have each label of a ``clusters`` table, by label_id."""
+    """Return the number of landmarks of each label in a ``clusters`` table, both splits together, by label_id."""
     columns = (clusters[name].to_pylist() for name in ("label_id", "landmarks_train", "landmarks_index"))
     return {label_id: train + index for label_id, train, index in zip(*columns, strict=True)}
 
 
-def check_known(label_ids: Sequence[str], opinions: Sequence[Opinions], landmarks: Mapping[str, int]) -> None:
-    """Refuse labels whose landmarks are not known.
+def require_landmark_counts(
+    label_ids: Sequence[str], opinions: Sequence[Opinions], landmarks: Mapping[str, int]
+) -> None:
+    """Check that the number of landmarks of every label is known.
 
     Raises:
-        InputError: some of ``label_ids`` are not among ``landmarks``.
+        InputError: Some of ``label_ids`` are not among ``landmarks``.
     """
-    labels = {key: row.label for one in opinions for key, row in one.decisions.items()}
+    labels = {key: row.label for annotator in opinions for key, row in annotator.decisions.items()}
     unknown = [f'{label_id} ("{labels[label_id]}")' for label_id in label_ids if label_id not in landmarks]
     if unknown:
         raise InputError(

@@ -1,4 +1,4 @@
-"""What the review page knows of a label: its row as on a sheet, suggestions, and what others decided."""
+"""Labels to review: their row in a sheet, suggested groups, and opinions of other annotators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from hgld.taxonomy.decisions import Decision
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A group that the label may belong to, how likely (0 to 1, or None), and why."""
+    """A suggested group.
+
+    Args:
+        group: Name of the group.
+        score: Probability that the label belongs to the group, 0 to 1; None if unknown.
+        reason: Evidence for the suggestion.
+    """
 
     group: str
     score: float | None
@@ -23,7 +29,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What an annotator decided about a label, or None."""
+    """Decision of another annotator on a label; None if that annotator did not decide it."""
 
     annotator: str
     decision: Decision | None
@@ -34,9 +40,9 @@ class ReviewLabel:
     """A label to decide on.
 
     Args:
-        row: what a sheet would show of it.
-        suggestions: the likely groups, best first.
-        opinions: what others decided, when their opinions are to be settled.
+        row: Row of the label in a sheet.
+        suggestions: Suggested groups, the most likely first.
+        opinions: Decisions of other annotators, if these are to be adjudicated.
     """
 
     row: LabelRow
@@ -45,25 +51,27 @@ class ReviewLabel:
 
 
 def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Table] = ()) -> list[ReviewLabel]:
-    """The labels of a ``clusters`` table in the order of sheets; see :func:`hgld.review.sheets.rows.label_rows`."""
+    """Return the labels of a ``clusters`` table in the order of sheets; see :func:`hgld.review.sheets.rows.label_rows`."""
     columns = ("label_id", "suggestions", "suggested_group", "suggestion_score")
     suggestions = {}
     for row in clusters.select(columns).to_pylist():
-        found = [Suggestion(**suggestion) for suggestion in row["suggestions"]]
-        if not found and row["suggested_group"]:
-            found = [Suggestion(row["suggested_group"], row["suggestion_score"], "")]
-        suggestions[row["label_id"]] = tuple(found)
+        ranked = [Suggestion(**suggestion) for suggestion in row["suggestions"]]
+        if not ranked and row["suggested_group"]:
+            ranked = [Suggestion(row["suggested_group"], row["suggestion_score"], "")]
+        suggestions[row["label_id"]] = tuple(ranked)
     return [ReviewLabel(row, suggestions[row.label_id]) for row in label_rows(clusters, clean, classes)]
 
 
 def with_opinions(
     labels: Iterable[ReviewLabel], opinions: Sequence[Opinions], label_ids: Collection[str]
 ) -> list[ReviewLabel]:
-    """The labels that are among ``label_ids``, each with what the annotators decided, in their order."""
+    """Return the labels among ``label_ids``, each with the decisions of all annotators in the order given."""
     return [
         replace(
             label,
-            opinions=tuple(Opinion(one.name, one.decisions.get(label.row.label_id)) for one in opinions),
+            opinions=tuple(
+                Opinion(annotator.annotator, annotator.decisions.get(label.row.label_id)) for annotator in opinions
+            ),
         )
         for label in labels
         if label.row.label_id in label_ids

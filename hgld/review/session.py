@@ -1,366 +1,324 @@
-"""What an annotator can do to labels, clusters and groups, and what holds before and after.
+"""A review session: the actions of an annotator on labels, clusters and groups, and the checks before each.
 
-Every action is one step of the store. Where it says what the annotator saw (versions), it is refused if that is no
-longer how things are.
+Every action is one step in the event store. An action that names the versions which the annotator saw is refused if
+one of them is no longer the present version.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from hgld.errors import ConflictError
-from hgld.review.events import Cell, Change
-from hgld.review.outcome import cluster_name, cluster_of, decisions_of, groups_of
+from hgld.review.actions import LIKELY_SCORE, Candidate, InvalidActionError, LabelAction, StaleError
+from hgld.review.events import AttributedChange, Change
+from hgld.review.projections import current_cluster, current_cluster_name, current_decisions, current_groups
 from hgld.review.review_labels import ReviewLabel
-from hgld.review.store import Signed, Store
+from hgld.review.state import FieldState
+from hgld.review.store import EventStore
 from hgld.taxonomy.decisions import Decision, DecisionIndex
 from hgld.taxonomy.groups import ROOTS, Group
 
-#: Suggestions that are offered: so many, and those after the first only if they are that likely.
-_MOST_SUGGESTIONS, _LEAST_SCORE = 3, 0.02
-#: Suggestions less likely are not accepted in passing, only by their number.
-_LIKELY = 0.5
-#: What comes of taking an offer that a label has not.
-NO_OFFER = object()
-
-
-class RefusedError(ValueError):
-    """What was asked for makes no sense as it stands; the message says why."""
-
-
-class StaleError(ConflictError):
-    """Labels were changed since the annotator saw them.
-
-    Args:
-        label_ids: which.
-    """
-
-    def __init__(self, label_ids: Sequence[str]) -> None:
-        super().__init__(f"{len(label_ids)} of the labels were changed in the meantime")
-        self.label_ids = label_ids
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A decision that a label can take over as it is: another's opinion or a suggestion.
-
-    Args:
-        decision: see :class:`hgld.taxonomy.decisions.Decision`.
-        group: the group's key.
-        by: whose opinion, or empty for a suggestion.
-        reason: the opinion's comment, or what speaks for the suggestion.
-        score: of a suggestion.
-    """
-
-    decision: str
-    group: str | None
-    by: str
-    reason: str
-    score: float | None = None
-
-    @property
-    def likely(self) -> bool:
-        """Whether it can be accepted in passing."""
-        return self.score is None or self.score >= _LIKELY
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What to do with labels.
-
-    Args:
-        what: ``group``, ``drop``, ``unsure``, ``accept`` (the first offer, if it is likely), ``take`` (an offer),
-            ``clear`` (undecided again) or ``comment`` (the decision stays).
-        group: the group's key, as a guess if unsure.
-        offer: which offer to take, from 1.
-        comment: the new comment; None keeps what there is.
-    """
-
-    what: str
-    group: str | None = None
-    offer: int = 1
-    comment: str | None = None
+#: At most this many suggestions are shown, and after the first only those of at least this score.
+_MAX_SUGGESTIONS, _MIN_SCORE = 3, 0.02
+#: Returned instead of a decision for a label that has no such candidate.
+NO_CANDIDATE = object()
 
 
 class ReviewSession:
-    """The labels, the groups, and what was done with them.
+    """Labels and groups under review, and the store of what was done with them.
+
+    Attributes:
+        adjudicating: Whether the session settles different opinions of other annotators.
+        state: State of the review, kept by the store.
 
     Args:
-        labels: in the order of the page.
-        taxonomy: the groups to begin with.
-        store: what was done, and where more goes.
+        labels: Labels in the order of the page.
+        taxonomy: Groups at the start.
+        store: Event store, open for writing.
     """
 
-    def __init__(self, labels: Iterable[ReviewLabel], taxonomy: Sequence[Group], store: Store) -> None:
+    def __init__(self, labels: Iterable[ReviewLabel], taxonomy: Sequence[Group], store: EventStore) -> None:
         self.labels = {label.row.label_id: label for label in labels}
         self.taxonomy = taxonomy
         self.store = store
-        self.fold = store.fold
-        #: Whether it is about opinions that differ.
-        self.settling = any(label.opinions for label in self.labels.values())
-        self._names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
+        self.state = store.state
+        self.adjudicating = any(label.opinions for label in self.labels.values())
+        self._original_names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
 
-    # What there is.
+    # Queries.
 
     def groups(self) -> dict[str, Group]:
-        """The groups by their keys."""
-        return groups_of(self.fold, self.taxonomy)
+        """Return the present groups by key."""
+        return current_groups(self.state, self.taxonomy)
 
-    def decision(self, label_id: str) -> Cell:
-        """What is decided about a label."""
-        return self.fold.cell("decision", label_id)
+    def decision_field(self, label_id: str) -> FieldState:
+        """Return the field with the decision on a label."""
+        return self.state.field("decision", label_id)
 
     def is_decided(self, label_id: str) -> bool:
-        """Whether there is a decision, and not just a comment."""
-        value = self.decision(label_id).value
+        """Return whether a label has a decision, and not only a comment."""
+        value = self.decision_field(label_id).value
         return value is not None and value["decision"] is not None
 
     def version(self, label_id: str) -> int:
-        """Changes with everything that can be done to a label."""
-        return max(self.decision(label_id).version, self.fold.cell("cluster", label_id).version)
+        """Return the version of a label, which grows with every change to its decision or cluster."""
+        return max(self.decision_field(label_id).version, self.state.field("cluster", label_id).version)
 
     def clusters(self) -> dict[int, list[ReviewLabel]]:
-        """The labels by the cluster where they are now, lowest number first; none is empty."""
+        """Return the labels by present cluster, in the order of cluster numbers, without empty clusters."""
         members: defaultdict[int, list[ReviewLabel]] = defaultdict(list)
         for label_id, label in self.labels.items():
-            members[cluster_of(self.fold, label_id, label.row.cluster)].append(label)
+            members[self.cluster(label_id)].append(label)
         return dict(sorted(members.items()))
 
     def cluster(self, label_id: str) -> int:
-        """The cluster where a label is now."""
-        return cluster_of(self.fold, label_id, self.labels[label_id].row.cluster)
+        """Return the number of a label's present cluster."""
+        return current_cluster(self.state, label_id, self.labels[label_id].row.cluster)
 
     def cluster_name(self, cluster: int) -> str:
-        """What a cluster is called now."""
-        return cluster_name(self.fold, cluster, self._names)
+        """Return the present name of a cluster."""
+        return current_cluster_name(self.state, cluster, self._original_names)
 
-    def offers(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Offer]:
-        """What the label can take over: the opinions to settle, else suggestions; only groups that there are."""
+    def candidates(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Candidate]:
+        """Return the decisions that a label can take over: opinions if there are any, else suggestions.
+
+        Candidates with a group that is not among ``groups`` are skipped.
+        """
         if label.opinions:
             return [
-                Offer(given.decision, given.group, opinion.annotator, given.comment)
+                Candidate(decision.decision, decision.group, opinion.annotator, decision.comment)
                 for opinion in label.opinions
-                if (given := opinion.decision) is not None and (given.group is None or given.group in groups)
+                if (decision := opinion.decision) is not None and (decision.group is None or decision.group in groups)
             ]
         return [
-            Offer("group", suggestion.group, "", suggestion.reason, suggestion.score)
-            for rank, suggestion in enumerate(label.suggestions[:_MOST_SUGGESTIONS])
+            Candidate("group", suggestion.group, "", suggestion.reason, suggestion.score)
+            for rank, suggestion in enumerate(label.suggestions[:_MAX_SUGGESTIONS])
             if suggestion.group in groups
-            and (rank == 0 or suggestion.score is None or suggestion.score >= _LEAST_SCORE)
+            and (rank == 0 or suggestion.score is None or suggestion.score >= _MIN_SCORE)
         ]
 
     def decisions(self) -> list[Decision]:
-        """The decision table."""
-        return decisions_of(self.fold, self.groups())
+        """Return the present decisions."""
+        return current_decisions(self.state, self.groups())
 
-    # What can be done.
+    # Actions.
 
-    def decide(self, seen: Mapping[str, int], choice: Choice) -> int | None:
-        """Do the same with one or several labels.
+    def decide(self, versions: Mapping[str, int], action: LabelAction) -> int | None:
+        """Apply an action to one or several labels.
 
         Args:
-            seen: the labels, each with the version that the annotator saw.
-            choice: what to do. Where offers are taken, labels without that offer stay as they are.
+            versions: Version that the annotator saw, by label_id.
+            action: What to do. If it takes a candidate, labels without that candidate are skipped.
 
         Returns:
-            The step, or None if nothing was to change.
+            Id of the step, or None if nothing changes.
 
         Raises:
-            RefusedError: there is no label, no such group, or no offer to take.
-            StaleError: a label is no longer at its version.
+            InvalidActionError: There is no such label, group or candidate.
+            StaleError: A label is no longer at its version.
         """
-        self._check_versions(seen)
+        self._check_versions(versions)
         groups = self.groups()
         changes = []
-        for label_id in seen:
-            value = self.outcome(self.labels[label_id], choice, groups)
-            if value is not NO_OFFER:
+        for label_id in versions:
+            value = self.resulting_decision(self.labels[label_id], action, groups)
+            if value is not NO_CANDIDATE:
                 changes.append(Change("decision", label_id, value))
         if not changes:
-            raise RefusedError(
-                f"there is no suggestion of {_LIKELY:.0%} or more to accept; press 1 to take the first all the same"
-                if choice.what == "accept"
-                else f"there is no suggestion {choice.offer} to take"
+            raise InvalidActionError(
+                f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; press 1 to take the first one anyway"
+                if action.kind == "accept"
+                else f"there is no suggestion {action.candidate} to take"
             )
         return self.store.append(changes)
 
-    def outcome(self, label: ReviewLabel, choice: Choice, groups: Mapping[str, Group]) -> Any:
-        """What would be decided about a label: a value of its cell "decision", or ``NO_OFFER``.
+    def resulting_decision(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Any:
+        """Return the value that an action gives to the decision field of a label, or ``NO_CANDIDATE``.
 
         Raises:
-            RefusedError: there is no such group, or the choice is none.
+            InvalidActionError: There is no such group or kind of action.
         """
-        now = self.decision(label.row.label_id).value or {"decision": None, "group": None, "comment": ""}
-        comment = now["comment"] if choice.comment is None else choice.comment
-        if choice.what == "clear":
+        current = self.decision_field(label.row.label_id).value or {"decision": None, "group": None, "comment": ""}
+        comment = current["comment"] if action.comment is None else action.comment
+        if action.kind == "clear":
             return None
-        if choice.what == "comment":
-            if not comment and now["decision"] is None:
+        if action.kind == "comment":
+            if not comment and current["decision"] is None:
                 return None
-            decision, group = now["decision"], now["group"]
-        elif choice.what in ("take", "accept"):
-            offers = self.offers(label, groups)
-            if not 1 <= choice.offer <= len(offers):
-                return NO_OFFER
-            offer = offers[choice.offer - 1]
-            if choice.what == "accept" and not offer.likely:
-                return NO_OFFER
-            decision, group = offer.decision, offer.group
-            comment = comment or (offer.reason if offer.by else "")
-        elif choice.what in ("group", "drop", "unsure"):
-            decision, group = choice.what, choice.group
+            decision, group = current["decision"], current["group"]
+        elif action.kind in ("take", "accept"):
+            candidate = self._candidate(label, action, groups)
+            if candidate is None:
+                return NO_CANDIDATE
+            decision, group = candidate.decision, candidate.group
+            comment = comment or (candidate.reason if candidate.annotator else "")
+        elif action.kind in ("group", "drop", "unsure"):
+            decision, group = action.kind, action.group
             if group is not None and group not in groups:
-                raise RefusedError("there is no such group (any more)")
+                raise InvalidActionError("this group does not exist (any more)")
         else:
-            raise RefusedError(f'"{choice.what}" is nothing that can be done with a label')
+            raise InvalidActionError(f'"{action.kind}" is not an action on labels')
         return {"label": label.row.label, "decision": decision, "group": group, "comment": comment}
 
-    def move(self, seen: Mapping[str, int], cluster: int | None, name: str = "") -> int | None:
-        """Move labels to another cluster, or to a new one called ``name``.
+    def _candidate(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Candidate | None:
+        """Return the candidate that the action takes; None if there is none."""
+        candidates = self.candidates(label, groups)
+        if not 1 <= action.candidate <= len(candidates):
+            return None
+        candidate = candidates[action.candidate - 1]
+        return candidate if action.kind == "take" or candidate.likely else None
+
+    def move(self, versions: Mapping[str, int], cluster: int | None, name: str = "") -> int | None:
+        """Move labels to another cluster, or to a new one called ``name`` if ``cluster`` is None.
 
         Raises:
-            RefusedError: there is no label or no such cluster, or a new one has no name.
-            StaleError: a label is no longer at its version.
+            InvalidActionError: There is no such label or cluster, or the new cluster has no name.
+            StaleError: A label is no longer at its version.
         """
-        self._check_versions(seen)
+        self._check_versions(versions)
         clusters = self.clusters()
         changes: list[Change] = []
         if cluster is None:
-            numbers = [*clusters, *self._names, *map(int, self.fold.cells("name"))]
+            numbers = [*clusters, *self._original_names, *map(int, self.state.fields("name"))]
             cluster = max(numbers) + 1
-            changes.append(Change("name", str(cluster), _named(name)))
+            changes.append(Change("name", str(cluster), _single_line(name)))
         elif cluster not in clusters:
-            raise RefusedError(f"there is no cluster {cluster} (any more)")
-        return self.store.append(changes + [Change("cluster", label_id, cluster) for label_id in seen])
+            raise InvalidActionError(f"cluster {cluster} does not exist (any more)")
+        return self.store.append(changes + [Change("cluster", label_id, cluster) for label_id in versions])
 
     def merge(self, cluster: int, into: int) -> int | None:
-        """Move every label of a cluster to another one.
+        """Move all labels of a cluster to another one.
 
         Raises:
-            RefusedError: there is no such cluster, or both are the same.
+            InvalidActionError: There is no such cluster, or both are the same.
         """
         clusters = self.clusters()
         if cluster not in clusters or into not in clusters or cluster == into:
-            raise RefusedError("choose another cluster to merge this one into")
+            raise InvalidActionError("choose another cluster to merge this one into")
         return self.store.append([Change("cluster", label.row.label_id, into) for label in clusters[cluster]])
 
-    def rename_cluster(self, cluster: int, name: str, seen: int) -> int | None:
-        """Call a cluster something else.
+    def rename_cluster(self, cluster: int, name: str, version: int) -> int | None:
+        """Rename a cluster.
 
         Raises:
-            ConflictError: it was renamed since.
-            RefusedError: there is no such cluster, or no name.
+            ConflictError: The name is no longer at this version.
+            InvalidActionError: There is no such cluster, or the name is empty.
         """
         if cluster not in self.clusters():
-            raise RefusedError(f"there is no cluster {cluster} (any more)")
-        if self.fold.cell("name", str(cluster)).version != seen:
-            raise ConflictError(f'the cluster was renamed in the meantime, to "{self.cluster_name(cluster)}"')
-        return self.store.append([Change("name", str(cluster), _named(name))])
+            raise InvalidActionError(f"cluster {cluster} does not exist (any more)")
+        if self.state.field("name", str(cluster)).version != version:
+            raise ConflictError(f'the cluster was renamed to "{self.cluster_name(cluster)}" in the meantime')
+        return self.store.append([Change("name", str(cluster), _single_line(name))])
 
     def propose_group(self, name: str, root: str, guideline: str) -> int | None:
         """Add a group.
 
         Raises:
-            RefusedError: a value is missing, or there is a group of that name.
+            InvalidActionError: A value is missing, or there is a group of that name.
         """
         if root not in ROOTS:
-            raise RefusedError(f"choose a root: {' or '.join(ROOTS)}")
-        guideline = _named(guideline, "say in a line what belongs to the group")
-        group = {"name": _named(name), "root": root, "guideline": guideline}
-        # No two proposals share a key, nor does one with a group of the taxonomy.
-        return self._append_checked([Change("group", f"proposed {self.fold.last + 1}", group)])
+            raise InvalidActionError(f"choose a root: {' or '.join(ROOTS)}")
+        guideline = _single_line(guideline, "describe in one line what belongs to the group")
+        group = {"name": _single_line(name), "root": root, "guideline": guideline}
+        # The id of the event makes the key unique.
+        return self._append_checked([Change("group", f"proposed {self.state.last_event + 1}", group)])
 
-    def rename_group(self, key: str, name: str, seen: int) -> int | None:
-        """Call a group something else; decisions for it follow.
+    def rename_group(self, key: str, name: str, version: int) -> int | None:
+        """Rename a group; decisions for it follow.
 
         Raises:
-            ConflictError: it was renamed since.
-            RefusedError: there is no such group, no name, or another group has it; or opinions are settled, for
-                those that agree, which are not on the page, would keep the old name.
+            ConflictError: The group is no longer at this version.
+            InvalidActionError: There is no such group, the name is empty or taken, or the session adjudicates:
+                the labels that annotators agree on are not part of it and would keep the old name.
         """
-        if self.settling:
-            raise RefusedError("groups are not renamed while opinions are settled")
+        if self.adjudicating:
+            raise InvalidActionError("groups cannot be renamed during adjudication")
         groups = self.groups()
         if key not in groups:
-            raise RefusedError("there is no such group (any more)")
-        if self.fold.cell("group", key).version != seen:
-            raise ConflictError(f'the group was renamed in the meantime, to "{groups[key].name}"')
-        group = replace(groups[key], name=_named(name))
+            raise InvalidActionError("this group does not exist (any more)")
+        if self.state.field("group", key).version != version:
+            raise ConflictError(f'the group was renamed to "{groups[key].name}" in the meantime')
+        group = replace(groups[key], name=_single_line(name))
         values = {name: value for name, value in asdict(group).items() if name != "items"}
         return self._append_checked([Change("group", key, values)])
 
-    def take_back(self, step: int) -> int | None:
-        """Take a step back; taking back that one makes it again.
+    def undo(self, step: int) -> int | None:
+        """Undo a step; undoing the resulting step redoes it.
 
         Raises:
-            ConflictError: something that it did was changed since, or something rests on it.
+            ConflictError: A later step changed the same fields or relies on what the step did.
         """
         try:
-            return self._append_checked(self.fold.inverse(step))
-        except RefusedError as error:
-            raise ConflictError(f"this step cannot be taken back: {error}") from error
+            return self._append_checked(self.state.inverse_changes(step))
+        except InvalidActionError as error:
+            raise ConflictError(f"this step cannot be undone: {error}") from error
 
-    def start_from(self, decisions: Iterable[Decision]) -> int | None:
-        """Take over decisions for labels that nothing was ever done with; they stay signed and dated."""
+    def import_decisions(self, decisions: Iterable[Decision]) -> int | None:
+        """Take over decisions, with their annotators and times, on labels that were never touched in this store."""
         index = DecisionIndex(decisions)
         changes = []
         for label_id, label in self.labels.items():
-            found = index.find(label_id, label.row.label)
-            if found is not None and not self.decision(label_id).version:
+            decision = index.find(label_id, label.row.label)
+            if decision is not None and not self.decision_field(label_id).version:
                 value = {
                     "label": label.row.label,
-                    "decision": found.decision,
-                    "group": found.group,
-                    "comment": found.comment,
+                    "decision": decision.decision,
+                    "group": decision.group,
+                    "comment": decision.comment,
                 }
-                changes.append(Signed(Change("decision", label_id, value), found.annotator, found.decided_at))
+                change = Change("decision", label_id, value)
+                changes.append(AttributedChange(change, decision.annotator, decision.decided_at))
         return self.store.append(changes)
 
-    # What must hold.
+    # Checks.
 
-    def _check_versions(self, seen: Mapping[str, int]) -> None:
-        if not seen:
-            raise RefusedError("no label is chosen")
-        unknown = [label_id for label_id in seen if label_id not in self.labels]
+    def _check_versions(self, versions: Mapping[str, int]) -> None:
+        if not versions:
+            raise InvalidActionError("no label is selected")
+        unknown = [label_id for label_id in versions if label_id not in self.labels]
         if unknown:
-            raise RefusedError(f"there is no label {', '.join(unknown)}")
-        stale = [label_id for label_id, version in seen.items() if self.version(label_id) != version]
+            raise InvalidActionError(f"there is no label {', '.join(unknown)}")
+        stale = [label_id for label_id, version in versions.items() if self.version(label_id) != version]
         if stale:
             raise StaleError(stale)
 
     def _append_checked(self, changes: Sequence[Change]) -> int | None:
-        """Append, unless groups would have the same name or decisions a group that is gone."""
-        groups: dict[str, str] = {key: group.name for key, group in self.groups().items()}
-        decided = {key: cell.value for key, cell in self.fold.cells("decision").items()}
-        known = {group.name for group in self.taxonomy}
+        """Append changes, unless two groups would have the same name or a decision a group that does not exist."""
+        names = {key: group.name for key, group in self.groups().items()}
+        decisions = {key: field.value for key, field in self.state.fields("decision").items()}
+        in_taxonomy = {group.name for group in self.taxonomy}
         for change in changes:
             if change.kind == "decision":
-                decided[change.key] = change.new
+                decisions[change.key] = change.new
             elif change.kind == "group" and change.new is not None:
-                groups[change.key] = change.new["name"]
-            elif change.kind == "group" and change.key in known:
-                groups[change.key] = change.key
+                names[change.key] = change.new["name"]
+            elif change.kind == "group" and change.key in in_taxonomy:
+                names[change.key] = change.key
             elif change.kind == "group":
-                del groups[change.key]
-        names = [name.casefold() for name in groups.values()]
-        twice = sorted({name for name in groups.values() if names.count(name.casefold()) > 1})
-        if twice:
-            raise RefusedError(f'there is a group "{twice[0]}" already')
-        changed = {change.key for change in changes}
-        for label_id, value in decided.items():
+                del names[change.key]
+        _check_unique_names(list(names.values()))
+        changed_keys = {change.key for change in changes}
+        for label_id, value in decisions.items():
             group = value["group"] if value else None
-            # A store may hold decisions for groups of an earlier taxonomy; those stay.
-            if group is not None and group not in groups and changed & {label_id, group}:
-                raise RefusedError(f'"{value["label"]}" is decided for a group that would not be there')
+            # Decisions for groups of an earlier taxonomy may stay, as long as they are not touched.
+            if group is not None and group not in names and changed_keys & {label_id, group}:
+                raise InvalidActionError(f'the group of "{value["label"]}" would no longer exist')
         return self.store.append(changes)
 
 
-def _named(text: str, otherwise: str = "give a name") -> str:
-    """A text in one line, which must not be empty."""
+def _check_unique_names(names: Sequence[str]) -> None:
+    folded = [name.casefold() for name in names]
+    duplicates = sorted({name for name in names if folded.count(name.casefold()) > 1})
+    if duplicates:
+        raise InvalidActionError(f'there is already a group "{duplicates[0]}"')
+
+
+def _single_line(text: str, message: str = "enter a name") -> str:
+    """Return a text in one line, with single spaces; refuse an empty one with this message."""
     text = " ".join(text.split())
     if not text:
-        raise RefusedError(otherwise)
+        raise InvalidActionError(message)
     return text

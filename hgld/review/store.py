@@ -1,7 +1,7 @@
-"""Where an annotator's events are kept: an SQLite file that only grows.
+"""The event store of an annotator: an SQLite file that only grows.
 
-A step is one transaction with ``synchronous=FULL``, so that what was answered is on disk. While a process has the
-store open for writing, a lock beside it keeps others from doing so, and tells them; reading is always possible.
+Each step is one transaction with ``synchronous=FULL``: once :meth:`EventStore.append` returns, the step is on disk. A lock
+file beside the store keeps a second process from writing to it; reading is always possible.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.review.events import Change, Event, Fold
+from hgld.io.files import check_writable_file
+from hgld.review.events import AttributedChange, Change, Event
+from hgld.review.state import ReviewState
 from hgld.taxonomy.decisions import parse_time
 from hgld.version import __version__
 
@@ -37,58 +39,67 @@ _TABLES = (
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-@dataclass(frozen=True, slots=True)
-class Signed:
-    """A change that somebody else, or at another time, has made."""
+class EventStore:
+    """An event store that is open for writing, made by :func:`open_store`; not safe for use by several threads at once.
 
-    change: Change
-    annotator: str
-    at: datetime
-
-
-class Store:
-    """An open store.
-
-    Made by :func:`open_store`; used from one thread at a time.
+    Attributes:
+        state: State of the review after all events in the store.
 
     Args:
-        path: the file.
-        annotator: whose it is.
-        connection: to the file.
+        path: SQLite file.
+        annotator: Owner of the store.
+        connection: Open connection to the file.
     """
 
     def __init__(self, path: Path, annotator: str, connection: sqlite3.Connection) -> None:
         self.path = path
         self.annotator = annotator
-        self.fold = Fold(_events(connection))
+        self.state = ReviewState(_read_events(connection))
         self._connection = connection
 
-    def append(self, changes: Sequence[Change | Signed]) -> int | None:
-        """Make changes as one step, all or none.
+    def append(self, changes: Sequence[Change | AttributedChange]) -> int | None:
+        """Write changes as one step, all or none, and apply them to the state.
 
         Args:
-            changes: a cell at most once; those that change nothing are left out.
+            changes: At most one change per field; changes to the present value are skipped.
 
         Returns:
-            The step's id, or None if nothing was to change.
+            Id of the step, or None if no field changes.
 
         Raises:
-            InputError: the file cannot be written; nothing was changed.
+            InputError: The file cannot be written; nothing was changed.
         """
+        events = self._new_events(changes)
+        if not events:
+            return None
+        try:
+            with self._connection:  # a transaction
+                self._connection.executemany(_INSERT, map(_to_row, events))
+        except sqlite3.Error as error:
+            raise InputError(f"{self.path}: cannot be written ({error}); nothing was changed") from error
+        for event in events:
+            self.state.apply(event)
+        return events[0].step
+
+    def _new_events(self, changes: Sequence[Change | AttributedChange]) -> list[Event]:
         now = datetime.now(timezone.utc)
-        now = now.replace(microsecond=now.microsecond // 1000 * 1000)  # as it is kept
+        now = now.replace(microsecond=now.microsecond // 1000 * 1000)  # the file keeps milliseconds
         events: list[Event] = []
-        step = self.fold.last + 1
+        step = self.state.last_event + 1
         for entry in changes:
-            signed = entry if isinstance(entry, Signed) else Signed(entry, self.annotator, now)
-            change = signed.change
-            old = self.fold.cell(change.kind, change.key).value
-            if old != change.new:
-                event = Event(
+            attributed = (
+                entry if isinstance(entry, AttributedChange) else AttributedChange(entry, self.annotator, now)
+            )
+            change = attributed.change
+            old = self.state.field(change.kind, change.key).value
+            if old == change.new:
+                continue
+            events.append(
+                Event(
                     id=step + len(events),
                     step=step,
-                    at=signed.at,
-                    annotator=signed.annotator,
+                    at=attributed.at,
+                    annotator=attributed.annotator,
                     kind=change.kind,
                     key=change.key,
                     old=old,
@@ -96,73 +107,67 @@ class Store:
                     tool=__version__,
                     undoes=change.undoes,
                 )
-                events.append(event)
-        if not events:
-            return None
-        try:
-            with self._connection:  # a transaction
-                self._connection.executemany(_INSERT, map(_values, events))
-        except sqlite3.Error as error:
-            raise InputError(f"{self.path}: cannot be written ({error}); nothing was changed") from error
-        for event in events:
-            self.fold.add(event)
-        return step
+            )
+        return events
 
 
 @contextmanager
-def open_store(path: Path, annotator: str) -> Iterator[Store]:
-    """Open a store for writing; make it if it is not there.
+def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
+    """Open a store for writing; create it if it does not exist.
 
     Raises:
-        BusyError: another process has it open.
-        ConfigurationError: it is another annotator's.
-        InputError: the file is no store.
+        BusyError: Another process has the store open.
+        ConfigurationError: The store belongs to another annotator, or a file cannot be written at ``path``.
+        InputError: The file is not an event store.
     """
+    check_writable_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f"{path.name}.lock"))
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise BusyError(f"{path}: open in another hgld; use the page that it shows, or stop it first") from None
+        raise BusyError(
+            f"{path}: already open in another hgld process; use the page that it serves, or stop it first"
+        ) from None
     try:
-        with _connected(path) as connection:
+        with _connect(path) as connection:
             if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                _set_up(connection, annotator)
-            owner = _owner(connection, path)
+                _create_tables(connection, annotator)
+            owner = _read_owner(connection, path)
             if owner != annotator:
                 raise ConfigurationError(
-                    f'{path}: holds what "{owner}" decided, not "{annotator}"; name another --store'
+                    f'{path}: holds the decisions of "{owner}", not of "{annotator}"; give another `store`'
                 )
-            yield Store(path, annotator, connection)
+            yield EventStore(path, annotator, connection)
     finally:
         lock.release()
 
 
-def read_store(path: Path) -> tuple[str, Fold]:
-    """Whose store it is, and what the events in it lead to.
+def read_store(path: Path) -> tuple[str, ReviewState]:
+    """Return the owner of a store and the state after its events.
 
     Raises:
-        InputError: there is no such file, or it is no store.
+        InputError: There is no such file, or it is not an event store.
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such file; expected what hgld review wrote, e.g. review/a.sqlite")
-    with _connected(path) as connection:
-        return _owner(connection, path), Fold(_events(connection))
+        raise InputError(f"{path}: no such file; expected a store from hgld review, e.g. review/a.sqlite")
+    with _connect(path) as connection:
+        return _read_owner(connection, path), ReviewState(_read_events(connection))
 
 
 @contextmanager
-def _connected(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection; what SQLite cannot read is told as an InputError."""
+def _connect(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a connection; errors of SQLite become an InputError."""
     try:
         # The server answers in one thread, but not always in the one that opened the store.
         with closing(sqlite3.connect(path, timeout=10, check_same_thread=False)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
             yield connection
     except sqlite3.DatabaseError as error:
-        raise InputError(f"{path}: not a store of decisions that can be read ({error})") from error
+        raise InputError(f"{path}: not a readable store of decisions ({error})") from error
 
 
-def _set_up(connection: sqlite3.Connection, annotator: str) -> None:
+def _create_tables(connection: sqlite3.Connection, annotator: str) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     with connection:
         connection.execute("BEGIN")
@@ -171,7 +176,7 @@ def _set_up(connection: sqlite3.Connection, annotator: str) -> None:
         connection.execute("INSERT INTO about VALUES (?)", (annotator,))
 
 
-def _owner(connection: sqlite3.Connection, path: Path) -> str:
+def _read_owner(connection: sqlite3.Connection, path: Path) -> str:
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         raise InputError(f"{path}: not a store of decisions, but another SQLite file")
     layout = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -182,13 +187,13 @@ def _owner(connection: sqlite3.Connection, path: Path) -> str:
     return str(connection.execute("SELECT annotator FROM about").fetchone()[0])
 
 
-def _events(connection: sqlite3.Connection) -> Iterator[Event]:
+def _read_events(connection: sqlite3.Connection) -> Iterator[Event]:
     for row in connection.execute("SELECT * FROM event ORDER BY id"):
         event = Event(*row)
         yield replace(event, at=parse_time(row[2]), old=json.loads(row[6]), new=json.loads(row[7]))
 
 
-def _values(event: Event) -> tuple[object, ...]:
+def _to_row(event: Event) -> tuple[object, ...]:
     old, new = (json.dumps(value, ensure_ascii=False, sort_keys=True) for value in (event.old, event.new))
     return (
         *(event.id, event.step, event.at.isoformat(timespec="milliseconds"), event.annotator, event.kind, event.key),

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hgld.review.actions import LabelAction
 from hgld.review.review_labels import ReviewLabel, Suggestion
-from hgld.review.session import Choice, ReviewSession
+from hgld.review.session import ReviewSession
 from hgld.review.sheets.rows import LabelRow
 from hgld.review.store import open_store
 from hgld.taxonomy.groups import Group
@@ -39,14 +40,14 @@ LABELS = [label(1), label(2), label(3, suggested=None), label(4, cluster=2, sugg
 
 
 @contextmanager
-def desk_at(
+def open_session(
     path: Path, labels: list[ReviewLabel] | None = None, groups: list[Group] | None = None
 ) -> Iterator[ReviewSession]:
-    """A desk over the store at ``path``."""
+    """Open a session with the store at ``path``."""
     with open_store(path, "ada") as store:
         yield ReviewSession(LABELS if labels is None else labels, GROUPS if groups is None else groups, store)
 
 
-def decide(desk: ReviewSession, choice: Choice, *label_ids: str) -> int | None:
+def decide(session: ReviewSession, action: LabelAction, *label_ids: str) -> int | None:
     """Decide on labels as they are now."""
-    return desk.decide({label_id: desk.version(label_id) for label_id in label_ids}, choice)
+    return session.decide({label_id: session.version(label_id) for label_id in label_ids}, action)

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.summaries.review import format_adjudicate
 from hgld.errors import ConfigurationError, InputError
-from hgld.review.adjudicate import (
+from hgld.review.adjudication import (
     AdjudicateConfig,
     adjudicate,
     adjudicate_files,
-    disagreements,
     final_decisions,
+    open_labels,
 )
 from hgld.review.opinions import Opinions, category
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
@@ -116,7 +116,7 @@ def test_every_label_is_settled_or_open(two: tuple[Opinions, Opinions], rule: st
 @given(both)
 def test_what_a_third_person_decides_counts(two: tuple[Opinions, Opinions]) -> None:
     ada, ben = two
-    doubtful = disagreements(ada, ben)
+    doubtful = open_labels(ada, ben)
     adjudicated = [Decision(one.label_id, one.label, "group", "tower", "cyd", NOON) for one in doubtful]
     final = {row.label_id: row for row in final_decisions(ada, ben, adjudicated)}
     assert final.keys() == ada.decisions.keys() | ben.decisions.keys()
@@ -130,7 +130,7 @@ def test_what_a_third_person_decides_counts(two: tuple[Opinions, Opinions]) -> N
 def files(tables: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path, Path, Path]:
     """Decisions of ada and ben, the file of final ones to write, and clusters."""
     for opinions in (ADA, BEN):
-        write_decisions(tmp_path / f"{opinions.name}.csv", opinions.decisions.values())
+        write_decisions(tmp_path / f"{opinions.annotator}.csv", opinions.decisions.values())
     clusters = tables([Label(f"Q{n}", f"label {n}", train=2**n) for n in range(10)])
     return tmp_path / "ada.csv", tmp_path / "ben.csv", tmp_path / "final.csv", clusters
 
@@ -211,7 +211,7 @@ def test_rules_that_cannot_be_followed(files: tuple[Path, Path, Path, Path]) -> 
             AdjudicateConfig(rule)
     with pytest.raises(ConfigurationError, match='prefers "cyd", but the decisions are those of ada and ben'):
         adjudicate_files(ada, ben, out, AdjudicateConfig("prefer:cyd"))
-    with pytest.raises(ConfigurationError, match="--clusters"):
+    with pytest.raises(ConfigurationError, match="`clusters`"):
         adjudicate_files(ada, ben, out, MOST_LANDMARKS)
     with pytest.raises(InputError, match="not in the table of clusters"):
         adjudicate(ADA, BEN, MOST_LANDMARKS, {"Q0": 1})

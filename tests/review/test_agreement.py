@@ -136,7 +136,7 @@ def test_labels_without_known_landmarks() -> None:
     "settings", [{"n_resamples": 0}, {"confidence": 1.0}, {"confidence": 0.0}, {"confidence": 95.0}]
 )
 def test_settings(settings: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError, match="take one or more|expected between 0 and 1"):
+    with pytest.raises(ConfigurationError, match="take at least one|expected between 0 and 1"):
         AgreementConfig(**settings)  # type: ignore[arg-type]
 
 
@@ -166,7 +166,7 @@ def test_files(tables: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match='two files are called "ada"'):
         agreement_files([paths[0], tmp_path / "other/ada.csv"])
     shutil.copy(paths[0], tmp_path / "cyd.csv")
-    with pytest.raises(ConfigurationError, match="--figure shows two annotators"):
+    with pytest.raises(ConfigurationError, match="`figure` compares two annotators"):
         agreement_files([*paths, tmp_path / "cyd.csv"], figure=figure)
 
 

@@ -13,29 +13,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import BusyError, ConfigurationError, ConflictError, InputError
-from hgld.review.adjudicate import disagreements
-from hgld.review.events import Change
+from hgld.review.actions import InvalidActionError, LabelAction, StaleError
+from hgld.review.adjudication import open_labels
+from hgld.review.decision_export import export_decisions
+from hgld.review.events import AttributedChange, Change
 from hgld.review.opinions import Opinions
-from hgld.review.outcome import write_reviewed
-from hgld.review.page.views import seconds_per_label
+from hgld.review.page.progress import seconds_per_label
 from hgld.review.review_labels import Suggestion, with_opinions
-from hgld.review.session import Choice, RefusedError, StaleError
-from hgld.review.store import Signed, open_store, read_store
+from hgld.review.store import open_store, read_store
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import read_taxonomy, write_taxonomy
-from tests.review.sessions import GROUPS, LABELS, decide, desk_at, label
+from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
 
 KEYS = [label.row.label_id for label in LABELS]
 
 
-def table(desk):
-    """What a desk says, in plain values."""
+def table(session):
+    """Return everything a session says, as plain values."""
     return (
-        {key: desk.decision(key).value for key in desk.labels},
-        {number: [label.row.label_id for label in members] for number, members in desk.clusters().items()},
-        {number: desk.cluster_name(number) for number in desk.clusters()},
-        {key: group.name for key, group in desk.groups().items()},
+        {key: session.decision_field(key).value for key in session.labels},
+        {number: [label.row.label_id for label in members] for number, members in session.clusters().items()},
+        {number: session.cluster_name(number) for number in session.clusters()},
+        {key: group.name for key, group in session.groups().items()},
     )
 
 
@@ -79,25 +79,25 @@ def test_decisions_undo_redo_and_reopening_are_those_of_whole_copies(actions):
     with tempfile.TemporaryDirectory() as folder:
         path, oracle = Path(folder) / "a.sqlite", Oracle()
         while actions:
-            with desk_at(path) as desk:
+            with open_session(path) as session:
                 while actions:
                     name, *arguments = actions.pop(0)
                     if name == "reopen":
                         break
                     if name == "decide":
                         keys, (what, group) = arguments
-                        decide(desk, Choice(what, group), *sorted(keys))
+                        decide(session, LabelAction(what, group), *sorted(keys))
                         oracle.decide(keys, what, group)
-                    elif name == "undo" and desk.fold.to_undo is not None:
-                        desk.take_back(desk.fold.to_undo)
+                    elif name == "undo" and session.state.next_undo is not None:
+                        session.undo(session.state.next_undo)
                         oracle.back(oracle.past, oracle.future)
-                    elif name == "redo" and desk.fold.to_redo is not None:
-                        desk.take_back(desk.fold.to_redo)
+                    elif name == "redo" and session.state.next_redo is not None:
+                        session.undo(session.state.next_redo)
                         oracle.back(oracle.future, oracle.past)
-                    found = {row.label_id: (row.decision, row.group) for row in desk.decisions()}
+                    found = {row.label_id: (row.decision, row.group) for row in session.decisions()}
                     assert found == oracle.now
-                    assert (desk.fold.to_undo is None) == (not oracle.past)
-                    assert (desk.fold.to_redo is None) == (not oracle.future)
+                    assert (session.state.next_undo is None) == (not oracle.past)
+                    assert (session.state.next_redo is None) == (not oracle.future)
 
 
 @settings(max_examples=40, deadline=None)
@@ -105,114 +105,116 @@ def test_decisions_undo_redo_and_reopening_are_those_of_whole_copies(actions):
 def test_any_step_that_stands_can_be_taken_back_and_made_again(seed):
     """Whatever else was done: only the cells of the step change, to what they were before it, and back again."""
     chance = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder, desk_at(Path(folder) / "a.sqlite") as desk:
+    with tempfile.TemporaryDirectory() as folder, open_session(Path(folder) / "a.sqlite") as session:
         for number in range(12):
-            act_at_random(desk, chance, number)
-        step = chance.choice([step for step in desk.fold.steps if desk.fold.stands(step)])
-        before = table(desk)
+            act_at_random(session, chance, number)
+        step = chance.choice([step for step in session.state.steps if session.state.can_undo(step)])
+        before = table(session)
         try:
-            back = desk.take_back(step)
+            back = session.undo(step)
         except ConflictError:
-            assert table(desk) == before, "refused, and nothing was changed"
+            assert table(session) == before, "refused, and nothing was changed"
             return
-        assert not desk.fold.stands(step)
-        for event in desk.fold.steps[step]:
-            assert desk.fold.cell(event.kind, event.key).value == event.old
+        assert not session.state.can_undo(step)
+        for event in session.state.steps[step]:
+            assert session.state.field(event.kind, event.key).value == event.old
         with pytest.raises(ConflictError):
-            desk.take_back(step)
-        desk.take_back(back)
-        assert table(desk) == before
+            session.undo(step)
+        session.undo(back)
+        assert table(session) == before
 
 
-def act_at_random(desk, chance, number):
+def act_at_random(session, chance, number):
     keys = chance.sample(KEYS, chance.randint(1, 3))
-    seen = {key: desk.version(key) for key in keys}
-    clusters, groups = list(desk.clusters()), list(desk.groups())
+    seen = {key: session.version(key) for key in keys}
+    clusters, groups = list(session.clusters()), list(session.groups())
     acts = [
-        lambda: desk.decide(seen, Choice("group", chance.choice(groups))),
-        lambda: desk.decide(seen, Choice("comment", comment=f"comment {number}")),
-        lambda: desk.move(seen, None, f"new {number}"),
-        lambda: desk.move(seen, chance.choice(clusters)),
-        lambda: desk.merge(*chance.sample(clusters, 2)) if len(clusters) > 1 else None,
-        lambda: desk.propose_group(f"group {number}", "natural", "A proposal."),
-        lambda: desk.rename_group(
-            key := chance.choice(groups), f"name {number}", desk.fold.cell("group", key).version
+        lambda: session.decide(seen, LabelAction("group", chance.choice(groups))),
+        lambda: session.decide(seen, LabelAction("comment", comment=f"comment {number}")),
+        lambda: session.move(seen, None, f"new {number}"),
+        lambda: session.move(seen, chance.choice(clusters)),
+        lambda: session.merge(*chance.sample(clusters, 2)) if len(clusters) > 1 else None,
+        lambda: session.propose_group(f"group {number}", "natural", "A proposal."),
+        lambda: session.rename_group(
+            key := chance.choice(groups), f"name {number}", session.state.field("group", key).version
         ),
-        lambda: desk.take_back(chance.choice([step for step in desk.fold.steps if desk.fold.stands(step)] or [0])),
+        lambda: session.undo(
+            chance.choice([step for step in session.state.steps if session.state.can_undo(step)] or [0])
+        ),
     ]
     with suppress(ConflictError):
         chance.choice(acts)()
-    with_again = read_store(desk.store.path)[1]
-    assert {kind: with_again.cells(kind) for kind in ("decision", "cluster", "name", "group")} == {
-        kind: desk.fold.cells(kind) for kind in ("decision", "cluster", "name", "group")
+    with_again = read_store(session.store.path)[1]
+    assert {kind: with_again.fields(kind) for kind in ("decision", "cluster", "name", "group")} == {
+        kind: session.state.fields(kind) for kind in ("decision", "cluster", "name", "group")
     }, "what is on disk is what is shown"
 
 
 def test_a_step_that_was_built_on_cannot_be_taken_back(tmp_path):
-    with desk_at(tmp_path / "a.sqlite") as desk:
-        proposed = desk.propose_group("quay", "human-made", "Where boats land.")
-        (key,) = set(desk.groups()) - {group.name for group in GROUPS}
-        first = decide(desk, Choice("group", key), "Q1", "Q2")
-        decide(desk, Choice("drop"), "Q2")
+    with open_session(tmp_path / "a.sqlite") as session:
+        proposed = session.propose_group("quay", "human-made", "Where boats land.")
+        (key,) = set(session.groups()) - {group.name for group in GROUPS}
+        first = decide(session, LabelAction("group", key), "Q1", "Q2")
+        decide(session, LabelAction("drop"), "Q2")
         for step, reason in (
-            (first, "changed by a later step"),
-            (proposed, "decided for a group"),
+            (first, "a later step changed the same"),
+            (proposed, "would no longer exist"),
             (99, "no such step"),
         ):
             with pytest.raises(ConflictError, match=reason):
-                desk.take_back(step)
-        with pytest.raises(RefusedError, match='there is a group "lake" already'):
-            desk.rename_group(key, "lake", desk.fold.cell("group", key).version)
-        assert {row.label_id: row.group for row in desk.decisions()} == {"Q1": "quay", "Q2": None}
-        desk.rename_group(key, "pier", desk.fold.cell("group", key).version)
-        assert {row.label_id: row.group for row in desk.decisions()} == {"Q1": "pier", "Q2": None}
+                session.undo(step)
+        with pytest.raises(InvalidActionError, match='there is already a group "lake"'):
+            session.rename_group(key, "lake", session.state.field("group", key).version)
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": None}
+        session.rename_group(key, "pier", session.state.field("group", key).version)
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "pier", "Q2": None}
 
 
 def test_a_write_on_what_has_changed_is_refused_whole(tmp_path):
-    with desk_at(tmp_path / "a.sqlite") as desk:
-        seen = {key: desk.version(key) for key in ("Q1", "Q2")}
-        decide(desk, Choice("drop"), "Q2")
+    with open_session(tmp_path / "a.sqlite") as session:
+        seen = {key: session.version(key) for key in ("Q1", "Q2")}
+        decide(session, LabelAction("drop"), "Q2")
         with pytest.raises(StaleError) as caught:
-            desk.decide(seen, Choice("group", "lake"))
+            session.decide(seen, LabelAction("group", "lake"))
         assert caught.value.label_ids == ["Q2"]
-        assert [row.label_id for row in desk.decisions()] == ["Q2"]
-        desk.move({"Q1": 0}, 2)
+        assert [row.label_id for row in session.decisions()] == ["Q2"]
+        session.move({"Q1": 0}, 2)
         with pytest.raises(StaleError):
-            desk.move({"Q1": 0}, 2)
-        desk.rename_cluster(1, "first", 0)
+            session.move({"Q1": 0}, 2)
+        session.rename_cluster(1, "first", 0)
         with pytest.raises(ConflictError, match="first"):
-            desk.rename_cluster(1, "second", 0)
+            session.rename_cluster(1, "second", 0)
 
 
 def test_a_comment_alone_decides_nothing_and_stays_with_a_decision(tmp_path):
-    with desk_at(tmp_path / "a.sqlite") as desk:
-        decide(desk, Choice("comment", comment="look again"), "Q1")
-        assert desk.decisions() == []
-        decide(desk, Choice("take"), "Q1")
-        (row,) = desk.decisions()
+    with open_session(tmp_path / "a.sqlite") as session:
+        decide(session, LabelAction("comment", comment="look again"), "Q1")
+        assert session.decisions() == []
+        decide(session, LabelAction("take"), "Q1")
+        (row,) = session.decisions()
         assert (row.decision, row.group, row.comment, row.annotator) == ("group", "lake", "look again", "ada")
-        with pytest.raises(RefusedError, match="no suggestion"):
-            decide(desk, Choice("take"), "Q3")
+        with pytest.raises(InvalidActionError, match="no suggestion"):
+            decide(session, LabelAction("take"), "Q3")
 
 
 def test_an_unlikely_suggestion_is_not_accepted_in_passing(tmp_path):
     unlikely = replace(label(2), suggestions=(Suggestion("church", 0.4, "because"),))
-    with desk_at(tmp_path / "a.sqlite", [label(1), unlikely]) as desk:
-        decide(desk, Choice("accept"), "Q1", "Q2")
-        assert [row.label_id for row in desk.decisions()] == ["Q1"]
-        with pytest.raises(RefusedError, match="press 1 to take the first all the same"):
-            decide(desk, Choice("accept"), "Q2")
-        decide(desk, Choice("take"), "Q2")
-        assert [row.group for row in desk.decisions()] == ["lake", "church"]
+    with open_session(tmp_path / "a.sqlite", [label(1), unlikely]) as session:
+        decide(session, LabelAction("accept"), "Q1", "Q2")
+        assert [row.label_id for row in session.decisions()] == ["Q1"]
+        with pytest.raises(InvalidActionError, match="press 1 to take the first one anyway"):
+            decide(session, LabelAction("accept"), "Q2")
+        decide(session, LabelAction("take"), "Q2")
+        assert [row.group for row in session.decisions()] == ["lake", "church"]
 
 
 def test_labels_and_groups_that_are_gone_keep_their_decisions(tmp_path):
-    with desk_at(tmp_path / "a.sqlite") as desk:
-        decide(desk, Choice("group", "museum"), "Q1", "Q4")
-    with desk_at(tmp_path / "a.sqlite", [label(1), label(9)], GROUPS[:2]) as desk:
-        assert {row.label_id: row.group for row in desk.decisions()} == {"Q1": "museum", "Q4": "museum"}
-        decide(desk, Choice("take"), "Q9")
-        desk.propose_group("quay", "human-made", "Where boats land.")
+    with open_session(tmp_path / "a.sqlite") as session:
+        decide(session, LabelAction("group", "museum"), "Q1", "Q4")
+    with open_session(tmp_path / "a.sqlite", [label(1), label(9)], GROUPS[:2]) as session:
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "museum", "Q4": "museum"}
+        decide(session, LabelAction("take"), "Q9")
+        session.propose_group("quay", "human-made", "Where boats land.")
 
 
 def test_one_process_and_one_annotator_at_a_time(tmp_path):
@@ -221,7 +223,7 @@ def test_one_process_and_one_annotator_at_a_time(tmp_path):
             pass
         assert read_store(tmp_path / "a.sqlite")[0] == "ada", "reading goes on"
     with (
-        pytest.raises(ConfigurationError, match='"ada" decided, not "ben"'),
+        pytest.raises(ConfigurationError, match='decisions of "ada", not of "ben"'),
         open_store(tmp_path / "a.sqlite", "ben"),
     ):
         pass
@@ -242,7 +244,11 @@ def test_files_that_are_no_stores(tmp_path):
     connection = sqlite3.connect(tmp_path / "other.sqlite")
     connection.execute("CREATE TABLE t (a)")
     connection.close()
-    for name, problem in (("text", "can be read"), ("other", "another SQLite file"), ("absent", "no such file")):
+    for name, problem in (
+        ("text", "not a readable store"),
+        ("other", "another SQLite file"),
+        ("absent", "no such file"),
+    ):
         with pytest.raises(InputError, match=problem):
             read_store(tmp_path / f"{name}.sqlite")
     with pytest.raises(InputError, match="another SQLite file"), open_store(tmp_path / "other.sqlite", "ada"):
@@ -252,11 +258,11 @@ def test_files_that_are_no_stores(tmp_path):
 def test_starting_from_decisions_keeps_who_and_when_and_what_was_done_here(tmp_path):
     long_ago = datetime(2020, 1, 1, tzinfo=timezone.utc)
     given_rows = [Decision(key, f"label {key[1:]}", "group", "museum", "seed", long_ago, "") for key in ("Q1", "Q2")]
-    with desk_at(tmp_path / "a.sqlite") as desk:
-        decide(desk, Choice("drop"), "Q2")
-        desk.start_from(given_rows)
-        assert desk.start_from(given_rows) is None
-        rows = {row.label_id: row for row in desk.decisions()}
+    with open_session(tmp_path / "a.sqlite") as session:
+        decide(session, LabelAction("drop"), "Q2")
+        session.import_decisions(given_rows)
+        assert session.import_decisions(given_rows) is None
+        rows = {row.label_id: row for row in session.decisions()}
         assert rows["Q1"] == given_rows[0]
         assert (rows["Q2"].decision, rows["Q2"].annotator) == ("drop", "ada")
 
@@ -264,13 +270,13 @@ def test_starting_from_decisions_keeps_who_and_when_and_what_was_done_here(tmp_p
 def test_the_files_of_what_was_decided(tmp_path, tables):
     clusters = tables()
     write_taxonomy(tmp_path / "taxonomy.csv", GROUPS)
-    with desk_at(tmp_path / "a.sqlite", [label(n) for n in (1, 2)]) as desk:
-        desk.rename_group("lake", "still water", 0)
-        desk.propose_group("quay", "human-made", "Where boats land.")
-        decide(desk, Choice("take"), "Q1")
-        desk.move({"Q2": 0}, None, "glaciers")
+    with open_session(tmp_path / "a.sqlite", [label(n) for n in (1, 2)]) as session:
+        session.rename_group("lake", "still water", 0)
+        session.propose_group("quay", "human-made", "Where boats land.")
+        decide(session, LabelAction("take"), "Q1")
+        session.move({"Q2": 0}, None, "glaciers")
     out = tmp_path / "out" / "a.csv"
-    written = write_reviewed(
+    written = export_decisions(
         tmp_path / "a.sqlite",
         out,
         taxonomy=tmp_path / "taxonomy.csv",
@@ -298,26 +304,26 @@ def test_disagreements_are_settled_by_taking_an_opinion(tmp_path):
     ben = [say("Q1", "group", "lake"), say("Q2", "unsure", "church"), say("Q3", "group", "museum", "it shows things")]
     ben.append(say("Q5", "drop", None))
     both = [Opinions(name, {row.label_id: row for row in rows}) for name, rows in (("ada", ada), ("ben", ben))]
-    differing = with_opinions(LABELS, both, {row.label_id for row in disagreements(*both)})
+    differing = with_opinions(LABELS, both, {row.label_id for row in open_labels(*both)})
     assert [label.row.label_id for label in differing] == ["Q2", "Q3", "Q5"], "to be unsure settles nothing"
     assert (differing[2].opinions[0].annotator, differing[2].opinions[0].decision) == ("ada", None)
-    with desk_at(tmp_path / "final.sqlite", differing) as desk:
-        decide(desk, Choice("take", offer=2), "Q3")
-        (row,) = desk.decisions()
+    with open_session(tmp_path / "final.sqlite", differing) as session:
+        decide(session, LabelAction("take", candidate=2), "Q3")
+        (row,) = session.decisions()
         assert (row.group, row.comment, row.annotator) == ("museum", "it shows things", "ada")
 
 
 def test_the_pace_ignores_pauses_and_leaps(tmp_path):
     began = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    with desk_at(tmp_path / "a.sqlite", [label(n) for n in range(1, 40)]) as desk:
+    with open_session(tmp_path / "a.sqlite", [label(n) for n in range(1, 40)]) as session:
         seconds = 0
         for n in range(1, 21):
             seconds += 8 * 3600 if n == 10 else 5
             value = {"label": "", "decision": "drop", "group": None, "comment": ""}
             change = Change("decision", f"Q{n}", value)
-            desk.store.append([Signed(change, "ada", began + timedelta(seconds=seconds))])
-        assert seconds_per_label(list(desk.fold.steps.values())) == 5
-        assert seconds_per_label(list(desk.fold.steps.values())[:3]) is None
+            session.store.append([AttributedChange(change, "ada", began + timedelta(seconds=seconds))])
+        assert seconds_per_label(list(session.state.steps.values())) == 5
+        assert seconds_per_label(list(session.state.steps.values())[:3]) is None
 
 
 def test_the_command_that_writes_decisions(tmp_path):
@@ -325,8 +331,8 @@ def test_the_command_that_writes_decisions(tmp_path):
 
     from hgld.cli import app
 
-    with desk_at(tmp_path / "a.sqlite") as desk:
-        decide(desk, Choice("drop"), "Q1", "Q2")
+    with open_session(tmp_path / "a.sqlite") as session:
+        decide(session, LabelAction("drop"), "Q1", "Q2")
     out = tmp_path / "a.csv"
     told = CliRunner().invoke(app, ["decisions", str(tmp_path / "a.sqlite"), "-o", str(out)])
     assert (told.exit_code, told.output) == (0, f"2 labels decided by ada\n{out}\n")

@@ -6,12 +6,12 @@ from math import isnan
 
 from hgld.cli.render import aligned
 from hgld.errors import indented_list
-from hgld.review.adjudicate import AdjudicateSummary
+from hgld.review.adjudication import AdjudicateSummary, OpenLabel, opinion_text
 from hgld.review.agreement import Agreement, Disagreement, Estimate, GroupAgreement
-from hgld.review.outcome import ReviewedSummary
+from hgld.review.decision_export import DecisionsSummary
 from hgld.review.sheets.export import ExportSummary
 from hgld.review.sheets.import_sheet import ImportSummary
-from hgld.review.sheets.workbook import SET_ASIDE
+from hgld.review.sheets.worksheets import SET_ASIDE
 
 #: Number of disagreements that are printed.
 _MAX_DISAGREEMENTS = 30
@@ -22,9 +22,11 @@ def format_export(summary: ExportSummary) -> str:
     lines = [f"{summary.labels:,} labels of {summary.landmarks:,} landmarks in {summary.clusters} clusters"]
     lines += [f"  {path} and {path.with_suffix('.csv').name}" for path in summary.workbooks]
     if summary.kept:
-        lines.append(f"kept what was entered for {summary.kept:,} labels")
+        lines.append(f"entries of {summary.kept:,} labels kept")
     if summary.set_aside:
-        lines.append(f'{summary.set_aside:,} entries are for labels that are gone; see the sheet "{SET_ASIDE}"')
+        lines.append(
+            f'{summary.set_aside:,} entries are for labels that no longer exist; see the sheet "{SET_ASIDE}"'
+        )
     return "\n".join(lines)
 
 
@@ -43,7 +45,7 @@ def format_import(summary: ImportSummary) -> str:
     return "\n".join(lines)
 
 
-def format_decisions(summary: ReviewedSummary) -> str:
+def format_decisions(summary: DecisionsSummary) -> str:
     """Return the number of decisions, and where changed groups and clusters were written."""
     lines = [f"{summary.decisions:,} labels decided by {summary.annotator}"]
     if summary.taxonomy:
@@ -64,8 +66,14 @@ def format_adjudicate(summary: AdjudicateSummary) -> str:
     if summary.taxonomy:
         lines.append(f"groups were proposed: see {summary.taxonomy}")
     if summary.still_open:
-        lines += ["open:", indented_list(summary.still_open, limit=len(summary.still_open))]
+        labels = [_open_label(label, summary.annotators) for label in summary.still_open]
+        lines += ["open:", indented_list(labels, limit=len(labels))]
     return "\n".join(lines)
+
+
+def _open_label(label: OpenLabel, annotators: tuple[str, str]) -> str:
+    opinions = f"{opinion_text(annotators[0], label.first)}, {opinion_text(annotators[1], label.second)}"
+    return f"{label.label} ({label.label_id})  {opinions}"
 
 
 def format_agreement(agreement: Agreement) -> str:

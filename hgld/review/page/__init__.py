@@ -1,1 +1,1 @@
-"""The review page: HTTP, forms, views and HTML."""
+"""The review page: a local web server for one annotator, its forms, views and HTML."""

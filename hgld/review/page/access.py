@@ -1,9 +1,8 @@
-"""Who may use the page: who has the token, from the page itself.
+"""Access control of the page: only requests with the token, from the page itself.
 
-The token stands in the address that is printed once. The first request with it puts it into a cookie that scripts
-cannot read and other sites cannot send; the address without the token is enough from then on. What another site
-makes the browser ask is refused by ``Origin``, ``Sec-Fetch-Site`` and, against a name that was made to point to this
-machine (DNS rebinding), by ``Host``.
+The token is in the address that is printed at the start. The first request with it sets a cookie that scripts cannot read
+and other sites cannot send; from then on, the address without the token is enough. Requests that another site makes the
+browser send are refused by ``Origin``, ``Sec-Fetch-Site`` and, against DNS rebinding, by ``Host``.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_HEADERS = {
+_SECURITY_HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    # With "no-referrer" browsers would send "Origin: null" along with our own forms.
+    # With "no-referrer", browsers would send "Origin: null" with our own forms.
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
@@ -32,63 +31,63 @@ _HEADERS = {
 }
 
 
-class Access:
-    """ASGI middleware that lets only the annotator in.
+class TokenMiddleware:
+    """ASGI middleware that admits only requests with the token.
 
     Args:
-        app: what is guarded.
-        token: what the annotator has.
-        names: host names that the page goes by, besides localhost and any address in numbers.
+        app: Application to protect.
+        token: Secret token.
+        host_names: Accepted host names, besides localhost and all numeric addresses.
     """
 
-    def __init__(self, app: ASGIApp, token: str, names: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, token: str, host_names: Collection[str] = ()) -> None:
         self._app = app
         self._token = token
-        self._names = {"localhost", *(name.lower() for name in names)}
-        # Cookies do not tell ports apart; pages of two annotators on one machine do.
+        self._host_names = {"localhost", *(name.lower() for name in host_names)}
+        # Cookies are shared by all ports of a host; the name keeps the pages of two annotators apart.
         self._cookie = f"hgld-{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or let the application answer."""
+        """Answer the request, or pass it on to the application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
             await send(message)
 
         request = Request(scope)
-        answer = self._refusal(request) or self._welcome(request) or self._app
-        await answer(scope, receive, send_guarded)
+        app = self._refusal(request) or self._login(request) or self._app
+        await app(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
         host = request.headers.get("host", "")
-        if not self._is_ours(host):
-            return _refused("this page does not go by that name; use the address that hgld printed")
+        if not self._is_known_host(host):
+            return _refused("this page does not have that name; use the address that hgld printed")
         origin = request.headers.get("origin")
-        foreign = origin is not None and origin != f"{request.url.scheme}://{host}"
-        # "none": typed, or from a bookmark or another program.
-        if foreign or request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return _refused("asked by another site; put the address that hgld printed into the address bar yourself")
-        given = request.cookies.get(self._cookie) or request.query_params.get("token", "")
-        if not secrets.compare_digest(given.encode(), self._token.encode()):
-            return _refused("open the address with the token that hgld printed when it was started last")
+        is_foreign = origin is not None and origin != f"{request.url.scheme}://{host}"
+        # "none": typed into the address bar, or from a bookmark or another program.
+        if is_foreign or request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            return _refused("the request came from another site; type the address that hgld printed yourself")
+        token = request.cookies.get(self._cookie) or request.query_params.get("token", "")
+        if not secrets.compare_digest(token.encode(), self._token.encode()):
+            return _refused("open the address with the token that hgld printed at its last start")
         return None
 
-    def _welcome(self, request: Request) -> Response | None:
-        """Put the token from the address into the cookie."""
+    def _login(self, request: Request) -> Response | None:
+        """Move the token from the address into the cookie."""
         if "token" not in request.query_params:
             return None
-        answer = RedirectResponse("/", status_code=303)
-        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
-        return answer
+        response = RedirectResponse("/", status_code=303)
+        response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+        return response
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_known_host(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
-            if name in self._names:
+            if name in self._host_names:
                 return True
             ipaddress.ip_address(name)
         except ValueError:

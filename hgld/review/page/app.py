@@ -1,15 +1,14 @@
-"""The review page over HTTP: plain forms, answered with a page, or with its changed parts if a script asks.
+"""The review page as a web application: plain forms, answered by a redirect, or by the changed parts for the script.
 
-Every form says where the annotator is (``at_cluster``, ``at_label``) and, from the script, the last event that the
-page shows (``since``); the answer holds everything that has changed since then, whoever changed it.
+Every form sends the position of the annotator (``at_cluster``, ``at_label``). The script also sends the last event that the
+page shows (``since``); the answer holds everything that has changed after it, whoever changed it.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -20,136 +19,175 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Redire
 from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError
-from hgld.review.page.access import Access
-from hgld.review.page.forms import Form, choice_in, number_in, read_form, seen_in
-from hgld.review.page.render import FILES, Page, Place
-from hgld.review.session import RefusedError, ReviewSession, StaleError
+from hgld.review.actions import InvalidActionError, StaleError
+from hgld.review.page.access import TokenMiddleware
+from hgld.review.page.forms import FormFields, int_field, label_action, label_versions, read_form
+from hgld.review.page.position import find_position, next_position
+from hgld.review.page.render import TEMPLATES, PageRenderer
+from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import write_decisions
 
 _THEMES = ("auto", "light", "dark")
-_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_STATIC_FILES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
-Act = Callable[[ReviewSession, Form], int | None]
+#: Applies a form to the session and returns the step, or None if nothing changed.
+Handler = Callable[[ReviewSession, FormFields], "int | None"]
 
 
-def review_app(desk: ReviewSession, token: str, *, names: Collection[str] = ()) -> Starlette:
-    """The application.
+def review_app(session: ReviewSession, token: str, *, host_names: Collection[str] = ()) -> Starlette:
+    """Return the web application of a session.
 
     Args:
-        desk: what is reviewed.
-        token: who has it may use the page.
-        names: host names that the page goes by; see :class:`hgld.review.page.access.Access`.
+        session: Session to show and to change.
+        token: Secret that a browser needs to use the page.
+        host_names: Accepted host names; see :class:`hgld.review.page.access.TokenMiddleware`.
     """
-    page = Page(desk)
-    actions: dict[str, Act] = {
-        "/decide": _decide,
-        "/move": _move,
-        "/merge": lambda desk, form: desk.merge(number_in(form, "at_cluster"), number_in(form, "into")),
-        "/rename-cluster": lambda desk, form: desk.rename_cluster(
-            number_in(form, "at_cluster"), form.get("name", ""), number_in(form, "version")
-        ),
-        "/propose-group": lambda desk, form: desk.propose_group(
-            form.get("name", ""), form.get("root", ""), form.get("guideline", "")
-        ),
-        "/rename-group": _rename_group,
-        "/undo": lambda desk, form: _take_back(desk, form, desk.fold.to_undo),
-        "/redo": lambda desk, form: _take_back(desk, form, desk.fold.to_redo),
-    }
+    pages = _Endpoints(session)
+    return Starlette(
+        routes=[
+            Route("/", pages.show),
+            Route("/changes", pages.changes),
+            Route("/decisions.csv", pages.download),
+            Route("/theme", pages.choose_theme, methods=["POST"]),
+            Route("/static/{name}", _static_file),
+            *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in _HANDLERS.items()),
+        ],
+        middleware=[Middleware(TokenMiddleware, token=token, host_names=host_names)],
+    )
 
-    async def show(request: Request) -> Response:
-        place = page.place(request.query_params)
-        return HTMLResponse(page.whole(place, request.query_params.get("q", ""), _theme(request)))
 
-    async def changes(request: Request) -> Response:
-        return JSONResponse(page.changes(page.place(request.query_params), _since(request.query_params)))
+class _Endpoints:
+    """Endpoints of the application that show or change the session."""
 
-    async def download(_: Request) -> Response:
-        name = f"{desk.store.annotator}.csv"
+    def __init__(self, session: ReviewSession) -> None:
+        self._session = session
+        self._renderer = PageRenderer(session)
+
+    async def show(self, request: Request) -> Response:
+        """Answer with the page."""
+        position = find_position(self._session, request.query_params)
+        return HTMLResponse(self._renderer.page(position, request.query_params.get("q", ""), _theme(request)))
+
+    async def changes(self, request: Request) -> Response:
+        """Answer with the parts of the page that have changed."""
+        return self._changes(request.query_params)
+
+    async def download(self, _: Request) -> Response:
+        """Answer with the decisions as CSV."""
+        name = f"{self._session.store.annotator}.csv"
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / name
-            write_decisions(path, desk.decisions())
+            write_decisions(path, self._session.decisions())
             content = path.read_bytes()
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
 
-    async def choose_theme(request: Request) -> Response:
+    async def choose_theme(self, request: Request) -> Response:
+        """Keep the colour theme in a cookie."""
         form = await read_form(request)
-        answer = _back(page, form)
+        response = self._redirect(form)
         if form.get("theme") in _THEMES:
-            answer.set_cookie("hgld-theme", form["theme"], max_age=31_536_000, samesite="strict")
-        return answer
+            response.set_cookie("hgld-theme", form["theme"], max_age=31_536_000, samesite="strict")
+        return response
 
-    async def static(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in _STATIC:
-            return Response(status_code=404)
-        return FileResponse(FILES / name, media_type=_STATIC[name])
+    def handle(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that applies a form to the session."""
 
-    def acting(act: Act) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
+        async def endpoint(request: Request) -> Response:
             form = await read_form(request)
-            scripted = request.headers.get("accept") == "application/json"
+            from_script = request.headers.get("accept") == "application/json"
             try:
-                act(desk, form)
-            except (HgldError, RefusedError) as error:
-                status = 409 if isinstance(error, ConflictError) else 400 if isinstance(error, RefusedError) else 500
-                stale = page.stale(error, request.url.path, form) if isinstance(error, StaleError) else Markup()
-                if scripted:
-                    return JSONResponse({"error": str(error), "stale": stale}, status)
-                return HTMLResponse(page.problem(str(error), stale, page.place(form), _theme(request)), status)
-            if scripted:
-                return JSONResponse(page.changes(page.place(form), _since(form)))
-            return _back(page, form)
+                handler(self._session, form)
+            except (HgldError, InvalidActionError) as error:
+                return self._refuse(error, request, form, from_script=from_script)
+            return self._changes(form) if from_script else self._redirect(form)
 
-        return answer
+        return endpoint
 
-    return Starlette(
-        routes=[
-            Route("/", show),
-            Route("/changes", changes),
-            Route("/decisions.csv", download),
-            Route("/theme", choose_theme, methods=["POST"]),
-            Route("/static/{name}", static),
-            *(Route(path, acting(act), methods=["POST"]) for path, act in actions.items()),
-        ],
-        middleware=[Middleware(Access, token=token, names=names)],
-    )
+    def _refuse(
+        self, error: HgldError | InvalidActionError, request: Request, form: FormFields, *, from_script: bool
+    ) -> Response:
+        status = 409 if isinstance(error, ConflictError) else 400 if isinstance(error, InvalidActionError) else 500
+        conflict = Markup()
+        if isinstance(error, StaleError):
+            conflict = self._renderer.conflict(error, request.url.path, form)
+        if from_script:
+            return JSONResponse({"error": str(error), "conflict": conflict}, status)
+        position = find_position(self._session, form)
+        return HTMLResponse(self._renderer.problem(str(error), conflict, position, _theme(request)), status)
 
+    def _changes(self, fields: Mapping[str, str]) -> Response:
+        since = fields.get("since", "")
+        position = find_position(self._session, fields)
+        return JSONResponse(self._renderer.changes(position, int(since) if since.isdecimal() else -1))
 
-def _decide(desk: ReviewSession, form: Form) -> int | None:
-    return desk.decide(seen_in(form), choice_in(form))
-
-
-def _move(desk: ReviewSession, form: Form) -> int | None:
-    into = form.get("into", "")
-    return desk.move(seen_in(form), number_in(form, "into") if into else None, form.get("name", ""))
+    def _redirect(self, form: FormFields) -> Response:
+        """Lead a browser without script to the next label."""
+        position = next_position(self._session, find_position(self._session, form))
+        query = urlencode({"cluster": position.cluster, "label": position.label})
+        return RedirectResponse(f"/?{query}", status_code=303)
 
 
-def _rename_group(desk: ReviewSession, form: Form) -> int | None:
-    version, _, key = form.get("group", "").partition(":")
-    return desk.rename_group(key, form.get("name", ""), int(version) if version.isdecimal() else 0)
-
-
-def _take_back(desk: ReviewSession, form: Form, usual: int | None) -> int | None:
-    step = number_in(form, "step") if form.get("step") else usual
-    if step is None:
-        raise RefusedError("there is nothing to take back or to make again")
-    return desk.take_back(step)
-
-
-def _since(values: Any) -> int:
-    """The last event that the page shows; -1 if it shows nothing yet."""
-    text = values.get("since", "")
-    return int(text) if text.isdecimal() else -1
-
-
-def _back(page: Page, form: Form) -> Response:
-    """Where a form without script leads to: the label that is next."""
-    place: Place = page.next_place(page.place(form))
-    query = urlencode({"cluster": place.cluster, "label": place.label})
-    return RedirectResponse(f"/?{query}", status_code=303)
+async def _static_file(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _STATIC_FILES:
+        return Response(status_code=404)
+    return FileResponse(TEMPLATES / name, media_type=_STATIC_FILES[name])
 
 
 def _theme(request: Request) -> str:
     theme = request.cookies.get("hgld-theme", "auto")
     return theme if theme in _THEMES else "auto"
+
+
+def _decide(session: ReviewSession, form: FormFields) -> int | None:
+    return session.decide(label_versions(form), label_action(form))
+
+
+def _move(session: ReviewSession, form: FormFields) -> int | None:
+    cluster = int_field(form, "into") if form.get("into") else None
+    return session.move(label_versions(form), cluster, form.get("name", ""))
+
+
+def _merge(session: ReviewSession, form: FormFields) -> int | None:
+    return session.merge(int_field(form, "at_cluster"), int_field(form, "into"))
+
+
+def _rename_cluster(session: ReviewSession, form: FormFields) -> int | None:
+    return session.rename_cluster(int_field(form, "at_cluster"), form.get("name", ""), int_field(form, "version"))
+
+
+def _propose_group(session: ReviewSession, form: FormFields) -> int | None:
+    return session.propose_group(form.get("name", ""), form.get("root", ""), form.get("guideline", ""))
+
+
+def _rename_group(session: ReviewSession, form: FormFields) -> int | None:
+    version, _, key = form.get("group", "").partition(":")
+    return session.rename_group(key, form.get("name", ""), int(version) if version.isdecimal() else 0)
+
+
+def _undo(session: ReviewSession, form: FormFields) -> int | None:
+    step = int_field(form, "step") if form.get("step") else session.state.next_undo
+    if step is None:
+        raise InvalidActionError("there is nothing to undo")
+    return session.undo(step)
+
+
+def _redo(session: ReviewSession, _: FormFields) -> int | None:
+    step = session.state.next_redo
+    if step is None:
+        raise InvalidActionError("there is nothing to redo")
+    return session.undo(step)
+
+
+#: Handlers of the forms by path.
+_HANDLERS: dict[str, Handler] = {
+    "/decide": _decide,
+    "/move": _move,
+    "/merge": _merge,
+    "/rename-cluster": _rename_cluster,
+    "/propose-group": _propose_group,
+    "/rename-group": _rename_group,
+    "/undo": _undo,
+    "/redo": _redo,
+}

@@ -1,4 +1,4 @@
-"""The page's forms: which labels one is about, and what it wants done with them."""
+"""Parse the forms of the page: which labels a form is about, and what to do with them."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 
-from hgld.review.session import Choice, RefusedError
+from hgld.review.actions import InvalidActionError, LabelAction
 
-Form = ImmutableMultiDict[str, str]
+FormFields = ImmutableMultiDict[str, str]
 
 
-async def read_form(request: Request) -> Form:
-    """The fields of a form in the encoding that forms have by default."""
+async def read_form(request: Request) -> FormFields:
+    """Return the fields of a URL-encoded form."""
     text = (await request.body()).decode("utf-8", "replace")
     return ImmutableMultiDict(parse_qsl(text, keep_blank_values=True))
 
 
-def seen_in(form: Form) -> dict[str, int]:
-    """The labels that a form is about, with the versions that were seen.
+def label_versions(form: FormFields) -> dict[str, int]:
+    """Return the labels that a form is about, with the versions that the annotator saw.
 
-    That is the label of the button, else the ticked ones, else the one that the card shows.
+    These are the label of the pressed button, else the ticked labels, else the current label.
     """
     button = form.get("choose", "").partition("@")[2] if form.get("choose", "").startswith("take:") else ""
     texts = [button] if button else form.getlist("label") or form.getlist("focus")
-    seen = {}
+    versions = {}
     for text in texts:
         version, _, label_id = text.partition(":")
         if not version.isdecimal():
-            raise RefusedError(f'"{text}" is no label with its version')
-        seen[label_id] = int(version)
-    return seen
+            raise InvalidActionError(f'"{text}" is not a label with its version')
+        versions[label_id] = int(version)
+    return versions
 
 
-def choice_in(form: Form) -> Choice:
-    """What a form of ``/decide`` asks for: ``choose`` is e.g. ``drop``, ``group:lake`` or ``take:1``."""
-    what, _, which = form.get("choose", "").partition(":")
+def label_action(form: FormFields) -> LabelAction:
+    """Return what a form of ``/decide`` asks for; its field ``choose`` is e.g. ``drop``, ``group:lake`` or ``take:1``."""
+    kind, _, value = form.get("choose", "").partition(":")
     comment = None if form.get("comment", "") == form.get("comment_was", "") else form["comment"].strip()
-    if what == "take":
-        number = which.partition("@")[0]
-        return Choice("take", offer=int(number) if number.isdecimal() else 0, comment=comment)
-    if what == "group":
-        return Choice("unsure" if form.get("guess") else "group", which, comment=comment)
-    return Choice(what, comment=comment)
+    if kind == "take":
+        number = value.partition("@")[0]
+        return LabelAction("take", candidate=int(number) if number.isdecimal() else 0, comment=comment)
+    if kind == "group":
+        return LabelAction("unsure" if form.get("guess") else "group", value, comment=comment)
+    return LabelAction(kind, comment=comment)
 
 
-def number_in(form: Form, name: str) -> int:
-    """The number in a field.
+def int_field(form: FormFields, name: str) -> int:
+    """Return the number in a field.
 
     Raises:
-        RefusedError: it holds none.
+        InvalidActionError: The field does not hold a number.
     """
     text = form.get(name, "")
     if not text.isdecimal():
-        raise RefusedError(f'"{name}" is "{text}"; expected a number')
+        raise InvalidActionError(f'"{name}" is "{text}"; expected a number')
     return int(text)

@@ -1,1 +1,1 @@
-"""Review sheets as workbooks and CSV files: export and import."""
+"""Review sheets: labels to decide on as a workbook and as CSV, written by ``export`` and read by ``import-sheet``."""

@@ -1,4 +1,4 @@
-"""The stage ``export``: review sheets for every annotator, without losing what they entered before."""
+"""The stage ``export``: write review sheets for every annotator, and keep their earlier entries."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.errors import BusyError, ConfigurationError, InputError, indented_list
-from hgld.resources import annotation_file
-from hgld.review.sheets.csv_sheet import read_csv, write_csv
-from hgld.review.sheets.rows import Entries, combine, digest_of, entries_of, label_rows
-from hgld.review.sheets.workbook import SET_ASIDE, read_workbook, write_workbook
-from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, digests, read_table
+from hgld.review.inputs import find_inputs
+from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
+from hgld.review.sheets.entries import Entries, entries_digest, merge_entries, read_entries
+from hgld.review.sheets.rows import label_rows
+from hgld.review.sheets.workbook import read_workbook, write_workbook
+from hgld.review.sheets.worksheets import SET_ASIDE
+from hgld.tables import Provenance
 from hgld.taxonomy.decisions import check_annotator
-from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.groups import Group
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +26,11 @@ class ExportConfig:
     """Settings of the export.
 
     Args:
-        annotators: their names, which name their files.
-        merge: keep what was entered in the sheets that are there.
+        annotators: Names of the annotators, after which their files are named.
+        merge: Keep the entries in existing sheets.
 
     Raises:
-        ConfigurationError: no annotator, a name that is no file name everywhere, or the same name twice.
+        ConfigurationError: There is no annotator, a name cannot be a file name everywhere, or two are the same.
     """
 
     annotators: tuple[str, ...]
@@ -36,25 +38,25 @@ class ExportConfig:
 
     def __post_init__(self) -> None:
         if not self.annotators:
-            raise ConfigurationError("no annotators; name them, e.g. --annotators ada,ben")
+            raise ConfigurationError("`annotators` is empty; give at least one name, e.g. ada,ben")
         for name in self.annotators:
             check_annotator(name)
-        # Some file systems do not tell "Ada" from "ada".
+        # Some file systems do not distinguish "Ada" from "ada".
         if len({name.casefold() for name in self.annotators}) < len(self.annotators):
             raise ConfigurationError(f"two annotators have the same name: {', '.join(self.annotators)}")
 
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """What was written.
+    """Result of the stage ``export``.
 
     Args:
-        labels: rows in every sheet.
-        landmarks: landmarks that have one of the labels.
-        clusters: clusters the labels stand in.
-        workbooks: the workbooks written; beside each is a CSV file of the same name.
-        kept: labels whose entries were taken over, in all sheets together.
-        set_aside: entries of labels that are gone, kept on a sheet of their own.
+        labels: Number of rows in every sheet.
+        landmarks: Number of landmarks with one of the labels.
+        clusters: Number of clusters.
+        workbooks: Workbooks written; beside each is a CSV file of the same name.
+        kept: Number of labels whose entries were kept, in all sheets together.
+        set_aside: Number of entries for labels that no longer exist, kept on a sheet of their own.
     """
 
     labels: int
@@ -66,8 +68,8 @@ class ExportSummary:
 
 
 @dataclass(frozen=True)
-class _Existing:
-    """What was entered in an annotator's files, and what made them; None where they say different things."""
+class _ExistingSheets:
+    """Entries in an annotator's files, and their provenance; None if the files do not agree."""
 
     entries: Entries
     provenance: Provenance | None = None
@@ -85,147 +87,124 @@ def export_sheets(
 ) -> ExportSummary | None:
     """Write ``<annotator>.xlsx`` and ``<annotator>.csv`` into ``out`` for every annotator.
 
-    Nothing is written before all sheets that are there have been read.
+    All existing sheets are read before anything is written.
 
     Args:
-        clusters: the ``clusters`` table.
-        out: the folder for the sheets.
-        config: the annotators, and whether to keep what they entered.
-        clean: the ``clean`` table, for the examples; ``clean.parquet`` beside ``clusters`` by default.
-        classes: ``classes`` tables, for the parents; ``*.classes.parquet`` beside ``clusters`` by default.
-        taxonomy: the groups; those that come with hgld by default.
-        force: write new sheets and lose what was entered.
+        clusters: ``clusters`` table.
+        out: Folder for the sheets.
+        config: Annotators, and whether to keep their entries.
+        clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
+        classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
+        taxonomy: Groups; by default those that come with hgld.
+        force: Write new sheets and discard earlier entries.
 
     Returns:
-        None when every sheet is up to date.
+        None if every sheet is up to date.
 
     Raises:
-        BusyError: a sheet is open in a spreadsheet program.
-        ConfigurationError: merge and force at once, or something was entered and neither is given.
-        InputError: a table, the taxonomy or a sheet cannot be read, or the two sheets of an annotator
-            contradict each other.
+        BusyError: A sheet is open in a spreadsheet program.
+        ConfigurationError: Both ``merge`` and ``force`` are set, or neither is and a sheet has entries.
+        InputError: A table, the taxonomy or a sheet cannot be read, or the two sheets of an annotator contradict
+            each other.
     """
     if config.merge and force:
-        raise ConfigurationError("--merge keeps what was entered and --force does not; give one of them")
-    clean = clean_beside(clusters) if clean is None else clean
-    if classes is None:
-        classes = sorted(clusters.parent.glob("*.classes.parquet"))
-        if not classes:
-            log.info("no *.classes.parquet beside %s; the column parents stays empty", clusters)
-    taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
-    groups = read_taxonomy(taxonomy)
-    rows = label_rows(
-        read_table(clusters, CLUSTERS),
-        read_table(clean, CLEAN),
-        [read_table(path, CLASSES) for path in classes],
-    )
-    if not rows:
-        raise InputError(f"{clusters}: no labels to review")
-
-    inputs = digests(clusters=clusters, clean=clean, classes=classes, taxonomy=taxonomy)
+        raise ConfigurationError("`merge` keeps entries and `force` discards them; give only one of them")
+    inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
+    groups = inputs.read_groups()
+    rows = label_rows(*inputs.read_tables())
     workbooks = {name: out / f"{name}.xlsx" for name in config.annotators}
     for path in workbooks.values():
-        _refuse_open(path)
+        _require_closed(path)
     existing = {} if force else {name: _read_existing(path) for name, path in workbooks.items()}
     if not config.merge:
-        _refuse_entries({workbooks[name]: sheet.entries for name, sheet in existing.items()})
+        _require_no_entries({workbooks[name]: sheets.entries for name, sheets in existing.items()})
 
-    work = {name: Provenance("export", {"annotator": name}, inputs) for name in config.annotators}
-    stale = [name for name in config.annotators if not _is_up_to_date(existing.get(name), work[name])]
-    if not stale:
+    digests = inputs.digests()
+    provenance = {name: Provenance("export", {"annotator": name}, digests) for name in config.annotators}
+    outdated = [name for name in config.annotators if not _is_up_to_date(existing.get(name), provenance[name])]
+    if not outdated:
         return None
-    known = {row.label_id for row in rows}
+    label_ids = {row.label_id for row in rows}
     kept = set_aside = 0
-    for name in stale:
+    for name in outdated:
         entries = existing[name].entries if name in existing else {}
-        current = {key: entry for key, entry in entries.items() if key in known}
-        gone = {key: entry for key, entry in entries.items() if key not in known}
-        _warn_of(workbooks[name], current, gone, groups)
-        write_csv(workbooks[name].with_suffix(".csv"), rows, current)
+        current = {label_id: entry for label_id, entry in entries.items() if label_id in label_ids}
+        removed = {label_id: entry for label_id, entry in entries.items() if label_id not in label_ids}
+        _warn_about_entries(workbooks[name], current, removed, groups)
+        write_csv_sheet(workbooks[name].with_suffix(".csv"), rows, current)
         write_workbook(
             workbooks[name],
             rows,
             current,
-            set_aside=gone,
+            set_aside=removed,
             groups=groups,
             annotator=name,
-            provenance=work[name],
+            provenance=provenance[name],
         )
-        kept, set_aside = kept + len(current), set_aside + len(gone)
+        kept, set_aside = kept + len(current), set_aside + len(removed)
     return ExportSummary(
         labels=len(rows),
         landmarks=sum(row.landmarks for row in rows),
         clusters=len({row.cluster for row in rows}),
-        workbooks=tuple(workbooks[name] for name in stale),
+        workbooks=tuple(workbooks[name] for name in outdated),
         kept=kept,
         set_aside=set_aside,
     )
 
 
-def clean_beside(clusters: Path) -> Path:
-    """The ``clean`` table beside a ``clusters`` table.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
-    path = clusters.with_name("clean.parquet")
-    if not path.is_file():
-        raise ConfigurationError(f"{path}: no such file; name the table the labels come from with --clean")
-    return path
-
-
-def _refuse_open(workbook: Path) -> None:
+def _require_closed(workbook: Path) -> None:
+    """Refuse a workbook or CSV file that a spreadsheet program has open."""
     for path in (workbook, workbook.with_suffix(".csv")):
-        # LibreOffice's lock, and Excel's.
+        # Lock files of LibreOffice and of Excel.
         for lock in (path.with_name(f".~lock.{path.name}#"), path.with_name(f"~${path.name}")):
             if lock.exists():
                 raise BusyError(
-                    f"{path}: open in a spreadsheet program; save and close it there, then run again; if "
-                    f"no program has it open, one crashed: delete {lock}"
+                    f"{path}: open in a spreadsheet program; save and close it there, then run this again. If no "
+                    f"program has it open, one has crashed: delete {lock}"
                 )
 
 
-def _read_existing(workbook: Path) -> _Existing:
+def _read_existing(workbook: Path) -> _ExistingSheets:
     sheet = workbook.with_suffix(".csv")
-    in_csv = entries_of(sheet, read_csv(sheet)) if sheet.exists() else None
+    in_csv = read_entries(sheet, read_csv_sheet(sheet)) if sheet.exists() else None
     if not workbook.exists():
-        return _Existing(in_csv or {})
+        return _ExistingSheets(in_csv or {})
     saved = read_workbook(workbook)
-    in_workbook = entries_of(workbook, saved.lines)
+    in_workbook = read_entries(workbook, saved.rows)
     try:
-        entries = combine(_latest(in_workbook, in_csv, saved.exported), saved.set_aside)
+        entries = merge_entries(_latest(in_workbook, in_csv, saved.exported), saved.set_aside)
     except InputError as error:
         raise InputError(
-            f"{workbook} and {sheet.name}: {error}\nmake them agree, or delete the one that does not count"
+            f"{workbook} and {sheet.name}: {error}\nmake them agree, or delete the file that is wrong"
         ) from None
-    agree = in_csv is not None and digest_of(in_csv) == digest_of(in_workbook)
-    return _Existing(entries, saved.provenance if agree else None)
+    agree = in_csv is not None and entries_digest(in_csv) == entries_digest(in_workbook)
+    return _ExistingSheets(entries, saved.provenance if agree else None)
 
 
 def _latest(in_workbook: Entries, in_csv: Entries | None, exported: str | None) -> Entries:
-    """A file that still says what it was written with says nothing new: the other counts, else both do."""
-    if in_csv is None or digest_of(in_csv) == exported:
+    """Return the entries of the file that was changed since the export, or those of both if both were."""
+    if in_csv is None or entries_digest(in_csv) == exported:
         return in_workbook
-    if digest_of(in_workbook) == exported:
+    if entries_digest(in_workbook) == exported:
         return in_csv
-    return combine(in_workbook, in_csv)
+    return merge_entries(in_workbook, in_csv)
 
 
-def _refuse_entries(entered: Mapping[Path, Entries]) -> None:
-    begun = [f"{path}: {len(entries):,} labels" for path, entries in entered.items() if entries]
-    if begun:
+def _require_no_entries(entries_by_workbook: Mapping[Path, Entries]) -> None:
+    started = [f"{path}: {len(entries):,} labels" for path, entries in entries_by_workbook.items() if entries]
+    if started:
         raise ConfigurationError(
-            f"something was entered in sheets that are there:\n{indented_list(begun)}\n"
-            "--merge writes them again and keeps it, --force throws it away"
+            f"existing sheets have entries:\n{indented_list(started)}\n"
+            "`merge` keeps them in the new sheets, `force` discards them"
         )
 
 
-def _is_up_to_date(existing: _Existing | None, work: Provenance) -> bool:
-    return existing is not None and existing.provenance is not None and existing.provenance.same_work(work)
+def _is_up_to_date(existing: _ExistingSheets | None, provenance: Provenance) -> bool:
+    return existing is not None and existing.provenance is not None and existing.provenance.same_work(provenance)
 
 
-def _warn_of(workbook: Path, current: Entries, gone: Entries, groups: Sequence[Group]) -> None:
-    """Say which entries no longer fit the labels or the taxonomy; they are kept as they are."""
+def _warn_about_entries(workbook: Path, current: Entries, removed: Entries, groups: Sequence[Group]) -> None:
+    """Warn of entries that do not match the labels or the taxonomy any more; they are kept as they are."""
     names = {group.name for group in groups}
     unknown = [
         f'{entry.label_id} ("{entry.label}"): {entry.group}'
@@ -233,10 +212,10 @@ def _warn_of(workbook: Path, current: Entries, gone: Entries, groups: Sequence[G
         if entry.group and entry.group not in names
     ]
     if unknown:
-        log.warning("%s: groups that the taxonomy does not have:\n%s", workbook, indented_list(unknown))
-    if gone:
-        labels = [f'{entry.label_id} ("{entry.label}")' for entry in gone.values()]
+        log.warning("%s: groups that are not in the taxonomy:\n%s", workbook, indented_list(unknown))
+    if removed:
+        labels = [f'{entry.label_id} ("{entry.label}")' for entry in removed.values()]
         log.warning(
-            '%s: these labels are gone; what was entered for them is kept on the sheet "%s":\n%s',
+            '%s: these labels no longer exist; their entries are kept on the sheet "%s":\n%s',
             *(workbook, SET_ASIDE, indented_list(labels)),
         )

@@ -1,15 +1,15 @@
-"""The stage ``import-sheet``: from what an annotator entered in a sheet to decisions.
+"""The stage ``import-sheet``: turn the entries of an annotator in a sheet into decisions.
 
-Every row is checked, whether something was entered in it or not, and all problems are told together with the
-addresses of their cells. A sheet with a problem gives nothing unless the good rows are asked for.
+Every row is checked, with or without an entry, and all problems are reported together with the addresses of their cells.
+A sheet with a problem is rejected as a whole, unless the valid rows are asked for.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,18 +19,12 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.resources import annotation_file
 from hgld.review.opinions import landmarks_by_label
-from hgld.review.sheets.csv_sheet import read_csv
-from hgld.review.sheets.rows import Entry, LineProblem, SheetLine, entered_lines, fit_for_cell
+from hgld.review.sheets.check_sheet import check_sheet
+from hgld.review.sheets.csv_sheet import read_csv_sheet
+from hgld.review.sheets.entries import SheetRow
 from hgld.review.sheets.workbook import read_workbook
 from hgld.tables import CLUSTERS, read_table
-from hgld.taxonomy.decisions import (
-    DECISIONS,
-    Decision,
-    check_annotator,
-    decision_problem,
-    read_decisions,
-    write_decisions,
-)
+from hgld.taxonomy.decisions import Decision, check_annotator, read_decisions, write_decisions
 from hgld.taxonomy.groups import read_taxonomy
 
 log = logging.getLogger(__name__)
@@ -41,11 +35,11 @@ class ImportConfig:
     """Settings of the import.
 
     Args:
-        annotator: whose sheet it is.
-        valid_rows_only: take the good rows of a sheet that has bad ones.
+        annotator: Name of the annotator who filled in the sheet.
+        valid_rows_only: Take the valid rows of a sheet with invalid ones.
 
     Raises:
-        ConfigurationError: the name cannot name a file.
+        ConfigurationError: The name of the annotator cannot be a file name.
     """
 
     annotator: str
@@ -56,34 +50,19 @@ class ImportConfig:
 
 
 @dataclass(frozen=True)
-class CheckedSheet:
-    """What a sheet says.
-
-    Args:
-        decisions: of the good rows in which something was entered, in the order of the sheet.
-        problems: what is wrong with the bad rows, in the order of the sheet.
-        doubts: what looks wrong with good rows.
-    """
-
-    decisions: list[Decision]
-    problems: list[LineProblem]
-    doubts: list[LineProblem]
-
-
-@dataclass(frozen=True)
 class ImportSummary:
-    """What was taken from a sheet.
+    """Result of the stage ``import-sheet``.
 
     Args:
-        labels: labels that there are.
-        landmarks: landmarks that have one of them.
-        decided: labels by decision.
-        groups: how many groups were used.
-        decided_landmarks: landmarks with a label that was decided.
-        new: decisions on labels that the output had none on.
-        changed: decisions other than those that the output had.
-        withdrawn: labels whose decision in the output is gone, because the sheet has none any more.
-        problems: what was wrong with rows that were left out.
+        labels: Number of labels in the clusters.
+        landmarks: Number of landmarks with one of them.
+        decided: Number of decided labels by kind of decision.
+        groups: Number of groups in use.
+        decided_landmarks: Number of landmarks with a decided label.
+        new: Number of decisions on labels without one in the output.
+        changed: Number of decisions that differ from those in the output.
+        withdrawn: Number of decisions in the output that the sheet no longer has.
+        problems: Problems of the rows that were skipped.
     """
 
     labels: int
@@ -98,7 +77,7 @@ class ImportSummary:
 
 
 def default_output(sheet: Path, annotator: str) -> Path:
-    """Where the decisions of a sheet go if nobody says: in the folder ``decisions`` beside that of the sheet.
+    """Return the default file for the decisions in a sheet, in the folder ``decisions`` beside that of the sheet.
 
     >>> default_output(Path("review/sheet.xlsx"), "ada").as_posix()
     'decisions/ada.csv'
@@ -116,37 +95,38 @@ def import_sheet(
     now: datetime | None = None,
     force: bool = False,
 ) -> ImportSummary | None:
-    """Write the decisions of an annotator.
+    """Write the decisions in a sheet as CSV.
 
-    A decision that ``out`` holds already keeps its time; a new or changed one gets that of the import, for a
-    sheet does not tell when a cell was filled in.
+    A sheet does not record when a cell was filled in: a decision that ``out`` already holds keeps its time, a new or
+    changed one gets that of the import.
 
     Args:
-        sheet: the sheet, .xlsx, .ods or .csv.
-        out: the file of decisions to write.
-        config: the annotator, and what to do with bad rows.
-        clusters: the table that the sheet was made from; ``clusters.parquet`` beside its folder by default.
-        taxonomy: the groups; those that come with hgld by default.
-        now: the time of the import.
-        force: do not look at what ``out`` holds.
+        sheet: Sheet, .xlsx, .ods or .csv.
+        out: File of decisions to write.
+        config: Annotator, and what to do with invalid rows.
+        clusters: ``clusters`` table from which the sheet was made; by default ``clusters.parquet`` beside the folder
+            of the sheet.
+        taxonomy: Groups; by default those that come with hgld.
+        now: Time of the import; by default the present.
+        force: Discard the decisions in ``out``.
 
     Returns:
-        None when ``out`` holds these decisions already and nothing was left out.
+        None if ``out`` holds these decisions already and no row was skipped.
 
     Raises:
-        ConfigurationError: the sheet was exported for another annotator, or ``out`` holds decisions by others.
-        InputError: a file cannot be read, a row is bad and not only valid rows are wanted, or nothing is
+        ConfigurationError: The sheet was exported for another annotator, or ``out`` has decisions of others.
+        InputError: A file cannot be read, a row is invalid and not only valid rows are asked for, or no label is
             decided.
     """
-    lines, exported_for = _read_sheet(sheet)
+    rows, exported_for = _read_sheet(sheet)
     if exported_for not in (None, config.annotator):
         raise ConfigurationError(
-            f'{sheet}: exported for "{exported_for}", not for "{config.annotator}"; give the right --annotator'
+            f'{sheet}: exported for "{exported_for}", not for "{config.annotator}"; give the right `annotator`'
         )
     table = read_table(_clusters_beside(sheet) if clusters is None else clusters, CLUSTERS)
     groups = {group.name for group in read_taxonomy(taxonomy or annotation_file("taxonomy.csv"))}
     checked = check_sheet(
-        lines,
+        rows,
         labels=dict(zip(table["label_id"].to_pylist(), table["label"].to_pylist(), strict=True)),
         groups=groups,
         annotator=config.annotator,
@@ -155,143 +135,76 @@ def import_sheet(
     )
     problems = tuple(dict.fromkeys(map(str, checked.problems)))
     if problems and not config.valid_rows_only:
-        raise InputError(
-            f"{sheet}: {len(problems):,} problems, nothing was taken:\n{_all(problems)}\n"
-            "mend them; where the labels are of an earlier clustering, export again with --merge; "
-            "or take the other rows with --valid-rows-only"
-        )
-    if checked.doubts:
-        log.warning(
-            "%s: labels that a spreadsheet may have changed:\n%s", sheet, indented_list([*map(str, checked.doubts)])
-        )
+        raise _rejected(sheet, problems)
+    if checked.warnings:
+        warnings = indented_list([str(warning) for warning in checked.warnings])
+        log.warning("%s: labels that a spreadsheet program may have changed:\n%s", sheet, warnings)
     if not checked.decisions:
         raise InputError(f"{sheet}: no label is decided in it")
 
-    before = {} if force else _decisions_before(out, groups, config.annotator)
-    decisions = [_with_its_time(row, before.get(row.label_id)) for row in checked.decisions]
-    after = {row.label_id: row for row in decisions}
-    withdrawn = [f'{key} ("{row.label}")' for key, row in before.items() if key not in after]
+    earlier = {} if force else _read_earlier(out, groups, config.annotator)
+    decisions = [_keep_time(row, earlier.get(row.label_id)) for row in checked.decisions]
+    current = {row.label_id: row for row in decisions}
+    withdrawn = [f'{label_id} ("{row.label}")' for label_id, row in earlier.items() if label_id not in current]
     if withdrawn:
         log.warning("%s: these labels are no longer decided in %s:\n%s", out, sheet, indented_list(withdrawn))
-    if after != before or force:
+    if current != earlier or force:
         write_decisions(out, decisions)
     elif not problems:
         return None
-    return _summary(table, decisions, before, len(withdrawn), problems)
+    return _summary(table, decisions, earlier, len(withdrawn), problems)
 
 
-def check_sheet(
-    lines: Sequence[SheetLine],
-    *,
-    labels: Mapping[str, str],
-    groups: Collection[str],
-    annotator: str,
-    now: datetime,
-    labels_are_safe: bool,
-) -> CheckedSheet:
-    """Check every row and make decisions of what was entered in the good ones.
-
-    Args:
-        lines: the rows.
-        labels: the labels that there are, by label_id.
-        groups: the names of the taxonomy's groups.
-        annotator: who decided.
-        now: when.
-        labels_are_safe: whether another label in a row means that somebody changed it. In CSV it does not:
-            spreadsheets write "3-4" back as a date and "1862.0" as a number. There it is only a doubt, unless
-            the row has the label of another label_id, as after sorting one column alone.
-    """
-    ids_of: defaultdict[str, set[str]] = defaultdict(set)
-    for label_id, label in labels.items():
-        ids_of[_comparable(label)].add(label_id)
-    entered, problems = entered_lines(lines)
-    doubts: list[LineProblem] = []
-    for line in lines:
-        problems += [
-            LineProblem(line.number, merged, "merged cells; separate them and fill in each") for merged in line.merged
-        ]
-        label_id, label = line.values.get("label_id", "").strip(), line.values.get("label", "")
-        of_label = sorted(ids_of.get(_comparable(label), ()))
-        if label_id and label_id not in labels:
-            hint = f'; that of "{label}" is {" or ".join(of_label)}' if of_label else ""
-            problems.append(line.problem("label_id", f'there is no label_id "{label_id}"{hint}'))
-        elif label_id and label_id not in of_label:
-            text = f'the label is "{label}", but {label_id} is "{labels[label_id]}"'
-            (problems if labels_are_safe or of_label else doubts).append(line.problem("label", text))
-    for line, entry in entered.values():
-        problems += _wrong_entry(line, entry, groups)
-    problems.sort(key=lambda problem: problem.number)
-    bad = {problem.number for problem in problems}
-    decisions = [
-        Decision(
-            label_id,
-            fit_for_cell(labels[label_id]),  # no CSV file holds what a cell does not
-            entry.decision or "group",
-            entry.group or None,
-            annotator,
-            now.replace(microsecond=0),
-            entry.comment,
-        )
-        for label_id, (line, entry) in entered.items()
-        if line.number not in bad
-    ]
-    return CheckedSheet(decisions, problems, doubts)
+def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:
+    return InputError(
+        f"{sheet}: {len(problems):,} problems, nothing was imported:\n{indented_list(problems, limit=len(problems))}\n"
+        "fix them; if the sheet is from an earlier clustering, export it again with `merge`; "
+        "or import the other rows with `valid_rows_only`"
+    )
 
 
-def _comparable(label: str) -> str:
-    """A label as it is in a sheet, without white space: programs write tabs and line ends in their own ways."""
-    return "".join(fit_for_cell(label).replace("_x000D_", "").split())
-
-
-def _wrong_entry(line: SheetLine, entry: Entry, groups: Collection[str]) -> Iterator[LineProblem]:
-    decision = entry.decision or "group"
-    if not (entry.group or entry.decision):
-        yield line.problem("comment", "a comment without a decision; decide, or take it away")
-    elif problem := decision_problem(decision, entry.group or None, groups):
-        yield line.problem("group" if decision in DECISIONS else "decision", problem)
-
-
-def _read_sheet(sheet: Path) -> tuple[list[SheetLine], str | None]:
-    """The rows, and for whom the sheet was exported where it says so."""
+def _read_sheet(sheet: Path) -> tuple[list[SheetRow], str | None]:
+    """Return the rows of a sheet, and the annotator for whom it was exported if the file says so."""
     if not sheet.is_file():
         raise InputError(f"{sheet}: no such file")
     if sheet.suffix == ".csv":
-        return read_csv(sheet), None
+        return read_csv_sheet(sheet), None
     if sheet.suffix not in (".xlsx", ".ods"):
-        raise InputError(f"{sheet}: not a kind of file that sheets have; save it as .xlsx, .ods or .csv")
+        raise InputError(f"{sheet}: not a format of review sheets; save it as .xlsx, .ods or .csv")
     saved = read_workbook(sheet)
-    return saved.lines, saved.provenance.parameters.get("annotator") if saved.provenance else None
+    return saved.rows, saved.provenance.parameters.get("annotator") if saved.provenance else None
 
 
 def _clusters_beside(sheet: Path) -> Path:
     path = sheet.resolve().parent.parent / "clusters.parquet"
     if not path.is_file():
-        raise ConfigurationError(f"{path}: no such file; name the table the sheet was made from with --clusters")
+        raise ConfigurationError(f"{path}: no such file; give the table from which the sheet was made as `clusters`")
     return path
 
 
-def _decisions_before(out: Path, groups: Collection[str], annotator: str) -> dict[str, Decision]:
-    before = read_decisions(out, groups) if out.exists() else []
-    others = sorted({row.annotator for row in before} - {annotator})
+def _read_earlier(out: Path, groups: Collection[str], annotator: str) -> dict[str, Decision]:
+    earlier = read_decisions(out, groups) if out.exists() else []
+    others = sorted({row.annotator for row in earlier} - {annotator})
     if others:
         raise ConfigurationError(
             f"{out}: holds decisions by {', '.join(others)}, which would be lost; write to another file, "
-            "or lose them with --force"
+            "or discard them with `force`"
         )
-    return {row.label_id: row for row in before}
+    return {row.label_id: row for row in earlier}
 
 
-def _with_its_time(row: Decision, before: Decision | None) -> Decision:
-    if before is None:
+def _keep_time(row: Decision, earlier: Decision | None) -> Decision:
+    """Return the earlier decision if it differs only in its time."""
+    if earlier is None:
         return row
-    earlier = replace(row, decided_at=before.decided_at)
-    return earlier if earlier == before else row
+    with_earlier_time = replace(row, decided_at=earlier.decided_at)
+    return with_earlier_time if with_earlier_time == earlier else row
 
 
 def _summary(
     table: pa.Table,
     decisions: Sequence[Decision],
-    before: Mapping[str, Decision],
+    earlier: Mapping[str, Decision],
     withdrawn: int,
     problems: tuple[str, ...],
 ) -> ImportSummary:
@@ -302,12 +215,8 @@ def _summary(
         decided=Counter(row.decision for row in decisions),
         groups=len({row.group for row in decisions if row.decision == "group"}),
         decided_landmarks=sum(landmarks[row.label_id] for row in decisions),
-        new=sum(row.label_id not in before for row in decisions),
-        changed=sum(before.get(row.label_id, row) != row for row in decisions),
+        new=sum(row.label_id not in earlier for row in decisions),
+        changed=sum(earlier.get(row.label_id, row) != row for row in decisions),
         withdrawn=withdrawn,
         problems=problems,
     )
-
-
-def _all(problems: Sequence[str]) -> str:
-    return indented_list(problems, limit=len(problems))

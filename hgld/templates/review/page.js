@@ -1,11 +1,12 @@
 "use strict";
-// Keys and partial updates over forms that work without this script: everything is sent as the forms would send it,
-// and what changed comes back as HTML. A decision shows when it is on disk; the cursor does not wait for that.
+// Keyboard control and partial updates of a page whose forms also work without this script. Forms are sent with the same
+// fields as without it, and the changed parts come back as HTML. A decision is shown once it is on disk; the cursor moves on
+// at once.
 
 const $ = (selector, within = document) => within.querySelector(selector);
 const body = document.body, list = $("#list"), search = $("#search input[type=search]");
 const comment = $(".note input[name=comment]"), commentWas = $(".note input[name=comment_was]");
-const guess = $("#search input[name=guess]"), message = $("#message"), stale = $("#stale");
+const guess = $("#search input[name=guess]"), message = $("#message"), conflict = $("#conflict");
 const tabs = new BroadcastChannel("hgld");
 const POLL_MS = 2000;
 
@@ -21,9 +22,9 @@ const rows = () => [...list.querySelectorAll(".row")];
 const rowOf = label => $(`.row[data-label="${CSS.escape(label)}"]`, list);
 const tickOf = row => $(".tick input", row);
 const ticked = () => [...list.querySelectorAll(".row .tick input:checked")].map(tick => tick.closest(".row"));
-const isLeft = row => !row.dataset.decision && !row.classList.contains("saving");
+const isUndecided = row => !row.dataset.decision && !row.classList.contains("saving");
 
-function setCurrent(row, { focus = true, ask = true, scroll = true } = {}) {
+function setCurrent(row, { focus = true, load = true, scroll = true } = {}) {
   $(".row.current", list)?.classList.remove("current");
   if (!row) return;
   const moved = row.dataset.label !== current;
@@ -32,12 +33,12 @@ function setCurrent(row, { focus = true, ask = true, scroll = true } = {}) {
   if (focus) $(".name", row).focus({ preventScroll: true });
   if (scroll) {
     row.scrollIntoView({ block: "nearest" });
-    // Again when rows that were never drawn have got their height.
+    // Again once rows that were never drawn have their height.
     requestAnimationFrame(() => row.scrollIntoView({ block: "nearest" }));
   }
   $("#card [name=focus]").value = tickOf(row).value;
   if (moved || !comment.matches(":focus")) comment.value = commentWas.value = row.dataset.comment;
-  if (moved && ask) refresh();
+  if (moved && load) refresh();
 }
 
 function move(steps, range) {
@@ -56,8 +57,8 @@ function selectTo(row) {
   showSelected();
 }
 
-function tick(some, on) {
-  for (const row of some) tickOf(row).checked = on;
+function setTicked(selection, on) {
+  for (const row of selection) tickOf(row).checked = on;
   anchor = null;
   showSelected();
 }
@@ -68,59 +69,59 @@ function showSelected() {
   shown.textContent = `${n.toLocaleString("en")} selected`;
 }
 
-function nextLeft(from) {
+function nextUndecided(from) {
   const all = rows(), start = all.indexOf(from) + 1;
-  return [...all.slice(start), ...all.slice(0, start)].find(isLeft);
+  return [...all.slice(start), ...all.slice(0, start)].find(isUndecided);
 }
 
-function goToNextLeft() {
-  const row = nextLeft(rowOf(current));
+function goToNextUndecided() {
+  const row = nextUndecided(rowOf(current));
   if (row) return setCurrent(row);
   const links = [...document.querySelectorAll("#clusters a")];
   const here = links.findIndex(link => link.dataset.cluster === cluster) + 1;
-  const link = [...links.slice(here), ...links.slice(0, here)].find(other => other.dataset.left !== "0");
-  if (!link) return say("Every label is decided.");
+  const link = [...links.slice(here), ...links.slice(0, here)].find(other => other.dataset.undecided !== "0");
+  if (!link) return showMessage("All labels are decided.");
   const done = cluster;
-  go(link.dataset.cluster);
-  if (cluster !== done) say(`Cluster ${done} is decided; this is cluster ${cluster}.`);
+  showCluster(link.dataset.cluster);
+  if (cluster !== done) showMessage(`Cluster ${done} is complete; this is cluster ${cluster}.`);
 }
 
-// What goes to the server and what comes back.
+// Requests to the server.
 
-async function ask(url, options = {}) {
-  let answer;
+async function request(url, options = {}) {
+  let response;
   try {
-    answer = await fetch(url, { ...options, headers: { accept: "application/json" } });
+    response = await fetch(url, { ...options, headers: { accept: "application/json" } });
   } catch {
     body.classList.add("offline");
-    say("The server does not answer. What was shown as decided is saved; start hgld review again.", true);
+    showMessage("The server does not answer. Everything shown as decided is saved; start the same hgld command again.", true);
     return null;
   }
-  if (answer.status === 403) {
-    say("The server was started anew: open the address that it printed.", true);
+  if (response.status === 403) {
+    showMessage("The server was restarted: open the new address that it printed.", true);
     return null;
   }
   if (body.classList.contains("offline")) {
     body.classList.remove("offline");
     message.hidden = true;
   }
-  return answer;
+  return response;
 }
 
-const placeAt = (label, since) => new URLSearchParams({ at_cluster: cluster, at_label: label, since });
+const positionFields = (label, since) => new URLSearchParams({ at_cluster: cluster, at_label: label, since });
 
 async function refresh() {
-  const answer = await ask(`/changes?${placeAt(current, last)}`);
-  if (answer?.ok) apply(await answer.json());
+  const response = await request(`/changes?${positionFields(current, last)}`);
+  if (response?.ok) apply(await response.json());
 }
 
-async function go(number) {
+async function showCluster(number) {
   cluster = number;
   message.hidden = true;
-  tick(ticked(), false);
-  const answer = await ask(`/changes?${placeAt("", -1)}`);
-  if (!answer?.ok) return;
-  const update = await answer.json();
+  setTicked(ticked(), false);
+  const response = await request(`/changes?${positionFields("", -1)}`);
+  if (!response?.ok) return;
+  const update = await response.json();
   if (update.cluster !== Number(cluster)) cluster = String(update.cluster);
   current = update.label;
   apply(update);
@@ -129,7 +130,7 @@ async function go(number) {
 }
 
 function apply(update) {
-  if (update.last < last) return;  // overtaken by a later answer
+  if (update.last < last) return;  // a later answer came first
   last = update.last;
   const here = String(update.cluster) === cluster;
   const inList = list.contains(document.activeElement);
@@ -158,39 +159,39 @@ function replaceRows(html) {
   }
 }
 
-/** Send a form's fields; labels that it decides are left behind at once. */
+/** Send the fields of a form; the cursor moves past labels that it decides without waiting for the answer. */
 function send(action, data) {
   const button = String(data.get("choose") ?? "").match(/^take:\d+@\d+:(.*)$/s);
   const labels = button ? [button[1]] : (data.getAll("label").length ? data.getAll("label") : data.getAll("focus"))
     .map(text => text.slice(text.indexOf(":") + 1));
-  const leaves = action === "/decide" && !["comment", "clear"].includes(data.get("choose"));
-  const about = action === "/decide" || action === "/move" ? labels.map(rowOf).filter(Boolean) : [];
-  for (const row of about) row.classList.add("saving");
-  if (!button && about.length) tick(ticked(), false);
-  if (leaves && (labels.includes(current) || about.length > 1))
-    setCurrent(nextLeft(about.at(-1)) ?? rowOf(current), { ask: false });
+  const decides = action === "/decide" && !["comment", "clear"].includes(data.get("choose"));
+  const affected = action === "/decide" || action === "/move" ? labels.map(rowOf).filter(Boolean) : [];
+  for (const row of affected) row.classList.add("saving");
+  if (!button && affected.length) setTicked(ticked(), false);
+  if (decides && (labels.includes(current) || affected.length > 1))
+    setCurrent(nextUndecided(affected.at(-1)) ?? rowOf(current), { load: false });
   guess.checked = false;
   queue = queue.then(async () => {
-    for (const [name, value] of placeAt(current, last)) data.set(name, value);
-    const answer = await ask(action, { method: "POST", body: new URLSearchParams(data) });
-    for (const row of about) row.classList.remove("saving");
-    if (!answer) return;
-    if (answer.ok) {
-      const update = await answer.json();
+    for (const [name, value] of positionFields(current, last)) data.set(name, value);
+    const response = await request(action, { method: "POST", body: new URLSearchParams(data) });
+    for (const row of affected) row.classList.remove("saving");
+    if (!response) return;
+    if (response.ok) {
+      const update = await response.json();
       apply(update);
       const changed = Object.keys(update.rows);
       if (action === "/undo" || action === "/redo") setCurrent(rowOf(changed[0] ?? current));
-      else if (leaves && !rows().some(isLeft)) goToNextLeft();
+      else if (decides && !rows().some(isUndecided)) goToNextUndecided();
       else if ("list" in update.parts) setCurrent(rowOf(current));
       for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
       tabs.postMessage(last);
     } else {
-      const problem = await answer.json();
-      if (about.length) setCurrent(rowOf(labels[0]) ?? rowOf(current));
-      if (problem.stale) {
-        stale.innerHTML = problem.stale;
-        stale.showModal();
-      } else say(problem.error);
+      const problem = await response.json();
+      if (affected.length) setCurrent(rowOf(labels[0]) ?? rowOf(current));
+      if (problem.conflict) {
+        conflict.innerHTML = problem.conflict;
+        conflict.showModal();
+      } else showMessage(problem.error);
       await refresh();
     }
   });
@@ -203,12 +204,12 @@ function choose(value) {
   return send("/decide", data);
 }
 
-let saying;
-function say(text, stays = false) {
+let messageTimer;
+function showMessage(text, stays = false) {
   message.textContent = text;
   message.hidden = false;
-  clearTimeout(saying);
-  if (!stays) saying = setTimeout(() => { message.hidden = true; }, 6000);
+  clearTimeout(messageTimer);
+  if (!stays) messageTimer = setTimeout(() => { message.hidden = true; }, 6000);
 }
 
 // Groups.
@@ -232,19 +233,19 @@ function filter() {
   activate(wanted ? 0 : null);
 }
 
-const offered = () => [...document.querySelectorAll("#groups .groups > li:not([hidden])")];
+const visibleGroups = () => [...document.querySelectorAll("#groups .groups > li:not([hidden])")];
 
 function activate(n) {
   $("#groups .active")?.classList.remove("active");
   if (n === null) return;
-  const items = offered();
+  const items = visibleGroups();
   const item = items[Math.max(0, Math.min(items.length - 1, n))];
   item?.classList.add("active");
   item?.scrollIntoView({ block: "nearest" });
 }
 
 function searchKey(event) {
-  const items = offered(), at = items.findIndex(item => item.classList.contains("active"));
+  const items = visibleGroups(), at = items.findIndex(item => item.classList.contains("active"));
   if (event.key === "ArrowDown" || event.key === "ArrowUp") activate(at + (event.key === "ArrowDown" ? 1 : -1));
   else if (event.key === "Enter") {
     const button = $("button", items[at] ?? document.createElement("li"));
@@ -276,18 +277,18 @@ function openMenu(id) {
 }
 
 const toggle = id => { const panel = document.getElementById(id); panel.open = !panel.open; };
-const besideCluster = step => {
+const stepCluster = step => {
   const links = [...document.querySelectorAll("#clusters a")];
   const link = links[links.findIndex(other => other.dataset.cluster === cluster) + step];
-  if (link) go(link.dataset.cluster);
+  if (link) showCluster(link.dataset.cluster);
 };
-const sectionRows = () => [...rowOf(current).closest("section").querySelectorAll(".row")];
+const subclusterRows = () => [...rowOf(current).closest("section").querySelectorAll(".row")];
 
 const KEYS = {
   j: () => move(1), arrowdown: () => move(1), "shift+arrowdown": () => move(1, true), "shift+j": () => move(1, true),
   k: () => move(-1), arrowup: () => move(-1), "shift+arrowup": () => move(-1, true), "shift+k": () => move(-1, true),
   pagedown: () => move(10), pageup: () => move(-10), home: () => move(-1e9), end: () => move(1e9),
-  n: goToNextLeft, "]": () => besideCluster(1), "[": () => besideCluster(-1),
+  n: goToNextUndecided, "]": () => stepCluster(1), "[": () => stepCluster(-1),
   e: () => $(".examples a", rowOf(current))?.click(),
   enter: () => choose("accept"), d: () => choose("drop"), u: () => choose("unsure"),
   backspace: () => choose("clear"), delete: () => choose("clear"),
@@ -295,16 +296,16 @@ const KEYS = {
   z: () => send("/undo", new FormData()), "ctrl+z": () => send("/undo", new FormData()),
   y: () => send("/redo", new FormData()), "shift+z": () => send("/redo", new FormData()),
   "ctrl+y": () => send("/redo", new FormData()), "ctrl+shift+z": () => send("/redo", new FormData()),
-  x: () => tick([rowOf(current)], !tickOf(rowOf(current)).checked),
-  b: () => tick(sectionRows(), !sectionRows().every(row => tickOf(row).checked)), "ctrl+a": () => tick(rows(), true),
+  x: () => setTicked([rowOf(current)], !tickOf(rowOf(current)).checked),
+  b: () => setTicked(subclusterRows(), !subclusterRows().every(row => tickOf(row).checked)), "ctrl+a": () => setTicked(rows(), true),
   s: () => openMenu("split"), m: () => openMenu("merge"), r: () => openMenu("rename-cluster"),
   a: () => openMenu("propose-group"), "shift+r": () => openMenu("rename-group"),
-  h: () => toggle("history-panel"), "?": () => toggle("help"), escape: () => tick(ticked(), false),
+  h: () => toggle("history-panel"), "?": () => toggle("help"), escape: () => setTicked(ticked(), false),
 };
 for (let n = 1; n <= 9; n++) KEYS[n] = () => choose(`take:${n}`);
 
-function nameOf(event) {
-  // Letters by their place where the layout has another script.
+function keyName(event) {
+  // Letters by the position of the key if the keyboard layout has another script.
   const letter = /^Key/.test(event.code) && !/^[\x20-\x7e]$/.test(event.key) ? event.code.slice(3) : event.key;
   const key = letter.toLowerCase();
   const shift = event.shiftKey && /^([a-z]|arrow.*)$/.test(key) ? "shift+" : "";
@@ -312,7 +313,7 @@ function nameOf(event) {
 }
 
 document.addEventListener("keydown", event => {
-  if (event.isComposing || event.altKey || stale.open) return;
+  if (event.isComposing || event.altKey || conflict.open) return;
   const field = event.target.closest("input:not([type=checkbox]), select");
   if (event.key === "Escape") {
     const open = document.querySelectorAll("details[open]");
@@ -324,10 +325,10 @@ document.addEventListener("keydown", event => {
   if (field) return;
   const pressed = event.key === "Enter" || event.key === " ";
   if (pressed && event.target.closest("button, summary, a:not(.name)")) return;
-  const act = KEYS[nameOf(event)];
-  if (!act) return;
+  const handler = KEYS[keyName(event)];
+  if (!handler) return;
   event.preventDefault();
-  act();
+  handler();
 });
 
 // Mouse and touch.
@@ -335,7 +336,7 @@ document.addEventListener("keydown", event => {
 list.addEventListener("click", event => {
   const row = event.target.closest(".row");
   if (event.target.matches(".all"))
-    return tick([...event.target.closest("section").querySelectorAll(".row")], event.target.checked);
+    return setTicked([...event.target.closest("section").querySelectorAll(".row")], event.target.checked);
   if (!row || event.target.closest(".examples a, button")) return;
   if (event.target.matches(".tick input")) {
     anchor = null;
@@ -345,7 +346,7 @@ list.addEventListener("click", event => {
   if (event.target.closest(".tick")) return;
   event.preventDefault();
   if (event.shiftKey) selectTo(row);
-  else if (event.ctrlKey || event.metaKey) tick([row], !tickOf(row).checked);
+  else if (event.ctrlKey || event.metaKey) setTicked([row], !tickOf(row).checked);
   else anchor = null;
   setCurrent(row);
 });
@@ -354,7 +355,7 @@ $("#clusters").addEventListener("click", event => {
   const link = event.target.closest("a");
   if (!link || event.ctrlKey || event.metaKey) return;
   event.preventDefault();
-  go(link.dataset.cluster);
+  showCluster(link.dataset.cluster);
 });
 
 $("#groups").addEventListener("click", event => {
@@ -373,7 +374,7 @@ document.addEventListener("submit", event => {
   if ("plain" in form.dataset) return;
   event.preventDefault();
   if (form.id === "search") return;
-  if (stale.contains(form)) stale.close();
+  if (conflict.contains(form)) conflict.close();
   if (form.method === "get") return refresh();
   const data = new FormData(form, event.submitter);
   send(event.submitter?.getAttribute("formaction") ?? form.getAttribute("action"), data);

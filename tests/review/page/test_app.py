@@ -8,34 +8,34 @@ from datetime import datetime, timezone
 import pytest
 from starlette.testclient import TestClient
 
+from hgld.review.actions import LabelAction
 from hgld.review.opinions import Opinions
 from hgld.review.page.app import review_app
-from hgld.review.page.render import FILES
+from hgld.review.page.render import TEMPLATES
 from hgld.review.review_labels import with_opinions
-from hgld.review.session import Choice
 from hgld.taxonomy.decisions import Decision
-from tests.review.sessions import LABELS, decide, desk_at, label
+from tests.review.sessions import LABELS, decide, label, open_session
 
 HOME = "http://127.0.0.1:8000"
 NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""
 
 
 @pytest.fixture
-def desk(tmp_path):
-    with desk_at(tmp_path / "ada.sqlite", [*LABELS, label(6, NASTY)]) as desk:
-        yield desk
+def session(tmp_path):
+    with open_session(tmp_path / "ada.sqlite", [*LABELS, label(6, NASTY)]) as session:
+        yield session
 
 
 @pytest.fixture
-def client(desk):
+def client(session):
     """Somebody who has opened the printed address."""
-    client = TestClient(review_app(desk, "secret"), base_url=HOME)
+    client = TestClient(review_app(session, "secret"), base_url=HOME)
     client.get("/?token=secret")
     return client
 
 
-def test_the_printed_address_sets_a_cookie_and_loses_the_token(desk):
-    client = TestClient(review_app(desk, "secret"), base_url=HOME, follow_redirects=False)
+def test_the_printed_address_sets_a_cookie_and_loses_the_token(session):
+    client = TestClient(review_app(session, "secret"), base_url=HOME, follow_redirects=False)
     assert client.get("/").status_code == 403
     assert client.get("/?token=guess").status_code == 403
     welcome = client.get("/?token=secret")
@@ -66,15 +66,15 @@ def test_the_printed_address_sets_a_cookie_and_loses_the_token(desk):
     ],
     ids=str,
 )
-def test_other_sites_are_refused(desk, client, headers):
+def test_other_sites_are_refused(session, client, headers):
     answer = client.post("/decide", data={"choose": "drop", "focus": "0:Q1"}, headers=headers)
     assert answer.status_code == 403
     assert client.get("/", headers=headers).status_code == 403
-    assert desk.decisions() == []
+    assert session.decisions() == []
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "192.168.0.7:8000"])
-def test_our_own_pages_are_not(desk, client, host):
+def test_our_own_pages_are_not(session, client, host):
     cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
     headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin", "cookie": cookies}
     assert client.get("/", headers=headers).status_code == 200
@@ -89,11 +89,11 @@ def test_nothing_inline_and_nothing_from_elsewhere(client):
     loaded = re.findall(r'(?:src|href)="(?!https://commons\.wikimedia\.org/wiki/Category:)([^"]*)"', page.text)
     assert all(address.startswith("/") for address in loaded)
     for name in ("page.js", "page.css"):
-        assert not re.search(r"https?:|@import|url\(", (FILES / name).read_text(encoding="utf-8"))
+        assert not re.search(r"https?:|@import|url\(", (TEMPLATES / name).read_text(encoding="utf-8"))
 
 
-def test_a_label_with_html_and_quotes_is_text(client, desk):
-    decide(desk, Choice("group", "lake", comment=NASTY), "Q6")
+def test_a_label_with_html_and_quotes_is_text(client, session):
+    decide(session, LabelAction("group", "lake", comment=NASTY), "Q6")
     for text in (client.get("/?label=Q6").text, *client.get("/changes?label=Q6").json()["parts"].values()):
         assert "<script>document" not in text
         assert str(6007 * 7001) not in text
@@ -101,7 +101,7 @@ def test_a_label_with_html_and_quotes_is_text(client, desk):
     assert client.get("/?label=Q6").text.count(escaped) > 4
 
 
-def test_forms_without_script(client, desk):
+def test_forms_without_script(client, session):
     """Decide, decide many, choose a cluster, search groups, undo: plain pages and redirects."""
     page = client.get("/?cluster=1").text
     assert 'name="focus" value="0:Q1"' in page
@@ -112,22 +112,22 @@ def test_forms_without_script(client, desk):
     assert 'name="focus" value="0:Q2"' in answer.text, "the next label is next"
     client.post("/decide", data={"choose": "drop", "focus": "0:Q2", "label": ["0:Q2", "0:Q3"], "at_cluster": "1"})
     client.post("/decide", data={"choose": "take:1@0:Q4", "label": "0:Q5"})
-    found = {row.label_id: (row.decision, row.group) for row in desk.decisions()}
+    found = {row.label_id: (row.decision, row.group) for row in session.decisions()}
     drop = ("drop", None)
     assert found == {"Q1": ("group", "lake"), "Q2": drop, "Q3": drop, "Q4": ("group", "church")}
     searched = client.get("/?q=STANDING").text
     assert re.findall(r'value="group:(\w+)"', searched) == ["lake"]
     client.post("/undo")
     client.post("/undo")
-    assert [row.label_id for row in desk.decisions()] == ["Q1"]
+    assert [row.label_id for row in session.decisions()] == ["Q1"]
     client.post("/redo")
-    assert [row.label_id for row in desk.decisions()] == ["Q1", "Q2", "Q3"]
-    (first, *_) = desk.fold.steps
+    assert [row.label_id for row in session.decisions()] == ["Q1", "Q2", "Q3"]
+    (first, *_) = session.state.steps
     client.post("/undo", data={"step": str(first)})
-    assert [row.label_id for row in desk.decisions()] == ["Q2", "Q3"]
+    assert [row.label_id for row in session.decisions()] == ["Q2", "Q3"]
     guess = {"choose": "group:museum", "guess": "1", "focus": "2:Q2", "comment": "or not", "comment_was": ""}
-    client.post("/decide", data=guess | {"focus": f"{desk.version('Q2')}:Q2"})
-    assert desk.decision("Q2").value | {"label": ""} == {
+    client.post("/decide", data=guess | {"focus": f"{session.version('Q2')}:Q2"})
+    assert session.decision_field("Q2").value | {"label": ""} == {
         "label": "",
         "decision": "unsure",
         "group": "museum",
@@ -135,58 +135,58 @@ def test_forms_without_script(client, desk):
     }
 
 
-def test_clusters_and_groups_without_script(client, desk):
+def test_clusters_and_groups_without_script(client, session):
     client.post("/move", data={"label": ["0:Q1"], "into": "", "name": "split off"})
     client.post("/merge", data={"at_cluster": "2", "into": "1"})
     client.post("/rename-cluster", data={"at_cluster": "1", "name": "the rest", "version": "0"})
-    assert {number: desk.cluster_name(number) for number in desk.clusters()} == {1: "the rest", 3: "split off"}
+    assert {number: session.cluster_name(number) for number in session.clusters()} == {1: "the rest", 3: "split off"}
     client.post("/propose-group", data={"name": "quay", "root": "human-made", "guideline": "Where boats land."})
     client.post("/rename-group", data={"group": "0:lake", "name": "still water"})
-    assert [group.name for group in desk.groups().values()] == ["church", "still water", "museum", "quay"]
+    assert [group.name for group in session.groups().values()] == ["church", "still water", "museum", "quay"]
 
 
 @pytest.mark.parametrize(
     ("path", "data", "problem"),
     [
-        ("/decide", {"choose": "drop"}, "no label"),
-        ("/decide", {"choose": "drop", "focus": "Q1"}, "no label with its version"),
+        ("/decide", {"choose": "drop"}, "no label is selected"),
+        ("/decide", {"choose": "drop", "focus": "Q1"}, "not a label with its version"),
         ("/decide", {"choose": "drop", "focus": "0:Q99"}, "no label Q99"),
-        ("/decide", {"choose": "group:nonsense", "focus": "0:Q1"}, "no such group"),
-        ("/decide", {"choose": "nonsense", "focus": "0:Q1"}, "nothing that can be done"),
+        ("/decide", {"choose": "group:nonsense", "focus": "0:Q1"}, "group does not exist"),
+        ("/decide", {"choose": "nonsense", "focus": "0:Q1"}, "not an action"),
         ("/decide", {"choose": "take:x", "focus": "0:Q1"}, "there is no suggestion 0"),
-        ("/move", {"focus": "0:Q1", "into": "77"}, "no cluster 77"),
-        ("/move", {"focus": "0:Q1", "into": ""}, "give a name"),
+        ("/move", {"focus": "0:Q1", "into": "77"}, "cluster 77 does not exist"),
+        ("/move", {"focus": "0:Q1", "into": ""}, "enter a name"),
         ("/merge", {"at_cluster": "1", "into": "1"}, "another cluster"),
-        ("/rename-cluster", {"at_cluster": "1", "name": " ", "version": "0"}, "give a name"),
+        ("/rename-cluster", {"at_cluster": "1", "name": " ", "version": "0"}, "enter a name"),
         ("/propose-group", {"name": "Lake", "root": "natural", "guideline": "x"}, "already"),
         ("/propose-group", {"name": "quay", "root": "odd", "guideline": "x"}, "choose a root"),
-        ("/undo", {}, "nothing to take back"),
+        ("/undo", {}, "nothing to undo"),
         ("/undo", {"step": "x"}, "expected a number"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_reason(client, desk, path, data, problem):
+def test_what_makes_no_sense_is_refused_with_a_reason(client, session, path, data, problem):
     assert problem in client.post(path, data=data, headers={"accept": "application/json"}).json()["error"]
     answer = client.post(path, data=data)
     assert answer.status_code == 400
     assert "Back to the labels" in answer.text
-    assert desk.fold.last == 0
+    assert session.state.last_event == 0
 
 
-def test_a_stale_write_is_answered_409_with_both_values_and_both_ways_on(client, desk):
-    decide(desk, Choice("group", "museum"), "Q2")
+def test_a_stale_write_is_answered_409_with_both_values_and_both_ways_on(client, session):
+    decide(session, LabelAction("group", "museum"), "Q2")
     data = {"choose": "drop", "label": ["0:Q1", "0:Q2"], "at_cluster": "1", "at_label": "Q1"}
     answer = client.post("/decide", data=data)
     assert answer.status_code == 409
-    theirs, mine = re.findall(r"<td><span class=\"verdict (\w+)\">", answer.text)
+    theirs, mine = re.findall(r"<td><span class=\"decision (\w+)\">", answer.text)
     assert (theirs, mine) == ("group", "drop")
-    assert client.post("/decide", data=data, headers={"accept": "application/json"}).json()["stale"] in answer.text
+    assert client.post("/decide", data=data, headers={"accept": "application/json"}).json()["conflict"] in answer.text
 
     def fields(form):
         return {name: re.findall(rf'name="{name}" value="([^"]*)"', form) for name in ("choose", "label")}
 
     keep, write = map(fields, re.findall(r"<form.*?</form>", answer.text, re.DOTALL))
     client.post("/decide", data=keep)
-    assert {row.label_id: row.group or row.decision for row in desk.decisions()} == {"Q1": "drop", "Q2": "museum"}
+    assert {row.label_id: row.group or row.decision for row in session.decisions()} == {"Q1": "drop", "Q2": "museum"}
     assert client.post("/decide", data=write).status_code == 409, "Q1 has changed, by our own choice"
     client.post("/undo")
     client.post("/undo")
@@ -194,27 +194,27 @@ def test_a_stale_write_is_answered_409_with_both_values_and_both_ways_on(client,
     form = client.post("/decide", data={"choose": "take:1@0:Q2"})
     write = fields(re.findall(r"<form.*?</form>", form.text, re.DOTALL)[1])
     client.post("/decide", data=write)
-    assert {row.label_id: row.group for row in desk.decisions()} == {"Q2": "lake"}
+    assert {row.label_id: row.group for row in session.decisions()} == {"Q2": "lake"}
 
 
-def test_the_script_is_told_what_changed_since_it_looked(client, desk):
-    decide(desk, Choice("drop"), "Q1")
-    seen = desk.fold.last
+def test_the_script_is_told_what_changed_since_it_looked(client, session):
+    decide(session, LabelAction("drop"), "Q1")
+    seen = session.state.last_event
     quiet = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1").json()
     assert (quiet["rows"], list(quiet["parts"]), quiet["last"]) == ({}, ["card"], seen)
-    decide(desk, Choice("drop"), "Q2", "Q4")
+    decide(session, LabelAction("drop"), "Q2", "Q4")
     update = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1").json()
     assert list(update["rows"]) == ["Q2"], "Q4 is in another cluster"
     assert set(update["parts"]) == {"card", "status", "clusters", "history"}
-    desk.move({"Q2": desk.version("Q2")}, 2)
+    session.move({"Q2": session.version("Q2")}, 2)
     update = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q2").json()
     assert set(update["parts"]) == {"card", "status", "clusters", "history", "head", "list"}
     assert 'data-label="Q2"' not in update["parts"]["list"]
     assert update["label"] != "Q2"
 
 
-def test_the_download_is_the_decision_table(client, desk):
-    decide(desk, Choice("group", "lake", comment="=1+1"), "Q6")
+def test_the_download_is_the_decision_table(client, session):
+    decide(session, LabelAction("group", "lake", comment="=1+1"), "Q6")
     answer = client.get("/decisions.csv")
     assert answer.headers["content-disposition"] == 'attachment; filename="ada.csv"'
     (row,) = csv.DictReader(io.StringIO(answer.text))
@@ -231,7 +231,7 @@ def test_colours_are_chosen_without_script(client):
 
 def test_every_text_can_be_read(client):
     """WCAG AA: every text colour of the style has a contrast of 4.5 on every ground, in light and dark."""
-    style = (FILES / "page.css").read_text(encoding="utf-8")
+    style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     pairs = dict(re.findall(r"--([\w-]+): (light-dark\([^)]*\))", style))
 
     def luminance(colour):
@@ -255,18 +255,18 @@ def test_opinions_stand_side_by_side_and_one_is_taken(tmp_path):
         Opinions("ben", {"Q1": Decision("Q1", "label 1", "drop", None, "ben", now, "shows nothing")}),
         Opinions("cleo", {"Q1": Decision("Q1", "label 1", "group", "museum", "cleo", now)}),
     ]
-    with desk_at(tmp_path / "final.sqlite", with_opinions(LABELS, opinions, {"Q1"})) as desk:
-        client = TestClient(review_app(desk, "secret"), base_url=HOME)
+    with open_session(tmp_path / "final.sqlite", with_opinions(LABELS, opinions, {"Q1"})) as session:
+        client = TestClient(review_app(session, "secret"), base_url=HOME)
         page = client.get("/?token=secret").text
         (row,) = re.findall(r'<li class="row".*?</li>', page, re.DOTALL)
-        assert re.findall(r'class="by">(\w+)</small>.*?verdict (\w+)', row, re.DOTALL) == [
+        assert re.findall(r'class="annotator">(\w+)</small>.*?class="decision (\w+)', row, re.DOTALL) == [
             ("ben", "drop"),
             ("cleo", "group"),
         ]
         assert "lake" not in row, "suggestions keep out of it"
         client.post("/decide", data={"choose": "take:1", "focus": "0:Q1"})
-        (settled,) = desk.decisions()
+        (settled,) = session.decisions()
         assert (settled.decision, settled.comment, settled.annotator) == ("drop", "shows nothing", "ada")
         answer = client.post("/rename-group", data={"group": "0:lake", "name": "water"})
         assert answer.status_code == 400
-        assert "not renamed while opinions are settled" in answer.text
+        assert "groups cannot be renamed during adjudication" in answer.text

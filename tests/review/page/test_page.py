@@ -201,7 +201,7 @@ def test_a_range_a_comment_and_taking_any_step_back(tab):
 
 
 def test_decide_by_mouse_in_any_script(tab):
-    tab.click(".row[data-label='Q2'] .offer")
+    tab.click(".row[data-label='Q2'] .candidate")
     tab.sees(Q2="✓ lake")
     tab.click(".row[data-label='Q5'] .name")
     assert tab.current == "Q5"
@@ -286,16 +286,18 @@ def test_two_tabs_stay_in_step(tab, server):
     tab.focus()
 
 
-@pytest.mark.parametrize(("way", "left"), [("Keep theirs", "✕ drop"), ("Write mine", "✓ lake")])
+@pytest.mark.parametrize(("way", "left"), [("Keep theirs", "✕ drop"), ("Save mine", "✓ lake")])
 def test_a_stale_write_shows_the_other_value_beside_ours(tab, server, way, left):
     from selenium.webdriver import Keys
 
     tab.browser.execute_script("refresh = () => {}")  # the moment before it looks again
     server.post("decide", choose="drop", focus="0:Q1")
     tab.press(Keys.ENTER)
-    eventually(lambda: tab.find("#stale").is_displayed(), True)
-    assert tab.texts("#stale .verdict") == ["✕ drop", "✓ lake"]
-    (button,) = (found for found in tab.browser.find_elements("css selector", "#stale button") if found.text == way)
+    eventually(lambda: tab.find("#conflict").is_displayed(), True)
+    assert tab.texts("#conflict .decision") == ["✕ drop", "✓ lake"]
+    (button,) = (
+        found for found in tab.browser.find_elements("css selector", "#conflict button") if found.text == way
+    )
     button.click()
     tab.browser.refresh()
     tab.sees(Q1=left)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from hgld.errors import InputError
 from hgld.io.csv_files import escape_formula, unescape_formula
-from hgld.review.sheets.csv_sheet import read_csv, write_csv
-from hgld.review.sheets.rows import COLUMNS, Entry, entries_of, label_rows
+from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
+from hgld.review.sheets.entries import Entry, read_entries
+from hgld.review.sheets.rows import COLUMNS, label_rows
 from tests.review.conftest import LABELS, Label, clean_table, clusters_table
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -44,11 +45,11 @@ def test_a_sheet_comes_back_as_it_was_written(tmp_path: Path) -> None:
         "Q1": Entry("Q1", "lake", decision="drop"),
     }
     path = tmp_path / "a.csv"
-    write_csv(path, rows, entries)
-    lines = read_csv(path)
+    write_csv_sheet(path, rows, entries)
+    lines = read_csv_sheet(path)
     assert [line.values["label"] for line in lines] == [row.label for row in rows]
     assert [line.number for line in lines] == list(range(2, len(rows) + 2))
-    assert entries_of(path, lines) == entries
+    assert read_entries(path, lines) == entries
     assert path.read_bytes().startswith(b"\xef\xbb\xbf")
     with path.open(encoding="utf-8-sig", newline="") as stream:
         for record in csv.reader(stream):
@@ -62,12 +63,12 @@ def test_what_a_spreadsheet_saved_is_read(tmp_path: Path, delimiter: str, quotin
     path = tmp_path / "a.csv"
     rows = label_rows(clusters_table(LABELS), clean_table(LABELS))
     entry = Entry("Q3", "church building", "church", "", "a, b; c\u2028d\x85e")
-    write_csv(path, rows, {"Q3": entry})
+    write_csv_sheet(path, rows, {"Q3": entry})
     with path.open(encoding="utf-8-sig", newline="") as stream:
         records = list(csv.reader(stream))
     with path.open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream, delimiter=delimiter, quoting=quoting, lineterminator="\n").writerows(records)
-    assert entries_of(path, read_csv(path)) == {"Q3": entry}
+    assert read_entries(path, read_csv_sheet(path)) == {"Q3": entry}
 
 
 @pytest.mark.parametrize(
@@ -76,19 +77,19 @@ def test_what_a_spreadsheet_saved_is_read(tmp_path: Path, delimiter: str, quotin
         (b"", "not a review sheet: line 1 has no column label_id"),
         (b"landmark_id,category\n1,x\n", "line 1 has no column label_id, label"),
         (",".join(COLUMNS).encode() + b"\nQ1,caf\xe9\n", "not UTF-8"),
-        (",".join(COLUMNS).encode() + b'\n"Q1,lake\n', "not a CSV file"),
+        (",".join(COLUMNS).encode() + b'\n"Q1,lake\n', "not a readable CSV file"),
     ],
 )
 def test_a_file_that_is_no_sheet(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
-        read_csv(path)
+        read_csv_sheet(path)
 
 
 def test_libreoffice_shows_guarded_text_and_saves_it_unchanged(tmp_path: Path, soffice: Callable[..., Path]) -> None:
     labels = [Label("Q1", "=1+1"), Label("Q2", "-5"), Label("Q3", "'=x"), Label("Q4", "@é")]
     path = tmp_path / "a.csv"
-    write_csv(path, label_rows(clusters_table(labels), clean_table(labels)), {})
+    write_csv_sheet(path, label_rows(clusters_table(labels), clean_table(labels)), {})
     saved = soffice(path, "csv", "Text - txt - csv (StarCalc):44,34,76")
-    assert [line.values["label"] for line in read_csv(saved)] == ["=1+1", "-5", "'=x", "@é"]
+    assert [line.values["label"] for line in read_csv_sheet(saved)] == ["=1+1", "-5", "'=x", "@é"]

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.summaries.review import format_export
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.review.sheets.csv_sheet import read_csv
+from hgld.review.sheets.csv_sheet import read_csv_sheet
+from hgld.review.sheets.entries import Entry, read_entries
 from hgld.review.sheets.export import ExportConfig, ExportSummary, export_sheets
-from hgld.review.sheets.rows import COLUMNS, Entry, entries_of, label_rows
-from hgld.review.sheets.workbook import SET_ASIDE, read_workbook
+from hgld.review.sheets.rows import COLUMNS, label_rows
+from hgld.review.sheets.workbook import read_workbook
+from hgld.review.sheets.worksheets import SET_ASIDE
 from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
 from hgld.wikimedia.categories import read_categories
 from tests.review.conftest import LABELS
@@ -29,8 +31,8 @@ MERGE = ExportConfig(("ada",), merge=True)
 
 
 def entries(path: Path) -> dict[str, tuple[str, str, str]]:
-    lines = read_workbook(path).lines if path.suffix == ".xlsx" else read_csv(path)
-    return {key: (one.group, one.decision, one.comment) for key, one in entries_of(path, lines).items()}
+    lines = read_workbook(path).rows if path.suffix == ".xlsx" else read_csv_sheet(path)
+    return {key: (one.group, one.decision, one.comment) for key, one in read_entries(path, lines).items()}
 
 
 def both(out: Path, name: str = "ada") -> dict[str, tuple[str, str, str]]:
@@ -49,12 +51,12 @@ def test_every_annotator_gets_the_same_rows(tables: TABLES, tmp_path: Path) -> N
     )
     assert sorted(path.name for path in out.iterdir()) == ["Ben-2.csv", "Ben-2.xlsx", "ada.csv", "ada.xlsx"]
     assert (out / "ada.csv").read_bytes() == (out / "Ben-2.csv").read_bytes()
-    in_csv = [line.values for line in read_csv(out / "ada.csv")]
+    in_csv = [line.values for line in read_csv_sheet(out / "ada.csv")]
     assert [row["label_id"] for row in in_csv] == ["Q1", "Q2", "Q4", "Q3"]
     assert in_csv[0]["suggested group"] == "lake"
     assert in_csv[1]["parents"] == "lake, Q99"
     for name in ("ada", "Ben-2"):
-        in_workbook = [line.values for line in read_workbook(out / f"{name}.xlsx").lines]
+        in_workbook = [line.values for line in read_workbook(out / f"{name}.xlsx").rows]
         for here, there in zip(in_workbook, in_csv, strict=True):
             shown = {column for column in COLUMNS if not column.startswith("example")}
             assert {column: here[column] for column in shown} == {column: there[column] for column in shown}
@@ -75,7 +77,7 @@ def test_a_sheet_nobody_touched_is_up_to_date_or_written_again(tables: TABLES, t
 
     summary = export_sheets(tables(LABELS[:2]), out, ONE)
     assert summary is not None
-    assert len(read_workbook(out / "ada.xlsx").lines) == 2
+    assert len(read_workbook(out / "ada.xlsx").rows) == 2
     (out / "ada.csv").unlink()
     assert export_sheets(clusters, out, ONE) is not None
     assert (out / "ada.csv").exists()
@@ -90,7 +92,7 @@ def test_what_was_entered_is_never_lost_by_accident(tables: TABLES, tmp_path: Pa
     fill = fill_workbook if name.endswith("xlsx") else fill_csv
     fill(out / name, "Q3", **{column: "drop"})
     before = {path: path.read_bytes() for path in out.iterdir()}
-    with pytest.raises(ConfigurationError, match=r"ada\.xlsx: 1 labels\n.*--merge .*--force"):
+    with pytest.raises(ConfigurationError, match=r"ada\.xlsx: 1 labels\n`merge` .*`force`"):
         export_sheets(clusters, out, ExportConfig(("ada", "ben")))
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
@@ -214,7 +216,7 @@ def test_an_open_sheet_is_left_alone(tables: TABLES, tmp_path: Path, lock: str, 
 def test_a_file_that_is_no_sheet_is_only_replaced_by_force(tables: TABLES, tmp_path: Path) -> None:
     (tmp_path / "ada.xlsx").write_text("my thesis")
     for config in (ONE, MERGE):
-        with pytest.raises(InputError, match="not a workbook"):
+        with pytest.raises(InputError, match="not a readable workbook"):
             export_sheets(tables(), tmp_path, config)
     assert export_sheets(tables(), tmp_path, ONE, force=True) is not None
 
@@ -234,7 +236,7 @@ def test_nothing_is_left_behind_when_writing_fails(
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ((), "no annotators"),
+        ((), "`annotators` is empty"),
         (("",), "cannot name a file"),
         (("../ada",), "cannot name a file"),
         (("a b",), "cannot name a file"),
@@ -252,15 +254,15 @@ def test_names_of_annotators(names: tuple[str, ...], message: str) -> None:
 def test_inputs_that_are_missing(tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clusters = tables()
     out = tmp_path / "review"
-    with pytest.raises(ConfigurationError, match="give one of them"):
+    with pytest.raises(ConfigurationError, match="give only one of them"):
         export_sheets(clusters, out, MERGE, force=True)
     (tmp_path / "clean.parquet").rename(tmp_path / "other.parquet")
-    with pytest.raises(ConfigurationError, match=r"clean\.parquet: no such file; .* --clean"):
+    with pytest.raises(ConfigurationError, match=r"clean\.parquet: no such file; .* `clean`"):
         export_sheets(clusters, out, ONE)
     (tmp_path / "scraped.classes.parquet").unlink()
     caplog.set_level(logging.INFO)
     assert export_sheets(clusters, out, ONE, clean=tmp_path / "other.parquet") is not None
-    assert "the column parents stays empty" in caplog.text
+    assert "labels are shown without parents" in caplog.text
     with pytest.raises(InputError, match="no labels to review"):
         export_sheets(tables([]), out, ONE)
 
@@ -277,7 +279,7 @@ def test_the_command(tables: TABLES, tmp_path: Path) -> None:
     assert run.exit_code == 1
     assert "--merge" in run.stderr
     run = CliRunner().invoke(app, [*command, "ada,ben", "--merge"])
-    assert "kept what was entered for 1 labels" in run.stdout
+    assert "entries of 1 labels kept" in run.stdout
 
 
 def test_washington(shared: Path, tmp_path: Path, soffice: Callable[..., Path]) -> None:
@@ -329,7 +331,7 @@ def test_washington(shared: Path, tmp_path: Path, soffice: Callable[..., Path]) 
     assert summary.landmarks == len(clean) == 842
     saved = read_workbook(soffice(tmp_path / "ada.xlsx", "xlsx"))
     rows = label_rows(read_table(path, CLUSTERS), read_table(tmp_path / "clean.parquet", CLEAN))
-    assert [(line.values["label_id"], line.values["label"]) for line in saved.lines] == [
+    assert [(line.values["label_id"], line.values["label"]) for line in saved.rows] == [
         (row.label_id, row.label) for row in rows
     ]
-    assert all(line.values["example 1"] for line in saved.lines)
+    assert all(line.values["example 1"] for line in saved.rows)

@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.summaries.review import format_import
 from hgld.errors import ConfigurationError, InputError
+from hgld.review.sheets.check_sheet import check_sheet
+from hgld.review.sheets.entries import SheetRow
 from hgld.review.sheets.export import ExportConfig, export_sheets
-from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, check_sheet, default_output, import_sheet
-from hgld.review.sheets.rows import SheetLine, fit_for_cell
+from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, default_output, import_sheet
+from hgld.review.sheets.rows import fit_for_cell
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import read_taxonomy
 from tests.review.conftest import NOON, Label
@@ -77,8 +79,8 @@ SPOILT = {
     "A3": 'there is no label_id "Q77"; that of "glacial lake" is Q2',
     "B4": 'the label is "chappel", but Q4 is "chapel"',
     "K5": "decided as group, but no group is given",
-    "A6": 'Q1 ("lake") has entries in row 2 already',
-    "A7": "something was entered, but there is no label_id",
+    "A6": 'Q1 ("lake") already has an entry in row 2',
+    "A7": "the row has an entry, but no label_id",
     "A8": 'there is no label_id "Q9"',
 }
 
@@ -133,9 +135,9 @@ def test_all_problems_are_told_by_cell_and_nothing_is_taken(review: Path) -> Non
     with pytest.raises(InputError) as error:
         run(review / "ada.xlsx")
     lines = str(error.value).splitlines()
-    assert lines[0] == f"{review}/ada.xlsx: 6 problems, nothing was taken:"
+    assert lines[0] == f"{review}/ada.xlsx: 6 problems, nothing was imported:"
     assert lines[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in SPOILT.items()]
-    assert "--valid-rows-only" in lines[-1]
+    assert "`valid_rows_only`" in lines[-1]
     assert not (review.parent / "decisions").exists()
 
 
@@ -166,7 +168,7 @@ def test_entries_that_are_no_decision(review: Path, entries: dict[str, str], cel
     fill_workbook(review / "ada.xlsx", "Q1", **entries)
     with pytest.raises(InputError) as error:
         run(review / "ada.xlsx")
-    assert f"1 problems, nothing was taken:\n  Labels!{cell}: {text}" in str(error.value)
+    assert f"1 problems, nothing was imported:\n  Labels!{cell}: {text}" in str(error.value)
     fill_csv(review / "ada.csv", "Q1", **entries)
     column = {"K": "group", "L": "decision", "M": "comment"}[cell[0]]
     with pytest.raises(InputError) as error:
@@ -261,7 +263,7 @@ def test_what_is_repeated_in_ods_is_there_more_than_once(review: Path) -> None:
     run(path)
     assert imported(review)["Q1"].comment == "a  b\tc"
     write_ods(path, ods_row(header) + ods_row([], repeated=3) + ods_row(lake, repeated=2) + blank)
-    with pytest.raises(InputError, match=r'Labels!A6: Q1 \("lake"\) has entries in row 5 already'):
+    with pytest.raises(InputError, match=r'Labels!A6: Q1 \("lake"\) already has an entry in row 5'):
         run(path)
 
 
@@ -294,7 +296,7 @@ def test_a_sheet_of_an_earlier_clustering(tables: TABLES, review: Path) -> None:
         '  Labels!B3: the label is "glacial lake", but Q2 is "tarn"',
         '  Labels!A4: there is no label_id "Q4"',
     ]
-    assert "export again with --merge" in str(error.value)
+    assert "export it again with `merge`" in str(error.value)
 
 
 def test_a_sheet_is_not_taken_for_that_of_another(review: Path) -> None:
@@ -323,13 +325,13 @@ def test_files_that_cannot_be_imported(review: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         run(review / "cyd.xlsx")
     (review / "ada.ods").write_bytes(b"PK, but no more")
-    with pytest.raises(InputError, match="not a workbook that can be read"):
+    with pytest.raises(InputError, match="not a readable workbook"):
         run(review / "ada.ods")
     (review / "ada.numbers").write_bytes(b"")
     with pytest.raises(InputError, match="save it as .xlsx, .ods or .csv"):
         run(review / "ada.numbers")
     (review.parent / "clusters.parquet").unlink()
-    with pytest.raises(ConfigurationError, match="--clusters"):
+    with pytest.raises(ConfigurationError, match="`clusters`"):
         run(review / "ada.xlsx")
 
 
@@ -344,7 +346,7 @@ ENTRIES = st.tuples(
 def test_a_row_is_taken_if_and_only_if_it_is_a_decision(rows: list[tuple[str, str, str]]) -> None:
     labels = {f"Q{number}": f"label {number}" for number in range(1, len(rows) + 1)}
     lines = [
-        SheetLine(number, {"label_id": key, "label": label, "group": group, "decision": choice, "comment": comment})
+        SheetRow(number, {"label_id": key, "label": label, "group": group, "decision": choice, "comment": comment})
         for number, ((key, label), (group, choice, comment)) in enumerate(zip(labels.items(), rows, strict=True), 2)
     ]
     checked = check_sheet(lines, labels=labels, groups=GROUPS, annotator="ada", now=NOON, labels_are_safe=True)

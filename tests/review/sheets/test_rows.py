@@ -8,19 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.review.sheets.rows import (
-    COLUMNS,
-    MAX_UNITS,
+from hgld.review.sheets.entries import (
     Entry,
-    SheetLine,
-    combine,
-    digest_of,
-    entered,
-    entered_lines,
-    entries_of,
-    fit_for_cell,
-    label_rows,
+    SheetRow,
+    collect_entries,
+    entries_digest,
+    merge_entries,
+    normalise_entry,
+    read_entries,
 )
+from hgld.review.sheets.rows import COLUMNS, MAX_UNITS, fit_for_cell, label_rows
 from hgld.tables import CLASSES, CLEAN
 from hgld.taxonomy.label_identity import label_id
 from tests.review.conftest import COMMONS, LABELS, Label, clean_table, clusters_table
@@ -117,38 +114,38 @@ def test_long_text_is_cut_to_what_a_cell_holds(char: str, excess: int) -> None:
 
 def test_entries_are_joined_on_the_id_and_only_where_something_was_entered() -> None:
     lines = [
-        SheetLine(2, {"label_id": "Q1", "label": "lake", "group": " lake ", "decision": "", "comment": ""}),
-        SheetLine(3, {"label_id": "Q2", "label": "x", "group": " ", "decision": "", "comment": "\n"}),
-        SheetLine(4, {"label_id": "", "label": "", "group": "", "decision": "", "comment": ""}),
+        SheetRow(2, {"label_id": "Q1", "label": "lake", "group": " lake ", "decision": "", "comment": ""}),
+        SheetRow(3, {"label_id": "Q2", "label": "x", "group": " ", "decision": "", "comment": "\n"}),
+        SheetRow(4, {"label_id": "", "label": "", "group": "", "decision": "", "comment": ""}),
     ]
-    assert entries_of(Path("a.csv"), lines) == {"Q1": Entry("Q1", "lake", group="lake")}
+    assert read_entries(Path("a.csv"), lines) == {"Q1": Entry("Q1", "lake", group="lake")}
 
 
 def test_rows_that_cannot_be_read_are_reported() -> None:
     lines = [
-        SheetLine(2, {"label_id": "Q1", "label": "lake", "group": "lake"}),
-        SheetLine(3, {"label_id": "Q1", "label": "lake", "decision": "drop"}),
-        SheetLine(4, {"label_id": "", "comment": "hm"}),
-        SheetLine(5, {"label_id": "Q5", "label": "x", "comment": "nul\x00"}),
-        SheetLine(6, {"label_id": "Q6", "label": "x", "comment": "x" * (MAX_UNITS + 1)}),
+        SheetRow(2, {"label_id": "Q1", "label": "lake", "group": "lake"}),
+        SheetRow(3, {"label_id": "Q1", "label": "lake", "decision": "drop"}),
+        SheetRow(4, {"label_id": "", "comment": "hm"}),
+        SheetRow(5, {"label_id": "Q5", "label": "x", "comment": "nul\x00"}),
+        SheetRow(6, {"label_id": "Q6", "label": "x", "comment": "x" * (MAX_UNITS + 1)}),
     ]
     with pytest.raises(InputError) as error:
-        entries_of(Path("a.csv"), lines)
+        read_entries(Path("a.csv"), lines)
     assert str(error.value).splitlines() == [
-        "a.csv: 4 problems keep it from being read; mend them:",
-        '  row 3, label_id: Q1 ("lake") has entries in row 2 already',
-        "  row 4, label_id: something was entered, but there is no label_id",
+        "a.csv: 4 problems, so the sheet cannot be read; fix them:",
+        '  row 3, label_id: Q1 ("lake") already has an entry in row 2',
+        "  row 4, label_id: the row has an entry, but no label_id",
         *(
             f"  row {row}, comment: control characters or more than 32,767 characters, which no workbook can hold"
             for row in (5, 6)
         ),
     ]
-    found, _ = entered_lines(lines)
+    found, _ = collect_entries(lines)
     assert "Q1" not in found, "which of the two rows is right, nobody knows"
 
 
 def test_line_ends_of_spreadsheets_are_one() -> None:
-    assert entered(" a_x000D_\nb\r\nc ") == entered("a\nb\nc") == "a\nb\nc"
+    assert normalise_entry(" a_x000D_\nb\r\nc ") == normalise_entry("a\nb\nc") == "a\nb\nc"
 
 
 @given(ENTRIES, ENTRIES)
@@ -163,18 +160,18 @@ def test_combine_keeps_every_cell_or_refuses(first: dict[str, Entry], second: di
     wanted = {(key, column): text for key, column, text in cells}
     if any(wanted[key, column] != text for key, column, text in cells):
         with pytest.raises(InputError, match="contradict each other"):
-            combine(first, second)
+            merge_entries(first, second)
     else:
-        combined = combine(first, second)
+        combined = merge_entries(first, second)
         assert {
             (key, column): getattr(entry, column)
             for key, entry in combined.items()
             for column in ("group", "decision", "comment")
             if getattr(entry, column)
         } == wanted
-        assert digest_of(combined) == digest_of(combine(second, first))
+        assert entries_digest(combined) == entries_digest(merge_entries(second, first))
 
 
 @given(ENTRIES, ENTRIES)
 def test_digests_tell_entries_apart(first: dict[str, Entry], second: dict[str, Entry]) -> None:
-    assert (digest_of(first) == digest_of(second)) == (first == second)
+    assert (entries_digest(first) == entries_digest(second)) == (first == second)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from openpyxl import load_workbook
 
 from hgld.errors import InputError
-from hgld.review.sheets.rows import COLUMNS, MAX_UNITS, Entries, Entry, entries_of, fit_for_cell, label_rows
-from hgld.review.sheets.workbook import LABELS as LABELS_SHEET
+from hgld.review.sheets.entries import Entries, Entry, read_entries
+from hgld.review.sheets.rows import COLUMNS, MAX_UNITS, fit_for_cell, label_rows
 from hgld.review.sheets.workbook import read_workbook, write_workbook
+from hgld.review.sheets.worksheets import LABELS as LABELS_SHEET
 from hgld.tables import Provenance
 from hgld.taxonomy.groups import Group
 from tests.review.conftest import LABELS, Label, clean_table, clusters_table
@@ -60,7 +61,7 @@ def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_any_label_comes_back_as_text(nasty: Path) -> None:
-    lines = read_workbook(nasty).lines
+    lines = read_workbook(nasty).rows
     assert {line.values["label_id"]: line.values["label"] for line in lines} == {
         label.label_id: fit_for_cell(label.label) for label in NASTY_LABELS
     }
@@ -77,17 +78,17 @@ def test_any_text_survives(tmp_path: Path, label: str, comment: str) -> None:
     comment = fit_for_cell(comment).replace("\r", "\n").strip()
     entries = {"Q1": Entry("Q1", fit_for_cell(label), comment=comment)} if comment else {}
     path = write(tmp_path / "ada.xlsx", [Label("Q1", label)], entries)
-    lines = read_workbook(path).lines
+    lines = read_workbook(path).rows
     assert [line.values["label"] for line in lines] == [fit_for_cell(label)]
-    assert entries_of(path, lines) == entries
+    assert read_entries(path, lines) == entries
 
 
 def test_libreoffice_reads_every_label_and_keeps_what_matters(nasty: Path, soffice: Callable[..., Path]) -> None:
-    written = {line.values["label_id"]: line.values["label"] for line in read_workbook(nasty).lines}
+    written = {line.values["label_id"]: line.values["label"] for line in read_workbook(nasty).rows}
     saved = read_workbook(soffice(nasty, "xlsx"))
-    for line in saved.lines:
+    for line in saved.rows:
         assert line.values["label"].replace("\r", "\n") == written[line.values["label_id"]].replace("\r", "\n")
-    assert len(saved.lines) == len(NASTY_LABELS)
+    assert len(saved.rows) == len(NASTY_LABELS)
     assert saved.provenance == MADE
 
 
@@ -100,7 +101,7 @@ def test_what_was_entered_survives_libreoffice(tmp_path: Path, soffice: Callable
     path = write(tmp_path / "ada.xlsx", entries=entries, set_aside=gone)
     for form in (path, soffice(path, "xlsx")):
         saved = read_workbook(form)
-        assert entries_of(form, saved.lines) == entries
+        assert read_entries(form, saved.rows) == entries
         assert saved.set_aside == gone
         assert saved.exported == read_workbook(path).exported
 
@@ -188,7 +189,7 @@ def test_cells_hold_no_more_than_excel_allows(nasty: Path) -> None:
 def test_a_file_that_is_no_sheet(tmp_path: Path) -> None:
     path = tmp_path / "ada.xlsx"
     path.write_bytes(b"PK, but no more")
-    with pytest.raises(InputError, match="not a workbook that can be read"):
+    with pytest.raises(InputError, match="not a readable workbook"):
         read_workbook(path)
     book = load_workbook(write(path))
     book[LABELS_SHEET]["K1"] = "gruppe"

@@ -1,0 +1,356 @@
+"""The stage ``adjudicate``: combine the decisions of two annotators into one decision per label.
+
+A decision on which both agree is final and signed by both. The other labels are decided by a person or by a rule; those
+that neither settles stay open and are listed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hgld.errors import ConfigurationError, indented_list
+from hgld.resources import annotation_file
+from hgld.review.opinions import (
+    UNSURE,
+    Opinions,
+    category,
+    landmarks_by_label,
+    read_opinions,
+    require_landmark_counts,
+)
+from hgld.tables import CLUSTERS, read_table
+from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
+from hgld.taxonomy.groups import read_taxonomy
+from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
+
+log = logging.getLogger(__name__)
+
+AGREE_ONLY, MOST_LANDMARKS, _PREFER = "agree-only", "most-landmarks", "prefer:"
+
+
+@dataclass(frozen=True)
+class AdjudicateConfig:
+    """How to settle labels on which two annotators differ.
+
+    Args:
+        rule: ``agree-only`` settles none; ``prefer:NAME`` takes the decision of that annotator; ``most-landmarks`` takes
+            the group with more landmarks among the labels on which both agree.
+
+    Raises:
+        ConfigurationError: There is no such rule.
+    """
+
+    rule: str
+
+    def __post_init__(self) -> None:
+        if self.rule not in (AGREE_ONLY, MOST_LANDMARKS) and self.preferred is None:
+            raise ConfigurationError(
+                f'there is no rule "{self.rule}"; give {AGREE_ONLY}, {MOST_LANDMARKS} or {_PREFER} and a name'
+            )
+
+    @property
+    def preferred(self) -> str | None:
+        """Annotator whose decisions are taken, if the rule names one."""
+        return self.rule.removeprefix(_PREFER) if self.rule.startswith(_PREFER) else None
+
+
+@dataclass(frozen=True)
+class OpenLabel:
+    """A label that two annotators leave open; None in place of a missing decision."""
+
+    label_id: str
+    label: str
+    first: Decision | None
+    second: Decision | None
+
+
+@dataclass(frozen=True)
+class Adjudication:
+    """Combined decisions of two annotators.
+
+    Args:
+        decisions: Decision on each settled label, and ``unsure`` on labels that both annotators are unsure about.
+        agreed: Number of labels that both put into the same group or dropped.
+        still_open: Labels that are not settled.
+    """
+
+    decisions: list[Decision]
+    agreed: int
+    still_open: list[OpenLabel]
+
+
+@dataclass(frozen=True)
+class AdjudicateSummary:
+    """Result of the stage ``adjudicate``.
+
+    Args:
+        annotators: Names of both annotators.
+        agreed: Number of labels that both annotators put into the same group or dropped.
+        settled: Number of labels settled beyond these.
+        still_open: Labels that are not settled, those with many landmarks first.
+        kept: Number of earlier decisions in the output on labels that neither annotator decided.
+        changed: Number of earlier decisions in the output that were replaced by different ones.
+        withdrawn: Number of earlier decisions in the output on labels that are now open.
+        taxonomy: File of the changed taxonomy, if groups were proposed.
+    """
+
+    annotators: tuple[str, str]
+    agreed: int
+    settled: int
+    still_open: tuple[OpenLabel, ...]
+    kept: int
+    changed: int
+    withdrawn: int
+    taxonomy: Path | None = None
+
+
+def adjudicate_files(
+    first: Path,
+    second: Path,
+    out: Path,
+    config: AdjudicateConfig,
+    *,
+    clusters: Path | None = None,
+    taxonomy: Path | None = None,
+    force: bool = False,
+) -> AdjudicateSummary | None:
+    """Write one decision per label from those of two annotators, by a rule.
+
+    Args:
+        first: Decisions of one annotator, in a file named after the annotator.
+        second: Decisions of the other annotator, likewise.
+        out: File of decisions to write. Its decisions on labels that neither annotator decided are kept.
+        config: Rule for labels on which the annotators differ.
+        clusters: ``clusters`` table, for the number of landmarks: required by the rule ``most-landmarks``, and
+            used to list open labels with many landmarks first.
+        taxonomy: Groups; by default those that come with hgld.
+        force: Discard the decisions in ``out``.
+
+    Returns:
+        None if ``out`` holds these decisions already and no label is open.
+
+    Raises:
+        ConfigurationError: The rule needs an input that is not given, or names another annotator.
+        InputError: A file cannot be read, or a label is not in the table.
+    """
+    taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
+    groups = {group.name for group in read_taxonomy(taxonomy)}
+    one, other = read_opinions([first, second], groups)
+    landmarks = None if clusters is None else landmarks_by_label(read_table(clusters, CLUSTERS))
+    adjudication = adjudicate(one, other, config, landmarks)
+    earlier = [] if force or not out.exists() else read_decisions(out, groups)
+    return write_adjudication(out, one, other, adjudication, earlier=earlier, landmarks=landmarks)
+
+
+def open_labels(first: Opinions, second: Opinions) -> list[OpenLabel]:
+    """Return the labels to adjudicate: decided differently, by only one annotator, or unsure to both."""
+    labels = []
+    for label_id in sorted(first.decisions.keys() | second.decisions.keys()):
+        decisions = first.decisions.get(label_id), second.decisions.get(label_id)
+        decided = next(decision for decision in decisions if decision is not None)
+        if not _agree(*decisions) or category(decided) == UNSURE:
+            labels.append(OpenLabel(label_id, decided.label, *decisions))
+    return labels
+
+
+def final_decisions(first: Opinions, second: Opinions, adjudicated: Iterable[Decision]) -> list[Decision]:
+    """Return one decision per label: the adjudicated one if there is one, else the one on which both agree.
+
+    A joint decision is signed by both annotators, has the later time and joins their comments. If both are unsure, it is
+    ``unsure``, with their guess if they have the same.
+    """
+    decisions = {
+        label_id: _joint_decision(decision, second.decisions[label_id])
+        for label_id, decision in first.decisions.items()
+        if _agree(decision, second.decisions.get(label_id))
+    }
+    decisions |= {decision.label_id: decision for decision in adjudicated}
+    return list(decisions.values())
+
+
+def combine_decisions(first: Opinions, second: Opinions, adjudicated: Iterable[Decision]) -> Adjudication:
+    """Combine the decisions of two annotators with those of the adjudication."""
+    decisions = final_decisions(first, second, adjudicated)
+    settled = {row.label_id for row in decisions if row.decision != "unsure"}
+    to_adjudicate = open_labels(first, second)
+    return Adjudication(
+        decisions,
+        agreed=_count_labels(first, second) - len(to_adjudicate),
+        still_open=[label for label in to_adjudicate if label.label_id not in settled],
+    )
+
+
+def adjudicate(
+    first: Opinions, second: Opinions, config: AdjudicateConfig, landmarks: Mapping[str, int] | None = None
+) -> Adjudication:
+    """Settle by a rule the labels on which two annotators do not agree.
+
+    A label that both are unsure about stays open under every rule. A label that only one of them decided stays open
+    unless the rule prefers that annotator. The rule ``most-landmarks`` weights a group by the landmarks of the labels
+    that both put into it, and "drop" like a group; equal weights leave the label open, and "unsure" yields to any
+    other opinion. The comment on a settled label names the decision of the other annotator.
+
+    Args:
+        first: Decisions of one annotator.
+        second: Decisions of the other annotator.
+        config: Rule.
+        landmarks: Number of landmarks by label_id; required by ``most-landmarks``.
+
+    Raises:
+        ConfigurationError: The rule prefers another annotator, or needs the landmarks.
+        InputError: A label on which both agree is not among ``landmarks``.
+    """
+    preferred = config.preferred
+    if preferred is not None and preferred not in (first.annotator, second.annotator):
+        raise ConfigurationError(
+            f'the rule prefers "{preferred}", but the decisions are those of {first.annotator} and {second.annotator}'
+        )
+    weights: Mapping[str, int] = {}
+    if config.rule == MOST_LANDMARKS:
+        if landmarks is None:
+            raise ConfigurationError(f"the rule {MOST_LANDMARKS} counts landmarks; give their table as `clusters`")
+        weights = _agreed_landmarks(first, second, landmarks)
+
+    settled = []
+    for label in open_labels(first, second):
+        candidates = ((first.annotator, label.first), (second.annotator, label.second))
+        decisions = {annotator: decision for annotator, decision in candidates if decision is not None}
+        winner = _heavier_opinion(decisions, weights) if config.rule == MOST_LANDMARKS else preferred
+        if winner in decisions and not _agree(label.first, label.second):
+            settled.append(_settled_decision(decisions, winner))
+    return combine_decisions(first, second, settled)
+
+
+def write_adjudication(
+    out: Path,
+    first: Opinions,
+    second: Opinions,
+    adjudication: Adjudication,
+    *,
+    earlier: Sequence[Decision] = (),
+    landmarks: Mapping[str, int] | None = None,
+) -> AdjudicateSummary | None:
+    """Write the final decisions, and keep earlier ones on labels that neither annotator decided.
+
+    Args:
+        out: File of decisions to write.
+        first: Decisions of one annotator.
+        second: Decisions of the other annotator.
+        adjudication: Combined decisions of both.
+        earlier: Decisions that ``out`` holds.
+        landmarks: Number of landmarks by label_id; open labels with many landmarks are listed first.
+
+    Returns:
+        None if ``earlier`` are the same decisions and no label is open.
+    """
+    kept, superseded = _split_earlier(earlier, [*first.decisions.values(), *second.decisions.values()])
+    index = DecisionIndex(adjudication.decisions)
+    replacements = [(row, index.find(row.label_id, row.label)) for row in superseded]
+    withdrawn = [f'{row.label_id} ("{row.label}")' for row, new in replacements if new is None]
+    if withdrawn:
+        log.warning("%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn))
+    final = {row.label_id: row for row in (*kept, *adjudication.decisions)}
+    if final != {row.label_id: row for row in earlier}:
+        write_decisions(out, final.values())
+    elif not adjudication.still_open:
+        return None
+    counts = landmarks or {}
+    still_open = sorted(adjudication.still_open, key=lambda label: (-counts.get(label.label_id, 0), label.label))
+    return AdjudicateSummary(
+        annotators=(first.annotator, second.annotator),
+        agreed=adjudication.agreed,
+        settled=_count_labels(first, second) - adjudication.agreed - len(still_open),
+        still_open=tuple(still_open),
+        kept=len(kept),
+        changed=sum(new is not None and category(new) != category(row) for row, new in replacements),
+        withdrawn=len(withdrawn),
+    )
+
+
+def opinion_text(annotator: str, decision: Decision | None) -> str:
+    """Return an annotator's decision in a line.
+
+    >>> opinion_text("ada", None)
+    'ada: nothing'
+    """
+    if decision is None:
+        return f"{annotator}: nothing"
+    return f"{annotator}: {category(decision)}" + (f" ({decision.comment})" if decision.comment else "")
+
+
+def _count_labels(first: Opinions, second: Opinions) -> int:
+    return len(first.decisions.keys() | second.decisions.keys())
+
+
+def _split_earlier(
+    earlier: Sequence[Decision], decisions: Iterable[Decision]
+) -> tuple[list[Decision], list[Decision]]:
+    """Split earlier decisions into those on other labels than ``decisions``, and those on the same labels.
+
+    Labels are the same if their ids are, or if their texts are and one of the ids is made from the text. Otherwise
+    :class:`DecisionIndex` would find an earlier decision by its text for a label that is now open.
+    """
+    ids_by_text: defaultdict[str, set[str]] = defaultdict(set)
+    for row in decisions:
+        ids_by_text[normalise_label(row.label)].add(row.label_id)
+    ids = set().union(*ids_by_text.values())
+    on_other_labels: list[Decision] = []
+    on_same_labels: list[Decision] = []
+    for row in earlier:
+        ids_of_text = [row.label_id, *ids_by_text.get(normalise_label(row.label), ())]
+        same_text = len(ids_of_text) > 1 and not all(map(ITEM_ID.fullmatch, ids_of_text))
+        (on_same_labels if row.label_id in ids or same_text else on_other_labels).append(row)
+    return on_other_labels, on_same_labels
+
+
+def _agreed_landmarks(first: Opinions, second: Opinions, landmarks: Mapping[str, int]) -> Counter[str]:
+    """Count the landmarks of the labels that both put into the same category, by category."""
+    agreed = [
+        row
+        for label_id, row in first.decisions.items()
+        if _agree(row, second.decisions.get(label_id)) and category(row) != UNSURE
+    ]
+    require_landmark_counts([row.label_id for row in agreed], [first, second], landmarks)
+    counts: Counter[str] = Counter()
+    for row in agreed:
+        counts[category(row)] += landmarks[row.label_id]
+    return counts
+
+
+def _agree(first: Decision | None, second: Decision | None) -> bool:
+    return first is not None and second is not None and category(first) == category(second)
+
+
+def _heavier_opinion(decisions: Mapping[str, Decision], weights: Mapping[str, int]) -> str | None:
+    """Return the annotator whose category weighs more; None for equal weights or a single decision."""
+    weight_by_annotator = {
+        annotator: -1 if category(row) == UNSURE else weights.get(category(row), 0)
+        for annotator, row in decisions.items()
+    }
+    if len(set(weight_by_annotator.values())) < 2:
+        return None
+    return max(weight_by_annotator, key=weight_by_annotator.__getitem__)
+
+
+def _settled_decision(decisions: Mapping[str, Decision], winner: str) -> Decision:
+    others = [opinion_text(annotator, row) for annotator, row in decisions.items() if annotator != winner]
+    return replace(decisions[winner], comment=_join_comments(decisions[winner].comment, *others))
+
+
+def _joint_decision(first: Decision, second: Decision) -> Decision:
+    annotators = dict.fromkeys(f"{first.annotator}+{second.annotator}".split("+"))
+    return replace(
+        first,
+        group=first.group if first.group == second.group else None,
+        annotator="+".join(annotators),
+        decided_at=max(first.decided_at, second.decided_at),
+        comment=_join_comments(first.comment, second.comment),
+    )
+
+
+def _join_comments(*comments: str) -> str:
+    return "; ".join(dict.fromkeys(comment for comment in comments if comment))

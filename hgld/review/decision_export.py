@@ -1,0 +1,83 @@
+"""The stage ``decisions``: write the result of a review as files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hgld.errors import ConfigurationError
+from hgld.resources import annotation_file
+from hgld.review.projections import current_decisions, current_groups, update_clusters
+from hgld.review.store import read_store
+from hgld.tables import CLUSTERS, Provenance, digests, read_table, write_table
+from hgld.taxonomy.decisions import write_decisions
+from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+
+
+@dataclass(frozen=True)
+class DecisionsSummary:
+    """Result of :func:`export_decisions`.
+
+    Args:
+        annotator: Name of the annotator.
+        decisions: Number of decided labels.
+        taxonomy: File of the changed taxonomy, if groups were proposed or renamed.
+        clusters: File of the changed clusters, if they were asked for.
+    """
+
+    annotator: str
+    decisions: int
+    taxonomy: Path | None = None
+    clusters: Path | None = None
+
+
+def export_decisions(
+    store: Path,
+    out: Path,
+    *,
+    taxonomy: Path | None = None,
+    clusters: Path | None = None,
+    clusters_out: Path | None = None,
+) -> DecisionsSummary:
+    """Write the decisions in an event store as CSV; the review page may be open meanwhile.
+
+    Args:
+        store: Event store of the annotator.
+        out: CSV file of decisions to write. If groups were proposed or renamed, the changed taxonomy is written
+            beside it, as ``a.taxonomy.csv`` beside ``a.csv``.
+        taxonomy: Groups that the page offered; by default those that come with hgld.
+        clusters: ``clusters`` table that the page showed, for ``clusters_out``.
+        clusters_out: Where to write that table with clusters as they were split, merged and renamed.
+
+    Raises:
+        ConfigurationError: Only one of ``clusters`` and ``clusters_out`` is given.
+        InputError: An input cannot be read.
+    """
+    if (clusters is None) != (clusters_out is None):
+        raise ConfigurationError(
+            "`clusters` is the table to change and `clusters_out` the file to write it to; give both"
+        )
+    annotator, state = read_store(store)
+    original_groups = read_taxonomy(annotation_file("taxonomy.csv") if taxonomy is None else taxonomy)
+    groups = current_groups(state, original_groups)
+    changed_taxonomy = write_changed_taxonomy(list(groups.values()), original_groups, out)
+    if clusters and clusters_out:
+        provenance = Provenance("decisions", inputs=digests(clusters=clusters, store=store))
+        write_table(clusters_out, CLUSTERS, update_clusters(read_table(clusters, CLUSTERS), state), provenance)
+    decisions = current_decisions(state, groups)
+    write_decisions(out, decisions)
+    return DecisionsSummary(annotator, len(decisions), changed_taxonomy, clusters_out)
+
+
+def write_changed_taxonomy(groups: Sequence[Group], taxonomy: Sequence[Group], decisions: Path) -> Path | None:
+    """Write the groups as a taxonomy beside the file of decisions, if they differ from ``taxonomy``.
+
+    Returns:
+        Path of the new file, e.g. ``a.taxonomy.csv`` beside ``a.csv``; None if nothing differs.
+    """
+    if list(groups) == list(taxonomy):
+        return None
+    path = decisions.with_suffix(".taxonomy.csv")
+    write_taxonomy(path, groups)
+    return path

@@ -1,0 +1,86 @@
+"""The history of a session: its last steps, each described in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from hgld.review.events import Event
+from hgld.review.page.views import DecisionView, decision_view
+from hgld.review.session import ReviewSession
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """A step in the history.
+
+    Args:
+        step: Id of the step.
+        at: Time in UTC.
+        text: Description.
+        can_undo: Whether the step can be undone now.
+    """
+
+    step: int
+    at: datetime
+    text: str
+    can_undo: bool
+
+
+def history(session: ReviewSession, limit: int) -> list[StepView]:
+    """Return the last steps, newest first."""
+    steps = list(session.state.steps)[: -limit - 1 : -1]
+    return [
+        StepView(step, session.state.steps[step][0].at, describe_step(session, step), session.state.can_undo(step))
+        for step in steps
+    ]
+
+
+def describe_step(session: ReviewSession, step: int) -> str:
+    """Return a description of what a step did."""
+    state = session.state
+    events = state.steps[step]
+    first = events[0]
+    undone = state.undone_step(first)
+    if undone is not None:
+        redone = state.undone_step(state.steps[undone][0])
+        if redone is not None:
+            return f"redone: {describe_step(session, redone)}"
+        return f"undone: {describe_step(session, undone)}"
+    if first.kind == "decision":
+        return f"{_label_names(session, events)}: {_decisions(session, events)}"
+    if first.kind == "group":
+        return _describe_group(first)
+    moved = [event for event in events if event.kind == "cluster"]
+    if not moved:
+        return f"cluster {first.key} renamed to {first.new}"
+    return f"{_label_names(session, moved)}: moved to cluster {moved[0].new}"
+
+
+def _describe_group(event: Event) -> str:
+    if event.old is None and event.key.startswith("proposed "):
+        return f"group {event.new['name']} added"
+    old_name = event.old["name"] if event.old else event.key
+    return f"group {old_name} renamed to {event.new['name']}"
+
+
+def _label_names(session: ReviewSession, events: Sequence[Event]) -> str:
+    """Return the label of the first event, and the number of the others."""
+    key = events[0].key
+    name = session.labels[key].row.label if key in session.labels else key
+    return name if len(events) == 1 else f"{name} and {len(events) - 1:,} more"
+
+
+def _decisions(session: ReviewSession, events: Sequence[Event]) -> str:
+    groups = session.groups()
+    texts = {_describe_decision(decision_view(event.new, groups)) for event in events}
+    return texts.pop() if len(texts) == 1 else f"{len(texts)} different decisions"
+
+
+def _describe_decision(view: DecisionView) -> str:
+    if view.decision == "group":
+        return view.group
+    if view.decision is None:
+        return "comment" if view.comment else "undecided"
+    return f"{view.decision}, perhaps {view.group}" if view.group else view.decision

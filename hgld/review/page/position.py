@@ -1,0 +1,61 @@
+"""The position of the annotator on the page: a cluster, and a label in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hgld.review.review_labels import ReviewLabel
+from hgld.review.session import ReviewSession
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A cluster and a label of that cluster."""
+
+    cluster: int
+    label: str
+
+
+def find_position(session: ReviewSession, fields: Mapping[str, str]) -> Position:
+    """Return the position that a request names, or the nearest one that exists.
+
+    Args:
+        session: Session that the page shows.
+        fields: Fields of a form (``at_cluster``, ``at_label``) or of an address (``cluster``, ``label``).
+    """
+    label = fields.get("at_label") or fields.get("label", "")
+    cluster = fields.get("at_cluster") or fields.get("cluster", "")
+    clusters = session.clusters()
+    if cluster.isdecimal() and int(cluster) in clusters:
+        number = int(cluster)
+    elif label in session.labels:
+        number = session.cluster(label)
+    else:
+        number = _first_unfinished(session, clusters)
+    members = [member.row.label_id for member in clusters[number]]
+    if label not in members:
+        label = _first_undecided(session, members) or members[0]
+    return Position(number, label)
+
+
+def next_position(session: ReviewSession, position: Position) -> Position:
+    """Return the next undecided label of the cluster if the present one is decided, else the same position."""
+    if not session.is_decided(position.label):
+        return position
+    members = [label.row.label_id for label in session.clusters()[position.cluster]]
+    index = members.index(position.label)
+    undecided = _first_undecided(session, members[index + 1 :] + members[:index])
+    return Position(position.cluster, undecided or position.label)
+
+
+def _first_unfinished(session: ReviewSession, clusters: Mapping[int, list[ReviewLabel]]) -> int:
+    """Return the first cluster with an undecided label, or the first cluster if there is none."""
+    for number, members in clusters.items():
+        if _first_undecided(session, (label.row.label_id for label in members)) is not None:
+            return number
+    return next(iter(clusters))
+
+
+def _first_undecided(session: ReviewSession, label_ids: Iterable[str]) -> str | None:
+    return next((label_id for label_id in label_ids if not session.is_decided(label_id)), None)

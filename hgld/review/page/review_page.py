@@ -1,0 +1,48 @@
+"""The stage ``review``: decide on labels on a local page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hgld.review.inputs import find_inputs
+from hgld.review.page.server import ServerConfig, serve_session
+from hgld.review.review_labels import review_labels
+from hgld.taxonomy.decisions import read_decisions
+
+
+def serve_review(
+    clusters: Path,
+    store: Path,
+    annotator: str,
+    config: ServerConfig,
+    *,
+    on_start: Callable[[str], None],
+    clean: Path | None = None,
+    classes: Sequence[Path] | None = None,
+    taxonomy: Path | None = None,
+    decisions: Path | None = None,
+) -> None:
+    """Serve the page for one annotator until the process is told to stop (SIGINT, SIGTERM).
+
+    Args:
+        clusters: ``clusters`` table.
+        store: Event store of the annotator; created if it does not exist.
+        annotator: Name of the annotator.
+        config: Where to serve.
+        on_start: Called with the address of the page, including the token, once the server answers.
+        clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
+        classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
+        taxonomy: Groups; by default those that come with hgld.
+        decisions: Decisions to start from, for labels that were never touched in the store.
+
+    Raises:
+        BusyError: Another process has the store open.
+        ConfigurationError: The store belongs to another annotator or cannot be written, or the port is not available.
+        InputError: An input cannot be read.
+    """
+    inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
+    groups = inputs.read_groups()
+    labels = review_labels(*inputs.read_tables())
+    initial = read_decisions(decisions, {group.name for group in groups}) if decisions else []
+    serve_session(labels, groups, store, annotator, config, on_start=on_start, decisions=initial)

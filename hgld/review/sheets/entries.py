@@ -1,0 +1,171 @@
+"""Entries of an annotator in a review sheet, read back and joined on ``label_id`` alone.
+
+Spreadsheet programs change texts that look like numbers, dates or formulas, so the text of a label identifies nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hgld.errors import InputError, indented_list
+from hgld.review.sheets.rows import ENTRY_COLUMNS, MAX_UNITS, fit_for_cell
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Entry of an annotator for a label; columns without an entry are empty."""
+
+    label_id: str
+    label: str
+    group: str = ""
+    decision: str = ""
+    comment: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.group or self.decision or self.comment)
+
+
+#: Entries of a sheet by label_id, without labels that have none.
+Entries = Mapping[str, Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class RowProblem:
+    """Problem with a row.
+
+    Args:
+        number: Number of the row in the file, counted from 1.
+        address: Place of the bad value, for people.
+        text: Description of the problem.
+    """
+
+    number: int
+    address: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class SheetRow:
+    """A row that was read back from a sheet.
+
+    Args:
+        number: Number of the row in the file, counted from 1.
+        values: Text of each column.
+        columns: Address of each column in a workbook, e.g. ``Labels!K``; empty for CSV, which has no cells.
+        merged: Ranges of merged cells that reach into the row, e.g. ``Labels!K17:K19``.
+    """
+
+    number: int
+    values: Mapping[str, str]
+    columns: Mapping[str, str] = field(default_factory=dict)
+    merged: tuple[str, ...] = ()
+
+    @property
+    def label_id(self) -> str:
+        """Id of the label, without surrounding white space."""
+        return self.values.get("label_id", "").strip()
+
+    @property
+    def label(self) -> str:
+        """Text of the label."""
+        return self.values.get("label", "")
+
+    def address(self, column: str) -> str:
+        """Return the address of a value.
+
+        >>> SheetRow(17, {}, {"group": "Labels!K"}).address("group"), SheetRow(17, {}).address("group")
+        ('Labels!K17', 'row 17, group')
+        """
+        return f"{self.columns[column]}{self.number}" if self.columns else f"row {self.number}, {column}"
+
+    def problem(self, column: str, text: str) -> RowProblem:
+        """Return a problem with the value of a column."""
+        return RowProblem(self.number, self.address(column), text)
+
+
+def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
+    """Return the entries in rows of the file ``path``, by label_id.
+
+    Raises:
+        InputError: :func:`collect_entries` reports a problem.
+    """
+    entries, problems = collect_entries(rows)
+    if problems:
+        lines = indented_list([str(problem) for problem in problems])
+        raise InputError(f"{path}: {len(problems):,} problems, so the sheet cannot be read; fix them:\n{lines}")
+    return {label_id: entry for label_id, (_, entry) in entries.items()}
+
+
+def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow, Entry]], list[RowProblem]]:
+    """Return the rows with an entry and the entry, by label_id, and problems with entries.
+
+    A row is bad if it has an entry but no label_id, or an entry that does not fit into a cell. If several rows with
+    entries have the same label_id, none of them is returned.
+    """
+    entries: dict[str, tuple[SheetRow, Entry]] = {}
+    first_rows: dict[str, SheetRow] = {}
+    problems = []
+    for row in rows:
+        entry = Entry(
+            row.label_id,
+            row.label,
+            **{column: normalise_entry(row.values.get(column, "")) for column in ENTRY_COLUMNS},
+        )
+        if not entry:
+            continue
+        for column in ENTRY_COLUMNS:
+            if fit_for_cell(getattr(entry, column)) != getattr(entry, column):
+                text = f"control characters or more than {MAX_UNITS:,} characters, which no workbook can hold"
+                problems.append(row.problem(column, text))
+        if not entry.label_id:
+            problems.append(row.problem("label_id", "the row has an entry, but no label_id"))
+        elif entry.label_id in first_rows:
+            text = (
+                f'{entry.label_id} ("{entry.label}") already has an entry in row {first_rows[entry.label_id].number}'
+            )
+            problems.append(row.problem("label_id", text))
+            entries.pop(entry.label_id, None)
+        else:
+            first_rows[entry.label_id] = row
+            entries[entry.label_id] = row, entry
+    return entries, problems
+
+
+def normalise_entry(text: str) -> str:
+    r"""Return an entry without surrounding white space, and with ``\n`` for every spelling of a line end."""
+    return text.replace("_x000D_", "\r").replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def entries_digest(entries: Entries) -> str:
+    """Return the SHA-256 (hex) of entries, whatever the order of the rows and the texts of the labels."""
+    values = sorted(
+        (entry.label_id, *(getattr(entry, column) for column in ENTRY_COLUMNS)) for entry in entries.values()
+    )
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def merge_entries(first: Entries, second: Entries) -> dict[str, Entry]:
+    """Return the entries of both.
+
+    Raises:
+        InputError: Both have an entry in the same column of the same label, and the entries differ.
+    """
+    merged = dict(first)
+    problems = []
+    for label_id, entry in second.items():
+        other = merged.setdefault(label_id, entry)
+        for column in ENTRY_COLUMNS:
+            ours, theirs = getattr(other, column), getattr(entry, column)
+            if ours and theirs and ours != theirs:
+                problems.append(f'{label_id} ("{other.label}"): {column} is "{ours}" and "{theirs}"')
+            merged[label_id] = replace(merged[label_id], **{column: ours or theirs})
+    if problems:
+        raise InputError(f"{len(problems):,} entries contradict each other:\n{indented_list(problems)}")
+    return merged

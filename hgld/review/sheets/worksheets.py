@@ -1,0 +1,239 @@
+"""The sheets of a review workbook: instructions, labels, progress by cluster, groups, and hidden lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from openpyxl.formatting.rule import DataBar, FormatObject, Rule
+from openpyxl.styles import Alignment
+from openpyxl.styles.differential import DifferentialStyle
+from openpyxl.utils import get_column_letter
+from openpyxl.worksheet.datavalidation import DataValidation
+from openpyxl.worksheet.hyperlink import Hyperlink
+from openpyxl.worksheet.worksheet import Worksheet
+
+from hgld.review.sheets.entries import Entries, Entry
+from hgld.review.sheets.rows import COLUMNS, ENTRY_COLUMNS, LabelRow, example_link
+from hgld.review.sheets.worksheet_styles import (
+    BOLD,
+    BORDER,
+    CENTRED,
+    DECIDED_FILL,
+    ENTRY_HEADER_FILL,
+    ENTRY_STYLE,
+    INVALID_FILL,
+    LINK,
+    TITLE,
+    WRAPPED,
+    band_style,
+    finish_sheet,
+    fit_height,
+    get_cell,
+    put_text,
+    set_widths,
+    write_header,
+)
+from hgld.taxonomy.decisions import DECISIONS
+from hgld.taxonomy.groups import Group
+
+READ_ME, LABELS, CLUSTERS, GROUPS, SET_ASIDE = "Read me", "Labels", "Clusters", "Groups", "Set aside"
+#: Hidden sheet with the names of the groups, for the drop-down list.
+LISTS = "lists"
+
+_LETTER = {name: get_column_letter(number) for number, name in enumerate(COLUMNS, 1)}
+_LABEL_WIDTHS = (13, 32, 12, 24, 9, 13, 19, 19, 19, 19, 22, 11, 30)
+_CLUSTER_COLUMNS = ("cluster", "name", "labels", "landmarks", "decided", "left", "progress")
+_SET_ASIDE_COLUMNS = ("label_id", "label", *ENTRY_COLUMNS)
+
+#: Left and right column of the sheet "Read me".
+_INSTRUCTIONS = (
+    ("What to do", ""),
+    (
+        "",
+        "Thousands of landmarks have a label such as “arch bridge” or “lake”. Put every label into one of the groups. "
+        "Your decision on a label holds for all of its landmarks; the photographs of the three examples show what the "
+        "label is used for.",
+    ),
+    ("1", f"Open the sheet “{LABELS}” and go from top to bottom. Similar labels are next to each other."),
+    ("2", "Choose a group from the list in the column “group”. That alone is a complete decision."),
+    ("3", "If the label fits no group or does not say what can be seen (“building”), decide “drop”."),
+    (
+        "4",
+        "If you cannot tell, choose “unsure” and say why in “comment”. A group beside it counts as a guess. "
+        "Someone will look at the label with you.",
+    ),
+    ("5", "Save now and then, as .xlsx. You can stop at any time and continue later."),
+    ("Good to know", ""),
+    ("Groups", f"The sheet “{GROUPS}” explains what belongs to each group and what does not."),
+    ("Clusters", f"The sheet “{CLUSTERS}” shows your progress in each cluster; its names link to the labels."),
+    ("Suggestion", "The column “suggested group” may be empty or wrong. It is a hint, not a decision."),
+    (
+        "Colours",
+        "Green: decided. Red: incomplete, or a dropped label with a group. The bands show clusters and sub-clusters.",
+    ),
+    ("Locked", "Only group, decision and comment can be changed. Filters and column widths are free."),
+    ("On your own", "Do not compare with the other annotator before both are done: your agreement is measured."),
+)
+
+
+def fill_read_me(sheet: Worksheet, annotator: str) -> None:
+    """Fill the sheet with the instructions."""
+    sheet.title = READ_ME
+    sheet["A1"], sheet["A1"].font = f"Labels to review: {annotator}", TITLE
+    sheet.row_dimensions[1].height = 30
+    for number, (left, right) in enumerate(_INSTRUCTIONS, 3):
+        sheet.cell(number, 1, left).font = BOLD
+        sheet.cell(number, 1).alignment = Alignment(horizontal="left", vertical="top")
+        sheet.cell(number, 2, right).alignment = WRAPPED
+        fit_height(sheet, number, right, 96)
+    set_widths(sheet, (14, 96))
+    sheet.sheet_view.showGridLines = False
+    finish_sheet(sheet)
+
+
+def fill_labels(sheet: Worksheet, rows: Sequence[LabelRow], entries: Entries, n_groups: int) -> None:
+    """Fill the sheet with a row per label, whose entries can be changed."""
+    number = 1
+    for band, (_, in_cluster) in enumerate(groupby(rows, key=lambda row: row.cluster)):
+        for tint, (_, in_subcluster) in enumerate(groupby(in_cluster, key=lambda row: row.subcluster)):
+            for row in in_subcluster:
+                number += 1
+                _fill_label_row(sheet, number, row, entries.get(row.label_id), band_style(band, tint))
+    write_header(sheet, COLUMNS)
+    for name in ENTRY_COLUMNS:
+        sheet[f"{_LETTER[name]}1"].fill = ENTRY_HEADER_FILL
+    set_widths(sheet, _LABEL_WIDTHS)
+    sheet.freeze_panes = "C2"
+    sheet.auto_filter.ref = f"A1:{_LETTER['comment']}{number}"
+    _add_drop_down_lists(sheet, number, n_groups)
+    _add_entry_colours(sheet, number)
+    finish_sheet(sheet)
+
+
+def _fill_label_row(sheet: Worksheet, number: int, row: LabelRow, entry: Entry | None, style: str) -> None:
+    values: dict[str, str | int] = {
+        "label_id": row.label_id,
+        "label": row.label,
+        "landmarks": row.landmarks,
+        "parents": row.parents,
+        "cluster": row.cluster,
+        "sub-cluster": row.subcluster,
+        "suggested group": row.suggested_group,
+    }
+    if entry:
+        values |= {name: getattr(entry, name) for name in ENTRY_COLUMNS}
+    for column, name in enumerate(COLUMNS, 1):
+        cell = get_cell(sheet, number, column)
+        cell.style = ENTRY_STYLE if name in ENTRY_COLUMNS else style
+        value = values.get(name, "")
+        if isinstance(value, int):
+            cell.value, cell.alignment = value, CENTRED
+        elif value:
+            put_text(sheet, number, column, value)
+    for column, title in enumerate(row.examples, COLUMNS.index("example 1") + 1):
+        name, url = example_link(title)
+        cell = put_text(sheet, number, column, name)
+        cell.hyperlink = url
+        cell.font = LINK
+
+
+def _add_drop_down_lists(sheet: Worksheet, last_row: int, n_groups: int) -> None:
+    lists = {
+        # A list within the formula is limited to 255 characters, hence the hidden sheet.
+        "group": (f"{LISTS}!$A$1:$A${n_groups}", f"Choose a group from the list; “{GROUPS}” explains them."),
+        "decision": (f'"{",".join(DECISIONS)}"', f"Choose {', '.join(DECISIONS[:-1])} or {DECISIONS[-1]}."),
+    }
+    for name, (formula, advice) in lists.items():
+        validation = DataValidation("list", formula1=formula, allow_blank=True, showErrorMessage=True)
+        validation.errorTitle, validation.error = "Not in the list", advice
+        validation.add(f"{_LETTER[name]}2:{_LETTER[name]}{last_row}")
+        sheet.add_data_validation(validation)
+
+
+def _add_entry_colours(sheet: Worksheet, last_row: int) -> None:
+    """Colour the entries of decided rows green and those of invalid rows red."""
+    group, decision, comment = (_LETTER[name] for name in ENTRY_COLUMNS)
+    invalid = f'OR(AND(${decision}2="drop",${group}2<>""),AND(${decision}2="group",${group}2=""))'
+    decided = f'OR(${group}2<>"",${decision}2="drop",${decision}2="unsure")'
+    for formula, fill in ((invalid, INVALID_FILL), (decided, DECIDED_FILL)):
+        rule = Rule("expression", formula=[formula], dxf=DifferentialStyle(fill=fill), stopIfTrue=True)
+        sheet.conditional_formatting.add(f"{group}2:{comment}{last_row}", rule)
+
+
+def fill_clusters(sheet: Worksheet, rows: Sequence[LabelRow]) -> None:
+    """Fill the sheet with the progress in every cluster, in formulas over the sheet ``LABELS``."""
+    write_header(sheet, _CLUSTER_COLUMNS)
+    last_label = len(rows) + 1
+
+    def cells(name: str) -> str:
+        return f"{LABELS}!${_LETTER[name]}$2:${_LETTER[name]}${last_label}"
+
+    decided = f'(({cells("group")}<>"")+({cells("decision")}="drop")+({cells("decision")}="unsure")>0)'
+    first_label, number = 2, 1
+    for number, (cluster, in_cluster) in enumerate(groupby(rows, key=lambda row: row.cluster), 2):
+        members = list(in_cluster)
+        sheet.cell(number, 1, cluster).alignment = CENTRED
+        name = put_text(sheet, number, 2, members[0].cluster_name)
+        name.hyperlink = Hyperlink(ref=name.coordinate, location=f"{LABELS}!A{first_label}")
+        name.font = LINK
+        sheet.cell(number, 3, len(members))
+        sheet.cell(number, 4, sum(row.landmarks for row in members))
+        sheet.cell(number, 5, f"=SUMPRODUCT(({cells('cluster')}=A{number})*{decided})")
+        first_label += len(members)
+    _add_progress(sheet, total_row=number + 1)
+    set_widths(sheet, (9, 60, 9, 11, 10, 9, 22))
+    sheet.freeze_panes = "A2"
+    finish_sheet(sheet)
+
+
+def _add_progress(sheet: Worksheet, total_row: int) -> None:
+    """Add the totals, and the columns "left" and "progress"."""
+    sheet.cell(total_row, 2, "all")
+    for letter in "CDE":
+        sheet[f"{letter}{total_row}"] = f"=SUM({letter}2:{letter}{total_row - 1})"
+    for row in range(2, total_row + 1):
+        sheet[f"F{row}"] = f"=C{row}-E{row}"
+        sheet[f"G{row}"] = f"=E{row}/C{row}"
+        sheet[f"G{row}"].number_format = "0%"
+        sheet[f"D{row}"].number_format = "#,##0"
+        for cell in sheet[row]:
+            cell.border = BORDER
+    for cell in sheet[total_row]:
+        cell.font = BOLD
+    bar = DataBar(cfvo=[FormatObject("num", 0), FormatObject("num", 1)], color="8CC68C", minLength=0, maxLength=100)
+    sheet.conditional_formatting.add(f"G2:G{total_row}", Rule("dataBar", dataBar=bar))
+
+
+def fill_groups(sheet: Worksheet, groups: Sequence[Group]) -> None:
+    """Fill the sheet with the groups and their guidelines."""
+    write_header(sheet, ("group", "root", "what belongs here"))
+    for number, group in enumerate(groups, 2):
+        for column, text in enumerate((group.name, group.root, group.guideline), 1):
+            cell = put_text(sheet, number, column, text)
+            cell.alignment, cell.border = WRAPPED, BORDER
+        sheet.cell(number, 1).font = BOLD
+        fit_height(sheet, number, group.guideline, 110)
+    set_widths(sheet, (26, 13, 110))
+    sheet.freeze_panes = "B2"
+    sheet.auto_filter.ref = f"A1:C{len(groups) + 1}"
+    finish_sheet(sheet)
+
+
+def fill_set_aside(sheet: Worksheet, entries: Entries) -> None:
+    """Fill the sheet with entries for labels that are no longer in the clusters."""
+    write_header(sheet, _SET_ASIDE_COLUMNS)
+    for number, entry in enumerate(sorted(entries.values(), key=lambda entry: entry.label_id), 2):
+        for column, name in enumerate(_SET_ASIDE_COLUMNS, 1):
+            put_text(sheet, number, column, getattr(entry, name))
+    set_widths(sheet, (14, 34, 23, 11, 34))
+    finish_sheet(sheet)
+
+
+def fill_hidden(sheet: Worksheet, rows: Sequence[tuple[str, ...]]) -> None:
+    """Fill a hidden sheet with texts."""
+    for number, row in enumerate(rows, 1):
+        for column, text in enumerate(row, 1):
+            put_text(sheet, number, column, text)
+    sheet.sheet_state = "hidden"
+    finish_sheet(sheet)

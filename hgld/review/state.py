@@ -1,0 +1,128 @@
+"""The state of a review, computed from its events, with undo and redo of steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hgld.errors import ConflictError
+from hgld.review.events import Change, Event, FieldKind
+
+
+@dataclass(frozen=True, slots=True)
+class FieldState:
+    """Current content of a field.
+
+    Args:
+        value: Current value; None stands for what the input tables say.
+        version: Id of the last event that set the field; 0 before the first.
+        origin: Event that first set the value; unlike ``version``, it is not an event that undid or redid something.
+    """
+
+    value: Any = None
+    version: int = 0
+    origin: Event | None = None
+
+
+_UNSET = FieldState()
+
+
+class ReviewState:
+    """Fields and steps after a sequence of events.
+
+    Attributes:
+        steps: Events of each step, by the step's id, in order.
+        last_event: Id of the last event; 0 before the first.
+
+    Args:
+        events: Events in the order of their ids.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.steps: defaultdict[int, list[Event]] = defaultdict(list)
+        self.last_event = 0
+        self._events: dict[int, Event] = {}
+        self._fields: defaultdict[FieldKind, dict[str, FieldState]] = defaultdict(dict)
+        #: Origin of the field's value before and after each event, by the event's id.
+        self._origins: dict[int, tuple[Event | None, Event | None]] = {}
+        self._undo_stack: list[int] = []
+        self._redo_stack: list[int] = []
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Event) -> None:
+        """Apply the next event."""
+        before = self.field(event.kind, event.key).origin
+        after = event if event.undoes is None else self._origins[event.undoes][0]
+        self._origins[event.id] = before, after
+        self._fields[event.kind][event.key] = FieldState(event.new, event.id, after)
+        if event.step not in self.steps:
+            self._update_stacks(event)
+        self.steps[event.step].append(event)
+        self._events[event.id] = event
+        self.last_event = event.id
+
+    def _update_stacks(self, first: Event) -> None:
+        """Update which steps are undone and redone next, given the first event of a new step."""
+        undone = self.undone_step(first)
+        if undone is None:
+            self._undo_stack.append(first.step)
+            self._redo_stack.clear()
+        elif undone in self._redo_stack:
+            self._redo_stack.remove(undone)
+            self._undo_stack.append(first.step)
+        else:
+            if undone in self._undo_stack:
+                self._undo_stack.remove(undone)
+            self._redo_stack.append(first.step)
+
+    def field(self, kind: FieldKind, key: str) -> FieldState:
+        """Return the current content of a field."""
+        return self._fields[kind].get(key, _UNSET)
+
+    def fields(self, kind: FieldKind) -> dict[str, FieldState]:
+        """Return all fields of a kind that were ever set, by key."""
+        return self._fields[kind]
+
+    def events_after(self, event_id: int) -> list[Event]:
+        """Return the events after the one with this id, newest first."""
+        events: list[Event] = []
+        for step in reversed(self.steps.values()):
+            events += [event for event in reversed(step) if event.id > event_id]
+            if step[0].id <= event_id:
+                break
+        return events
+
+    def undone_step(self, event: Event) -> int | None:
+        """Return the step that the event's step undoes, if it undoes one."""
+        return None if event.undoes is None else self._events[event.undoes].step
+
+    @property
+    def next_undo(self) -> int | None:
+        """Step that the command "undo" undoes."""
+        return self._undo_stack[-1] if self._undo_stack else None
+
+    @property
+    def next_redo(self) -> int | None:
+        """Step that the command "redo" undoes: the last one that itself undid something."""
+        return self._redo_stack[-1] if self._redo_stack else None
+
+    def can_undo(self, step: int) -> bool:
+        """Return whether all fields that the step set still have their values from it."""
+        return all(
+            self.field(event.kind, event.key).origin is self._origins[event.id][1] for event in self.steps[step]
+        )
+
+    def inverse_changes(self, step: int) -> list[Change]:
+        """Return the changes that undo a step.
+
+        Raises:
+            ConflictError: There is no such step, it was undone already, or a later step changed one of its fields.
+        """
+        if step not in self.steps:
+            raise ConflictError("there is no such step to undo")
+        if not self.can_undo(step):
+            raise ConflictError("this step cannot be undone: a later step changed the same, or it was undone already")
+        return [Change(event.kind, event.key, event.old, event.id) for event in self.steps[step]]
