@@ -14,7 +14,8 @@ from hgld.benchmark.method_results import MethodResults, best_baselines, differe
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import SweepPoint
 from hgld.datasets.manifest import read_manifest
-from hgld.evaluation.report import marked, metrics_of, notes
+from hgld.evaluation.result_columns import mark_best, metric_names
+from hgld.evaluation.setting_notes import setting_notes
 from hgld.training.training_images import evaluation_manifest
 from hgld.training.training_settings import DataSettings
 
@@ -41,7 +42,7 @@ def results_markdown(
         columns: Metrics that come first.
         out: Output folder, whose figures are linked.
     """
-    metrics = metrics_of([run.result for method in methods for run in method.runs])
+    metrics = metric_names([run.result for method in methods for run in method.runs])
     level_metrics = [metric for metric in metrics if _LEVEL_METRIC.fullmatch(metric)]
     main = [*columns, *(metric for metric in metrics if metric not in (*columns, *level_metrics))]
     level_metrics = [metric for metric in level_metrics if metric not in main]
@@ -130,7 +131,7 @@ def describe_data(data: DataSettings) -> str:
 
 def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
     columns = [
-        marked([method.means.get(metric, math.nan) for method in methods], "**{}**", "<ins>{}</ins>", decimals=2)
+        mark_best([method.means.get(metric, math.nan) for method in methods], "**{}**", "<ins>{}</ins>", decimals=2)
         for metric in metrics
     ]
     rows = [
@@ -199,7 +200,7 @@ def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> lis
     versions = (f"{name} {version}" for training in trainings for name, version in training.versions.items())
     machines = _distinct(training.machine for training in trainings)
     sentences.append(f"Machine: {machines}. Software: {_distinct(versions)}.")
-    return sentences + notes([result])
+    return sentences + setting_notes([result])
 
 
 def _links(out: Path) -> list[str]:

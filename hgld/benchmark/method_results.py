@@ -13,7 +13,7 @@ import pandas as pd
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.statistics import Difference, paired_difference, sample_std
 from hgld.benchmark.training_records import TrainingRecord, read_training_record
-from hgld.evaluation.report import metrics_of
+from hgld.evaluation.result_columns import metric_names
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class MethodResults:
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics of all runs."""
-        return tuple(metrics_of([run.result for run in self.runs]))
+        return tuple(metric_names([run.result for run in self.runs]))
 
     @cached_property
     def means(self) -> dict[str, float]:
@@ -93,5 +93,5 @@ def _values(runs: Sequence[EvaluatedRun]) -> dict[str, list[float]]:
     means = [run.result.means for run in runs]
     return {
         metric: [run_means[metric] for run_means in means if metric in run_means]
-        for metric in metrics_of([run.result for run in runs])
+        for metric in metric_names([run.result for run in runs])
     }

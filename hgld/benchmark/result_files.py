@@ -24,7 +24,8 @@ from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import SweepPoint
 from hgld.benchmark.training_records import TrainingRecord, read_training_record
-from hgld.evaluation.report import LatexRow, columns_there, latex_table, latex_text, metrics_of
+from hgld.evaluation.latex_table import LatexRow, escape_latex, latex_table
+from hgld.evaluation.result_columns import metric_names, select_metrics
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.settings import to_dict
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
@@ -53,14 +54,14 @@ def write_results(settings: BenchmarkSettings, methods: Sequence[MethodResults],
         InputError: A file of a run is missing.
     """
     runs = [run for method in methods for run in method.runs]
-    columns = tuple(columns_there(settings.columns, metrics_of([run.result for run in runs])))
+    columns = tuple(select_metrics(settings.columns, metric_names([run.result for run in runs])))
     files = ResultFiles(out / "results.parquet", out / "results.md", out / "results.tex", columns)
     latex = [
-        LatexRow(method.latex or latex_text(method.title), method.means, method.stds)
+        LatexRow(method.latex or escape_latex(method.title), method.means, method.stds)
         for method in methods
         if set(method.metrics).intersection(columns)
     ]
-    _write_text(files.latex, latex_table(latex, columns, caption=latex_text(settings.title)))
+    _write_text(files.latex, latex_table(latex, columns, caption=escape_latex(settings.title)))
     _write_text(files.markdown, results_markdown(settings, methods, columns, out))
     rows = [
         {"method": method.name, "title": method.title, "baseline": method.baseline, **row}

@@ -4,7 +4,7 @@ Beside the run, in ``evaluation``::
 
     embeddings.npy                the evaluation images, with their ids in embeddings.ids.txt; or
     queries.npy, gallery.npy      the images of GLDv2's protocol, likewise with ids
-    per_query.parquet             a row per query, see hgld.evaluation.report; written last
+    per_query.parquet             a row per query, see hgld.evaluation.per_query_table; written last
 
 The last checkpoint is evaluated, not the best one, which was selected on these images.
 """
@@ -23,8 +23,8 @@ from hgld.benchmark.runs import Run
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
+from hgld.evaluation.per_query_table import read_per_query, write_per_query
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
-from hgld.evaluation.report import read_per_query, write_per_query
 from hgld.evaluation.results import RetrievalResult
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
 from hgld.io.settings import to_dict

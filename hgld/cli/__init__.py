@@ -6,7 +6,7 @@ imported inside the commands, so that ``--help`` responds at once.
 
 # Each module registers its commands with the application. The order is that of the help: along the workflow.
 # isort: off
-from hgld.cli import labels, review, hierarchy, release, data, manifest, train, benchmark, embed_images, retrieval
+from hgld.cli import labels, review, hierarchy, release, data, manifest, train, benchmark, embed_images, evaluate
 from hgld.cli.base import app
 
 __all__ = [
@@ -14,11 +14,11 @@ __all__ = [
     "benchmark",
     "data",
     "embed_images",
+    "evaluate",
     "hierarchy",
     "labels",
     "manifest",
     "release",
-    "retrieval",
     "review",
     "train",
 ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 
+from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -39,6 +41,44 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str
     with console.capture() as captured:
         console.print(table)
     return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def wrapped_table(
+    corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, str]]], *, width: int = 80
+) -> str:
+    """Return a table with named rows; columns that do not fit the width continue in a further table below.
+
+    Args:
+        corner: Title above the names of the rows.
+        columns: Titles of the columns.
+        rows: Name of each row and its cells by column; tables in which a row has no cell omit it.
+        width: Width of a line in characters.
+    """
+    console = Console(file=StringIO(), width=width, color_system=None, highlight=False, emoji=False, markup=False)
+    with console.capture() as captured:
+        while columns:
+            n_shown = len(columns)
+            while n_shown > 1 and _natural_width(_framed(corner, columns[:n_shown], rows), console) > width:
+                n_shown -= 1
+            console.print(_framed(corner, columns[:n_shown], rows), "")
+            columns = columns[n_shown:]
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def _framed(corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, str]]]) -> Table:
+    """Return a table with a line below its header."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(corner, overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, cells in rows:
+        if any(column in cells for column in columns):
+            table.add_row(Text(name), *(cells.get(column, "") for column in columns))
+    return table
+
+
+def _natural_width(table: Table, console: Console) -> int:
+    return Measurement.get(console, console.options.update(width=_WIDTH), table).maximum
 
 
 def _text(value: object) -> str:

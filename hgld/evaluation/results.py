@@ -1,4 +1,4 @@
-"""What an evaluation found: a value per query and metric, their means, and how sure one can be of them."""
+"""Results of an evaluation: a value per query and metric, their means and confidence intervals."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from hgld.errors import ConfigurationError
 Interval = tuple[float, float]
 
 
+#: Prefix of the counts of queries without positives of a level.
+WITHOUT_POSITIVES = "without_positives"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class RetrievalResult:
-    """What an evaluation found.
+    """Result of an evaluation.
 
     Args:
-        name: what was evaluated, such as a protocol and its part.
-        per_query: a row per query: float64 columns named like the metrics (NaN where a query has no positive that the
-            metric could be about), then ``positives_l1``, ..., the gallery items of that level or finer, and perhaps
-            ``class``, the name of the query's finest class. The index ``query`` holds the ids of the queries, or
-            their positions.
-        metrics: the names of the metrics, in the order of tables.
-        counts: ``queries``, ``gallery``, and ``without_positives_l1``, ...: the queries that have no gallery item of
-            that level or finer, which means of that level leave out.
-        settings: what the numbers depend on, by name: relevance, ties, precision of scores and so on.
+        name: Name of what was evaluated, such as a protocol and its part.
+        per_query: Table with a row per query: float64 columns named like the metrics (NaN where a query has no
+            positive for the metric), then ``positives_l1``, ..., the number of gallery items of that level or finer,
+            and perhaps ``class``, the name of the query's finest class. The index ``query`` holds the ids of the
+            queries, or their positions.
+        metrics: Names of the metrics, in the order of tables.
+        counts: ``queries``, ``gallery``, and ``without_positives_l1``, ...: the number of queries that have no gallery
+            item of that level or finer, which are excluded from means of that level.
+        settings: Settings that the numbers depend on, by name: relevance, ties, precision of scores and so on.
     """
 
     name: str
@@ -40,22 +44,22 @@ class RetrievalResult:
 
     @property
     def means(self) -> dict[str, float]:
-        """The mean of each metric over the queries that have it; NaN where none has."""
+        """Mean of each metric over the queries that have it; NaN where none has."""
         return {name: float(self.per_query[name].mean()) for name in self.metrics}
 
     def intervals(self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Interval]:
-        """Bootstrap confidence intervals of the means, by drawing queries with replacement (percentile method).
+        """Return bootstrap confidence intervals of the means: queries drawn with replacement, percentile method.
 
         Args:
-            confidence: the share of resampled means that an interval holds.
-            n_resamples: how often all queries are drawn anew; the same draws serve all metrics.
-            seed: of the draws.
+            confidence: Share of resampled means within an interval, between 0 and 1.
+            n_resamples: Number of resamples; all metrics share the same draws.
+            seed: Seed of the draws.
 
         Returns:
-            By metric (low, high); NaN where no query has the metric.
+            (low, high) by metric; NaN where no query has the metric.
 
         Raises:
-            ConfigurationError: the confidence is not between 0 and 1, or there are no resamples.
+            ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
         """
         check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
@@ -69,12 +73,12 @@ class RetrievalResult:
         return intervals
 
     def part(self, name: str, queries: npt.NDArray[np.bool_]) -> RetrievalResult:
-        """The same for some of the queries, under another name."""
-        some = self.per_query[queries]
-        return replace(self, name=name, per_query=some, counts=self.counts | count_queries(some))
+        """Return the result of some of the queries, under another name."""
+        per_query = self.per_query[queries]
+        return replace(self, name=name, per_query=per_query, counts=self.counts | count_queries(per_query))
 
     def renamed(self, names: Mapping[str, str]) -> RetrievalResult:
-        """The same, with some metrics under other names."""
+        """Return the result with some metrics under other names."""
         metrics = tuple(names.get(metric, metric) for metric in self.metrics)
         return replace(self, per_query=self.per_query.rename(columns=dict(names)), metrics=metrics)
 
@@ -84,7 +88,7 @@ class RetrievalResult:
 
 
 def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
-    """``queries``, and of these ``without_positives_l1``, ..., from the columns ``positives_l1``, ..."""
+    """Count the queries, and those without positives of each level from the columns ``positives_l1``, ..."""
     columns = [column for column in per_query.columns if column.startswith("positives_l")]
     return {"queries": len(per_query)} | {
         f"without_{column}": int((per_query[column] == 0).sum()) for column in columns
@@ -92,7 +96,11 @@ def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
 
 
 def check_resampling(confidence: float, n_resamples: int) -> None:
-    """Raise a :class:`ConfigurationError` unless intervals can be had with these settings."""
+    """Check the settings of :meth:`RetrievalResult.intervals`.
+
+    Raises:
+        ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
+    """
     if not 0 < confidence < 1 or n_resamples < 1:
         raise ConfigurationError(
             f"the confidence is {confidence} with {n_resamples} resamples; expected 0 < confidence < 1, and 1 or "
@@ -103,7 +111,7 @@ def check_resampling(confidence: float, n_resamples: int) -> None:
 def _resampled_means(
     values: npt.NDArray[np.float64], n_resamples: int, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """Means over as many rows as there are, drawn with replacement, of the values that are not NaN."""
+    """Return the column means of each resample, ignoring NaN: shape (n_resamples, n_metrics)."""
     known = ~np.isnan(values)
     filled = np.where(known, values, 0.0)
     n_queries = len(values)

@@ -1,0 +1,142 @@
+"""The command ``evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from hgld.cli.base import app, friendly_errors
+from hgld.evaluation.protocols import PROTOCOL_NAMES
+
+if TYPE_CHECKING:
+    ProtocolName = str
+else:
+    ProtocolName = Literal[PROTOCOL_NAMES]
+
+
+@app.command(rich_help_panel="Retrieval")
+def evaluate(
+    embeddings: Annotated[
+        Path | None, typer.Option(help="Embeddings of all images: .npy, .safetensors or .parquet.")
+    ] = None,
+    query_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the queries.")] = None,
+    gallery_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the gallery.")] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and "
+            "a column per level, finest first; or .npy, row by row.",
+            show_default="landmark_id of the embeddings",
+        ),
+    ] = None,
+    query_labels: Annotated[
+        Path | None, typer.Option(help="Labels of the queries, in the same formats.", show_default="--labels")
+    ] = None,
+    hierarchy: Annotated[
+        Path | None, typer.Option(help="Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of the landmark ids, if the hierarchy has several.")
+    ] = None,
+    protocol: Annotated[
+        ProtocolName | None,
+        typer.Option(help="Evaluation protocol.", show_default="leave-one-out, or retrieval with a gallery"),
+    ] = None,
+    ground_truth: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ground truth of the protocol: the folder of GLDv2's or DyML's files, or gnd_roxford5k.pkl."
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Metric to report; may be repeated: AP, mAP@R, mAP@K, R@K, TR@K, P@K (with _lN for a level N that "
+            "is not the finest), H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, ASI.",
+            show_default="those of the papers",
+        ),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Exponent alpha of Eq. 20, the relevance in H-AP.")] = 1.0,
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
+    precision: Annotated[Literal["float32", "tf32", "float64"], typer.Option(help="Score precision.")] = "float32",
+    ties: Annotated[
+        Literal["pessimistic", "optimistic"],
+        typer.Option(help="Order of equal scores: the less or the more relevant item first."),
+    ] = "pessimistic",
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="Number of queries ranked at once.", show_default="by memory")
+    ] = None,
+    intervals: Annotated[
+        bool,
+        typer.Option("--intervals/--no-intervals", help="Print bootstrap 95 % confidence intervals over queries."),
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Print a LaTeX table in the layout of the paper's Table VII.")
+    ] = False,
+    per_query: Annotated[
+        Path | None, typer.Option(help="Parquet file to write with the values of every query.")
+    ] = None,
+    worst: Annotated[
+        int | None, typer.Option(min=1, help="Number of queries with the lowest H-AP to show on a page.")
+    ] = None,
+    page: Annotated[Path, typer.Option(help="HTML file of --worst.")] = Path("worst.html"),
+    images: Annotated[
+        Path | None,
+        typer.Option(help="Images for --worst: a folder of files named by id, or the table from hgld index-images."),
+    ] = None,
+) -> None:
+    """Evaluate embeddings: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.
+
+    Several processes share the queries: torchrun --nproc-per-node 2 -m hgld evaluate ...
+
+    Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
+    """
+    with friendly_errors(metrics="--metric", relevance_alpha="--alpha"):
+        from hgld.cli.summaries.evaluation import evaluation_text
+        from hgld.compute.processes import joined_processes, local_device
+        from hgld.errors import ConfigurationError
+        from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
+        from hgld.evaluation.json_report import results_to_json
+        from hgld.evaluation.latex_table import results_to_latex
+        from hgld.evaluation.per_query_table import write_per_query
+        from hgld.inspection.evaluation_page import write_evaluation_page
+        from hgld.progress import NoProgress, TerminalProgress
+
+        if json and latex:
+            raise ConfigurationError("--json and --latex are both given, but one of them can be printed")
+        if worst and metric and "H-AP" not in metric:
+            raise ConfigurationError("--worst goes by H-AP; add --metric H-AP, or name no metrics")
+        files = EvaluationFiles(
+            embeddings, query_embeddings, gallery_embeddings, labels, query_labels, hierarchy, split, ground_truth
+        )
+        ranking = RankingConfig(block_size, local_device(device), precision, ties)
+        with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
+            config = EvaluationConfig(
+                metrics=tuple(metric) if metric else None,
+                relevance_alpha=alpha,
+                ranking=ranking,
+                processes=processes,
+                progress=NoProgress() if processes.rank else progress,
+            )
+            evaluation = evaluate_files(files, protocol, config)
+        if processes.rank:  # the first process prints
+            return
+        results = evaluation.results
+        bounds = [result.intervals() for result in results] if intervals else None
+        if json:
+            text = results_to_json(results, intervals=bounds, mean=evaluation.mean)
+        elif latex:
+            text = results_to_latex(results, metrics=metric)
+        else:
+            text = evaluation_text(results, intervals=bounds, mean=evaluation.mean)
+        typer.echo(text)
+        # The results are on the screen before writing files can fail.
+        if per_query:
+            write_per_query(results, per_query, files.provenance(protocol, config))
+            typer.echo(per_query, err=json or latex)
+        if worst:
+            write_evaluation_page(evaluation, page, worst, images=images, sources=labels, config=ranking)
+            typer.echo(page, err=json or latex)

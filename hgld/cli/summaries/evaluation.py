@@ -1,0 +1,77 @@
+"""What ``hgld evaluate`` prints, and tables of means for other commands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+
+from hgld.cli.render import wrapped_table
+from hgld.evaluation.result_columns import metric_names
+from hgld.evaluation.results import WITHOUT_POSITIVES, Interval, RetrievalResult
+from hgld.evaluation.setting_notes import setting_notes
+
+_EXCLUDED_QUERIES = (
+    'Means leave out the queries without a positive of the metric\'s level; "no l1" counts those without any, as l1 '
+    "is the coarsest level."
+)
+
+
+def evaluation_text(
+    results: Sequence[RetrievalResult],
+    *,
+    intervals: Sequence[Mapping[str, Interval]] | None = None,
+    mean: Mapping[str, float] | None = None,
+    width: int = 80,
+) -> str:
+    """Format tables of means and of counts, and what the numbers depend on in sentences.
+
+    Args:
+        results: Results of the parts of a protocol, one or more; they need not have the same metrics.
+        intervals: 95 % intervals of each result, shown below the means.
+        mean: Mean over the results, shown in a row of its own.
+        width: Width of a line; metrics that do not fit continue in a further table.
+    """
+    rows: list[tuple[str, Mapping[str, str]]] = []
+    for index, result in enumerate(results):
+        rows.append((result.name, _percents(result.means)))
+        if intervals is not None:
+            for end, name in enumerate(("  95 % from", "  to")):
+                rows.append((name, _percents({metric: ends[end] for metric, ends in intervals[index].items()})))
+    if mean is not None:
+        rows.append(("mean", _percents(mean)))
+    means = wrapped_table("mean in %", metric_names(results), rows, width=width)
+    notes = [
+        line
+        for note in (_EXCLUDED_QUERIES, *setting_notes(results))
+        for line in wrap(note, width, break_on_hyphens=False)
+    ]
+    return "\n".join([means, _counts_table(results, width), *notes])
+
+
+def means_text(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -> str:
+    """Format means in percent as a table.
+
+    Args:
+        means: Means from 0 to 1 by metric, by name of the row; the columns are the metrics of the first row.
+        width: Width of a line; metrics that do not fit continue in a further table.
+    """
+    rows = [(name, _percents(row)) for name, row in means.items()]
+    return wrapped_table("mean in %", list(next(iter(means.values()))), rows, width=width)
+
+
+def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:
+    """Format queries, gallery, and by level the queries without a positive of that level or finer."""
+    n_levels = max(sum(name.startswith(WITHOUT_POSITIVES) for name in result.counts) for result in results)
+    titles = {"queries": "queries", "gallery": "gallery"}
+    titles |= {f"{WITHOUT_POSITIVES}_l{level}": f"no l{level}" for level in range(n_levels, 0, -1)}
+    rows = [
+        (result.name, {title: f"{result.counts[name]:,}" for name, title in titles.items() if name in result.counts})
+        for result in results
+    ]
+    return wrapped_table("count", list(titles.values()), rows, width=width)
+
+
+def _percents(values: Mapping[str, float]) -> dict[str, str]:
+    """Format values in percent; a dash where no query has the metric."""
+    return {name: "–" if math.isnan(value) else f"{100 * value:.2f}" for name, value in values.items()}

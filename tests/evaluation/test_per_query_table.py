@@ -1,0 +1,68 @@
+"""Results with a row per query."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hgld import tables
+from hgld.errors import InputError
+from hgld.evaluation.per_query_table import read_per_query, write_per_query
+from hgld.evaluation.results import RetrievalResult
+from tests.evaluation.sample_results import result
+
+PROVENANCE = tables.Provenance("evaluate", {"protocol": "leave-one-out"}, {"embeddings": "0" * 64})
+
+
+def test_queries_are_kept_for_pandas(tmp_path: Path, evaluated: RetrievalResult) -> None:
+    write_per_query([evaluated], tmp_path / "per_query.parquet", PROVENANCE)
+    found = pd.read_parquet(tmp_path / "per_query.parquet")
+    pd.testing.assert_frame_equal(found.set_index("query"), evaluated.per_query)
+    assert tables.read_provenance(tmp_path / "per_query.parquet") == PROVENANCE
+    assert tables.is_up_to_date(tmp_path / "per_query.parquet", PROVENANCE)
+    assert [path.name for path in tmp_path.iterdir()] == ["per_query.parquet"]
+
+
+def test_parts_with_other_metrics_and_levels_share_a_file(tmp_path: Path) -> None:
+    parts = [
+        result("labelled", {"map100_labelled": 0.5, "H-AP": math.nan}),
+        result("official", {"map100_official": 0.25}, n_levels=1),
+    ]
+    write_per_query(parts, tmp_path / "per_query.parquet", PROVENANCE)
+    found = pd.read_parquet(tmp_path / "per_query.parquet", dtype_backend="pyarrow")
+    assert list(found.columns) == [
+        "part", "query", "map100_labelled", "H-AP", "map100_official", "positives_l1", "positives_l2", "positives_l3",
+    ]  # fmt: skip
+    assert found["part"].tolist() == ["labelled"] * 2 + ["official"] * 2
+    assert found["query"].tolist() == ["a", "b"] * 2
+    assert found["H-AP"].isna().all()
+    assert found["map100_labelled"].isna().tolist() == [False, False, True, True]
+    assert found["positives_l3"].fillna(-1).tolist() == [2, 2, -1, -1]
+    assert str(found["positives_l3"].dtype) == "int64[pyarrow]"
+
+
+def test_what_was_written_is_read_again(tmp_path: Path, evaluated: RetrievalResult) -> None:
+    ids = pd.Index([f"image {row}" for row in range(240)], name="query")
+    named = evaluated.per_query.set_axis(ids).assign(**{"class": [f"landmark {row // 3}" for row in range(240)]})
+    parts = [
+        replace(evaluated, per_query=named),
+        result("official", {"map100_official": 0.25, "H-AP": math.nan}, n_levels=1),
+    ]
+    for written in (parts, parts[:1], parts[1:]):
+        write_per_query(written, tmp_path / "per_query.parquet", PROVENANCE)
+        found = read_per_query(tmp_path / "per_query.parquet")
+        assert len(found) == len(written)
+        for one, other in zip(found, written, strict=True):
+            pd.testing.assert_frame_equal(one.per_query, other.per_query)
+            assert (one.name, one.metrics) == (other.name, other.metrics)
+            assert (one.counts, one.settings) == (other.counts, other.settings)
+
+
+def test_other_tables_are_no_results_of_queries(tmp_path: Path) -> None:
+    tables.write_table(tmp_path / "images.parquet", tables.IMAGES, tables.IMAGES.schema.empty_table(), PROVENANCE)
+    with pytest.raises(InputError, match=r"images.parquet: expected the results of queries"):
+        read_per_query(tmp_path / "images.parquet")

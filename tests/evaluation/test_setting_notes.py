@@ -1,0 +1,38 @@
+"""Settings and counts in sentences."""
+
+from __future__ import annotations
+
+from hgld.evaluation.setting_notes import setting_notes
+from tests.evaluation.sample_results import result
+
+
+def test_all_that_numbers_depend_on_is_said() -> None:
+    said = setting_notes(
+        [result(means={"H-AP": 0.5, "NDCG": 0.5}, settings={"ties": "optimistic", "seen_from": "above"})]
+    )
+    assert said == [
+        "H-AP: relevance (l/L)^1 / |Omega^(l)|.",
+        "NDCG: gain 2^l - 1.",
+        "Ties: optimistic, of equal scores the item of higher level stands first.",
+        "Precision of scores: float32.",
+        "Scores: cosine similarity.",
+        "Query counted in |Omega^(L)|: H-AP_selfcount only.",
+        "Seen from: above.",
+    ]
+
+
+def test_what_no_metric_depends_on_is_not_said() -> None:
+    said = " ".join(setting_notes([result(means={"mAP@100": 0.5})]))
+    assert "relevance" not in said
+    assert "gain" not in said
+    assert "Omega" not in said
+    assert "Ties" in said
+
+
+def test_what_is_so_for_some_parts_only_names_them() -> None:
+    parts = [result("a"), result("b"), result("c", settings={"normalize": False}, counts={"ignored_queries": 1129})]
+    said = setting_notes(parts)
+    assert "a, b: Scores: cosine similarity." in said
+    assert "c: Scores: inner product, embeddings not normalised." in said
+    assert "c: Ignored queries: 1,129." in said
+    assert "Precision of scores: float32." in said
