@@ -14,7 +14,7 @@ import pytest
 from hgld.progress import TerminalProgress
 
 
-def test_plain_lines_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_without_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), TerminalProgress("scrape", "landmarks", interval_s=0) as progress:
         progress.start(200, done=100)
         progress.advance(50, requests=1200, retries=3)
@@ -26,7 +26,7 @@ def test_plain_lines_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture
     assert last.endswith("0 min left")
 
 
-def test_lines_keep_their_distance(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_are_throttled(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), TerminalProgress("scrape", "landmarks", interval_s=60) as progress:
         progress.start(1000)
         for _ in range(1000):
@@ -34,7 +34,7 @@ def test_lines_keep_their_distance(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records == []
 
 
-def test_a_bar_on_a_terminal() -> None:
+def test_bar_on_a_terminal() -> None:
     script = (
         "from hgld.progress import TerminalProgress\n"
         "with TerminalProgress('scrape', 'landmarks') as p:\n"
@@ -55,7 +55,7 @@ def test_a_bar_on_a_terminal() -> None:
     assert "requests=7, retries=2" in text
 
 
-def test_measures_are_no_counters(caplog: pytest.LogCaptureFixture) -> None:
+def test_details_are_counters_or_measures(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), TerminalProgress("train", "images", interval_s=0) as progress:
         progress.start(512)
         progress.advance(256, skipped=1200, loss=0.53217)
@@ -63,9 +63,7 @@ def test_measures_are_no_counters(caplog: pytest.LogCaptureFixture) -> None:
     assert "1,200 skipped, loss 0.532" in line
 
 
-def test_what_takes_minutes_is_told_by_the_minute(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_work_is_measured_per_minute(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 0.0, 90.0, 90.0, 90.0])
     monkeypatch.setattr("hgld.progress.time.monotonic", lambda: next(now))
     with caplog.at_level(logging.INFO), TerminalProgress("benchmark", "runs", interval_s=60) as progress:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell
+from hgld.cli.base import app, friendly_errors, tell, writable_file, writable_folder
 from hgld.errors import SourceError, indented_list
 from hgld.progress import TerminalProgress
 
@@ -17,35 +17,37 @@ from hgld.progress import TerminalProgress
 @app.command(rich_help_panel="Photographs")
 def fetch(
     dataset: Annotated[Literal["gldv2"], typer.Argument(help="Google Landmarks Dataset v2.")],
-    split: Annotated[Literal["train", "index", "test"], typer.Option(help="Which part of the dataset.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the files go.")] = Path(
-        "data/gldv2"
-    ),
-    metadata: Annotated[bool, typer.Option("--metadata", help="The CSV files.")] = False,
-    images: Annotated[bool, typer.Option("--images", help="The tar files of photographs.")] = False,
+    split: Annotated[Literal["train", "index", "test"], typer.Option(help="Split of the dataset.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder, help="Folder for the files.")
+    ] = Path("data/gldv2"),
+    metadata: Annotated[bool, typer.Option("--metadata", help="Download the CSV files.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="Download the tar files of photographs.")] = False,
     shards: Annotated[
         str | None,
         typer.Option(
-            metavar="FIRST:LAST", help="Which of the tar files, such as 0:4 or 0,3; train has 0:499, index 0:99."
+            metavar="FIRST:LAST",
+            help="Numbers of the tar files, such as 0:4 or 0,3; train has 0:499, index 0:99, test 0:19.",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Files under way at once, 1 to 16.")] = 4,
+    workers: Annotated[int, typer.Option(help="Number of parallel downloads, 1 to 16.")] = 4,
     base_url: Annotated[
-        str, typer.Option(envvar="HGLD_GLDV2_URL", help="The dataset's host, or a mirror of it.")
+        str, typer.Option(envvar="HGLD_GLDV2_URL", help="Address of the dataset's host or a mirror.")
     ] = "https://s3.amazonaws.com/google-landmark",
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read again what is there, and fetch anew what is damaged.")
+        bool, typer.Option("--verify", help="Read existing files again, and download those that are damaged.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Fetch anew what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Download existing files again.")] = False,
 ) -> None:
     """Download the dataset's files, verified by MD5.
 
-    What is there is not fetched again, and an interrupted run goes on where it was when the same command is given
-    again. Photographs are 500 tar files of about 1 GB (train), 100 of 850 MB (index) and 20 of 500 MB (test); they
-    need not be extracted, see hgld index-images.
+    Existing files are not downloaded again, and the same command resumes an interrupted run. Photographs are 500 tar
+    files of about 1 GB (train), 100 of 850 MB (index) and 20 of 500 MB (test); they need not be extracted, see
+    hgld index-images.
 
     Example: hgld fetch gldv2 --metadata --images --split train --shards 0:4
     """
+    from hgld.cli.summaries.gldv2 import fetch_text
     from hgld.gldv2.fetch import FetchConfig, fetch_gldv2
     from hgld.gldv2.files import parse_shards
 
@@ -61,29 +63,30 @@ def fetch(
             force=force,
         )
         summary = fetch_gldv2(out, config, progress=progress)
-        tell(out, summary)
+        tell(out, summary, fetch_text)
         if summary.failed:
             raise SourceError(
-                f"{len(summary.failed):,} files could not be had:\n{indented_list(summary.failed)}\n"
-                f"to try just those again, run\n  {shlex.join(['hgld', *sys.argv[1:]])}"
+                f"{len(summary.failed):,} files could not be downloaded:\n{indented_list(summary.failed)}\n"
+                f"to try only these again, run\n  {shlex.join(['hgld', *sys.argv[1:]])}"
             )
 
 
 @app.command(rich_help_panel="Photographs")
 def index_images(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder with tar files, at any depth.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write.")],
-    workers: Annotated[int, typer.Option(help="Tar files read at once.")] = 4,
-    force: Annotated[bool, typer.Option("--force", help="Read every tar file again.")] = False,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with tar files at any depth.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Table to write.")],
+    workers: Annotated[int, typer.Option(help="Number of tar files read in parallel.")] = 4,
+    force: Annotated[bool, typer.Option("--force", help="Read all tar files again.")] = False,
 ) -> None:
-    """Note where in the tar files each photograph is, so that none need be extracted.
+    """Index the photographs in tar files, so that none need be extracted.
 
-    Only tar files that are new or changed since the table was written are read. hgld.gldv2.tar_images.ImageReader reads
-    photographs by their ids.
+    Only tar files that are new or changed since the table was written are read. In Python,
+    hgld.gldv2.tar_images.ImageReader reads photographs by id.
 
     Example: hgld index-images data/gldv2 -o images.parquet
     """
+    from hgld.cli.summaries.gldv2 import index_text
     from hgld.gldv2.image_index import index_images as index
 
     with friendly_errors(), TerminalProgress("index", "tar files") as progress:
-        tell(out, index(folder, out, workers=workers, force=force, progress=progress))
+        tell(out, index(folder, out, workers=workers, force=force, progress=progress), index_text)

@@ -1,9 +1,9 @@
-"""One file from a server to a path: resumed where it was cut, verified, there as a whole or not at all.
+"""Download single files: resumed after interruptions, verified, and complete or absent at their path.
 
-While a file comes, its bytes are in ``{name}.part``, and ``{name}.part.json`` says of what: the URL, the size, and
-the ETag or date that the server gave. A later attempt asks for the rest on condition that these still hold
-(``Range`` with ``If-Range``), so that halves of two versions are never glued together; a server that cannot do
-that sends the file anew.
+During a download the received bytes are in ``{name}.part``, and ``{name}.part.json`` notes the URL, the size, and the
+ETag or date of the remote file. A later attempt requests the missing bytes on condition that these still hold
+(``Range`` with ``If-Range``), so that parts of two versions are never joined. A server without range requests sends
+the whole file again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 import requests
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.gldv2.partial_download import Origin, Part
+from hgld.gldv2.partial_download import Origin, PartialDownload
 from hgld.io.files import digest_of
 from hgld.io.http import (
     BROKEN_CONNECTION,
@@ -35,20 +35,20 @@ from hgld.progress import NoProgress, Progress, byte_size
 
 T = TypeVar("T")
 
-#: What is read at once, and lost at most when a connection breaks.
-_CHUNK = 2**16
-#: What a server answers for a file that it has not; S3 says 403 for it.
-_ABSENT = (403, 404, 410)
+#: Bytes read at once, which is also the most that a broken connection loses.
+_CHUNK_BYTES = 2**16
+#: Statuses for a file that does not exist; S3 answers 403 for one.
+_NOT_FOUND_STATUSES = (403, 404, 410)
 
 
 @dataclass(frozen=True)
 class DownloadConfig:
-    """How patient to be with the server.
+    """Time limits and retries of downloads.
 
     Args:
-        max_retries: how often in a row a request may fail, without any new byte, before the file is given up.
-        timeout_s: how long a server may stay silent.
-        backoff_s: the wait before the first repetition; it doubles with each.
+        max_retries: Number of times in a row that a request may be repeated without progress.
+        timeout_s: Seconds that a server may stay silent.
+        backoff_s: Seconds before the first repetition; the wait doubles with each further one.
     """
 
     max_retries: int = 5
@@ -60,12 +60,12 @@ class DownloadConfig:
             raise ConfigurationError("retries, timeout and backoff cannot be negative")
 
 
-class AbsentError(SourceError):
-    """The server has no such file, or not for everyone."""
+class NotFoundError(SourceError):
+    """The server has no such file, or does not give it to everyone."""
 
 
 class ChecksumError(SourceError):
-    """What the server sends is not what the checksum says."""
+    """The downloaded file does not match its checksum."""
 
 
 def download(
@@ -77,7 +77,10 @@ def download(
     config: DownloadConfig | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Bring the file at ``url`` to ``path``; see :meth:`Downloader.download`, which is for many files."""
+    """Download the file at ``url`` to ``path``.
+
+    See :meth:`Downloader.download`; for several files a :class:`Downloader` reuses its connections.
+    """
     return Downloader(config).download(url, path, md5=md5, sha256=sha256, progress=progress)
 
 
@@ -85,23 +88,23 @@ class Downloader:
     """Downloads files; safe to use from several threads, one file each.
 
     Args:
-        config: how patient to be.
+        config: Time limits and retries.
     """
 
     def __init__(self, config: DownloadConfig | None = None) -> None:
         self._config = config or DownloadConfig()
-        # Sizes and ranges are those of the file itself, not of its compressed form.
+        # Sizes and ranges refer to the file itself, not to its compressed form.
         headers = {"User-Agent": user_agent(), "Accept-Encoding": "identity"}
         self._http = RetryingSession(headers, max_retries=self._config.max_retries, backoff_s=self._config.backoff_s)
 
     def size(self, url: str) -> int | None:
-        """How many bytes the file at ``url`` has; None where the server does not say.
+        """Return the size in bytes of the file at ``url``, or None where the server does not say.
 
         Raises:
-            AbsentError: there is no such file.
-            SourceError: the server cannot be reached, or answers something else.
+            NotFoundError: The server has no such file.
+            SourceError: The server cannot be reached, or its response is not a file.
         """
-        return self._ask(url, partial(self._head, url))
+        return self._request(url, partial(self._head, url))
 
     def download(
         self,
@@ -110,65 +113,65 @@ class Downloader:
         *,
         md5: str | None = None,
         sha256: str | None = None,
-        anew: bool = False,
+        replace: bool = False,
         progress: Progress | None = None,
     ) -> int:
-        """Bring the file at ``url`` to ``path``, whole and verified.
+        """Download the file at ``url`` to ``path``, complete and verified.
 
-        A file that is there is left alone if its checksums are those given, or none are; one with others is
-        replaced. Of several calls for one path, in any processes, one does the work and the others wait.
+        An existing file is kept if it matches the given checksums, or if none are given; otherwise it is replaced.
+        Of several calls for one path, also in other processes, one downloads and the others wait.
 
         Args:
-            url: the file's address.
-            path: where it goes; folders are made.
-            md5: its MD5, in hex.
-            sha256: its SHA-256, in hex.
-            anew: replace what is there in any case.
-            progress: told of bytes; a negative number of them when the file has to be begun anew.
+            url: Address of the file.
+            path: Destination; missing folders are created.
+            md5: Expected MD5 in hex.
+            sha256: Expected SHA-256 in hex.
+            replace: Replace an existing file in any case.
+            progress: Receives the number of bytes received, negative where bytes are discarded.
 
         Returns:
-            How many bytes were transferred; 0 if the file was there.
+            Number of bytes transferred; 0 if the existing file was kept.
 
         Raises:
-            AbsentError: the server has no such file.
-            ChecksumError: the file had another checksum, twice.
-            SourceError: the server cannot be reached or kept failing; what has come is kept for the next call.
-            ConfigurationError: the disk is full.
+            NotFoundError: The server has no such file.
+            ChecksumError: The file had a wrong checksum twice.
+            SourceError: The server cannot be reached or kept failing; received bytes are kept for the next call.
+            ConfigurationError: The disk is full or not writable.
         """
         expected = {name: digest.lower() for name, digest in (("md5", md5), ("sha256", sha256)) if digest is not None}
         with _disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with exclusive_lock(path, wait=True):
-                if not anew and path.is_file() and not _wrong_checksum(path, expected):
+                if not replace and path.is_file() and not _checksum_problem(path, expected):
                     return 0
-                return self._download(Part(path, url, progress or NoProgress()), expected)
+                return self._download(PartialDownload(path, url, progress or NoProgress()), expected)
 
     def close(self) -> None:
-        """End every download under way; each raises :class:`SourceError` and can be taken up again."""
+        """Stop all downloads in progress; each raises :class:`SourceError` and can be resumed."""
         self._http.close()
 
-    def _download(self, part: Part, expected: Mapping[str, str]) -> int:
+    def _download(self, part: PartialDownload, expected: Mapping[str, str]) -> int:
         for _ in range(2):
             while not part.complete:
-                self._ask(part.url, partial(self._fetch_more, part), part)
-            wrong = _wrong_checksum(part.file, expected)
-            if not wrong:
-                part.become_whole()
+                self._request(part.url, partial(self._fetch_more, part), part)
+            problem = _checksum_problem(part.file, expected)
+            if not problem:
+                part.finish()
                 return part.transferred
-            part.begin_anew()
+            part.discard()
         raise ChecksumError(
-            f"{part.url}: {wrong}; it was downloaded twice. The file or its checksum is wrong at the server, or "
+            f"{part.url}: {problem}; it was downloaded twice. The file or its checksum is wrong at the server, or "
             "something in between changes it: try again later, or from another place"
         )
 
-    def _ask(self, url: str, attempt: Callable[[requests.Session], T], part: Part | None = None) -> T:
+    def _request(self, url: str, attempt: Callable[[requests.Session], T], part: PartialDownload | None = None) -> T:
         try:
-            return self._http.repeat(attempt)
+            return self._http.retry(attempt)
         except RetriesExhaustedError as error:
-            kept = f" ({byte_size(part.have)} are kept)" if part is not None and part.have else ""
+            kept = f" ({byte_size(part.n_bytes)} are kept)" if part is not None and part.n_bytes else ""
             raise RetriesExhaustedError(
                 f"{url}: {error}. If this machine is online and the address right, run the same command again later "
-                f"to go on{kept}"
+                f"to resume{kept}"
             ) from error
         except requests.RequestException as error:
             raise SourceError(f"{url}: {error}") from error
@@ -180,45 +183,45 @@ class Downloader:
     def _head(self, url: str, session: requests.Session) -> int | None:
         with session.head(url, timeout=self._timeout, allow_redirects=True) as response:
             if response.status_code != 200:
-                raise _refusal(response)
-            return Origin.of(url, response).size
+                raise _status_error(response)
+            return Origin.from_response(url, response).size
 
-    def _fetch_more(self, part: Part, session: requests.Session) -> None:
-        """One request for what ``part`` lacks; returns when it is complete or has grown well."""
-        with session.get(part.url, headers=part.condition(), stream=True, timeout=self._timeout) as response:
+    def _fetch_more(self, part: PartialDownload, session: requests.Session) -> None:
+        """Send one request for the missing bytes; return when the download is complete or made progress."""
+        with session.get(part.url, headers=part.resume_headers(), stream=True, timeout=self._timeout) as response:
             if response.status_code == 200:
-                part.begin(Origin.of(part.url, response))
+                part.restart(Origin.from_response(part.url, response))
             elif response.status_code in (206, 416):
                 if not part.is_continued_by(response):
-                    part.begin_anew()
-                    raise TransientError(f"{part.url} has changed, or the rest of it could not be had")
+                    part.discard()
+                    raise TransientError(f"{part.url} has changed, or the server refused to send the rest of it")
             else:
-                raise _refusal(response)
+                raise _status_error(response)
             try:
-                for chunk in part.write(response.iter_content(_CHUNK)):
+                for chunk in part.append(response.iter_content(_CHUNK_BYTES)):
                     part.progress.advance(len(chunk))
                     self._http.check_open()
-                part.check_end()
+                part.check_complete()
             except (TransientError, *BROKEN_CONNECTION):
-                if not part.has_grown():
+                if not part.made_progress():
                     raise
 
 
-def _refusal(response: requests.Response) -> Exception:
-    """What an answer means that is not the file."""
+def _status_error(response: requests.Response) -> Exception:
+    """Return the error for a response that is not the file; raise TransientError for one that may pass."""
     raise_if_transient(response)
-    told = f"{response.url} answered {response.status_code}"
-    if response.status_code in _ABSENT:
-        return AbsentError(f"{told}: the server has no such file, or not for everyone; is the address right?")
-    return SourceError(f"{told}; expected a file")
+    message = f"{response.url} answered {response.status_code}"
+    if response.status_code in _NOT_FOUND_STATUSES:
+        return NotFoundError(f"{message}: the server has no such file, or not for everyone; is the address right?")
+    return SourceError(f"{message}; expected a file")
 
 
-def _wrong_checksum(path: Path, expected: Mapping[str, str]) -> str | None:
-    """What is wrong with the file, in words."""
+def _checksum_problem(path: Path, expected: Mapping[str, str]) -> str | None:
+    """Describe the first checksum that does not match; None if all do."""
     for algorithm, digest in expected.items():
-        found = digest_of(path, algorithm)
-        if found != digest:
-            return f"its {algorithm} is {found}, expected {digest}"
+        actual = digest_of(path, algorithm)
+        if actual != digest:
+            return f"its {algorithm} is {actual}, expected {digest}"
     return None
 
 
@@ -226,10 +229,10 @@ def _wrong_checksum(path: Path, expected: Mapping[str, str]) -> str | None:
 def _disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except requests.RequestException:  # an OSError, too
+    except requests.RequestException:  # also an OSError
         raise
     except OSError as error:
-        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         raise ConfigurationError(
-            f"{path} cannot be written: {why}; mend that or choose another folder, then run again"
+            f"{path} cannot be written: {reason}; correct that or choose another folder, then run again"
         ) from error

@@ -1,10 +1,10 @@
-"""What GLDv2's files are called, at the dataset's host and in a folder.
+"""Names of GLDv2's files at the dataset's host and in a local folder.
 
-From the README and ``download-dataset.sh`` of https://github.com/cvdfoundation/google-landmark, version 2.1 of the
-dataset: 500, 100 and 20 tar files of photographs (``train/images_000.tar``), an MD5 for each
-(``md5sum/train/md5.images_000.txt``), and CSV files, those about photographs and landmarks below ``metadata/``, the
-two solutions below ``ground_truth/``. In a folder the CSV files are at its root, where the other commands expect
-them, and the rest is as at the host. A server of such a folder can stand in for the host.
+They follow the README and ``download-dataset.sh`` of https://github.com/cvdfoundation/google-landmark, version 2.1
+of the dataset: 500, 100 and 20 tar files of photographs (``train/images_000.tar``), an MD5 for each
+(``md5sum/train/md5.images_000.txt``), CSV files about photographs and landmarks below ``metadata/``, and two
+solutions below ``ground_truth/``. In a local folder the CSV files are at the root, where the other commands expect
+them, and the rest is laid out as at the host. A server of such a folder can replace the host.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 
 from hgld.errors import ConfigurationError, SourceError
 
-HOST = "https://s3.amazonaws.com/google-landmark"
-#: How many tar files of photographs each split has.
+HOST_URL = "https://s3.amazonaws.com/google-landmark"
+#: Number of tar files of photographs by split.
 N_SHARDS = {"train": 500, "index": 100, "test": 20}
-#: How many photographs these hold, and about how many bytes each of them has, as the README says.
+#: Number of photographs by split, and approximate size of a tar file in bytes, according to the README.
 N_IMAGES = {"train": 4_132_914, "index": 761_757, "test": 117_577}
 SHARD_BYTES = {"train": 1_000_000_000, "index": 850_000_000, "test": 500_000_000}
 
@@ -47,36 +47,42 @@ class DatasetFile:
     """A file of the dataset.
 
     Args:
-        path: where it is in a folder, relative to it.
-        places: where it may be below the host's URL; the first that is there counts.
-        md5_path: where the file with its MD5 is, in both; None for a file that has none.
+        path: Path relative to a local folder.
+        remote_paths: Possible paths relative to the host's URL; the first that exists is used.
+        md5_path: Path of the file with its MD5, at the host and in a folder; None for a file without one.
     """
 
     path: str
-    places: tuple[str, ...]
+    remote_paths: tuple[str, ...]
     md5_path: str | None = None
 
 
 def metadata_files(split: str) -> list[DatasetFile]:
-    """The CSV files about a split, the solutions of the test split among them."""
-    found = {"metadata": _METADATA[split], "ground_truth": _GROUND_TRUTH.get(split, ())}
-    return [DatasetFile(name, (f"{folder}/{name}", name)) for folder, names in found.items() for name in names]
+    """Return the CSV files of a split, including the solutions of the test split."""
+    names_by_folder = {"metadata": _METADATA[split], "ground_truth": _GROUND_TRUTH.get(split, ())}
+    return [
+        DatasetFile(name, (f"{folder}/{name}", name)) for folder, names in names_by_folder.items() for name in names
+    ]
 
 
 def shard_files(split: str, shards: Collection[int] | None = None) -> list[DatasetFile]:
-    """The tar files of a split's photographs, all of them or those of these numbers.
+    """Return the tar files of a split's photographs.
+
+    Args:
+        split: Name of the split.
+        shards: Numbers of the tar files; None for all.
 
     Raises:
-        ConfigurationError: the split has no shard of such a number.
+        ConfigurationError: The split has no tar file of such a number.
 
     >>> shard_files("train", [3])[0].path
     'train/images_003.tar'
     """
-    numbers = range(N_SHARDS[split])
-    beyond = sorted(set(shards or ()) - set(numbers))
-    if beyond:
-        raise ConfigurationError(f"{split} has no shard {beyond[0]}; its shards are 0 to {numbers[-1]}")
-    names = [f"images_{number:03}" for number in (numbers if shards is None else sorted(set(shards)))]
+    available = range(N_SHARDS[split])
+    unknown = sorted(set(shards or ()) - set(available))
+    if unknown:
+        raise ConfigurationError(f"{split} has no shard {unknown[0]}; its shards are 0 to {available[-1]}")
+    names = [f"images_{number:03}" for number in (available if shards is None else sorted(set(shards)))]
     return [
         DatasetFile(f"{split}/{name}.tar", (f"{split}/{name}.tar",), f"md5sum/{split}/md5.{name}.txt")
         for name in names
@@ -84,18 +90,18 @@ def shard_files(split: str, shards: Collection[int] | None = None) -> list[Datas
 
 
 def parse_shards(text: str) -> Sequence[int]:
-    """Numbers of shards, and ranges of them with both ends included, with commas between.
+    """Parse shard numbers and ranges, separated by commas; both ends of a range are included.
 
     Raises:
-        ConfigurationError: it is something else.
+        ConfigurationError: The text has another form.
 
     >>> parse_shards("0:4,7")
     [0, 1, 2, 3, 4, 7]
     """
     numbers: list[int] = []
     for item in text.split(","):
-        found = re.fullmatch(r"\s*([0-9]{1,6})(?::([0-9]{1,6}))?\s*", item)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        match = re.fullmatch(r"\s*([0-9]{1,6})(?::([0-9]{1,6}))?\s*", item)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
             raise ConfigurationError(f'the shards are "{text}"; expected numbers and first:last, such as 0:4 or 0,3')
         numbers += range(first, last + 1)
@@ -103,13 +109,13 @@ def parse_shards(text: str) -> Sequence[int]:
 
 
 def read_md5(path: Path) -> str:
-    """The MD5 in a file as ``md5sum`` writes it.
+    """Return the MD5, in lower-case hex, from a file in the format of ``md5sum``.
 
     Raises:
-        SourceError: it begins with something else.
+        SourceError: The file does not begin with an MD5.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
-    found = re.match(r"[0-9a-fA-F]{32}(?=\s|$)", text)
-    if found is None:
+    match = re.match(r"[0-9a-fA-F]{32}(?=\s|$)", text)
+    if match is None:
         raise SourceError(f"{path}: expected an MD5 of 32 hex digits, but the server sent {text[:50]!r}")
-    return found[0].lower()
+    return match[0].lower()

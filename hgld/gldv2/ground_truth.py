@@ -1,6 +1,6 @@
-"""GLDv2's own ground truth of retrieval: which index images answer each test image.
+"""GLDv2's own ground truth of retrieval: the index images that are correct answers for each test image.
 
-``retrieval_solution_v2.1.csv`` has a row per test image: ``id``, ``images`` (ids of index images with spaces between,
+``retrieval_solution_v2.1.csv`` has a row per test image: ``id``, ``images`` (ids of index images separated by spaces,
 or the word None where the test image is ignored) and ``Usage`` (Public or Private). Of about 118,000 test images
 1,129 have images, 379 of them Public and 750 Private. ``index_image_to_landmark.csv`` has a row for each of the
 761,757 index images: ``id`` and ``landmark_id``.
@@ -25,9 +25,9 @@ from hgld.ragged import Integers, RaggedIndices
 
 log = logging.getLogger(__name__)
 
-#: The parts of the solution that are scored, always apart.
+#: Parts of the solution that are scored, always separately.
 USAGES = ("Public", "Private")
-#: What may stand in the column Usage; later exports mark ignored test images there, too.
+#: Valid values of the column Usage; later exports also mark ignored test images there.
 _USAGES = (*USAGES, "Ignored")
 _NO_IMAGES = "None"
 _INDEX_COLUMNS = ["id", "landmark_id"]
@@ -37,13 +37,14 @@ Texts = npt.NDArray[np.str_]
 
 @dataclass(frozen=True)
 class RetrievalSolution:
-    """The scored test images, in the file's order.
+    """The scored test images, in the order of the file.
 
     Args:
-        query_ids: the ids of the test images.
-        usages: for each, Public or Private.
-        positives: for each, the ids of the index images that answer it, in the file's order and each once.
-        n_ignored: the test images that are not scored.
+        query_ids: Ids of the test images.
+        usages: Public or Private, for each test image.
+        positives: Ids of the index images that are correct answers, for each test image; in the order of the file
+            and without repetitions.
+        n_ignored: Number of test images that are not scored.
     """
 
     query_ids: tuple[str, ...]
@@ -54,10 +55,10 @@ class RetrievalSolution:
 
 @dataclass(frozen=True)
 class ImageLandmarks:
-    """The landmark of each image, in the file's order.
+    """The landmark of each image, in the order of the file.
 
     Args:
-        ids: str, shape (n_images,); each once.
+        ids: str, shape (n_images,); unique.
         landmark_ids: int64, shape (n_images,).
     """
 
@@ -71,7 +72,7 @@ class QueryLandmarks:
 
     Args:
         landmark_ids: int64, shape (n_query,).
-        n_mixed: the queries whose positives are of more than one landmark.
+        n_mixed: Number of queries whose positives belong to more than one landmark.
     """
 
     landmark_ids: Integers
@@ -79,13 +80,13 @@ class QueryLandmarks:
 
 
 def read_retrieval_solution(path: Path) -> RetrievalSolution:
-    """Read and check ``retrieval_solution_v2.1.csv``.
+    """Read and validate ``retrieval_solution_v2.1.csv``.
 
-    An index image that stands twice in a list counts once, with a warning.
+    Index images that are repeated in a list count once; a warning is logged.
 
     Raises:
-        InputError: see :func:`hgld.io.csv_files.read_rows`; a row is bad whose id is empty or stands in an earlier row,
-            whose Usage is unknown or whose images are empty. No test image is scored.
+        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty or repeated, its
+            Usage unknown or its list of images empty. Also raised if no test image is scored.
     """
     lines: dict[str, int] = {}
     repeating = []
@@ -108,11 +109,11 @@ def read_retrieval_solution(path: Path) -> RetrievalSolution:
     scored = [row for row in rows if row[2]]
     if not scored:
         raise InputError(
-            f"{path}: none of its {len(rows):,} test images has index images; is it the solution of retrieval?"
+            f"{path}: none of its {len(rows):,} test images has index images; is it the retrieval solution?"
         )
     if repeating:
         log.warning(
-            "%s: %d lists of images name an image more than once, first that of %s; it counts once",
+            "%s: %d lists of images repeat an image, the first that of %s; repeated images count once",
             path,
             len(repeating),
             repeating[0],
@@ -122,11 +123,11 @@ def read_retrieval_solution(path: Path) -> RetrievalSolution:
 
 
 def read_image_to_landmark(path: Path) -> ImageLandmarks:
-    """Read and check ``index_image_to_landmark.csv``, or any CSV file with the columns id and landmark_id.
+    """Read and validate ``index_image_to_landmark.csv``, or any CSV file with the columns id and landmark_id.
 
     Raises:
-        InputError: see :func:`hgld.io.csv_files.read_rows`; a row is bad whose id is empty or stands in an earlier row,
-            or whose landmark_id is no whole number.
+        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty or repeated, or its
+            landmark_id not a whole number.
     """
     table = _read_well_formed(path)
     if table is None:
@@ -136,30 +137,30 @@ def read_image_to_landmark(path: Path) -> ImageLandmarks:
 
 
 def positive_positions(solution: RetrievalSolution, gallery_ids: Sequence[str] | Texts) -> RaggedIndices:
-    """Where the positives of each query are in the gallery.
+    """Return the positions of each query's positives in the gallery.
 
     Args:
-        solution: the ground truth.
-        gallery_ids: the ids of the gallery's images, shape (n_gallery,).
+        solution: Ground truth.
+        gallery_ids: Ids of the gallery's images, shape (n_gallery,).
 
     Returns:
         One row per query; the columns are positions in ``gallery_ids``.
 
     Raises:
-        InputError: positives are not in the gallery, or an id stands twice there.
+        InputError: Positives are not in the gallery, or ids are repeated there.
     """
-    rows, found = _positions(solution, gallery_ids, "the gallery")
-    return RaggedIndices.from_pairs(rows, found, len(solution.query_ids))
+    rows, positions = _find_positives(solution, gallery_ids, "the gallery")
+    return RaggedIndices.from_pairs(rows, positions, len(solution.query_ids))
 
 
 def query_landmarks(solution: RetrievalSolution, image_landmarks: ImageLandmarks) -> QueryLandmarks:
-    """The landmark of each query: that of the first index image listed, as the authors of H-GLDv2 took it.
+    """Return the landmark of each query: that of the first index image listed, as the authors of H-GLDv2 chose it.
 
     Raises:
-        InputError: positives have no landmark, or an id stands twice in ``image_landmarks``.
+        InputError: Positives have no landmark, or ids are repeated in ``image_landmarks``.
     """
-    rows, found = _positions(solution, image_landmarks.ids, "the images with a landmark")
-    landmarks = image_landmarks.landmark_ids[found]
+    rows, positions = _find_positives(solution, image_landmarks.ids, "the images with a landmark")
+    landmarks = image_landmarks.landmark_ids[positions]
     first = landmarks[np.searchsorted(rows, np.arange(len(solution.query_ids)))]
     mixed = np.unique(rows[landmarks != first[rows]])
     return QueryLandmarks(first, len(mixed))
@@ -170,11 +171,11 @@ def _check_id(image: str, line: int, lines: dict[str, int]) -> None:
         raise ValueError("the id is empty")
     earlier = lines.setdefault(image, line)
     if earlier != line:
-        raise ValueError(f"the id {image} stands in line {earlier} already; expected one row per image")
+        raise ValueError(f"the id {image} is in line {earlier} already; expected one row per image")
 
 
 def _read_well_formed(path: Path) -> pa.Table | None:
-    """The table of a file that is as it should be in every row, quickly; None for any other."""
+    """Read a file fast if all its rows are valid; return None otherwise."""
     options = pa_csv.ConvertOptions(
         column_types=dict.fromkeys(_INDEX_COLUMNS, pa.string()), include_columns=_INDEX_COLUMNS
     )
@@ -186,7 +187,7 @@ def _read_well_formed(path: Path) -> pa.Table | None:
     well_formed = (
         len(table) > 0
         and pc.all(pc.match_substring_regex(ids, r"^\S+$")).as_py()
-        # Eighteen digits always fit.
+        # Eighteen digits always fit into int64.
         and pc.all(pc.match_substring_regex(numbers, "^[0-9]{1,18}$")).as_py()
         and pc.count_distinct(ids).as_py() == len(ids)
     )
@@ -194,7 +195,7 @@ def _read_well_formed(path: Path) -> pa.Table | None:
 
 
 def _read_row_by_row(path: Path) -> pa.Table:
-    """The same table, several times slower, with every bad row reported by its line."""
+    """Read the same table several times slower, and report every invalid row by its line."""
     lines: dict[str, int] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> tuple[str, int]:
@@ -206,22 +207,22 @@ def _read_row_by_row(path: Path) -> pa.Table:
     return pa.table({"id": ids, "landmark_id": pa.array(numbers, pa.int64())})
 
 
-def _positions(
-    solution: RetrievalSolution, ids: Sequence[str] | Texts, whose: str
+def _find_positives(
+    solution: RetrievalSolution, ids: Sequence[str] | Texts, owner: str
 ) -> tuple[Integers, npt.NDArray[np.int64]]:
-    """The query and the position in ``ids`` of each positive, in the solution's order."""
+    """Return the query and the position in ``ids`` of each positive, in the order of the solution."""
     known = pa.array(ids, pa.string())
     repeated = len(known) - pc.count_distinct(known).as_py()
     if repeated:
-        raise InputError(f"{whose}: {repeated:,} of {len(known):,} ids stand there already; expected each id once")
+        raise InputError(f"{owner}: {repeated:,} of {len(known):,} ids are repeated; expected each id once")
     wanted = pa.array([image for images in solution.positives for image in images], pa.string())
-    found = pc.index_in(wanted, value_set=known)
-    missing = pc.unique(wanted.filter(found.is_null())).to_pylist()
+    positions = pc.index_in(wanted, value_set=known)
+    missing = pc.unique(wanted.filter(positions.is_null())).to_pylist()
     if missing:
         raise InputError(
             f"{len(missing):,} of the {pc.count_distinct(wanted).as_py():,} index images that the solution lists are "
-            f"not in {whose} ({len(known):,} images); the protocol is that of all index images of GLDv2: add these, "
-            f"or check that the ids are GLDv2's own, without folder and ending:\n{indented_list(missing, limit=5)}"
+            f"not in {owner} ({len(known):,} images); the protocol needs all index images of GLDv2: add these, or "
+            f"check that the ids are GLDv2's own, without folder and suffix:\n{indented_list(missing, limit=5)}"
         )
     rows = np.repeat(np.arange(len(solution.positives)), [len(images) for images in solution.positives])
-    return rows, found.to_numpy().astype(np.int64)
+    return rows, positions.to_numpy().astype(np.int64)

@@ -1,7 +1,7 @@
-"""``hgld index-images``: where in the tar files each photograph is, so that millions of them need not be extracted.
+"""Index the photographs in tar files, so that millions of them need not be extracted.
 
-The table ``images`` has a row per photograph, sorted by id; its metadata says how large each tar file was and when it
-was last changed. Headers only are read: a tar file of 1 GB takes a fraction of a second once it is on the disk.
+The table ``images`` has a row per photograph, sorted by id, with its tar file, offset and size. Its metadata holds
+the size and time of modification of each tar file. Only headers are read: a fraction of a second for 1 GB.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from hgld.progress import NoProgress, Progress
 from hgld.tables import IMAGES, Provenance, is_up_to_date, read_provenance, read_table, repeated_keys, write_table
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
-#: What the header of a plain file says; the bytes of any other member are not a photograph's.
-_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+#: Types of plain files in tar headers; members of other types hold no photograph.
+_PLAIN_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
-#: Size in bytes and time of the last change in nanoseconds, by the path of a tar file.
-Stamps = Mapping[str, Sequence[int]]
+#: Size in bytes and time of modification in nanoseconds by the path of a tar file, relative to the indexed folder.
+ShardStats = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
 class IndexSummary:
-    """What the table holds.
+    """Contents of the table and cost of the run.
 
     Args:
-        images: photographs in all.
-        shards: tar files in all.
-        read: how many of these were new or changed, and read.
-        skipped: members of those that are not photographs, such as folders and texts.
-        seconds: how long it took.
+        images: Number of photographs in the table.
+        shards: Number of tar files in the table.
+        read: Number of tar files that were new or changed, and therefore read.
+        skipped: Number of members of these that are not photographs, such as folders and texts.
+        seconds: Duration of the run.
     """
 
     images: int
@@ -47,16 +47,17 @@ class IndexSummary:
     skipped: int
     seconds: float
 
-    def __str__(self) -> str:
-        return (
-            f"{self.images:,} photographs in {self.shards:,} tar files, {self.read:,} of them read in "
-            f"{self.seconds:.1f} s; {self.skipped:,} other members skipped"
-        )
-
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """The photographs of one tar file: ids, where their bytes begin, how many these are; and the other members."""
+    """Photographs of one tar file.
+
+    Args:
+        ids: Ids of the photographs, in the order of the file.
+        offsets: Offset of the first byte of each.
+        sizes: Size of each in bytes.
+        skipped: Number of other members.
+    """
 
     ids: Sequence[str]
     offsets: Sequence[int]
@@ -67,110 +68,114 @@ class ShardIndex:
 def index_images(
     folder: Path, out: Path, *, workers: int = 4, force: bool = False, progress: Progress | None = None
 ) -> IndexSummary | None:
-    """Write the table ``images`` of all tar files below ``folder``.
+    """Write the table ``images`` of all tar files below a folder.
 
-    Tar files that have the size and date of change that the table at ``out`` names are not read again.
+    Tar files whose size and time of modification are those in an existing table are not read again.
 
     Args:
-        folder: the folder; the table names tar files relative to it.
-        out: the table.
-        workers: tar files read at once.
-        force: read them all.
-        progress: told of tar files.
+        folder: Folder with tar files at any depth; the table names them relative to it.
+        out: Table to write.
+        workers: Number of tar files read in parallel.
+        force: Read all tar files.
+        progress: Receives the number of tar files.
 
     Returns:
-        What was done; None if no tar file is new, changed or gone.
+        Contents of the table; None if no tar file is new, changed or gone.
 
     Raises:
-        InputError: there are no tar files, some are cut short or damaged, or an id stands twice.
-        ConfigurationError: there are no workers.
+        InputError: There are no tar files, some are damaged or cut short, or two photographs have the same id.
+        ConfigurationError: ``workers`` is below 1.
     """
-    began = time.monotonic()
+    start = time.monotonic()
     if workers < 1:
         raise ConfigurationError(f"{workers} workers; expected at least 1")
-    stamps = _stamps(folder)
-    provenance = Provenance("index-images", {"shards": stamps})
+    stats = _shard_stats(folder)
+    provenance = Provenance("index-images", {"shards": stats})
     if not force and is_up_to_date(out, provenance):
         return None
-    known = {} if force else shards_of(out)
-    unchanged = [shard for shard, stamp in stamps.items() if known.get(shard) == stamp]
-    to_read = [shard for shard in stamps if shard not in unchanged]
-    parts, skipped = _read_shards(folder, to_read, workers, progress or NoProgress())
+    indexed = {} if force else indexed_shards(out)
+    unchanged = [shard for shard, stat in stats.items() if indexed.get(shard) == stat]
+    to_read = [shard for shard in stats if shard not in unchanged]
+    tables, skipped = _read_shards(folder, to_read, workers, progress or NoProgress())
     if unchanged:
-        earlier = read_table(out, IMAGES)
-        parts.append(earlier.filter(pc.is_in(earlier["shard"], pa.array(unchanged))))
-    table = pa.concat_tables(parts).sort_by("id")
+        previous = read_table(out, IMAGES)
+        tables.append(previous.filter(pc.is_in(previous["shard"], pa.array(unchanged))))
+    table = pa.concat_tables(tables).sort_by("id")
     _check_ids(table, folder)
     write_table(out, IMAGES, table, provenance)
-    return IndexSummary(len(table), len(stamps), len(to_read), skipped, time.monotonic() - began)
+    return IndexSummary(len(table), len(stats), len(to_read), skipped, time.monotonic() - start)
 
 
-def shards_of(index: Path) -> Stamps:
-    """What the table at ``index`` says of the tar files that it was made of; nothing if there is no such table."""
+def indexed_shards(index: Path) -> ShardStats:
+    """Return the tar files that the table at ``index`` was made of; empty if there is no such table."""
     try:
-        found: Any = read_provenance(index).parameters.get("shards", {})
+        shards: Any = read_provenance(index).parameters.get("shards", {})
     except InputError:
         return {}
-    return dict(found)
+    return dict(shards)
 
 
 def index_shard(path: Path) -> ShardIndex:
-    """Read the headers of a tar file.
+    """Index the photographs of one tar file by reading its headers.
 
-    Photographs are plain files with one of the endings jpg, jpeg, png and webp; the name without folders and ending
-    is the id.
+    Photographs are plain files with a suffix of ``IMAGE_SUFFIXES``; the id is the name without folders and suffix.
 
     Raises:
-        InputError: the file is not a tar file, is cut short or damaged (with the offset), or a name is not UTF-8.
+        InputError: The file is not a tar file, is damaged or cut short (the message gives the offset), or a name is
+            not UTF-8.
     """
     ids, offsets, sizes, skipped = [], [], [], 0
-    at = 0
+    offset = 0
     try:
         with tarfile.open(path, "r:") as archive:
             for member in archive:
-                at = archive.offset
-                name = PurePosixPath(member.name)
-                if member.type in _PLAIN and name.suffix.lower() in IMAGE_SUFFIXES and not name.name.startswith("."):
-                    ids.append(_text(name.stem))
+                offset = archive.offset
+                if _is_photograph(member):
+                    ids.append(_require_utf8(PurePosixPath(member.name).stem))
                     offsets.append(member.offset_data)
                     sizes.append(member.size)
                 else:
                     skipped += 1
             # tarfile takes a damaged header for the end of the archive.
-            at = archive.offset
+            offset = archive.offset
         with path.open("rb") as stream:
-            stream.seek(at)
+            stream.seek(offset)
             block = stream.read(tarfile.BLOCKSIZE)
     except (tarfile.TarError, EOFError, UnicodeError) as error:
-        raise InputError(f"{path}: cannot be read from byte {at:,} on: {error}; fetch it again") from error
+        raise InputError(f"{path}: cannot be read from byte {offset:,} on: {error}; fetch it again") from error
     if block != bytes(tarfile.BLOCKSIZE):
-        what = "is damaged" if len(block) == tarfile.BLOCKSIZE else "is cut short"
+        damage = "is damaged" if len(block) == tarfile.BLOCKSIZE else "is cut short"
         raise InputError(
-            f"{path}: {what} at byte {at:,}, after {len(ids) + skipped:,} members: there is neither a header nor the "
-            "end of the archive; fetch it again"
+            f"{path}: {damage} at byte {offset:,}, after {len(ids) + skipped:,} members: there is neither a header "
+            "nor the end of the archive; fetch it again"
         )
     return ShardIndex(ids, offsets, sizes, skipped)
 
 
-def _text(name: str) -> str:
-    """The name, if it can be written as UTF-8; tarfile lets other bytes pass in disguise."""
+def _is_photograph(member: tarfile.TarInfo) -> bool:
+    name = PurePosixPath(member.name)
+    return member.type in _PLAIN_TYPES and name.suffix.lower() in IMAGE_SUFFIXES and not name.name.startswith(".")
+
+
+def _require_utf8(name: str) -> str:
+    """Return the name; raise UnicodeError where tarfile has replaced bytes that are not UTF-8 by surrogates."""
     name.encode()
     return name
 
 
-def _stamps(folder: Path) -> dict[str, list[int]]:
-    found = {}
+def _shard_stats(folder: Path) -> dict[str, list[int]]:
+    stats = {}
     for path in sorted(folder.rglob("*.tar")):
         stat = path.stat()
-        found[path.relative_to(folder).as_posix()] = [stat.st_size, stat.st_mtime_ns]
-    if not found:
-        raise InputError(f"{folder}: no tar files in this folder; fetch some with hgld fetch gldv2 --images")
-    return found
+        stats[path.relative_to(folder).as_posix()] = [stat.st_size, stat.st_mtime_ns]
+    if not stats:
+        raise InputError(f"{folder}: no tar files in this folder; download some with hgld fetch")
+    return stats
 
 
 def _read_shards(folder: Path, shards: Sequence[str], workers: int, progress: Progress) -> tuple[list[pa.Table], int]:
-    """The rows of every tar file, and how many other members there are; all damaged files are reported together."""
-    parts, problems, skipped = [IMAGES.schema.empty_table()], [], 0
+    """Return a table per tar file, and the number of other members; all damaged files are reported together."""
+    tables, problems, skipped = [IMAGES.schema.empty_table()], [], 0
 
     def read(shard: str) -> ShardIndex | InputError:
         try:
@@ -180,17 +185,17 @@ def _read_shards(folder: Path, shards: Sequence[str], workers: int, progress: Pr
 
     progress.start(len(shards))
     with ThreadPoolExecutor(workers) as pool:
-        for shard, found in zip(shards, pool.map(read, shards), strict=True):
+        for shard, result in zip(shards, pool.map(read, shards), strict=True):
             progress.advance()
-            if isinstance(found, InputError):
-                problems.append(str(found))
+            if isinstance(result, InputError):
+                problems.append(str(result))
                 continue
-            skipped += found.skipped
-            columns = [found.ids, [shard] * len(found.ids), found.offsets, found.sizes]
-            parts.append(pa.table(columns, schema=IMAGES.schema))
+            skipped += result.skipped
+            columns = [result.ids, [shard] * len(result.ids), result.offsets, result.sizes]
+            tables.append(pa.table(columns, schema=IMAGES.schema))
     if problems:
         raise InputError(f"{folder}: {len(problems):,} tar files cannot be indexed:\n{indented_list(problems)}")
-    return parts, skipped
+    return tables, skipped
 
 
 def _check_ids(table: pa.Table, folder: Path) -> None:
@@ -199,6 +204,6 @@ def _check_ids(table: pa.Table, folder: Path) -> None:
         rows = table.filter(pc.is_in(table["id"], repeated.combine_chunks().slice(0, 20)))
         places = [f"{row['id']}: {row['shard']}, byte {row['offset']:,}" for row in rows.to_pylist()]
         raise InputError(
-            f"{folder}: {len(repeated):,} photographs stand more than once; an id names one photograph:\n"
+            f"{folder}: {len(repeated):,} ids appear more than once; each must name one photograph:\n"
             f"{indented_list(places)}"
         )

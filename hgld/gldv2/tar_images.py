@@ -1,4 +1,4 @@
-"""Photographs by their ids, read out of the tar files that ``hgld index-images`` has indexed."""
+"""Read photographs by id directly from indexed tar files (:mod:`hgld.gldv2.image_index`)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hgld.errors import InputError, indented_list
-from hgld.gldv2.image_index import shards_of
+from hgld.gldv2.image_index import indexed_shards
 from hgld.tables import IMAGES, read_table
 
 
 class ImageReader:
-    """Reads photographs by their ids; made to be used from many threads and worker processes.
+    """Reads photographs by id; safe to use from several threads and worker processes.
 
-    Threads share its file descriptors, as a read names its place in the file; so do processes that are forked. A
-    pickled reader is the names of its files and loads the index anew, which suits spawned workers.
+    Threads and forked processes share the file descriptors, because each read states its offset. Pickling a reader
+    stores the paths only and unpickling loads the index again, which suits spawned workers.
 
-    Memory: a photograph takes 20 bytes and the length of the longest id, so GLDv2's 5 million, with ids of 16
-    characters, take 180 MB.
+    Memory: 20 bytes per photograph and the length of the longest id, which is 180 MB for GLDv2's 5 million
+    photographs with ids of 16 characters.
 
     Args:
-        index: the table ``images``.
-        folder: the folder that was indexed, or a copy of it.
-        max_open: how many tar files are kept open; the one not used for longest is closed first.
+        index: Table ``images``.
+        folder: Folder that was indexed, or a copy of it.
+        max_open: Number of tar files kept open; the least recently used one is closed first.
 
     Raises:
         InputError: ``index`` is not such a table.
@@ -51,7 +51,7 @@ class ImageReader:
         self._ids = _fixed_width(table["id"])
         del table, shards
         pa.default_memory_pool().release_unused()  # checking the table takes several times what is kept
-        sizes = {shard: stamp[0] for shard, stamp in shards_of(index).items()}
+        sizes = {shard: stat[0] for shard, stat in indexed_shards(index).items()}
         self._files = TarFiles(folder, sizes, max_open=max_open)
 
     def __len__(self) -> int:
@@ -61,22 +61,22 @@ class ImageReader:
         return partial(ImageReader, max_open=self._max_open), (self._index, self._folder)
 
     def positions(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """The rows of the index that photographs have, for :meth:`read_at`.
+        """Return the rows of photographs in the index, for :meth:`read_at`.
 
         Args:
-            ids: n ids, in any order, repeated or not.
+            ids: n ids in any order, possibly repeated.
 
         Returns:
             int64, shape (n,).
 
         Raises:
-            InputError: some are not in the index.
+            InputError: Some ids are not in the index.
         """
         wanted = [image_id.encode() for image_id in ids]
-        # The array cuts what is too long; whether an id is there is asked of the ids themselves.
+        # Converting to the fixed width may shorten an id, so the untruncated ids are compared below.
         rows = np.searchsorted(self._ids, np.array(wanted, dtype=self._ids.dtype))
-        found = self._ids[np.minimum(rows, len(self._ids) - 1)].tolist() if len(self._ids) else [None] * len(wanted)
-        absent = [image_id for image_id, one, other in zip(ids, wanted, found, strict=True) if one != other]
+        indexed = self._ids[np.minimum(rows, len(self._ids) - 1)].tolist() if len(self._ids) else [None] * len(wanted)
+        absent = [image_id for image_id, key, match in zip(ids, wanted, indexed, strict=True) if key != match]
         if absent:
             raise InputError(
                 f"{self._index}: {len(absent):,} of {len(wanted):,} photographs are not in this index; are their tar "
@@ -85,65 +85,65 @@ class ImageReader:
         return rows.astype(np.int64)
 
     def read(self, image_id: str) -> bytes:
-        """The bytes of a photograph; see :meth:`read_at`."""
+        """Return the bytes of a photograph; see :meth:`read_at`."""
         return self.read_at(int(self.positions([image_id])[0]))
 
     def read_at(self, position: int) -> bytes:
-        """The bytes of the photograph in this row of the index.
+        """Return the bytes of the photograph in a row of the index.
 
         Raises:
-            InputError: the tar file is gone, or is not the one that was indexed.
+            InputError: The tar file no longer exists, or is not the one that was indexed.
         """
         shard = self._shards[self._shard[position]]
         return self._files.read(shard, int(self._offset[position]), int(self._size[position]))
 
     def open(self, image_id: str) -> Image.Image:
-        """The photograph, which Pillow decodes when its pixels are asked for (``draft`` can make that cheaper).
+        """Open a photograph with Pillow, which decodes it when its pixels are needed (``draft`` reduces the cost).
 
         Raises:
-            InputError: it is no picture, or as :meth:`read_at`.
+            InputError: The photograph cannot be read as an image; see also :meth:`read_at`.
         """
         data = self.read(image_id)
         try:
             return Image.open(io.BytesIO(data))
         except OSError as error:
-            raise InputError(f"{self._folder}: the photograph {image_id} is no picture that can be read") from error
+            raise InputError(f"{self._folder}: the photograph {image_id} cannot be read as an image") from error
 
 
 class TarFiles:
-    """The tar files below a folder, opened when they are read; see :class:`ImageReader` for threads and processes.
+    """Tar files below a folder, opened on demand; see :class:`ImageReader` for threads and processes.
 
     Args:
-        folder: the folder.
-        sizes: how many bytes the files had when they were indexed, by their paths relative to the folder; those of
-            which this is not known are not asked.
-        max_open: how many are kept open; the one not used for longest is closed first.
+        folder: Folder of the tar files.
+        sizes: Size in bytes of each tar file when it was indexed, by path relative to the folder. The size of a file
+            without an entry is not checked.
+        max_open: Number of tar files kept open; the least recently used one is closed first.
     """
 
     def __init__(self, folder: Path, sizes: Mapping[str, int] | None = None, *, max_open: int = 64) -> None:
         self._folder, self._sizes, self._max_open = folder, sizes or {}, max_open
-        # The function knows nothing of this object, which can thus go when it is no longer used.
-        self._open = lru_cache(max_open)(partial(_OpenShard, folder, sizes=self._sizes))
+        # The cached function holds no reference to this object, which can therefore be collected.
+        self._open = lru_cache(max_open)(partial(_OpenTarFile, folder, sizes=self._sizes))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(TarFiles, max_open=self._max_open), (self._folder, self._sizes)
 
     def read(self, shard: str, offset: int, size: int) -> bytes:
-        """The bytes of a member.
+        """Return the bytes of a member.
 
         Args:
-            shard: the tar file, relative to the folder.
-            offset: where the bytes begin.
-            size: how many they are.
+            shard: Path of the tar file relative to the folder.
+            offset: Offset of the first byte.
+            size: Number of bytes.
 
         Raises:
-            InputError: the tar file is gone, or is not the one that was indexed.
+            InputError: The tar file no longer exists, or is not the one that was indexed.
         """
         return self._open(shard).read(offset, size)
 
 
-class _OpenShard:
-    """An open tar file; closed when nobody uses it any more, be it in the middle of another thread's read."""
+class _OpenTarFile:
+    """An open tar file; closed when no thread uses it any more."""
 
     def __init__(self, folder: Path, shard: str, *, sizes: Mapping[str, int]) -> None:
         self._path = folder / shard
@@ -154,31 +154,31 @@ class _OpenShard:
                 f"{self._path}: {error.strerror}; fetch it again, or run hgld index-images without it"
             ) from error
         weakref.finalize(self, os.close, self._descriptor)
-        found, indexed = os.fstat(self._descriptor).st_size, sizes.get(shard)
-        if indexed is not None and found != indexed:
-            raise self._other(f"it has {found:,} bytes, but had {indexed:,}")
+        size, indexed_size = os.fstat(self._descriptor).st_size, sizes.get(shard)
+        if indexed_size is not None and size != indexed_size:
+            raise self._changed(f"it has {size:,} bytes, but had {indexed_size:,}")
 
     def read(self, offset: int, size: int) -> bytes:
-        # With the header before it, which tells that this is still a file of that size.
+        # The header is read with the bytes: it shows whether this is still a file of that size.
         block = os.pread(self._descriptor, tarfile.BLOCKSIZE + size, offset - tarfile.BLOCKSIZE)
         try:
             header = tarfile.TarInfo.frombuf(block[: tarfile.BLOCKSIZE], tarfile.ENCODING, "surrogateescape")
         except tarfile.TarError as error:
-            raise self._other(f"there is no header before byte {offset:,} ({error})") from error
+            raise self._changed(f"there is no header before byte {offset:,} ({error})") from error
         if header.size != size or len(block) != tarfile.BLOCKSIZE + size:
-            raise self._other(f"the photograph at byte {offset:,} has {header.size:,} bytes, but had {size:,}")
+            raise self._changed(f"the photograph at byte {offset:,} has {header.size:,} bytes, but had {size:,}")
         return block[tarfile.BLOCKSIZE :]
 
-    def _other(self, why: str) -> InputError:
-        return InputError(f"{self._path}: not the tar file that was indexed: {why}; run hgld index-images again")
+    def _changed(self, reason: str) -> InputError:
+        return InputError(f"{self._path}: not the tar file that was indexed: {reason}; run hgld index-images again")
 
 
 def _fixed_width(ids: pa.ChunkedArray) -> NDArray[np.bytes_]:
-    """The ids as bytes of one width, sorted as they are in the table; converted in pieces, to need little memory."""
+    """Convert ids to bytes of one width, in the same order; in chunks, to limit memory."""
     as_bytes = ids.cast(pa.binary())
     width = pc.max(pc.binary_length(as_bytes)).as_py() or 1
     fixed = np.empty(len(ids), dtype=f"S{width}")
     for start in range(0, len(ids), 2**17):
-        piece = as_bytes.slice(start, 2**17)
-        fixed[start : start + len(piece)] = piece.to_numpy()
+        chunk = as_bytes.slice(start, 2**17)
+        fixed[start : start + len(chunk)] = chunk.to_numpy()
     return fixed

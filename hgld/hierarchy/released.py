@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hgld.errors import SourceError
 from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader
-from hgld.gldv2.files import HOST
+from hgld.gldv2.files import HOST_URL
 from hgld.hierarchy.official import FILES
 from hgld.io.files import atomic_write, sha256_of
 from hgld.progress import Progress
@@ -33,7 +33,7 @@ def released_files(folder: Path | None = None, *, progress: Progress | None = No
         SourceError: they cannot be had, or the host has other files than those that were cached first.
     """
     folder = folder or Path(os.environ.get("HGLD_CACHE", Path.home() / ".cache" / "hgld")) / NAME
-    host = os.environ.get("HGLD_GLDV2_URL", HOST).rstrip("/")
+    host = os.environ.get("HGLD_GLDV2_URL", HOST_URL).rstrip("/")
     # Someone waits for it: no use in being patient for long.
     downloader = Downloader(DownloadConfig(max_retries=2))
     files = []

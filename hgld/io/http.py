@@ -1,4 +1,4 @@
-"""What all HTTP of hgld shares: which failures pass with time, how long to wait after them, when to give up."""
+"""HTTP requests with retries: which failures may pass, how long to wait after them, and when to give up."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
-#: Requests that may follow each other at once when none was sent for a while.
+#: Number of requests that may follow each other at once after a period without requests.
 _BURST = 5
-_LONGEST_BACKOFF_S = 120.0
-#: Pauses from here on are told, lest the run seem stuck.
-_LONG_PAUSE_S = 30.0
+_MAX_BACKOFF_S = 120.0
+#: Log pauses of at least this length, during which a run would otherwise seem stuck.
+_LOGGED_PAUSE_S = 30.0
 
-#: What requests raises for a server that cannot be reached or an answer that is cut short.
+#: Exceptions of requests for a server that cannot be reached or a response that is cut short.
 BROKEN_CONNECTION = (
     requests.ConnectionError,
     requests.Timeout,
@@ -37,7 +37,12 @@ BROKEN_CONNECTION = (
 
 
 class TransientError(Exception):
-    """Something that may be gone at the next attempt."""
+    """A failure that may pass.
+
+    Args:
+        reason: Description of the failure.
+        retry_after_s: Seconds that the server asks to wait; None if it does not say.
+    """
 
     def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
         super().__init__(reason)
@@ -45,16 +50,16 @@ class TransientError(Exception):
 
 
 class RetriesExhaustedError(SourceError):
-    """The last repetition failed, too."""
+    """A request failed as often as it may be repeated."""
 
 
 class RateLimiter:
-    """A token bucket, and a pause that holds for everyone.
+    """Token bucket shared by all threads, with a pause that holds for all of them.
 
     Args:
-        per_minute: tokens a minute; 0 is no limit, but pauses hold all the same.
-        clock: seconds that only grow.
-        sleep: waits that many seconds.
+        per_minute: Tokens per minute; 0 for no limit, in which case pauses still hold.
+        clock: Returns the current time in seconds; must not go backwards.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(
@@ -71,17 +76,17 @@ class RateLimiter:
         self._filled_at = self._paused_until = clock()
 
     def wait(self) -> None:
-        """Return when the next request may be sent."""
-        while (delay := self._take()) > 0:
+        """Wait until the next request may be sent."""
+        while (delay := self._take_token()) > 0:
             self._sleep(delay)
 
     def pause(self, seconds: float) -> None:
-        """Let nobody send anything for so long."""
+        """Let no thread send a request for this long; of overlapping pauses the one that ends last counts."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
 
-    def _take(self) -> float:
-        """Take a token and return 0, or return how long to wait before asking again."""
+    def _take_token(self) -> float:
+        """Take a token and return 0, or return the seconds to wait before the next attempt."""
         with self._lock:
             now = self._clock()
             delay = self._paused_until - now
@@ -96,15 +101,19 @@ class RateLimiter:
 
 
 class RetryingSession:
-    """Sends requests and repeats what failed; safe to use from several threads, each with its own connections.
+    """Sends requests and repeats those that failed; safe to use from several threads.
 
-    ``requests`` and ``retries`` count what was sent and what of it was a repetition.
+    All threads share one rate limit, and one pause where a server sends Retry-After. Each has its own connections.
+
+    Attributes:
+        requests: Number of requests sent, repetitions included.
+        retries: Number of repetitions.
 
     Args:
-        headers: sent with every request.
-        max_retries: how often a request is repeated before it is given up.
-        backoff_s: the wait before the first repetition; it doubles with each.
-        rate_per_minute: requests a minute over all threads; 0 is no limit.
+        headers: Headers of every request.
+        max_retries: Number of times that a request is repeated.
+        backoff_s: Seconds before the first repetition; the wait doubles with each further one, up to two minutes.
+        rate_per_minute: Requests per minute over all threads; 0 for no limit.
     """
 
     def __init__(
@@ -117,12 +126,19 @@ class RetryingSession:
         self._lock = threading.Lock()
         self._local = threading.local()
 
-    def repeat(self, attempt: Callable[[requests.Session], T]) -> T:
-        """What the first ``attempt`` returns that raises neither TransientError nor for a broken connection.
+    def retry(self, attempt: Callable[[requests.Session], T]) -> T:
+        """Call ``attempt`` until it succeeds.
+
+        Args:
+            attempt: Sends one request with the session that it is given and reads the response. It is called again
+                after a TransientError and after a broken connection.
+
+        Returns:
+            Result of the first successful call.
 
         Raises:
-            RetriesExhaustedError: the last repetition failed, too.
-            SourceError: this is closed.
+            RetriesExhaustedError: The last repetition failed as well.
+            SourceError: The session is closed.
         """
         for number in range(self._max_retries + 1):
             self._limiter.wait()
@@ -133,33 +149,37 @@ class RetryingSession:
                 return attempt(self._session())
             except (TransientError, *BROKEN_CONNECTION) as error:
                 failure: Exception = error
-            asked_s = failure.retry_after_s if isinstance(failure, TransientError) else None
             log.debug("attempt %d failed: %s", number + 1, failure)
-            if asked_s is not None:
-                self._limiter.pause(asked_s)
-                if asked_s >= _LONG_PAUSE_S:
-                    log.info("the server asks for a pause of %.0f s: %s", asked_s, failure)
+            self._pause_as_asked(failure)
             if number < self._max_retries:
-                # At least half of the doubled wait: lag lasts minutes, while its Retry-After names seconds.
-                longest = min(self._backoff_s * 2**number, _LONGEST_BACKOFF_S)
-                self._sleep(longest * random.uniform(0.5, 1))
+                # Wait at least half of the back-off: lag lasts minutes, while its Retry-After says seconds.
+                backoff = min(self._backoff_s * 2**number, _MAX_BACKOFF_S)
+                self._sleep(backoff * random.uniform(0.5, 1))
         raise RetriesExhaustedError(f"given up after {self._max_retries + 1} attempts: {failure}")
 
     def close(self) -> None:
-        """Wake every thread that waits; it raises :class:`SourceError`, as does every later request."""
+        """Wake all waiting threads; they raise :class:`SourceError`, as does every later request."""
         self._stop.set()
 
     def check_open(self) -> None:
-        """Raise :class:`SourceError` if this is closed."""
+        """Raise :class:`SourceError` if the session is closed."""
         if self._stop.is_set():
             raise SourceError("the run is being stopped")
+
+    def _pause_as_asked(self, failure: Exception) -> None:
+        """Pause all threads for the time that the server asks for."""
+        if not isinstance(failure, TransientError) or failure.retry_after_s is None:
+            return
+        self._limiter.pause(failure.retry_after_s)
+        if failure.retry_after_s >= _LOGGED_PAUSE_S:
+            log.info("the server asks for a pause of %.0f s: %s", failure.retry_after_s, failure)
 
     def _sleep(self, seconds: float) -> None:
         self._stop.wait(seconds)
         self.check_open()
 
     def _session(self) -> requests.Session:
-        """One connection a thread: sessions of requests are not made to be shared."""
+        """Return the session of this thread: sessions of requests are not thread-safe."""
         self.check_open()
         if not hasattr(self._local, "session"):
             session = requests.Session()
@@ -171,22 +191,22 @@ class RetryingSession:
 
 
 def user_agent(operator: str | None = None) -> str:
-    """What every request says of who asks."""
+    """Return the User-Agent: hgld and its version, the operator if given, and the HTTP library."""
     comment = f" ({operator})" if operator else ""
     return f"hgld/{__version__}{comment} python-requests/{requests.__version__}"
 
 
 def raise_if_transient(response: requests.Response) -> None:
-    """Raise TransientError for an answer that says: later (429, 5xx)."""
+    """Raise TransientError for the statuses 429 and 5xx."""
     if response.status_code == 429 or response.status_code >= 500:
-        told = f"{response.request.method} {response.url} answered {response.status_code}"
-        raise TransientError(told, retry_after_s(response))
+        message = f"{response.request.method} {response.url} answered {response.status_code}"
+        raise TransientError(message, retry_after_s(response))
 
 
 def retry_after_s(response: requests.Response) -> float | None:
-    """The seconds that ``Retry-After`` names, as a number or as a date; None without a usable one.
+    """Return the seconds of the header Retry-After, or None without a valid one.
 
-    Wikimedia sends whole seconds; decimals are taken, too.
+    The header holds a number of seconds or a date (RFC 9110, section 10.2.3); decimals are accepted as well.
     """
     text = response.headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):

@@ -173,7 +173,7 @@ class Client:
         root = f"{self.config.commons_url}/wiki/"
         url = root + title_path(title)
         for _ in range(_MAX_PAGE_REDIRECTS):
-            page = self._http.repeat(partial(self._get, url))
+            page = self._http.retry(partial(self._get, url))
             if isinstance(page, Page):
                 return page
             url = urljoin(url, page)
@@ -192,7 +192,7 @@ class Client:
     def _call(self, url: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         # POST, because fifty titles in a URL can be longer than servers take.
         data = {**parameters, "format": "json", "formatversion": "2", "maxlag": str(_MAXLAG_S)}
-        return self._http.repeat(
+        return self._http.retry(
             lambda session: _read_call(session.post(url, data=data, headers=_READ_ONLY_CALL, **self._options))
         )
 

@@ -1,4 +1,4 @@
-"""The Washington part of the dataset, from a server that lays it out as the host does, and fails on request."""
+"""Downloads of the Washington part of the dataset from a server with the host's layout and scripted faults."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.gldv2 import fetch as module
 from hgld.gldv2.download import DownloadConfig
 from hgld.gldv2.fetch import FetchConfig, FetchSummary, fetch_gldv2
-from hgld.gldv2.partial_download import part_of
+from hgld.gldv2.fetch_record import FetchRecord
+from hgld.gldv2.partial_download import partial_path
 from hgld.io.locks import exclusive_lock
 from tests.gldv2.file_server import Fault, FileServer
 
 QUICK = DownloadConfig(max_retries=2, backoff_s=0.001, timeout_s=5)
 TARS = ("train/images_000.tar", "train/images_001.tar")
-#: What the Washington part has of the train split's metadata.
+#: Metadata files of the train split that the Washington part has.
 CSVS = ("train.csv", "train_clean.csv", "train_label_to_category.csv")
 
 Serve = Callable[..., FileServer]
@@ -37,7 +37,7 @@ Serve = Callable[..., FileServer]
 
 @pytest.fixture
 def host(serve: Serve, shared: Path, tmp_path: Path) -> FileServer:
-    """As at the dataset's host: CSV files below metadata/; those that Washington lacks are made up."""
+    """A server with the host's layout; CSV files that Washington lacks are made up."""
     root = tmp_path / "host"
     (root / "metadata").mkdir(parents=True)
     for name in CSVS:
@@ -54,36 +54,36 @@ def config(server: FileServer, **changes: Any) -> FetchConfig:
     return dataclasses.replace(plain, **changes)
 
 
-def counts(summary: FetchSummary) -> tuple[int, int, int, int]:
-    return summary.fetched, summary.there, summary.verified, len(summary.failed)
+def outcome_counts(summary: FetchSummary) -> tuple[int, int, int, int]:
+    return summary.fetched, summary.existing, summary.verified, len(summary.failed)
 
 
 def same(out: Path, shared: Path, names: tuple[str, ...] = TARS) -> bool:
     return all((out / name).read_bytes() == (shared / "wa_gldv2" / name).read_bytes() for name in names)
 
 
-def test_metadata_and_photographs_come_once(host: FileServer, shared: Path, tmp_path: Path) -> None:
+def test_files_are_downloaded_once(host: FileServer, shared: Path, tmp_path: Path) -> None:
     out = tmp_path / "data" / "gldv2"
     first = fetch_gldv2(out, config(host, metadata=True))
-    assert counts(first) == (7, 0, 2, 0)
+    assert outcome_counts(first) == (7, 0, 2, 0)
     assert same(out, shared, CSVS + TARS)
     assert first.n_bytes == sum(path.stat().st_size for path in [*out.glob("*.csv"), *out.glob("train/*.tar")])
     asked = len(host.requests)
-    assert counts(fetch_gldv2(out, config(host, metadata=True))) == (0, 7, 0, 0)
+    assert outcome_counts(fetch_gldv2(out, config(host, metadata=True))) == (0, 7, 0, 0)
     assert len(host.requests) == asked
     assert not [path for path in out.rglob("*") if ".part" in path.name or path.suffix == ".lock"]
 
 
-def test_a_mirror_laid_out_as_a_folder_is_a_host_too(serve: Serve, shared: Path, tmp_path: Path) -> None:
+def test_mirror_with_the_layout_of_a_local_folder(serve: Serve, shared: Path, tmp_path: Path) -> None:
     server = serve(shared / "wa_gldv2")
     summary = fetch_gldv2(tmp_path / "out", config(server, images=False, shards=None, metadata=True))
-    assert counts(summary) == (3, 0, 0, 2)
+    assert outcome_counts(summary) == (3, 0, 0, 2)
     assert same(tmp_path / "out", shared, CSVS)
-    for name, told in zip(("attribution", "label_to_hierarchical"), summary.failed, strict=True):
-        assert f"{server.url}/metadata/train_{name}.csv answered 404" in told
+    for name, message in zip(("attribution", "label_to_hierarchical"), summary.failed, strict=True):
+        assert f"{server.url}/metadata/train_{name}.csv answered 404" in message
 
 
-def test_a_killed_run_goes_on_where_it_was(host: FileServer, shared: Path, tmp_path: Path) -> None:
+def test_killed_run_resumes(host: FileServer, shared: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = [
         "fetch",
@@ -101,7 +101,7 @@ def test_a_killed_run_goes_on_where_it_was(host: FileServer, shared: Path, tmp_p
     run = [sys.executable, "-c", "from hgld.cli import app; app()", *arguments, "--base-url", host.url]
     host.pause_s = 0.001
     process = subprocess.Popen(run, stderr=subprocess.DEVNULL)
-    second = part_of(out / TARS[1])
+    second = partial_path(out / TARS[1])
     while not second.exists() or second.stat().st_size < 5_000_000:
         assert process.poll() is None
         time.sleep(0.002)
@@ -112,32 +112,32 @@ def test_a_killed_run_goes_on_where_it_was(host: FileServer, shared: Path, tmp_p
     host.pause_s, host.requests = 0, []
     host.sent.clear()
     summary = fetch_gldv2(out, config(host))
-    assert counts(summary) == (1, 1, 1, 0)
+    assert outcome_counts(summary) == (1, 1, 1, 0)
     assert same(out, shared)
     assert host.sent[TARS[0]] == 0
     assert host.sent[TARS[1]] == summary.n_bytes == (out / TARS[1]).stat().st_size - kept
     assert host.gets(TARS[1])[0]["Range"] == f"bytes={kept}-"
 
 
-def test_resets_and_pauses_change_nothing(host: FileServer, shared: Path, tmp_path: Path) -> None:
+def test_resets_and_pauses_do_not_change_the_files(host: FileServer, shared: Path, tmp_path: Path) -> None:
     host.faults[TARS[0]] = [Fault(reset_after=3_000_000), Fault(status=429, retry_after="0.1"), Fault(status=503)]
     host.faults[TARS[1]] = [Fault(wrong_byte=True)]
-    assert counts(fetch_gldv2(tmp_path / "out", config(host))) == (2, 0, 2, 0)
+    assert outcome_counts(fetch_gldv2(tmp_path / "out", config(host))) == (2, 0, 2, 0)
     assert same(tmp_path / "out", shared)
 
 
-def test_a_file_that_stays_wrong_fails_alone(host: FileServer, shared: Path, tmp_path: Path) -> None:
+def test_failed_file_does_not_stop_the_others(host: FileServer, shared: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     host.faults[TARS[0]] = 2 * [Fault(wrong_byte=True)]
     summary = fetch_gldv2(out, config(host))
-    assert counts(summary) == (1, 0, 1, 1)
+    assert outcome_counts(summary) == (1, 0, 1, 1)
     assert "expected b4ce6f81e867ca51c98d0e9da991161e; it was downloaded twice" in summary.failed[0]
     assert same(out, shared, TARS[1:])
     assert not (out / TARS[0]).exists()
-    assert counts(fetch_gldv2(out, config(host))) == (1, 1, 1, 0)
+    assert outcome_counts(fetch_gldv2(out, config(host))) == (1, 1, 1, 0)
 
 
-def test_a_tar_that_came_in_another_way_is_verified_once(host: FileServer, shared: Path, tmp_path: Path) -> None:
+def test_copied_tar_file_is_verified_once(host: FileServer, shared: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / "train").mkdir(parents=True)
     for name in TARS:
@@ -146,13 +146,15 @@ def test_a_tar_that_came_in_another_way_is_verified_once(host: FileServer, share
         stream.seek(1_000_000)
         stream.write(b"damage")
     summary = fetch_gldv2(out, config(host))
-    assert counts(summary) == (1, 1, 2, 0)
+    assert outcome_counts(summary) == (1, 1, 2, 0)
     assert host.sent[TARS[0]] == 0
     assert same(out, shared)
-    assert counts(fetch_gldv2(out, config(host))) == (0, 2, 0, 0)
+    assert outcome_counts(fetch_gldv2(out, config(host))) == (0, 2, 0, 0)
 
 
-def test_verifying_finds_what_the_date_does_not_tell(host: FileServer, shared: Path, tmp_path: Path) -> None:
+def test_verify_detects_damage_that_leaves_size_and_date_unchanged(
+    host: FileServer, shared: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     fetch_gldv2(out, config(host))
     damaged = out / TARS[0]
@@ -160,52 +162,54 @@ def test_verifying_finds_what_the_date_does_not_tell(host: FileServer, shared: P
     with damaged.open("r+b") as stream:
         stream.write(b"damage")
     os.utime(damaged, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert counts(fetch_gldv2(out, config(host))) == (0, 2, 0, 0)
-    assert counts(fetch_gldv2(out, config(host, verify=True))) == (1, 1, 2, 0)
+    assert outcome_counts(fetch_gldv2(out, config(host))) == (0, 2, 0, 0)
+    assert outcome_counts(fetch_gldv2(out, config(host, verify=True))) == (1, 1, 2, 0)
     assert same(out, shared)
 
 
-def test_metadata_of_another_size_is_fetched_anew(host: FileServer, shared: Path, tmp_path: Path) -> None:
+def test_metadata_of_another_size_is_downloaded_again(host: FileServer, shared: Path, tmp_path: Path) -> None:
     out, wanted = tmp_path / "out", config(host, images=False, shards=None, metadata=True)
     out.mkdir()
     (out / "train.csv").write_text("cut short")
     shutil.copyfile(shared / "wa_gldv2" / "train_clean.csv", out / "train_clean.csv")
-    assert counts(fetch_gldv2(out, wanted)) == (4, 1, 0, 0)
+    assert outcome_counts(fetch_gldv2(out, wanted)) == (4, 1, 0, 0)
     assert same(out, shared, CSVS)
-    assert counts(fetch_gldv2(out, dataclasses.replace(wanted, force=True))) == (5, 0, 0, 0)
+    assert outcome_counts(fetch_gldv2(out, dataclasses.replace(wanted, force=True))) == (5, 0, 0, 0)
 
 
-def test_progress_ends_at_the_whole(host: FileServer, tmp_path: Path) -> None:
-    class Counted:
+def test_progress_ends_at_the_total(host: FileServer, tmp_path: Path) -> None:
+    class CountedProgress:
         total = done = 0
 
         def start(self, total: int, done: int = 0) -> None:
             self.total, self.done = total, done
 
-        def advance(self, units: int = 1, **details: int) -> None:
+        def advance(self, units: int = 1, **details: float) -> None:
             self.done += units
 
     out = tmp_path / "out"
     host.faults[TARS[0]] = 3 * [Fault(reset_after=300_000)]
     host.faults[TARS[1]] = [Fault(wrong_byte=True)]
-    assert counts(fetch_gldv2(out, config(host)))[3] == 1
+    assert outcome_counts(fetch_gldv2(out, config(host)))[3] == 1
     for changes in ({}, {"verify": True}, {"force": True}):
-        progress = Counted()
+        progress = CountedProgress()
         fetch_gldv2(out, config(host, **changes), progress=progress)
         assert 0 < progress.total == progress.done
 
 
-def test_a_disk_that_is_too_small_is_told_before(
+def test_lack_of_disk_space_is_reported_before_the_download(
     host: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: usage(10**9, 0, 30_000_000))
-    with pytest.raises(ConfigurationError, match=r"45\.3 MB are to come, but the disk has only 30\.0 MB left; free"):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 0, 30_000_000))
+    with pytest.raises(
+        ConfigurationError, match=r"45\.3 MB are to be downloaded, but the disk has only 30\.0 MB left; free"
+    ):
         fetch_gldv2(tmp_path / "out", config(host))
     assert not host.sent
 
 
-def test_a_server_that_is_down_is_not_asked_for_every_file(host: FileServer, tmp_path: Path) -> None:
+def test_no_more_requests_to_a_server_that_is_down(host: FileServer, tmp_path: Path) -> None:
     gone = config(host, shards=None, base_url="http://127.0.0.1:9", workers=1)
     summary = fetch_gldv2(tmp_path / "out", gone)
     assert len(summary.failed) == 500
@@ -213,17 +217,17 @@ def test_a_server_that_is_down_is_not_asked_for_every_file(host: FileServer, tmp
     assert "If this machine is online" in summary.failed[0]
 
 
-def test_an_md5_that_is_none(host: FileServer, serve: Serve, tmp_path: Path) -> None:
+def test_invalid_md5_file(host: FileServer, serve: Serve, tmp_path: Path) -> None:
     other = tmp_path / "other" / "md5sum" / "train"
     other.mkdir(parents=True)
     (other / "md5.images_000.txt").write_text("<Error>")
     server = serve(tmp_path / "other", *host.roots)
     summary = fetch_gldv2(tmp_path / "out", config(server))
-    assert counts(summary) == (1, 0, 1, 1)
+    assert outcome_counts(summary) == (1, 0, 1, 1)
     assert "expected an MD5" in summary.failed[0]
 
 
-def test_one_run_at_a_time_and_a_record_that_can_be_read(host: FileServer, tmp_path: Path) -> None:
+def test_concurrent_run_and_damaged_record_are_refused(host: FileServer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with exclusive_lock(out), pytest.raises(BusyError):
         fetch_gldv2(out, config(host))
@@ -238,17 +242,17 @@ def test_one_run_at_a_time_and_a_record_that_can_be_read(host: FileServer, tmp_p
     [
         ({"split": "all"}, 'the split is "all"; expected one of train, index, test'),
         ({"images": False, "shards": None}, "nothing to fetch"),
-        ({"images": False, "metadata": True}, "--shards goes with --images"),
+        ({"images": False, "metadata": True}, "`shards` goes with `images`"),
         ({"workers": 0}, "0 workers; expected 1 to 16"),
         ({"base_url": "s3.amazonaws.com"}, "expected a URL such as https://s3"),
     ],
 )
-def test_settings_that_make_no_sense(host: FileServer, changes: dict[str, Any], message: str) -> None:
+def test_invalid_config(host: FileServer, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         config(host, **changes)
 
 
-def test_the_command(host: FileServer, tmp_path: Path) -> None:
+def test_command(host: FileServer, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run = ["fetch", "gldv2", "--metadata", "--images", "--shards", "1", "--split", "train", "-o", str(out)]
     result = CliRunner().invoke(app, run, env={"HGLD_GLDV2_URL": host.url})
@@ -258,13 +262,13 @@ def test_the_command(host: FileServer, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*run, "--force"], env={"HGLD_GLDV2_URL": host.url})
     assert result.exit_code == 1
     assert "5 fetched" in result.stdout
-    assert "error: 1 files could not be had:" in result.stderr
+    assert "error: 1 files could not be downloaded:" in result.stderr
     assert "train_attribution.csv answered 404" in result.stderr
 
 
-def test_the_md5_of_the_record_is_that_of_the_file(host: FileServer, tmp_path: Path) -> None:
+def test_record_holds_the_md5_of_each_file(host: FileServer, tmp_path: Path) -> None:
     fetch_gldv2(tmp_path, config(host, metadata=True))
-    record = module._Record(tmp_path)
+    record = FetchRecord(tmp_path)
     for file in config(host, metadata=True).files():
-        assert record.holds(file)
+        assert record.is_finished(file)
         assert record.md5(file) == hashlib.md5((tmp_path / file.path).read_bytes()).hexdigest()

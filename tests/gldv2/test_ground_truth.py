@@ -34,7 +34,7 @@ def solution(*positives: tuple[str, ...]) -> RetrievalSolution:
     )
 
 
-def test_reads_a_solution_and_counts_the_ignored(tmp_path: Path) -> None:
+def test_read_solution_and_count_ignored_images(tmp_path: Path) -> None:
     path = write(
         tmp_path, f"{SOLUTION}t1,a b,Private\nt2,None,Public\r\nt3,None,Ignored\nt4,c,Public\nt5,d,Ignored\n"
     )
@@ -43,11 +43,11 @@ def test_reads_a_solution_and_counts_the_ignored(tmp_path: Path) -> None:
     )
 
 
-def test_an_image_listed_twice_counts_once_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_positive_counts_once_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write(tmp_path, f"{SOLUTION}t1,b a b,Public\nt2,a,Public\nt3,c c c,Public\n")
     with caplog.at_level(logging.WARNING):
         assert read_retrieval_solution(path).positives == (("b", "a"), ("a",), ("c",))
-    assert "2 lists of images name an image more than once, first that of t1" in caplog.text
+    assert "2 lists of images repeat an image, the first that of t1" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -57,25 +57,25 @@ def test_an_image_listed_twice_counts_once_and_is_told(tmp_path: Path, caplog: p
         (f"{SOLUTION}t1,a,Public\nt2,b,public\n", 'line 3: the Usage is "public"; expected Public or Private'),
         (f"{SOLUTION}t1, ,Public\n", "line 2: the images are empty"),
         (f"{SOLUTION},a,Public\n", "line 2: the id is empty"),
-        (f"{SOLUTION}t1,a,Public\nt2,a,Public\nt1,b,Public\n", "line 4: the id t1 stands in line 2 already"),
+        (f"{SOLUTION}t1,a,Public\nt2,a,Public\nt1,b,Public\n", "line 4: the id t1 is in line 2 already"),
         (f"{SOLUTION}t1,None,Public\nt2,None,Private\n", "none of its 2 test images has index images"),
     ],
 )
-def test_bad_solutions(tmp_path: Path, content: str, message: str) -> None:
+def test_invalid_solutions(tmp_path: Path, content: str, message: str) -> None:
     path = write(tmp_path, content)
     with pytest.raises(InputError, match=message) as caught:
         read_retrieval_solution(path)
     assert str(path) in str(caught.value)
 
 
-def test_reads_landmarks_of_images_in_the_files_order(tmp_path: Path) -> None:
+def test_read_landmarks_in_the_order_of_the_file(tmp_path: Path) -> None:
     found = read_image_to_landmark(write(tmp_path, f"{LANDMARKS}b,203093\na,7\n"))
     assert found.ids.tolist() == ["b", "a"]
     assert found.landmark_ids.dtype == np.int64
     assert found.landmark_ids.tolist() == [203093, 7]
 
 
-def test_what_is_odd_but_right_is_read_too(tmp_path: Path) -> None:
+def test_unusual_but_valid_files(tmp_path: Path) -> None:
     found = read_image_to_landmark(write(tmp_path, "x, landmark_id , id\r\n\r\n1, 07 , b \r\n1,3,a\r\n"))
     assert (found.ids.tolist(), found.landmark_ids.tolist()) == (["b", "a"], [7, 3])
 
@@ -92,28 +92,28 @@ def test_what_is_odd_but_right_is_read_too(tmp_path: Path) -> None:
         (f"{LANDMARKS}a,1\nb,\n", "line 3: the landmark_id"),
         (f"{LANDMARKS}a,{10**19}\n", "line 2: the landmark_id"),
         (f"{LANDMARKS}a,1\n\n,2\n", "line 4: the id is empty"),
-        (f"{LANDMARKS}a,1\nb,2\na,1\n", "line 4: the id a stands in line 2 already"),
+        (f"{LANDMARKS}a,1\nb,2\na,1\n", "line 4: the id a is in line 2 already"),
         (f"{LANDMARKS}a,1\nb\n", "line 3: 1 values, expected 2"),
     ],
 )
-def test_bad_landmarks_of_images(tmp_path: Path, content: str, message: str) -> None:
+def test_invalid_landmarks_of_images(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_image_to_landmark(write(tmp_path, content))
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_image_to_landmark(tmp_path / "absent.csv")
 
 
-def test_the_real_part_of_the_index(shared: Path) -> None:
+def test_real_part_of_the_index(shared: Path) -> None:
     path = shared / "released" / "index_image_to_landmark_part.csv"
     found = read_image_to_landmark(path)
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
     assert [f"{image},{landmark}" for image, landmark in zip(found.ids, found.landmark_ids, strict=True)] == lines
 
 
-def test_positives_become_rows_of_positions() -> None:
+def test_positive_positions() -> None:
     rows = positive_positions(solution(("c", "a"), ("b",)), ["a", "b", "x", "c"])
     assert rows.offsets.tolist() == [0, 2, 3]
     assert rows.columns.tolist() == [0, 3, 1]
@@ -121,7 +121,7 @@ def test_positives_become_rows_of_positions() -> None:
 
 
 @given(st.data())
-def test_rows_name_the_positives_whatever_the_order_of_the_gallery(data: st.DataObject) -> None:
+def test_positive_positions_for_any_order_of_the_gallery(data: st.DataObject) -> None:
     gallery = data.draw(st.permutations([f"{n:016x}" for n in range(12)]))
     lists = data.draw(st.lists(st.lists(st.sampled_from(gallery), min_size=1, unique=True), min_size=1, max_size=5))
     rows = positive_positions(solution(*map(tuple, lists)), np.array(gallery))
@@ -129,25 +129,25 @@ def test_rows_name_the_positives_whatever_the_order_of_the_gallery(data: st.Data
     assert all((np.diff(rows.row(n)) > 0).all() for n in range(len(lists)))
 
 
-def test_images_that_the_gallery_lacks_are_named() -> None:
+def test_images_missing_from_the_gallery_are_named() -> None:
     with pytest.raises(InputError) as caught:
         positive_positions(solution(("a", "y"), ("z", "y")), ["a", "b"])
     assert "2 of the 3 index images that the solution lists are not in the gallery (2 images)" in str(caught.value)
     assert "\n  y\n  z" in str(caught.value)
 
 
-def test_a_gallery_that_repeats_an_id() -> None:
-    with pytest.raises(InputError, match="the gallery: 1 of 3 ids stand there already"):
+def test_gallery_with_a_repeated_id() -> None:
+    with pytest.raises(InputError, match="the gallery: 1 of 3 ids are repeated"):
         positive_positions(solution(("a",)), ["a", "b", "a"])
 
 
-def test_a_query_has_the_landmark_of_its_first_image_and_mixed_ones_are_counted() -> None:
+def test_query_landmark_is_that_of_the_first_image() -> None:
     landmarks = ImageLandmarks(np.array(["a", "b", "c", "d"]), np.array([5, 6, 5, 7]))
     found = query_landmarks(solution(("d", "a", "b"), ("c", "a"), ("b", "c")), landmarks)
     assert found.landmark_ids.tolist() == [7, 5, 6]
     assert found.n_mixed == 2
 
 
-def test_an_image_without_a_landmark_is_named() -> None:
+def test_image_without_a_landmark_is_named() -> None:
     with pytest.raises(InputError, match=r"1 of the 2 index images .* not in the images with a landmark"):
         query_landmarks(solution(("a", "e")), ImageLandmarks(np.array(["a"]), np.array([1])))

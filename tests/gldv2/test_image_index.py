@@ -1,4 +1,4 @@
-"""The index against what tarfile itself extracts, and tar files that are not as they should be."""
+"""The index compared with what tarfile extracts, and damaged tar files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
+from hgld.cli.summaries.gldv2 import index_text
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2 import image_index
-from hgld.gldv2.image_index import index_images, index_shard
+from hgld.gldv2.image_index import ShardIndex, index_images, index_shard
 from hgld.gldv2.tar_images import ImageReader
 from hgld.tables import IMAGES, read_table
 
@@ -35,7 +36,7 @@ def write_tar(path: Path, members: dict[str, bytes], format: int = tarfile.GNU_F
     return path
 
 
-def test_every_washington_photograph_is_what_tarfile_extracts(shared: Path, tmp_path: Path) -> None:
+def test_every_washington_photograph_equals_what_tarfile_extracts(shared: Path, tmp_path: Path) -> None:
     folder, out = shared / "wa_gldv2", tmp_path / "images.parquet"
     summary = index_images(folder, out)
     assert summary is not None
@@ -59,9 +60,15 @@ def test_only_new_and_changed_tar_files_are_read(tmp_path: Path, monkeypatch: py
     for number in range(3):
         write_tar(folder / "train" / f"images_{number:03}.tar", {f"a/{number}.jpg": b"x" * number})
     read: list[str] = []
-    monkeypatch.setattr(image_index, "index_shard", lambda path: read.append(path.name) or index_shard(path))
 
-    assert str(index_images(folder, out)).startswith("3 photographs in 3 tar files, 3 of them read")
+    def record_and_index(path: Path) -> ShardIndex:
+        read.append(path.name)
+        return index_shard(path)
+
+    monkeypatch.setattr(image_index, "index_shard", record_and_index)
+    summary = index_images(folder, out)
+    assert summary is not None
+    assert index_text(summary).startswith("3 photographs in 3 tar files, 3 of them read")
     assert index_images(folder, out) is None
     assert len(read) == 3
 
@@ -81,7 +88,7 @@ def test_only_new_and_changed_tar_files_are_read(tmp_path: Path, monkeypatch: py
     assert read_table(out, IMAGES).equals(incremental)
 
 
-def test_what_is_no_photograph_is_counted(tmp_path: Path) -> None:
+def test_members_that_are_not_photographs_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "mixed.tar"
     with tarfile.open(path, "w") as archive:
         folder = tarfile.TarInfo("a.jpg")
@@ -97,7 +104,7 @@ def test_what_is_no_photograph_is_counted(tmp_path: Path) -> None:
     assert list(index.sizes) == [5, 7, 8]
 
 
-def test_a_tar_cut_anywhere_is_told_with_the_place(tmp_path: Path) -> None:
+def test_truncated_tar_file_is_reported_with_its_offset(tmp_path: Path) -> None:
     whole = write_tar(tmp_path / "whole.tar", {f"{n}.jpg": bytes([n]) * 700 for n in range(3)})
     end = 3 * (512 + 1024)
     path = tmp_path / "cut.tar"
@@ -109,7 +116,7 @@ def test_a_tar_cut_anywhere_is_told_with_the_place(tmp_path: Path) -> None:
     assert len(index_shard(path).ids) == 3
 
 
-def test_damaged_headers_are_all_told_together(tmp_path: Path) -> None:
+def test_all_damaged_headers_are_reported_together(tmp_path: Path) -> None:
     for number in range(3):
         path = write_tar(tmp_path / f"{number}.tar", {f"{number}-{n}.jpg": b"data" for n in range(3)})
         if number:
@@ -123,7 +130,7 @@ def test_damaged_headers_are_all_told_together(tmp_path: Path) -> None:
     assert not (tmp_path / "images.parquet").exists()
 
 
-def test_what_is_no_tar(tmp_path: Path) -> None:
+def test_file_that_is_not_a_tar_file(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"<html>" * 1000)
     with pytest.raises(InputError, match=r"a\.tar: cannot be read from byte 0 on"):
         index_shard(tmp_path / "a.tar")
@@ -133,22 +140,22 @@ def test_what_is_no_tar(tmp_path: Path) -> None:
         index_shard(tmp_path / "b.tar")
 
 
-def test_an_id_names_one_photograph(tmp_path: Path) -> None:
+def test_repeated_ids_are_refused(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"x/1.jpg": b"1", "y/1.png": b"2", "2.jpg": b"3"})
     write_tar(tmp_path / "b.tar", {"2.jpg": b"3", "3.jpg": b"4"})
-    with pytest.raises(InputError, match="2 photographs stand more than once") as caught:
+    with pytest.raises(InputError, match="2 ids appear more than once") as caught:
         index_images(tmp_path, tmp_path / "images.parquet")
     assert "1: a.tar, byte 512\n  1: a.tar, byte 1,536\n  2: a.tar, byte 2,560\n  2: b.tar" in str(caught.value)
 
 
-def test_a_folder_without_tar_files_and_no_workers(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no tar files in this folder; fetch some"):
+def test_no_tar_files_and_no_workers_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no tar files in this folder; download some"):
         index_images(tmp_path, tmp_path / "images.parquet")
     with pytest.raises(ConfigurationError, match="0 workers"):
         index_images(tmp_path, tmp_path / "images.parquet", workers=0)
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_command(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"1.jpg": b"1", "2.txt": b"2"})
     run = ["index-images", str(tmp_path), "-o", str(tmp_path / "images.parquet")]
     assert CliRunner().invoke(app, run).stdout.startswith("1 photographs in 1 tar files, 1 of them read in ")

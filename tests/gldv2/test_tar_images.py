@@ -49,7 +49,7 @@ def all_ids() -> list[str]:
     return [f"{shard}-{n}" for shard in range(N_SHARDS) for n in range(PER_SHARD)]
 
 
-def test_rows_are_found_for_many_ids_at_once(indexed: tuple[Path, Path]) -> None:
+def test_positions_of_many_ids(indexed: tuple[Path, Path]) -> None:
     reader, ids = ImageReader(*indexed), ["3-1", "0-0", "3-1", "5-4"]
     rows = reader.positions(ids)
     assert rows.dtype == np.int64
@@ -60,12 +60,12 @@ def test_rows_are_found_for_many_ids_at_once(indexed: tuple[Path, Path]) -> None
 
 
 @pytest.mark.parametrize("absent", ["", "3-", "3-11", "3-1\0", "zzz", "é"])
-def test_ids_that_are_not_there(indexed: tuple[Path, Path], absent: str) -> None:
+def test_absent_ids(indexed: tuple[Path, Path], absent: str) -> None:
     with pytest.raises(InputError, match="1 of 2 photographs are not in this index.*hgld index-images"):
         ImageReader(*indexed).positions(["3-1", absent])
 
 
-def test_an_index_of_nothing(tmp_path: Path) -> None:
+def test_empty_index(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"a.txt": b"1"})
     index_images(tmp_path, tmp_path / "images.parquet")
     reader = ImageReader(tmp_path / "images.parquet", tmp_path)
@@ -74,7 +74,7 @@ def test_an_index_of_nothing(tmp_path: Path) -> None:
         reader.read("a")
 
 
-def test_few_files_are_open_and_none_when_the_reader_is_gone(indexed: tuple[Path, Path]) -> None:
+def test_open_files_are_limited_and_closed_with_the_reader(indexed: tuple[Path, Path]) -> None:
     reader = ImageReader(*indexed, max_open=2)
     for image_id in all_ids():
         assert reader.read(image_id) == content(image_id)
@@ -83,7 +83,7 @@ def test_few_files_are_open_and_none_when_the_reader_is_gone(indexed: tuple[Path
     assert n_open(indexed[1]) == 0
 
 
-def test_threads_may_close_each_others_files(indexed: tuple[Path, Path]) -> None:
+def test_threads_can_evict_each_others_files(indexed: tuple[Path, Path]) -> None:
     reader, ids = ImageReader(*indexed, max_open=1), all_ids() * 40
     random.Random(0).shuffle(ids)
     interval = sys.getswitchinterval()
@@ -97,7 +97,7 @@ def test_threads_may_close_each_others_files(indexed: tuple[Path, Path]) -> None
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12 on, as Arrow has threads
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_worker_processes_have_it_from_their_parent(indexed: tuple[Path, Path], method: str) -> None:
+def test_reader_is_passed_to_worker_processes(indexed: tuple[Path, Path], method: str) -> None:
     reader, ids = ImageReader(*indexed, max_open=2), all_ids()
     reader.read(ids[0])  # an open file goes along
     with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
@@ -106,7 +106,7 @@ def test_worker_processes_have_it_from_their_parent(indexed: tuple[Path, Path], 
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_reads_through_the_files_of_its_parent(indexed: tuple[Path, Path]) -> None:
+def test_forked_process_shares_open_files(indexed: tuple[Path, Path]) -> None:
     reader = ImageReader(*indexed)
     reader.read("0-0")
     context = multiprocessing.get_context("fork")
@@ -118,7 +118,7 @@ def test_a_forked_process_reads_through_the_files_of_its_parent(indexed: tuple[P
     child.join()
 
 
-def test_pictures(shared: Path, tmp_path: Path) -> None:
+def test_open_decodes_photographs(shared: Path, tmp_path: Path) -> None:
     folder = shared / "wa_gldv2"
     index_images(folder, tmp_path / "images.parquet")
     reader = ImageReader(tmp_path / "images.parquet", folder)
@@ -129,18 +129,18 @@ def test_pictures(shared: Path, tmp_path: Path) -> None:
         assert np.asarray(picture.convert("RGB")).std() > 1
 
 
-def test_what_is_no_picture(indexed: tuple[Path, Path]) -> None:
-    with pytest.raises(InputError, match="the photograph 3-1 is no picture"):
+def test_open_refuses_a_file_that_is_not_an_image(indexed: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError, match="the photograph 3-1 cannot be read as an image"):
         ImageReader(*indexed).open("3-1")
 
 
-def test_a_copy_of_the_folder_serves(indexed: tuple[Path, Path], tmp_path: Path) -> None:
+def test_copy_of_the_indexed_folder(indexed: tuple[Path, Path], tmp_path: Path) -> None:
     indexed[1].rename(tmp_path / "elsewhere")
     os.utime(tmp_path / "elsewhere" / "0.tar", (0, 0))
     assert ImageReader(indexed[0], tmp_path / "elsewhere").read("0-1") == content("0-1")
 
 
-def test_a_tar_file_that_is_gone_or_another_one(indexed: tuple[Path, Path]) -> None:
+def test_missing_or_changed_tar_file(indexed: tuple[Path, Path]) -> None:
     path = indexed[1] / "0.tar"
     whole = path.read_bytes()
     path.write_bytes(whole[:-512])

@@ -19,7 +19,7 @@ class FakeTime:
         self.now += seconds + 1e-9  # a real clock never stands still
 
 
-def test_the_rate_holds_over_any_minute() -> None:
+def test_rate_holds_over_any_minute() -> None:
     fake = FakeTime()
     limiter = RateLimiter(150, clock=fake.clock, sleep=fake.sleep)
     sent = []
@@ -32,7 +32,7 @@ def test_the_rate_holds_over_any_minute() -> None:
     assert sent[-1] - sent[0] == pytest.approx(599 / 2.5 + 30 - 2 * 5 / 2.5, abs=2.5)
 
 
-def test_a_pause_holds_without_a_rate_and_the_longest_wins() -> None:
+def test_longest_pause_holds_without_a_rate() -> None:
     fake = FakeTime()
     limiter = RateLimiter(0, clock=fake.clock, sleep=fake.sleep)
     limiter.pause(7)

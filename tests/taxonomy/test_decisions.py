@@ -33,7 +33,7 @@ def decisions(draw: st.DrawFn) -> Decision:
 
 
 @given(st.lists(decisions(), min_size=1, unique_by=lambda row: row.label_id))
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows: list[Decision]) -> None:
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[Decision]) -> None:
     path = tmp_path_factory.mktemp("decisions") / "a.csv"
     write_decisions(path, rows)
     assert sorted(read_decisions(path, GROUPS), key=repr) == sorted(rows, key=repr)
@@ -42,14 +42,14 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows:
     assert path.read_bytes() == before
 
 
-def test_formulas_are_guarded(tmp_path: Path) -> None:
+def test_formulas_are_escaped(tmp_path: Path) -> None:
     rows = [Decision("Q1", "=1+1", "unsure", None, "ada", NOON, "-not sure")]
     write_decisions(tmp_path / "a.csv", rows)
     assert "Q1,'=1+1,unsure,,ada,2026-03-01T12:00:00Z,'-not sure" in (tmp_path / "a.csv").read_text()
     assert read_decisions(tmp_path / "a.csv", GROUPS) == rows
 
 
-def test_all_bad_rows_are_reported(tmp_path: Path) -> None:
+def test_all_invalid_rows_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(
         f"{HEADER}Q1,pond,group,lake,ada,2026-03-01T12:00:00Z,\nQ1,pond,group,lake,ada,2026-03-01T12:00:00Z,\n"
@@ -81,7 +81,7 @@ def test_times_are_utc() -> None:
         parse_time("2026-03-01T12:00:00")
 
 
-def test_a_label_finds_its_decision_by_id_then_by_text() -> None:
+def test_decision_is_found_by_id_then_by_text() -> None:
     lake = Decision("Q23397", "lake", "group", "lake", "ada", NOON)
     same = Decision("label-1", "Lake ", "group", "lake", "ada", NOON)
     fort = Decision("Q1785071", "fort", "group", "castle / fort", "ada", NOON)

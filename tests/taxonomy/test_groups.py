@@ -17,7 +17,7 @@ def test_shipped_taxonomy_has_the_released_groups_and_roots(shared: Path) -> Non
     assert {group.name: group.root for group in read_taxonomy(annotation_file("taxonomy.csv"))} == released
 
 
-def test_shipped_taxonomy_is_whole_and_in_order() -> None:
+def test_shipped_taxonomy_is_complete_and_sorted() -> None:
     groups = read_taxonomy(annotation_file("taxonomy.csv"))
     assert Counter(group.root for group in groups) == {"human-made": 60, "natural": 18}
     assert [group.name for group in groups] == sorted(group.name for group in groups)
@@ -25,19 +25,19 @@ def test_shipped_taxonomy_is_whole_and_in_order() -> None:
     assert max(len(group.guideline) for group in groups) < 250  # one line
 
 
-def test_further_columns_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
+def test_additional_columns_and_a_byte_order_mark_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "taxonomy.csv"
     path.write_text("\ufeffnumber,group,root,guideline\n1,lake ,natural,Standing water.\n", encoding="utf-8")
     assert read_taxonomy(path) == [Group("lake", "natural", "Standing water.")]
 
 
-def test_classes_are_linked_and_everything_comes_back(tmp_path: Path) -> None:
+def test_items_are_read_and_groups_round_trip(tmp_path: Path) -> None:
     groups = [Group("lake", "natural", "Standing water.", ("Q23397", "Q131681")), Group("dam", "human-made", "x")]
     write_taxonomy(tmp_path / "taxonomy.csv", groups)
     assert read_taxonomy(tmp_path / "taxonomy.csv") == groups
 
 
-def test_all_bad_rows_are_reported_by_line(tmp_path: Path) -> None:
+def test_all_invalid_rows_are_reported_by_line(tmp_path: Path) -> None:
     path = tmp_path / "taxonomy.csv"
     path.write_text(
         'group,root,items,guideline\nlake,natural,Q1,"Standing\nwater."\nLake,natural,,x\n,natural,,x\n'
@@ -67,7 +67,7 @@ def test_all_bad_rows_are_reported_by_line(tmp_path: Path) -> None:
         (b'group,root,guideline\n"lake,natural,x\n', "cannot be read as CSV"),
     ],
 )
-def test_a_file_that_is_no_taxonomy(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_invalid_files(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "taxonomy.csv"
     if content is not None:
         path.write_bytes(content)

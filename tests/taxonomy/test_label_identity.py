@@ -7,35 +7,35 @@ from hgld.taxonomy.label_identity import label_id, normalise_label, unify_labels
 
 
 @given(st.text())
-def test_normalising_twice_is_normalising_once(text):
+def test_normalise_label_is_idempotent(text):
     assert normalise_label(normalise_label(text)) == normalise_label(text)
 
 
-def test_width_case_composition_and_white_space_do_not_matter():
+def test_width_case_composition_and_white_space_are_ignored():
     spellings = ["Café  de Flore", "CAFÉ DE FLORE", "cafe\u0301\u00a0de\tflore ", "Ｃａｆé de flore"]
     assert len({normalise_label(spelling) for spelling in spellings}) == 1
     assert normalise_label("Straße") == normalise_label("STRASSE")
     assert normalise_label("lake") != normalise_label("lakes")
 
 
-def test_the_id_is_the_item_where_it_is_known_else_a_stable_one_of_the_label():
+def test_label_id_is_the_item_or_derived_from_the_label():
     assert label_id("church building", "Q16970") == "Q16970"
     assert label_id("Church  Building", None) == label_id("church building", None) == "label-5ae8813c54"
 
 
-def test_a_label_without_item_takes_the_only_item_of_that_label():
+def test_label_without_item_takes_the_only_item_of_that_label():
     labels, items = unify_labels(["lake", "Lake", "pond"], ["Q23397", None, None])
     assert labels == ["lake", "lake", "pond"]
     assert items == ["Q23397", "Q23397", None]
 
 
-def test_two_items_with_one_label_stay_two_and_leave_the_bare_label_a_third():
+def test_items_with_equal_labels_stay_separate():
     labels, items = unify_labels(["gate", "Gate", "gate"], ["Q1", "Q2", None])
     assert items == ["Q1", "Q2", None]
     assert labels == ["gate"] * 3, "one spelling, for it is one text"
 
 
-def test_the_most_frequent_label_of_an_item_stands_for_all_and_the_first_of_equals():
+def test_most_frequent_label_represents_its_item():
     assert unify_labels(["Kirche", "church", "Church", "church"], ["Q1"] * 4)[0] == ["church"] * 4
     assert unify_labels(["Kirche", "church"], ["Q1"] * 2)[0] == ["Kirche"] * 2
 
@@ -45,7 +45,7 @@ _ITEMS = st.sampled_from([None, "Q1", "Q2", "Q3"])
 
 
 @given(st.lists(st.tuples(_LABELS, _ITEMS)))
-def test_after_unifying_an_id_has_one_spelling_and_known_items_are_as_before(values):
+def test_unified_ids_have_one_label_and_known_items_are_kept(values):
     labels, items = unify_labels([label for label, _ in values], [item for _, item in values])
     shown = {}
     for label, item in zip(labels, items, strict=True):

@@ -29,7 +29,7 @@ def statement(value: str | None, rank: str = "normal") -> dict[str, Any]:
         ([statement(None, "preferred"), statement("Q2")], []),
     ],
 )
-def test_best_rank(statements: list[dict[str, Any]], values: list[str]) -> None:
+def test_best_rank_items(statements: list[dict[str, Any]], values: list[str]) -> None:
     assert best_values(statements) == values
 
 
@@ -67,12 +67,12 @@ def source(*documents: dict[str, Any]) -> ApiSource:
         ("", None),
     ],
 )
-def test_the_target_of_a_soft_redirect(wikitext: str, target: str | None) -> None:
+def test_soft_redirect_target(wikitext: str, target: str | None) -> None:
     page = {"title": "Category:Old", "revisions": [{"slots": {"main": {"content": wikitext}}}]}
     assert source({"query": {"pages": [page]}}).ask(TARGET, ["Category:Old"]) == {"Category:Old": target}
 
 
-def test_an_answer_in_parts_is_put_together() -> None:
+def test_continued_responses_are_merged() -> None:
     parts = (
         {
             "query": {"pages": [{"title": "A"}, {"title": "B", "pageprops": {"wikibase_item": "Q2"}}]},
@@ -85,19 +85,19 @@ def test_an_answer_in_parts_is_put_together() -> None:
     assert {title: fact.item for title, fact in facts.items()} == {"A": "Q1", "B": "Q2"}
 
 
-def test_an_answer_that_lacks_something_is_no_answer() -> None:
+def test_incomplete_response_is_an_error() -> None:
     with pytest.raises(SourceError, match='says nothing of "B"'):
         source({"query": {"pages": [{"title": "A"}]}}).ask(PAGE, ["A", "B"])
     with pytest.raises(SourceError, match="says nothing of Q2"):
         source({"entities": {"Q1": {"missing": ""}}}).ask(ITEM, ["Q1", "Q2"])
 
 
-def test_a_redirect_to_another_wiki_is_not_followed() -> None:
+def test_redirect_to_another_wiki_is_not_followed() -> None:
     document = {"query": {"redirects": [{"from": "A", "to": "en:A", "tointerwiki": "en"}]}}
     assert source(document).ask(PAGE, ["A"])["A"].status == "redirect_unresolved"
 
 
-def test_a_list_that_is_too_long_is_halved_and_stays_halved() -> None:
+def test_batch_size_is_halved_when_a_list_is_too_long() -> None:
     limit, lengths = 15, []
 
     class Limited(CannedClient):
@@ -136,7 +136,7 @@ def test_facts_survive_the_journal(replica: Callable[..., Any], kind: str) -> No
     assert [type(fact) for fact in again.values()] == [type(fact) for fact in facts.values()]
 
 
-def test_titles_that_cannot_be_sent_are_invalid_without_asking() -> None:
+def test_unsendable_titles_are_invalid_without_a_request() -> None:
     assert source().resolve("Category:A|B", Facts()).status == "invalid_title"
 
 
@@ -159,7 +159,9 @@ def page(title: str, *, soft: bool = False, redirected: bool = False, status: st
         ({"A": page("A", soft=True), "B": page("B")}, {"A": "B"}, "no_item"),
     ],
 )
-def test_redirects_end_somewhere(pages: dict[str, PageFact], targets: dict[str, str | None], status: str) -> None:
+def test_redirect_chains_end_with_a_status(
+    pages: dict[str, PageFact], targets: dict[str, str | None], status: str
+) -> None:
     facts = Facts()
     facts.add(SITELINK, dict.fromkeys("ABC"), 1)
     facts.add(PAGE, pages, 2)

@@ -18,7 +18,7 @@ def write(tmp_path: Path, text: str | bytes) -> Path:
     return path
 
 
-def test_reads_gldv2s_layout_and_keeps_the_order(tmp_path: Path) -> None:
+def test_read_gldv2_layout_in_order(tmp_path: Path) -> None:
     path = write(tmp_path, f'{HEADER}7,{URL}Comet_Falls\n3,"{URL}St._Edge\'s_(Ledge,_Kent)"\n')
     landmarks = read_categories(path)
     assert [(x.landmark_id, x.title) for x in landmarks] == [
@@ -53,19 +53,19 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
         ((HEADER + f"1,{URL}A\n").encode("utf-16"), "line 1: not UTF-8"),
     ],
 )
-def test_bad_input_is_reported_by_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_invalid_input_is_reported_by_line(tmp_path: Path, content: str | bytes, message: str) -> None:
     path = write(tmp_path, content)
     with pytest.raises(InputError, match=message) as caught:
         read_categories(path)
     assert str(path) in str(caught.value)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_categories(tmp_path / "absent.csv")
 
 
-def test_all_bad_rows_are_reported_together(tmp_path: Path) -> None:
+def test_all_invalid_rows_are_reported_together(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + "".join(f"x{n},{URL}A\n" for n in range(30)))
     with pytest.raises(InputError, match="30 bad rows") as caught:
         read_categories(path)
@@ -74,9 +74,7 @@ def test_all_bad_rows_are_reported_together(tmp_path: Path) -> None:
     assert "and 10 more" in str(caught.value)
 
 
-def test_a_byte_order_mark_and_repeated_rows_are_told_and_harmless(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_byte_order_mark_and_repeated_rows_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write(tmp_path, f"\ufeff{HEADER}1,{URL}A\n1,{URL}A\n")
     with caplog.at_level(logging.WARNING):
         assert len(read_categories(path)) == 1
@@ -84,7 +82,7 @@ def test_a_byte_order_mark_and_repeated_rows_are_told_and_harmless(
     assert "1 rows repeat" in caplog.text
 
 
-def test_the_real_file(shared: Path) -> None:
+def test_real_file(shared: Path) -> None:
     landmarks = read_categories(shared / "wa_gldv2" / "train_label_to_category.csv")
     assert len(landmarks) == 844
     assert landmarks[0].title == "Category:Lime Kiln Point State Park"

@@ -79,7 +79,7 @@ def serve() -> Iterator[Callable[..., ScriptedServer]]:
         server.http.server_close()
 
 
-def test_a_call_says_who_asks_and_how_it_wants_to_be_treated(serve: Callable[..., ScriptedServer]) -> None:
+def test_headers_and_parameters_of_a_call(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply())
     assert server.client().wikidata({"action": "x"}) == {"ok": True}
     path, headers, body = server.asked[0]
@@ -103,27 +103,27 @@ def test_a_call_says_who_asks_and_how_it_wants_to_be_treated(serve: Callable[...
         api_error("internal_api_error_DBQueryError"),
     ],
 )
-def test_what_passes_is_tried_again(serve: Callable[..., ScriptedServer], failure: Reply) -> None:
+def test_transient_failure_is_retried(serve: Callable[..., ScriptedServer], failure: Reply) -> None:
     server = serve(failure, failure, Reply())
     client = server.client()
     assert client.commons({}) == {"ok": True}
     assert (client.requests, client.retries) == (3, 2)
 
 
-def test_patience_ends_after_the_last_repetition(serve: Callable[..., ScriptedServer]) -> None:
+def test_retries_are_exhausted(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(503))
     with pytest.raises(SourceError, match=r"given up after 4 attempts.*answered 503"):
         server.client(max_retries=3).commons({})
     assert len(server.asked) == 4
 
 
-def test_a_server_that_is_not_there_is_given_up_too() -> None:
+def test_unreachable_server_exhausts_the_retries() -> None:
     client = Client(ClientConfig("http://127.0.0.1:9", "http://127.0.0.1:9", backoff_s=0, max_retries=2))
     with pytest.raises(SourceError, match="given up after 3 attempts"):
         client.commons({})
 
 
-def test_a_refusal_stops_the_run_at_once(serve: Callable[..., ScriptedServer]) -> None:
+def test_403_is_not_retried(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(403, "Please  respect our\n robot policy"))
     with pytest.raises(ConfigurationError, match="403.*Please respect our robot policy"):
         server.client().commons({})
@@ -131,7 +131,7 @@ def test_a_refusal_stops_the_run_at_once(serve: Callable[..., ScriptedServer]) -
 
 
 @pytest.mark.parametrize(("reply", "kind"), [(api_error("badvalue"), SourceError), (Reply(404), ConfigurationError)])
-def test_what_does_not_pass_is_not_tried_again(
+def test_permanent_failure_is_not_retried(
     serve: Callable[..., ScriptedServer], reply: Reply, kind: type[Exception]
 ) -> None:
     server = serve(reply)
@@ -140,13 +140,13 @@ def test_what_does_not_pass_is_not_tried_again(
     assert len(server.asked) == 1
 
 
-def test_a_list_that_is_too_long_has_its_own_error(serve: Callable[..., ScriptedServer]) -> None:
+def test_too_many_values_has_its_own_error(serve: Callable[..., ScriptedServer]) -> None:
     with pytest.raises(TooManyValuesError):
         serve(api_error("toomanyvalues")).client().commons({})
 
 
 @pytest.mark.parametrize("as_date", [False, True])
-def test_retry_after_holds_for_every_thread(serve: Callable[..., ScriptedServer], as_date: bool) -> None:
+def test_retry_after_pauses_all_threads(serve: Callable[..., ScriptedServer], as_date: bool) -> None:
     # A date has whole seconds: two of them ahead are at least one.
     value = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=2), usegmt=True) if as_date else "1"
     server = serve(Reply(429, headers=(("Retry-After", value),)), Reply())
@@ -161,7 +161,7 @@ def test_retry_after_holds_for_every_thread(serve: Callable[..., ScriptedServer]
     assert min(server.times[1:]) - server.times[0] > 0.9
 
 
-def test_closing_wakes_those_who_wait(serve: Callable[..., ScriptedServer]) -> None:
+def test_close_wakes_waiting_threads(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(503, headers=(("Retry-After", "3600"),)))
     client = server.client()
     raised: list[BaseException] = []
@@ -184,7 +184,7 @@ def test_closing_wakes_those_who_wait(serve: Callable[..., ScriptedServer]) -> N
 PAGE = "<!DOCTYPE html>\n<html><body>é</body></html>\n"
 
 
-def test_a_page_is_followed_to_its_own_spelling(serve: Callable[..., ScriptedServer]) -> None:
+def test_page_redirects_to_another_spelling_are_followed(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(301, "", (("Location", "/commons/wiki/Category:Where%3F"),)), Reply(body=PAGE))
     page = server.client().page("Category:where?")
     assert (page.status, page.html) == (200, PAGE)
@@ -195,13 +195,13 @@ def test_a_page_is_followed_to_its_own_spelling(serve: Callable[..., ScriptedSer
     assert not any("Promise-Non-Write-API-Action" in headers for _, headers, _ in server.asked)
 
 
-def test_half_a_page_is_asked_for_again_and_a_missing_one_is_an_answer(serve: Callable[..., ScriptedServer]) -> None:
+def test_truncated_page_is_retried_and_a_missing_page_returned(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(404, PAGE[:30]), Reply(404, PAGE))
     assert server.client().page("Category:X").status == 404
     assert len(server.asked) == 2
 
 
-def test_a_page_that_leads_elsewhere_or_round_and_round(serve: Callable[..., ScriptedServer]) -> None:
+def test_page_redirects_elsewhere_or_in_a_loop_are_errors(serve: Callable[..., ScriptedServer]) -> None:
     with pytest.raises(SourceError, match="sent on to http://example.org/"):
         serve(Reply(302, "", (("Location", "http://example.org/"),))).client().page("Category:X")
     with pytest.raises(SourceError, match="more than 5 times"):
@@ -209,11 +209,11 @@ def test_a_page_that_leads_elsewhere_or_round_and_round(serve: Callable[..., Scr
 
 
 @pytest.mark.parametrize("contact", ["me@example.org", "User:Me", "https://meta.wikimedia.org/wiki/User:Me"])
-def test_wikimedia_is_asked_with_a_contact(contact: str) -> None:
+def test_wikimedia_contacts_are_accepted(contact: str) -> None:
     assert contact in ClientConfig(contact=contact).user_agent
 
 
-def test_a_name_in_any_script_fits_into_a_header() -> None:
+def test_contact_in_any_script_fits_into_a_header() -> None:
     assert ClientConfig(contact="User:Żółw").user_agent.isascii()
 
 
@@ -230,6 +230,6 @@ def test_a_name_in_any_script_fits_into_a_header() -> None:
         ({"contact": "me@example.org", "max_retries": -1}, "cannot be negative"),
     ],
 )
-def test_settings_that_are_refused_before_any_request(settings: dict[str, object], message: str) -> None:
+def test_invalid_config(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ClientConfig(**settings)  # type: ignore[arg-type]

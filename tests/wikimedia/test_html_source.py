@@ -24,7 +24,7 @@ def labels(cell: str) -> list[str]:
     return [label for _, label in values]
 
 
-def test_values_in_a_list_or_alone() -> None:
+def test_single_value_and_list_of_values() -> None:
     assert labels("<ul><li>church</li><li><a href='/wiki/Category:Museums'>museum</a></li></ul>") == [
         "church",
         "museum",
@@ -39,14 +39,14 @@ def test_qualifiers_are_not_part_of_a_label() -> None:
     assert labels("<ul><li>shrine (Shinto) gate</li></ul>") == ["shrine (Shinto) gate"]
 
 
-def test_an_item_is_given_where_the_page_shows_it() -> None:
+def test_item_is_read_where_the_page_shows_it() -> None:
     linked = '<li><a class="extiw" href="https://www.wikidata.org/wiki/Q16970">church</a></li><li>Q960000002</li>'
     parsed = parse_page(infobox(f"<ul>{linked}</ul>"))
     assert parsed.values == (("Q16970", "church"), ("Q960000002", "Q960000002"))
     assert (parsed.title, parsed.item) == ("Category:Edge", "Q42")
 
 
-def test_a_row_in_another_language_is_not_taken_for_something_else() -> None:
+def test_row_in_another_language_is_ignored() -> None:
     assert parse_page(infobox("<ul><li>Kirche</li></ul>", header="Ist ein(e)")).values == ()
 
 

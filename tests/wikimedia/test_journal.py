@@ -20,21 +20,21 @@ def filled(path: Path) -> Path:
     return path
 
 
-def test_what_is_appended_is_there_again(tmp_path: Path) -> None:
+def test_appended_batches_are_read_back(tmp_path: Path) -> None:
     with Journal(filled(tmp_path / "j"), SCRAPE) as journal:
         assert list(journal.batches()) == BATCHES
         journal.append("page", 3, {})
         assert list(journal.batches()) == [*BATCHES, ("page", 3, {})]
 
 
-def test_a_batch_is_on_disk_before_the_journal_is_closed(tmp_path: Path) -> None:
+def test_batch_is_on_disk_before_the_journal_is_closed(tmp_path: Path) -> None:
     with Journal(tmp_path / "j", SCRAPE) as journal:
         journal.append(*BATCHES[0])
         assert "Category:Ä" in (tmp_path / "j").read_text(encoding="utf-8")
 
 
 @given(cut=st.integers(min_value=0, max_value=400))
-def test_a_journal_cut_anywhere_keeps_its_whole_batches(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+def test_truncated_journal_keeps_its_complete_batches(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     path = filled(tmp_path_factory.mktemp("journal") / "j")
     whole = path.read_bytes()
     path.write_bytes(whole[:cut])
@@ -46,7 +46,7 @@ def test_a_journal_cut_anywhere_keeps_its_whole_batches(tmp_path_factory: pytest
     assert path.read_bytes() == whole
 
 
-def test_another_scrapes_journal_is_left_alone(tmp_path: Path) -> None:
+def test_journal_of_another_scrape_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path / "j")
     before = path.read_bytes()
     with pytest.raises(InputError, match="begun by another scrape.*--force"):
@@ -54,7 +54,7 @@ def test_another_scrapes_journal_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_damage_before_the_last_line_is_told(tmp_path: Path) -> None:
+def test_damage_before_the_last_line_is_reported(tmp_path: Path) -> None:
     path = filled(tmp_path / "j")
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([lines[0], b"\x00\x00", *lines[2:]]))

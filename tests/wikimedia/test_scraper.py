@@ -49,7 +49,7 @@ def calm(replica: Replica, washington: Path, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.parametrize("source", ["api", "html"])
-def test_every_edge_case(replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path, source: str) -> None:
+def test_edge_cases(replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path, source: str) -> None:
     categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
     out = tmp_path / "out.parquet"
     with replica("edge_cases.json", force_continue=3) as server:
@@ -68,9 +68,7 @@ def test_every_edge_case(replica: Replica, edge_cases: list[dict[str, Any]], tmp
     assert found == expected
 
 
-def test_route_revision_and_language_tell_how_an_answer_came(
-    replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_route_revision_and_language(replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path) -> None:
     categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
     with replica("edge_cases.json") as server:
         scrape_file(categories, tmp_path / "out.parquet", config_for(server))
@@ -103,7 +101,7 @@ def test_both_sources_agree_on_every_washington_landmark(calm: dict[str, Path]) 
         assert api[column].to_pylist() == html[column].to_pylist(), column
 
 
-def test_the_classes_table_holds_every_class_and_its_ancestors(calm: dict[str, Path]) -> None:
+def test_classes_table_holds_every_class_and_its_ancestors(calm: dict[str, Path]) -> None:
     rows = {row["item"]: row for row in read_table(classes_beside(calm["api"]), CLASSES).to_pylist()}
     met = {v["item"] for values in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in values}
     assert met <= set(rows)
@@ -113,7 +111,7 @@ def test_the_classes_table_holds_every_class_and_its_ancestors(calm: dict[str, P
     assert not classes_beside(calm["html"]).exists()
 
 
-def test_class_depth_bounds_the_ancestors(
+def test_class_depth_limits_the_ancestors(
     replica: Replica, washington: Path, tmp_path: Path, calm: dict[str, Path]
 ) -> None:
     with replica("washington.json.gz") as server:
@@ -123,7 +121,7 @@ def test_class_depth_bounds_the_ancestors(
     assert set(classes["item"].to_pylist()) == met
 
 
-def test_few_requests_and_each_class_once(replica: Replica, tmp_path: Path) -> None:
+def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
     from wikimedia_replica.make_stress_world import main  # the ``replica`` fixture makes it importable
 
     main(["--landmarks", "8000", "--csv", str(tmp_path / "in.csv"), "--classes", "200"])
@@ -145,7 +143,7 @@ def test_few_requests_and_each_class_once(replica: Replica, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("source", ["api", "html"])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_faults_change_nothing(
+def test_faults_do_not_change_the_tables(
     replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path, source: str, seed: int
 ) -> None:
     faults = {"error_rate": 0.1, "error_kinds": ALL_KINDS, "lag_rate": 0.1, "stall_seconds": 0.05}
@@ -164,7 +162,7 @@ def test_faults_change_nothing(
         assert len(stats["faults"]) == len(ALL_KINDS)
 
 
-def test_a_stall_longer_than_the_timeout_is_one_more_fault(
+def test_stall_longer_than_the_timeout_is_retried(
     replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path
 ) -> None:
     with replica("washington.json.gz", error_rate=0.2, error_kinds=("stall",), stall_seconds=1) as server:
@@ -174,7 +172,7 @@ def test_a_stall_longer_than_the_timeout_is_one_more_fault(
     assert answers(tmp_path / "out.parquet").equals(answers(calm["api"]))
 
 
-def test_given_up_batches_become_error_rows_and_only_they_are_asked_again(
+def test_failed_batches_become_error_rows_and_are_retried_alone(
     replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "out.parquet"
@@ -200,7 +198,7 @@ def test_given_up_batches_become_error_rows_and_only_they_are_asked_again(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.classes.parquet", "out.parquet"]
 
 
-def test_a_server_that_is_down_ends_the_run_and_keeps_what_was_answered(
+def test_server_that_is_down_ends_the_run_and_keeps_the_journal(
     replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "out.parquet"
@@ -215,7 +213,7 @@ def test_a_server_that_is_down_ends_the_run_and_keeps_what_was_answered(
     assert answers(out).equals(answers(calm["html"]))
 
 
-def test_a_refused_user_agent_stops_the_run(
+def test_refused_user_agent_stops_the_run(
     replica: Replica, washington: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with replica("washington.json.gz") as server:
@@ -238,7 +236,7 @@ def command(washington: Path, out: Path, server: Any, *options: str) -> list[str
 @pytest.mark.parametrize(
     ("kill", "source"), [(signal.SIGKILL, "api"), (signal.SIGKILL, "html"), (signal.SIGINT, "html")]
 )
-def test_a_killed_run_goes_on_where_it_was(
+def test_killed_run_resumes(
     replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path, kill: signal.Signals, source: str
 ) -> None:
     out = tmp_path / "out.parquet"
@@ -270,7 +268,7 @@ def test_a_killed_run_goes_on_where_it_was(
     assert answers(out).equals(answers(calm[source]))
 
 
-def test_an_interrupted_and_an_undisturbed_run_write_the_same_bytes(
+def test_interrupted_run_writes_the_same_bytes(
     replica: Replica, washington: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hgld.wikimedia.scraper.time.time", lambda: 1_700_000_000)
@@ -298,7 +296,7 @@ def test_an_interrupted_and_an_undisturbed_run_write_the_same_bytes(
     assert classes_beside(out).read_bytes() == classes_beside(tmp_path / "whole.parquet").read_bytes()
 
 
-def test_a_second_run_on_the_same_output_stops_and_does_no_harm(
+def test_concurrent_run_on_the_same_output_is_refused(
     replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "out.parquet"
@@ -314,7 +312,7 @@ def test_a_second_run_on_the_same_output_stops_and_does_no_harm(
     assert sorted(os.listdir(tmp_path)) == ["out.classes.parquet", "out.parquet"]  # noqa: PTH208
 
 
-def test_a_second_run_has_nothing_to_do_and_another_scrape_is_not_overwritten(
+def test_repeated_run_is_up_to_date_and_another_scrape_is_not_overwritten(
     replica: Replica, washington: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.parquet"
@@ -330,7 +328,7 @@ def test_a_second_run_has_nothing_to_do_and_another_scrape_is_not_overwritten(
     assert read_table(out, SCRAPED)["source"].unique().to_pylist() == ["html"]
 
 
-def test_bad_input_is_told_before_any_request(replica: Replica, tmp_path: Path) -> None:
+def test_invalid_input_is_reported_before_any_request(replica: Replica, tmp_path: Path) -> None:
     categories = write_categories(tmp_path / "in.csv", ["https://commons.wikimedia.org/wiki/Category:A", "nonsense"])
     with replica("washington.json.gz") as server:
         with pytest.raises(InputError, match='line 3: "nonsense" is not a URL of Wikimedia Commons'):
@@ -339,15 +337,13 @@ def test_bad_input_is_told_before_any_request(replica: Replica, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("settings", [{"split": "test"}, {"source": "sparql"}, {"workers": 4}, {"class_depth": -1}])
-def test_settings_out_of_range(settings: dict[str, Any]) -> None:
+def test_invalid_config(settings: dict[str, Any]) -> None:
     here = ClientConfig("http://127.0.0.1:1", "http://127.0.0.1:1")
     with pytest.raises(ConfigurationError, match="expected"):
         ScrapeConfig(**({"split": "train", "client": here} | settings))
 
 
-def test_the_command_ends_with_an_error_and_says_how_to_retry(
-    replica: Replica, washington: Path, tmp_path: Path
-) -> None:
+def test_command_fails_and_says_how_to_retry(replica: Replica, washington: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz", error_rate=0.3, error_kinds=("http500",), seed=3) as server:
         port = server.port

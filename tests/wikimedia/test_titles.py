@@ -29,7 +29,7 @@ COMMONS = "https://commons.wikimedia.org"
         "https://commons.wikimedia.org/wiki/Category%3AMount_Rainier",
     ],
 )
-def test_one_category_has_many_urls(url: str) -> None:
+def test_all_urls_of_a_category_give_one_title(url: str) -> None:
     assert title_of_url(url) == "Category:Mount Rainier"
 
 
@@ -48,17 +48,17 @@ def test_one_category_has_many_urls(url: str) -> None:
         "https://[broken/wiki/Category:X",
     ],
 )
-def test_what_is_not_a_category_url_says_what_was_expected(url: str) -> None:
+def test_invalid_url_says_what_was_expected(url: str) -> None:
     with pytest.raises(ValueError, match="expected one such as https://"):
         title_of_url(url)
 
 
-def test_letters_that_url_handling_likes_to_lose() -> None:
+def test_reserved_characters_in_titles() -> None:
     title = 'Category:100% "Edge"+Ledge & Sons? AC/DC; 1=2 #no'
     assert title_of_url(f"{COMMONS}/wiki/{title_path(title)}") == title
 
 
-def test_composition_and_first_letter() -> None:
+def test_unicode_composition_and_first_letter() -> None:
     decomposed = unicodedata.normalize("NFD", "Category:édifice d'Edge")
     assert normalise_title(decomposed) == "Category:Édifice d'Edge"
     assert normalise_title("Category:ßtraße") == "Category:ßtraße"  # its capital is two letters
@@ -66,7 +66,7 @@ def test_composition_and_first_letter() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
-def test_normalising_twice_is_normalising_once_and_survives_a_url(text: str) -> None:
+def test_normalise_title_is_idempotent_and_survives_a_url(text: str) -> None:
     title = normalise_title(f"Category:{text}")
     assert normalise_title(title) == title
     path = title_path(title)
@@ -77,5 +77,5 @@ def test_normalising_twice_is_normalising_once_and_survives_a_url(text: str) -> 
 
 
 @pytest.mark.parametrize("bad", ["|", "\x1f", "\n", "\x00", "\x7f"])
-def test_titles_that_would_break_a_list_of_titles(bad: str) -> None:
+def test_unsendable_titles(bad: str) -> None:
     assert not is_sendable(f"Category:A{bad}B")
