@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from hgld.cli.base import Decided, Force, Taxonomy, app, friendly_errors, tell
+from hgld.errors import ConfigurationError
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -50,7 +52,7 @@ def build(
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
     """
     from hgld.cli.summaries.hierarchy import format_build
-    from hgld.hierarchy.build import BuildConfig, build_file, parse_extra_levels
+    from hgld.hierarchy.build import BuildConfig, build_file
 
     with friendly_errors():
         config = BuildConfig(
@@ -71,6 +73,21 @@ def build(
             force=force,
         )
         tell(out, summary, format_build)
+
+
+def parse_extra_levels(text: str) -> int:
+    """Return the number of levels in ``p279:N``.
+
+    Raises:
+        ConfigurationError: The text has another form, or N is 0.
+
+    >>> parse_extra_levels("p279:2")
+    2
+    """
+    match = re.fullmatch(r"p279:([1-9][0-9]?)", text)
+    if not match:
+        raise ConfigurationError(f'`extra_levels` is "{text}"; expected p279 and a number of levels, such as p279:2')
+    return int(match[1])
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -102,10 +119,10 @@ def why(
     Example: hgld why 161 --hierarchy hierarchy.parquet
     """
     from hgld.cli.summaries.hierarchy import format_traces
-    from hgld.hierarchy.why import find_sources, trace_landmark
+    from hgld.hierarchy.why import find_trace_sources, trace_landmark
 
     with friendly_errors():
-        sources = find_sources(
+        sources = find_trace_sources(
             hierarchy,
             scraped=scraped,
             clean=clean,
@@ -146,6 +163,16 @@ def compare(
         typer.echo(comparison.to_json() if json else format_comparison(comparison))
 
 
+def parse_images(text: str) -> Path | tuple[str, Path]:
+    """Return the path, with its split if given, of ``[SPLIT=]FILE``.
+
+    >>> parse_images("index=images.csv")
+    ('index', PosixPath('images.csv'))
+    """
+    split, equals, path = text.partition("=")
+    return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
+
+
 @app.command(rich_help_panel="Hierarchy")
 def stats(
     hierarchy: Annotated[str, typer.Argument(help="Parquet, an official CSV file, or a folder with these.")],
@@ -173,5 +200,5 @@ def stats(
 
     with friendly_errors():
         tree = None if out is None else out.with_suffix(f".tree{out.suffix}")
-        counts = stats_file(hierarchy, images=images or [], picture=out, tree=tree)
+        counts = stats_file(hierarchy, images=[parse_images(text) for text in images or ()], picture=out, tree=tree)
         typer.echo(counts.to_json() if json else format_stats(counts))

@@ -18,7 +18,7 @@ from hgld.datasets.image_landmarks import read_image_landmarks
 from hgld.datasets.manifest import LANDMARK_LEVEL
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
-from hgld.hierarchy.checks import check_tree, encode
+from hgld.hierarchy.checks import check_tree, encode_names
 from hgld.io.columns import column_names, preview, preview_rows, read_columns, require_non_null
 from hgld.tables.embeddings import Embeddings, load_array
 
@@ -154,7 +154,7 @@ def _read_levels(path: Path, present: Sequence[str]) -> tuple[pa.Array, LabelMat
         return f"image {ids[int(row)]}"
 
     with _prefix_errors(path):
-        encoded = [encode(table[name], name, describe) for name in names]
+        encoded = [encode_names(table[name], name, describe) for name in names]
         check_tree(names, encoded, describe)
     return ids, np.stack([_integer_labels(codes, texts) for codes, texts in encoded], axis=1), names
 

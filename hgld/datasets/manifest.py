@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.checks import check_tree, encode
+from hgld.hierarchy.checks import check_tree, encode_names
 from hgld.tables import MANIFEST, Provenance, read_table, write_table
 
 #: Strings as Python objects: a fixed-width array would take four bytes per character of the longest path in every row.
@@ -84,7 +84,7 @@ class Manifest:
                 f"the columns are {', '.join(table.column_names)}; expected a column for each level after "
                 f"{MANIFEST.schema.names[-1]}, finest first, each name once"
             )
-        encoded = [encode(table[name], name, describe) for name in level_names]
+        encoded = [encode_names(table[name], name, describe) for name in level_names]
         check_tree(level_names, encoded, describe)
         return cls(
             ids=string_array(ids),

@@ -1,4 +1,7 @@
-"""The product: landmarks, the groups and roots above them, and how near two landmarks are to each other."""
+"""The hierarchy of landmarks, groups and roots: its levels, its label matrix, and how it is loaded and built.
+
+The stage ``build`` is in :mod:`hgld.hierarchy.build`; it is not imported here, so that loading stays light.
+"""
 
 from hgld.hierarchy.label_matrix import LabelMatrix, column_of, lowest_common_level, relevance
 from hgld.hierarchy.load import load_hierarchy

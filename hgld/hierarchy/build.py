@@ -1,11 +1,10 @@
-"""The stage ``build``: from labels and the decisions on them to the hierarchy of landmarks."""
+"""The stage ``build``: assign landmarks to the groups decided for their labels, and write the hierarchy."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,29 +12,27 @@ import pyarrow as pa
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.hierarchy import Hierarchy
+from hgld.hierarchy.candidates import Candidate, cleaned_candidates, identity_of, with_all_labels
 from hgld.hierarchy.official import write_official
-from hgld.hierarchy.subclass_levels import p279_levels
+from hgld.hierarchy.subclass_levels import subclass_levels
+from hgld.hierarchy.tree import Hierarchy
 from hgld.labels.class_graph import read_class_labels, read_superclasses
-from hgld.labels.clean import instance_of_values, read_scraped
-from hgld.labels.label_choice import InstanceOf, IrrelevantLabels, read_irrelevant_labels, relevant_values
+from hgld.labels.clean import read_scraped
+from hgld.labels.label_choice import InstanceOf, read_irrelevant_labels
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy
-from hgld.taxonomy.label_identity import label_id
-
-_EXTRA_LEVELS = re.compile(r"p279:([1-9][0-9]?)")
 
 
 @dataclass(frozen=True)
 class BuildConfig:
-    """What is built.
+    """Settings of the hierarchy.
 
     Args:
-        allow_undecided: leave out landmarks whose label is undecided, instead of refusing.
-        extra_levels: how many levels to put between group and root (:mod:`hgld.hierarchy.subclass_levels`).
-        multi: keep every group of a landmark with several labels, and take landmarks back in that were removed
-            for having several.
+        allow_undecided: Exclude landmarks whose label is undecided instead of raising an error.
+        extra_levels: Number of levels between group and root (:mod:`hgld.hierarchy.subclass_levels`).
+        multi: Keep all groups of landmarks with several labels, and include the landmarks that ``clean`` removed
+            because they have several.
     """
 
     allow_undecided: bool = False
@@ -44,47 +41,17 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         if self.extra_levels < 0:
-            raise ConfigurationError(f"extra-levels is {self.extra_levels}; expected 0 or more")
-
-
-def parse_extra_levels(text: str) -> int:
-    """The number in ``p279:2``.
-
-    >>> parse_extra_levels("p279:2")
-    2
-    """
-    found = _EXTRA_LEVELS.fullmatch(text)
-    if not found:
-        raise ConfigurationError(f'extra-levels is "{text}"; expected p279 and a number of levels, such as p279:2')
-    return int(found[1])
-
-
-class Candidate(NamedTuple):
-    """A landmark with its labels, the one that cleaning chose first; ``cleaned`` says whether it chose one."""
-
-    split: str
-    landmark_id: int
-    category: str
-    values: Sequence[InstanceOf]
-    cleaned: bool
-
-
-class _Row(NamedTuple):
-    """A landmark of the hierarchy: its label, and its groups, of which the first is that label's."""
-
-    candidate: Candidate
-    label: str
-    groups: Sequence[str]
+            raise ConfigurationError(f"`extra_levels` is {self.extra_levels}; expected 0 or more")
 
 
 @dataclass(frozen=True)
-class Several:
-    """What came of landmarks with several labels.
+class MultiLabelCounts:
+    """Landmarks with several labels.
 
     Args:
-        with_several: landmarks with several groups.
-        back_in: landmarks that cleaning had removed for having several labels.
-        undecided: landmarks by label that is undecided, while another label of theirs has a group.
+        with_several: Number of landmarks with several groups.
+        back_in: Number of landmarks that ``clean`` had removed for having several labels.
+        undecided: Number of landmarks by undecided label, where another label of the landmark has a group.
     """
 
     with_several: int
@@ -94,15 +61,15 @@ class Several:
 
 @dataclass(frozen=True)
 class BuildSummary:
-    """What became of the landmarks.
+    """Numbers of landmarks built and excluded.
 
     Args:
-        landmarks: how many came in, from the clean table.
-        per_root: groups and landmarks by root.
-        dropped: landmarks by dropped label, most first.
-        undecided: landmarks by undecided label and what was said of it, most first.
-        level_sizes: how many names each extra level has, finest first.
-        several: what came of several labels; None unless asked for.
+        landmarks: Number of landmarks in the clean table.
+        per_root: Numbers of groups and landmarks by root.
+        dropped: Number of landmarks by dropped label, in descending order.
+        undecided: Number of landmarks by undecided label (with the comment on it), in descending order.
+        level_sizes: Number of names at each extra level, finest first.
+        several: Landmarks with several labels; None unless these were kept.
     """
 
     landmarks: int
@@ -110,7 +77,7 @@ class BuildSummary:
     dropped: Mapping[str, int]
     undecided: Mapping[str, int]
     level_sizes: Sequence[int] = ()
-    several: Several | None = None
+    several: MultiLabelCounts | None = None
 
 
 def build_file(
@@ -129,32 +96,31 @@ def build_file(
     """Write the table ``hierarchy``, sorted by its key; the same inputs give the same bytes.
 
     Args:
-        clean: the ``clean`` table.
-        out: the table to write.
-        config: what is built.
-        decisions: the decisions on labels; by default ``annotations/decisions/final.csv``.
-        taxonomy: the groups; by default ``annotations/taxonomy.csv``.
-        csv: a folder for the official CSV files, one per split that occurs. They are written whenever they
-            are asked for, also if ``out`` is up to date.
-        classes: tables of classes, for extra levels; by default ``*.classes.parquet`` beside ``clean``.
-        scraped: scraped tables, for several labels; by default ``scraped*.parquet`` beside ``clean``.
-        irrelevant: labels that say nothing, for several labels; by default ``annotations/irrelevant_labels.csv``.
-        force: do the work although ``out`` is up to date.
+        clean: ``clean`` table.
+        out: Table to write.
+        config: Settings of the hierarchy.
+        decisions: Decisions on labels; ``annotations/decisions/final.csv`` by default.
+        taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
+        csv: Folder for the official CSV files, one per split that occurs; written even if ``out`` is up to date.
+        classes: ``classes`` tables for extra levels; ``*.classes.parquet`` beside ``clean`` by default.
+        scraped: ``scraped`` tables for several labels; ``scraped*.parquet`` beside ``clean`` by default.
+        irrelevant: Irrelevant labels, for several labels; ``annotations/irrelevant_labels.csv`` by default.
+        force: Build even if ``out`` is up to date.
 
     Returns:
-        What became of the landmarks, or None if ``out`` was up to date.
+        The numbers of landmarks, or None if ``out`` was up to date.
 
     Raises:
-        InputError: a file is not what it should be, labels are undecided and may not be, or no landmark is left.
-        ConfigurationError: a table that the work needs is neither named nor where it is looked for, or one is
-            named that it does not need.
+        InputError: A file is missing or invalid, labels are undecided but must not be, or no landmark is left.
+        ConfigurationError: A table that the settings need is neither given nor at its default place, or a table is
+            given that they do not need.
     """
     config = config or BuildConfig()
     decisions = decisions or annotation_file("decisions/final.csv")
     taxonomy = taxonomy or annotation_file("taxonomy.csv")
     beside = sorted(clean.parent.glob("*.classes.parquet"))
-    classes = _needed("--extra-levels", bool(config.extra_levels), "--classes", classes, beside, clean)
-    scraped = _needed("--multi", config.multi, "--scraped", scraped, tables.scraped_beside(clean), clean)
+    classes = _tables_for("extra_levels", bool(config.extra_levels), "classes", classes, beside, clean)
+    scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.scraped_beside(clean), clean)
     irrelevant = (irrelevant or annotation_file("irrelevant_labels.csv")) if config.multi else None
     for path in filter(None, (clean, decisions, taxonomy, irrelevant, *classes, *scraped)):
         if not path.is_file():
@@ -172,11 +138,16 @@ def build_file(
 
     groups = read_taxonomy(taxonomy)
     index = DecisionIndex(read_decisions(decisions, {group.name for group in groups}))
-    candidates: Iterable[Candidate] = _cleaned(tables.read_table(clean, tables.CLEAN))
+    candidates: Iterable[Candidate] = cleaned_candidates(tables.read_table(clean, tables.CLEAN))
     if irrelevant is not None:
         candidates = with_all_labels(candidates, read_scraped(scraped), read_irrelevant_labels(irrelevant))
     hierarchy, summary = build(
-        candidates, index, groups, config, parents=read_superclasses(classes), class_labels=read_class_labels(classes)
+        candidates,
+        index,
+        groups,
+        config,
+        superclasses=read_superclasses(classes),
+        class_labels=read_class_labels(classes),
     )
     table = hierarchy.to_arrow()
     if csv is not None:
@@ -191,69 +162,54 @@ def build(
     groups: Sequence[Group],
     config: BuildConfig,
     *,
-    parents: Mapping[str, Sequence[str]] | None = None,
+    superclasses: Mapping[str, Sequence[str]] | None = None,
     class_labels: Mapping[str, str] | None = None,
 ) -> tuple[Hierarchy, BuildSummary]:
-    """Give every landmark the group of its first label that has one.
+    """Assign every landmark to the group of its first label that has one.
 
-    A landmark without such a label is left out: as undecided where a label of it is, else as dropped. One that
-    cleaning had removed is not counted then: it was out before.
+    A landmark without such a label is excluded, as undecided if any of its labels is undecided, else as dropped.
+    Excluded landmarks that ``clean`` had already removed are not counted.
 
     Args:
-        candidates: the landmarks.
-        decisions: finds the decision on a label.
-        groups: the taxonomy.
-        config: what is built.
-        parents: P279 by class item, for extra levels.
-        class_labels: labels by class item, for extra levels.
+        candidates: Landmarks with their labels.
+        decisions: Decisions on labels.
+        groups: Groups of the taxonomy.
+        config: Settings of the hierarchy.
+        superclasses: Direct superclasses (P279) by class item, for extra levels.
+        class_labels: Labels by class item, for extra levels.
 
     Raises:
-        InputError: labels are undecided and may not be, or no landmark is left.
+        InputError: Labels are undecided but must not be, or no landmark is left.
     """
-    decision_on: dict[InstanceOf, Decision | None] = {}
-    dropped: Counter[str] = Counter()
-    undecided: Counter[str] = Counter()
-    further: Counter[str] = Counter()
-    rows: list[_Row] = []
-    landmarks = 0
-    for candidate in candidates:
-        landmarks += candidate.cleaned
-        for value in candidate.values:
-            if value not in decision_on:
-                decision_on[value] = decisions.find(_id_of(value), value.label)
-        grouped = [(value, group) for value in candidate.values if (group := _group_of(decision_on[value]))]
-        still_open = [_told(value, decision_on[value]) for value in candidate.values if _is_open(decision_on[value])]
-        if grouped:
-            rows.append(_Row(candidate, grouped[0][0].label, list(dict.fromkeys(group for _, group in grouped))))
-            further.update(still_open)
-        elif candidate.cleaned and still_open:
-            undecided[still_open[0]] += 1
-        elif candidate.cleaned:
-            dropped[candidate.values[0].label] += 1
-    if undecided and not config.allow_undecided:
+    assignment = _assign_groups(candidates, decisions)
+    if assignment.undecided and not config.allow_undecided:
         raise InputError(
-            f"{undecided.total():,} landmarks have a label without a decision, of {len(undecided):,} labels:\n"
-            f"{indented_list(counted(_most_first(undecided)))}\n"
-            "decide them and build again, or give --allow-undecided to leave their landmarks out"
+            f"{assignment.undecided.total():,} landmarks have a label without a decision, of "
+            f"{len(assignment.undecided):,} labels:\n"
+            f"{indented_list(format_counts(_descending(assignment.undecided)))}\n"
+            "decide on them and build again, or set `allow_undecided` to exclude their landmarks"
         )
+    rows = assignment.rows
     if not rows:
-        raise InputError(f"no landmark is left: of {landmarks:,}, none has a label with a group; check the decisions")
+        raise InputError(
+            f"no landmark is left: of {assignment.landmarks:,}, none has a label with a group; check the decisions"
+        )
 
     used = {row.groups[0] for row in rows}
     groups = [group for group in groups if group.name in used]
-    levels = p279_levels(groups, parents or {}, class_labels or {}, config.extra_levels)
-    hierarchy = Hierarchy.from_arrow(_table(rows, groups, levels, config))
-    groups_of = Counter(group.root for group in groups)
+    levels = subclass_levels(groups, superclasses or {}, class_labels or {}, config.extra_levels)
+    hierarchy = Hierarchy.from_arrow(_hierarchy_table(rows, groups, levels, config))
+    groups_per_root = Counter(group.root for group in groups)
     summary = BuildSummary(
-        landmarks=landmarks,
-        per_root={root: (groups_of[root], count) for root, count in hierarchy.counts(1).items()},
-        dropped=_most_first(dropped),
-        undecided=_most_first(undecided),
+        landmarks=assignment.landmarks,
+        per_root={root: (groups_per_root[root], count) for root, count in hierarchy.counts(1).items()},
+        dropped=_descending(assignment.dropped),
+        undecided=_descending(assignment.undecided),
         level_sizes=[len(names) for names in hierarchy.nodes[1:-1]],
-        several=Several(
+        several=MultiLabelCounts(
             with_several=sum(len(row.groups) > 1 for row in rows),
             back_in=sum(not row.candidate.cleaned for row in rows),
-            undecided=_most_first(further),
+            undecided=_descending(assignment.further_undecided),
         )
         if config.multi
         else None,
@@ -261,57 +217,80 @@ def build(
     return hierarchy, summary
 
 
-def with_all_labels(
-    cleaned: Iterable[Candidate], scraped: pa.Table, irrelevant: IrrelevantLabels
-) -> Iterator[Candidate]:
-    """Give landmarks all their relevant labels, and add those that have several and were removed for it.
+class _Row(NamedTuple):
+    """A landmark of the hierarchy with its label and its groups; the first group is that of the label."""
 
-    Args:
-        cleaned: the landmarks of the clean table, with one label each, which stays the first.
-        scraped: the scraped table with all labels.
-        irrelevant: what says nothing of a landmark.
-
-    Raises:
-        InputError: the scraped table lacks landmarks of the clean one.
-    """
-    waiting = {(candidate.split, candidate.landmark_id): candidate for candidate in cleaned}
-    # Cleaning has chosen one spelling for each label.
-    spelled = {_id_of(value): value for candidate in waiting.values() for value in candidate.values}
-    keys = (scraped[name].to_pylist() for name in ("split", "landmark_id", "category"))
-    for split, number, category, found in zip(*keys, instance_of_values(scraped), strict=True):
-        values = [spelled.get(_id_of(value), value) for value in relevant_values(found, irrelevant)]
-        candidate = waiting.pop((split, number), None)
-        if candidate is not None:
-            yield candidate._replace(values=list(dict.fromkeys([*candidate.values, *values])))
-        elif len(values) > 1:
-            yield Candidate(split, number, category, values, cleaned=False)
-    if waiting:
-        first = ", ".join(f"{split} {number}" for split, number in list(waiting)[:5])
-        raise InputError(
-            f"{len(waiting):,} landmarks of the clean table are in no scraped table (first {first}); name the "
-            "tables that it was made of with --scraped"
-        )
+    candidate: Candidate
+    label: str
+    groups: Sequence[str]
 
 
-def _cleaned(clean: pa.Table) -> Iterator[Candidate]:
-    for split, number, category, label, item in zip(*(column.to_pylist() for column in clean.columns), strict=True):
-        yield Candidate(split, number, category, [InstanceOf(item, label)], cleaned=True)
+@dataclass
+class _Assignment:
+    """Landmarks with a group, and counts of the labels of the others; see :class:`BuildSummary`."""
+
+    landmarks: int = 0
+    rows: list[_Row] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    undecided: Counter[str] = field(default_factory=Counter)
+    further_undecided: Counter[str] = field(default_factory=Counter)
 
 
-def _needed(
-    option: str, wanted: bool, name: str, given: Sequence[Path] | None, beside: Sequence[Path], clean: Path
+def _assign_groups(candidates: Iterable[Candidate], decisions: DecisionIndex) -> _Assignment:
+    cache: dict[InstanceOf, Decision | None] = {}
+
+    def decision_on(label: InstanceOf) -> Decision | None:
+        if label not in cache:
+            cache[label] = decisions.find(identity_of(label), label.label)
+        return cache[label]
+
+    assignment = _Assignment()
+    for candidate in candidates:
+        assignment.landmarks += candidate.cleaned
+        decided = [(label, decision_on(label)) for label in candidate.labels]
+        grouped = [(label, group) for label, decision in decided if (group := _group_of(decision))]
+        undecided = [_describe_undecided(label, decision) for label, decision in decided if _is_undecided(decision)]
+        if grouped:
+            groups = list(dict.fromkeys(group for _, group in grouped))
+            assignment.rows.append(_Row(candidate, grouped[0][0].label, groups))
+            assignment.further_undecided.update(undecided)
+        elif candidate.cleaned and undecided:
+            assignment.undecided[undecided[0]] += 1
+        elif candidate.cleaned:
+            assignment.dropped[candidate.labels[0].label] += 1
+    return assignment
+
+
+def _group_of(decision: Decision | None) -> str | None:
+    return decision.group if decision is not None and decision.decision == "group" else None
+
+
+def _is_undecided(decision: Decision | None) -> bool:
+    return decision is None or decision.decision == "unsure"
+
+
+def _describe_undecided(label: InstanceOf, decision: Decision | None) -> str:
+    """Return the label with its id and, if an annotator was unsure, who and the comment."""
+    text = f"{label.label} ({identity_of(label)})"
+    if decision is None:
+        return text
+    return f"{text}: unsure, {decision.annotator}" + (f': "{decision.comment}"' if decision.comment else "")
+
+
+def _tables_for(
+    setting: str, enabled: bool, name: str, given: Sequence[Path] | None, beside: Sequence[Path], clean: Path
 ) -> Sequence[Path]:
-    """The tables that an option needs: those given, or those beside the clean table."""
-    if not wanted:
+    """Return the tables that a setting needs: those given, else those beside the clean table."""
+    if not enabled:
         if given:
-            raise ConfigurationError(f"{name} serves {option} only")
+            raise ConfigurationError(f"`{name}` is used only with `{setting}`")
         return ()
-    if found := given or beside:
-        return found
-    raise ConfigurationError(f"{option} needs tables that are not beside {clean}; name them with {name}")
+    if existing := given or beside:
+        return existing
+    raise ConfigurationError(f"`{setting}` needs tables that are not beside {clean}; name them with `{name}`")
 
 
-def _table(
+def _hierarchy_table(
     rows: Sequence[_Row], groups: Sequence[Group], levels: Mapping[str, tuple[str, ...]], config: BuildConfig
 ) -> pa.Table:
     roots = {group.name: group.root for group in groups}
@@ -330,31 +309,11 @@ def _table(
     return pa.table(columns)
 
 
-def _id_of(value: InstanceOf) -> str:
-    return label_id(value.label, value.item)
-
-
-def _group_of(decision: Decision | None) -> str | None:
-    return decision.group if decision is not None and decision.decision == "group" else None
-
-
-def _is_open(decision: Decision | None) -> bool:
-    return decision is None or decision.decision == "unsure"
-
-
-def _told(value: InstanceOf, decision: Decision | None) -> str:
-    """A label without a decision, and what is said of it all the same."""
-    told = f"{value.label} ({_id_of(value)})"
-    if decision is None:
-        return told
-    return f"{told}: unsure, {decision.annotator}" + (f': "{decision.comment}"' if decision.comment else "")
-
-
-def _most_first(counts: Counter[str]) -> dict[str, int]:
+def _descending(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def counted(counts: Mapping[str, int]) -> list[str]:
-    """One line per name, its count before it, right-aligned."""
+def format_counts(counts: Mapping[str, int]) -> list[str]:
+    """Return one line per name, with its count right-aligned before it."""
     width = max((len(f"{count:,}") for count in counts.values()), default=0)
     return [f"{count:>{width},}  {name}" for name, count in counts.items()]

@@ -1,4 +1,4 @@
-"""From the columns of a table to labels: what is not a tree of landmarks is refused, with the rows that are not."""
+"""Validation of the columns of a hierarchy, and their conversion to label codes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
 _REQUIRED = ("split", "landmark_id", GROUP, ROOT)
 _TYPES = {field.name: field.type for field in (*tables.HIERARCHY.schema, *tables.HIERARCHY.optional)}
 
-#: A message names so many of the names above one.
-_MOST_PARENTS = 5
+#: Returns the name of a row for error messages, given its number.
+DescribeRow = Callable[[int], str]
+
+#: Number of different parents of a name that an error message lists.
+_MAX_PARENTS = 5
 
 
-def checked(table: pa.Table) -> pa.Table:
-    """The table with the types that it must have.
+def check_columns(table: pa.Table) -> pa.Table:
+    """Return the table cast to the types of the table ``hierarchy``.
 
     Raises:
-        InputError: there are no rows, a column is missing or unknown, has gaps, or holds something else.
+        InputError: There are no rows, or a column is missing, unknown, has missing values or another type.
     """
     names = table.column_names
     problems = [f"no column {name}" for name in _REQUIRED if name not in names]
@@ -43,27 +46,43 @@ def checked(table: pa.Table) -> pa.Table:
         raise InputError(f"not a hierarchy: {error}") from error
 
 
-def check_keys(
+def check_unique_landmarks(
     splits: npt.NDArray[np.str_],
-    numbers: npt.NDArray[np.int64],
+    landmark_ids: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
-    place: Callable[[int], str],
+    describe_row: DescribeRow,
 ) -> None:
-    """Raise if a landmark stands twice; keys are sorted, and ``rows`` says where they were."""
-    repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (numbers[1:] == numbers[:-1]))
+    """Check that no landmark occurs twice.
+
+    Args:
+        splits: str, shape (n,); splits of the landmarks, sorted together with their ids.
+        landmark_ids: int64, shape (n,).
+        rows: int64, shape (n,); original row of each landmark.
+        describe_row: Returns the name of a row.
+
+    Raises:
+        InputError: Landmarks occur twice.
+    """
+    repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (landmark_ids[1:] == landmark_ids[:-1]))
     if len(repeated):
-        problems = [f"{place(rows[at])} stands again in {place(rows[at + 1])}" for at in repeated]
-        raise InputError(f"{len(repeated):,} landmarks stand twice:\n{indented_list(problems)}")
+        problems = [f"{describe_row(rows[i])} occurs again in {describe_row(rows[i + 1])}" for i in repeated]
+        raise InputError(f"{len(repeated):,} landmarks occur twice:\n{indented_list(problems)}")
 
 
-def encode(
-    column: pa.Array | pa.ChunkedArray, name: str, place: Callable[[int], str]
+def encode_names(
+    column: pa.Array | pa.ChunkedArray, name: str, describe_row: DescribeRow
 ) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """The column as indices into its sorted, stripped names."""
+    """Return a column as indices into its sorted names, and these names, without whitespace around them.
+
+    Raises:
+        InputError: Values are empty.
+    """
     texts = pc.utf8_trim_whitespace(column)
     empty = pc.indices_nonzero(pc.equal(texts, "")).to_pylist()
     if empty:
-        raise InputError(f"{name} is empty in {len(empty):,} rows:\n{indented_list([place(row) for row in empty])}")
+        raise InputError(
+            f"{name} is empty in {len(empty):,} rows:\n{indented_list([describe_row(row) for row in empty])}"
+        )
     names = pc.unique(texts).sort()
     codes = pc.index_in(texts, value_set=names).to_numpy().astype(np.int64)
     return codes, tuple(names.to_pylist())
@@ -71,60 +90,71 @@ def encode(
 
 def check_tree(
     level_names: Sequence[str],
-    coded: Sequence[tuple[npt.NDArray[np.int64], Sequence[str]]],
-    place: Callable[[int], str],
+    encoded: Sequence[tuple[npt.NDArray[np.int64], Sequence[str]]],
+    describe_row: DescribeRow,
 ) -> None:
-    """Raise unless every name has one name above it.
+    """Check that every name has one parent.
 
     Args:
-        level_names: of the levels, finest first.
-        coded: for each level, what :func:`encode` returns.
-        place: names a row, given its number, in messages.
+        level_names: Names of the levels, finest first.
+        encoded: Codes and names of each level, as :func:`encode_names` returns them.
+        describe_row: Returns the name of a row.
+
+    Raises:
+        InputError: Names have several parents.
     """
     problems = []
-    levels = list(zip(level_names, coded, strict=True))
-    for (name, (codes, names)), (above_name, (above, above_names)) in pairwise(levels):
-        pairs, first = np.unique(codes * len(above_names) + above, return_index=True)
-        of = pairs // len(above_names)
-        for code in np.flatnonzero(np.bincount(of) > 1).tolist():
-            rows = first[slice(*np.searchsorted(of, (code, code + 1)))]
-            shown = [f'"{above_names[above[row]]}" in {place(row)}' for row in rows[:_MOST_PARENTS]]
+    levels = list(zip(level_names, encoded, strict=True))
+    for (level_name, (codes, names)), (parent_level, (parent_codes, parent_names)) in pairwise(levels):
+        pairs, first_rows = np.unique(codes * len(parent_names) + parent_codes, return_index=True)
+        children = pairs // len(parent_names)
+        for code in np.flatnonzero(np.bincount(children) > 1).tolist():
+            rows = first_rows[slice(*np.searchsorted(children, (code, code + 1)))]
+            shown = [f'"{parent_names[parent_codes[row]]}" in {describe_row(row)}' for row in rows[:_MAX_PARENTS]]
             parents = ", ".join([*shown, "…"] if len(rows) > len(shown) else shown)
-            problems.append(f'{name} "{names[code]}" has several {above_name}: {parents}')
+            problems.append(f'{level_name} "{names[code]}" has several {parent_level}: {parents}')
     if problems:
-        raise InputError(f"every name must have one name above it:\n{indented_list(problems)}")
+        raise InputError(f"every name must have one parent:\n{indented_list(problems)}")
 
 
-def flatten(table: pa.Table, name: str, place: Callable[[int], str]) -> tuple[pa.Array | pa.ChunkedArray, int]:
-    """The values of a list column end to end, and how many each row has; none where there is no such column."""
+def flatten_lists(table: pa.Table, name: str, describe_row: DescribeRow) -> tuple[pa.Array | pa.ChunkedArray, int]:
+    """Return the concatenated values of a list column and the length of its lists; empty and 0 without the column.
+
+    Raises:
+        InputError: The lists have different lengths.
+    """
     if name not in table.column_names:
         return pa.array([], pa.string()), 0
     lengths = pc.list_value_length(table[name]).to_numpy()
-    if len(odd := np.flatnonzero(lengths != lengths[0])):
+    if len(deviating := np.flatnonzero(lengths != lengths[0])):
         raise InputError(
-            f"{name} has {lengths[0]} values in {place(0)}, but {lengths[odd[0]]} in {place(odd[0])}; in all, "
-            f"{len(odd):,} rows are not like the first"
+            f"{name} has {lengths[0]} values in {describe_row(0)}, but {lengths[deviating[0]]} in "
+            f"{describe_row(deviating[0])}; {len(deviating):,} rows in all differ from the first"
         )
     return pc.list_flatten(table[name]).combine_chunks(), int(lengths[0])
 
 
 def group_lists(
-    table: pa.Table, rows: npt.NDArray[np.int64], place: Callable[[int], str]
+    table: pa.Table, rows: npt.NDArray[np.int64], describe_row: DescribeRow
 ) -> npt.NDArray[np.object_] | None:
-    """All groups of each landmark, taken in the order of ``rows``; None where there is no such column."""
+    """Return the column hierarchical_labels as tuples, in the order of ``rows``; None without this column.
+
+    Raises:
+        InputError: The first name is not the hierarchical_label, or a name occurs twice in a list.
+    """
     if "hierarchical_labels" not in table.column_names:
         return None
     lists = np.empty(len(rows), object)
     lists[:] = [tuple(name.strip() for name in names) for names in table["hierarchical_labels"].to_pylist()]
     groups = pc.utf8_trim_whitespace(table[GROUP]).to_pylist()
     problems = [
-        f'{place(row)}: {names} for "{group}"'
+        f'{describe_row(row)}: {names} for "{group}"'
         for row, (names, group) in enumerate(zip(lists, groups, strict=True))
         if names[:1] != (group,) or len(set(names)) < len(names)
     ]
     if problems:
         raise InputError(
-            "hierarchical_labels must begin with the hierarchical_label and hold no name twice:\n"
+            "hierarchical_labels must begin with the hierarchical_label and contain no name twice:\n"
             + indented_list(problems)
         )
     return lists[rows]

@@ -1,9 +1,8 @@
-"""How near two landmarks are to each other, from their labels alone.
+"""Label matrices: the lowest common level and the relevance of items, from their labels alone.
 
-A hierarchy has L levels. The papers number them by l = 1, ..., L, from the coarsest (the root, natural or
-human-made) to the finest (the landmark itself); l = 0 stands for "nothing shared". A label matrix has one
-*column* per level, the finest first. So level l is column L - l, and :func:`column_of` is the only place that
-says so.
+A hierarchy has L levels. The papers number them from 1, the coarsest (the root, natural or human-made), to L, the
+finest (the landmark); level 0 means "nothing in common". A label matrix has one *column* per level, the finest first.
+So level l is column L - l; :func:`column_of` is the only place that converts between them.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ Codes = npt.NDArray[np.int32]
 
 
 def column_of(level: int, n_levels: int) -> int:
-    """The column of a label matrix that holds level ``level`` (1: coarsest, ``n_levels``: finest).
+    """Return the column of a label matrix for a level (1: coarsest, ``n_levels``: finest).
+
+    Raises:
+        ConfigurationError: There is no such level.
 
     >>> [column_of(level, 3) for level in (3, 2, 1)]
     [0, 1, 2]
-
-    Raises:
-        ConfigurationError: there is no such level.
     """
     if not 1 <= level <= n_levels:
         raise ConfigurationError(f"there is no level {level}; expected 1 (coarsest) to {n_levels} (finest)")
@@ -33,18 +32,18 @@ def column_of(level: int, n_levels: int) -> int:
 
 
 def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tuple[Codes, Codes]:
-    """The same labels, numbered from 0 within each level, after a check that the levels are nested.
+    """Renumber labels from 0 within each level, and check that the levels are nested.
 
     Args:
-        query_labels: int64, shape (n_query, L), finest first.
-        gallery_labels: int64, shape (n_gallery, L), finest first.
+        query_labels: int64, shape (n_query, L), finest level first.
+        gallery_labels: int64, shape (n_gallery, L), finest level first.
 
     Returns:
-        The codes of both: int32, same shapes; equal where the labels are equal.
+        Codes of queries and gallery: int32, same shapes; equal where the labels are equal.
 
     Raises:
-        ValueError: the shapes do not fit, or the labels are not nested: two items that share a label have
-            different ones at a coarser level.
+        ValueError: The shapes do not match, or the labels are not nested: two items with the same label differ at a
+            coarser level.
 
     >>> nested_codes(np.array([[70, 9]]), np.array([[50, 9], [70, 9], [60, 5]]))[1].tolist()
     [[0, 1], [2, 1], [1, 0]]
@@ -60,31 +59,32 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
         codes[:, column] = np.unique(labels[:, column], return_inverse=True)[1]
     for column in range(labels.shape[1] - 1):
         parents = np.empty(codes[:, column].max(initial=-1) + 1, np.int32)
-        parents[codes[:, column]] = codes[:, column + 1]  # of each label the parent that stands last
-        wrong = np.flatnonzero(parents[codes[:, column]] != codes[:, column + 1])
-        if wrong.size:
-            one = labels[wrong[0]]
-            other = labels[np.flatnonzero(codes[:, column] == codes[wrong[0], column])[-1]]
+        parents[codes[:, column]] = codes[:, column + 1]  # the parent in the last row with each label
+        deviating = np.flatnonzero(parents[codes[:, column]] != codes[:, column + 1])
+        if deviating.size:
+            labels_a = labels[deviating[0]]
+            labels_b = labels[np.flatnonzero(codes[:, column] == codes[deviating[0], column])[-1]]
             raise ValueError(
-                f"the labels are not nested: {one.tolist()} and {other.tolist()} agree in column {column}, but "
-                f"not in the coarser column {column + 1}"
+                f"the labels are not nested: {labels_a.tolist()} and {labels_b.tolist()} agree in column {column}, "
+                f"but not in the coarser column {column + 1}"
             )
     return codes[: len(queries)], codes[len(queries) :]
 
 
 def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> npt.NDArray[np.int64]:
-    """The finest level that each query shares with each gallery item: the level of their lowest common ancestor.
+    """Return the finest level that each query shares with each gallery item, that of their lowest common ancestor.
+
+    Takes O(n_query * n_gallery) memory; pass queries in blocks if the gallery is large.
 
     Args:
-        query_labels: int64, shape (n_query, L), finest first.
-        gallery_labels: int64, shape (n_gallery, L), finest first.
+        query_labels: int64, shape (n_query, L), finest level first.
+        gallery_labels: int64, shape (n_gallery, L), finest level first.
 
     Returns:
-        int64, shape (n_query, n_gallery): l of 1 to L, or 0 where nothing is shared. Takes that much memory,
-        so give queries in chunks where the gallery is large.
+        int64, shape (n_query, n_gallery); level 1 to L, or 0 where nothing is shared.
 
     Raises:
-        ValueError: see :func:`nested_codes`.
+        ValueError: See :func:`nested_codes`.
 
     >>> lake, pond, church = [0, 0, 0], [1, 0, 0], [2, 1, 1]
     >>> lowest_common_level(np.array([lake]), np.array([lake, pond, church]))
@@ -98,22 +98,22 @@ def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) 
 
 
 def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: float = 1.0) -> npt.NDArray[np.float64]:
-    """How relevant each gallery item is to each query (paper, Eq. 20): rel(k) = (l/L)^alpha / |Omega^(l)|.
+    """Return the relevance of each gallery item for each query (paper, Eq. 20): rel(k) = (l/L)^alpha / |Omega^(l)|.
 
-    Omega^(l) are the gallery items whose lowest common level with the query is exactly l, so the relevances of
-    a level that occurs add up to (l/L)^alpha. They are counted in the gallery given: a query that is to be left
-    out of its own retrieval set must not be in it. Queries are independent of each other and may come in chunks.
+    Omega^(l) is the set of gallery items whose lowest common level with the query is exactly l, so the relevances of
+    a level that occurs add up to (l/L)^alpha. It is counted in the gallery passed: a query that is excluded from its
+    own retrieval set must not be in it. Queries are independent of each other and may be passed in blocks.
 
     Args:
-        query_labels: int64, shape (n_query, L), finest first.
-        gallery_labels: int64, shape (n_gallery, L), finest first; the whole retrieval set.
-        alpha: how fast relevance falls towards coarse levels: 1 in H-AP, more favours fine levels.
+        query_labels: int64, shape (n_query, L), finest level first.
+        gallery_labels: int64, shape (n_gallery, L), finest level first; the whole retrieval set.
+        alpha: Exponent; 1 for H-AP, larger values favour fine levels.
 
     Returns:
         float64, shape (n_query, n_gallery); 0 where nothing is shared.
 
     Raises:
-        ValueError: see :func:`lowest_common_level`, or ``alpha`` is negative.
+        ValueError: See :func:`nested_codes`, or ``alpha`` is negative.
 
     >>> labels = np.array([[0, 0, 0], [0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]])
     >>> relevance(labels[:1], labels).round(3)

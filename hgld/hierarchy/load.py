@@ -1,4 +1,4 @@
-"""Hierarchies from files."""
+"""Load hierarchies from files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.official import FILES, read_official, split_of
-from hgld.hierarchy.released import NAME, released_files
+from hgld.hierarchy.official import OFFICIAL_FILES, read_official, split_from_name
+from hgld.hierarchy.released import H_GLDV2, released_files
 from hgld.hierarchy.tree import Hierarchy
 from hgld.tables import SPLITS
 
@@ -19,62 +19,63 @@ def load_hierarchy(path_or_name: str | Path, *, split: str | None = None) -> Hie
     """Load a hierarchy.
 
     Args:
-        path_or_name: a Parquet file from ``hgld build``; a CSV file like the released ones, of which the
-            columns category and supercategory may be missing; a folder with ``hierarchy.parquet``, one from
-            ``hgld release``, or one with one or both of the released files; or ``"h-gldv2"``, the released files
-            themselves, which are downloaded once (:mod:`hgld.hierarchy.released` says what of them could be
-            verified).
-        split: what split a CSV file is of, where its name does not begin with ``train_`` or ``index_``.
+        path_or_name: A Parquet file from ``hgld build``; a CSV file in the format of the released ones, whose columns
+            category and supercategory may be missing; a folder with ``hierarchy.parquet``, one from ``hgld release``,
+            or one with one or both released files; or ``"h-gldv2"``, the released files, which are downloaded once
+            (:mod:`hgld.hierarchy.released`).
+        split: Split of a CSV file whose name does not begin with ``train_`` or ``index_``.
 
     Raises:
-        InputError: there is no such file, or it does not hold a hierarchy (see :meth:`Hierarchy.from_arrow`).
-        ConfigurationError: the split is not known.
-        SourceError: the released files cannot be had.
+        InputError: There is no such file, or it contains no valid hierarchy, see :meth:`Hierarchy.from_arrow`.
+        ConfigurationError: The split is unknown.
+        SourceError: The released files cannot be downloaded.
     """
-    if path_or_name == NAME:
+    if path_or_name == H_GLDV2:
         return _load_official(released_files(), None)
     path = Path(path_or_name)
     if path.is_dir():
-        built = [path / "hierarchy.parquet"]
-        if not built[0].is_file():
-            built = [path / "data" / f"{name}.parquet" for name in SPLITS]
-        if there := [part for part in built if part.is_file()]:
-            return _load_built(there)
-        official = [path / name for name in FILES.values() if (path / name).is_file()]
-        if not official:
-            raise InputError(f"{path}: no hierarchy.parquet and no {' and no '.join(FILES.values())} in this folder")
-        return _load_official(official, split)
-    if path.suffix == ".csv":
-        return _load_official([path], split)
-    return _load_built([path])
+        return _load_folder(path, split)
+    return _load_official([path], split) if path.suffix == ".csv" else _load_parquet([path])
 
 
-def _load_built(paths: Sequence[Path]) -> Hierarchy:
-    table = pa.concat_tables([tables.read_table(path, tables.HIERARCHY).replace_schema_metadata() for path in paths])
+def _load_folder(folder: Path, split: str | None) -> Hierarchy:
+    built = folder / "hierarchy.parquet"
+    if built.is_file():
+        return _load_parquet([built])
+    release = [folder / "data" / f"{name}.parquet" for name in SPLITS]
+    if existing := [path for path in release if path.is_file()]:
+        return _load_parquet(existing)
+    names = OFFICIAL_FILES.values()
+    if existing := [folder / name for name in names if (folder / name).is_file()]:
+        return _load_official(existing, split)
+    raise InputError(f"{folder}: no hierarchy.parquet and no {' and no '.join(names)} in this folder")
+
+
+def _load_parquet(paths: Sequence[Path]) -> Hierarchy:
+    parts = [tables.read_table(path, tables.HIERARCHY).replace_schema_metadata() for path in paths]
     try:
-        return Hierarchy.from_arrow(table)
+        return Hierarchy.from_arrow(pa.concat_tables(parts))
     except InputError as error:
         raise InputError(f"{', '.join(map(str, paths))}: {error}") from error
 
 
 def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
-    parts, lines, sources = [], [], []
+    parts: list[pa.Table] = []
+    row_names: list[str] = []
     for path in paths:
-        of = split_of(path) or split
-        if of not in SPLITS:
+        file_split = split_from_name(path) or split
+        if file_split not in SPLITS:
             raise ConfigurationError(
-                f"{path}: the name does not tell the split and split is {of}; expected {' or '.join(SPLITS)}"
+                f"{path}: the file name does not begin with a split and `split` is {file_split}; expected "
+                f"{' or '.join(SPLITS)}"
             )
-        table, found = read_official(path, of)
+        table, lines = read_official(path, file_split)
         parts.append(table)
-        lines += found
-        sources += [path.name] * len(found)
-    # A column that one file lacks is left out: a text that is there for some landmarks is of no use.
+        row_names += [f"{path.name} line {line}" for line in lines]
+    # A text that is known for some landmarks only is of no use: keep the columns of all files.
     common = [name for name in parts[0].column_names if all(name in part.column_names for part in parts)]
     try:
-        return Hierarchy.from_arrow(
-            pa.concat_tables([part.select(common) for part in parts]),
-            where=lambda row: f"{sources[row]} line {lines[row]}",
-        )
+        table = pa.concat_tables([part.select(common) for part in parts])
+        return Hierarchy.from_arrow(table, row_name=row_names.__getitem__)
     except InputError as error:
         raise InputError(f"{', '.join(map(str, paths))}: {error}") from error

@@ -1,8 +1,8 @@
-"""The labels of H-GLDv2 as they were released, from the host of GLDv2 into a cache.
+"""The released labels of H-GLDv2, downloaded from the host of GLDv2 into a cache.
 
-The addresses are those that the README of github.com/cvdfoundation/google-landmark gives. The host publishes
-checksums of the tar files with photographs, but none of these files. So the first download cannot be compared with
-anything but the size that the server says; its SHA-256 is kept, and the cached file is held against it every time.
+The addresses are those in the README of github.com/cvdfoundation/google-landmark. The host publishes checksums of
+the tar files of photographs, but not of these files: the first download can only be compared with the size that the
+server reports. Its SHA-256 is stored, and the cached file is verified against it on every use.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from pathlib import Path
 from hgld.errors import SourceError
 from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST_URL
-from hgld.hierarchy.official import FILES
+from hgld.hierarchy.official import OFFICIAL_FILES
 from hgld.io.files import atomic_write, sha256_of
 from hgld.progress import Progress
 
-#: What :func:`hgld.load_hierarchy` calls them.
-NAME = "h-gldv2"
+#: Name of the released labels for :func:`hgld.load_hierarchy`.
+H_GLDV2 = "h-gldv2"
 
 
 def released_files(folder: Path | None = None, *, progress: Progress | None = None) -> list[Path]:
-    """The released CSV files of both splits, downloaded where they are not in the cache.
+    """Return the released CSV files of both splits, downloading those that are not in the cache.
 
     Args:
-        folder: the cache; by default ``h-gldv2`` in the folder that the environment variable HGLD_CACHE
-            names, else in ``~/.cache/hgld``.
-        progress: told of bytes.
+        folder: Cache; by default ``h-gldv2`` in the folder that the environment variable HGLD_CACHE names, else in
+            ``~/.cache/hgld``.
+        progress: Reports downloaded bytes.
 
     Raises:
-        SourceError: they cannot be had, or the host has other files than those that were cached first.
+        SourceError: The files cannot be downloaded, or the files of the host changed since they were cached.
     """
-    folder = folder or Path(os.environ.get("HGLD_CACHE", Path.home() / ".cache" / "hgld")) / NAME
+    folder = folder or Path(os.environ.get("HGLD_CACHE", Path.home() / ".cache" / "hgld")) / H_GLDV2
     host = os.environ.get("HGLD_GLDV2_URL", HOST_URL).rstrip("/")
-    # Someone waits for it: no use in being patient for long.
+    # Few retries: this runs interactively.
     downloader = Downloader(DownloadConfig(max_retries=2))
-    files = []
-    for name in FILES.values():
-        path, digest = folder / name, folder / f"{name}.sha256"
-        known = digest.read_text(encoding="ascii").split()[0] if digest.is_file() else None
+    paths = []
+    for name in OFFICIAL_FILES.values():
+        path, digest_file = folder / name, folder / f"{name}.sha256"
+        digest = digest_file.read_text(encoding="ascii").split()[0] if digest_file.is_file() else None
         try:
-            downloader.download(f"{host}/metadata/{name}", path, sha256=known, progress=progress)
+            downloader.download(f"{host}/metadata/{name}", path, sha256=digest, progress=progress)
         except ChecksumError as error:
             raise SourceError(
-                f"{path} is damaged, and what the host has now is not what it was: {error}\nto take the host's "
-                f"files as they are now, delete {folder}"
+                f"{path} is damaged, and the file of the host has changed: {error}\nto use the current files of the "
+                f"host, delete {folder}"
             ) from error
         except SourceError as error:
             raise SourceError(
-                f"the released labels of H-GLDv2 could not be downloaded: {error}\nwithout a network, bring "
-                f"{' and '.join(FILES.values())} here by other means and load their folder"
+                f"the released labels of H-GLDv2 could not be downloaded: {error}\nwithout a network, obtain "
+                f"{' and '.join(OFFICIAL_FILES.values())} elsewhere and load their folder"
             ) from error
-        if known is None:
-            with atomic_write(digest) as draft:
+        if digest is None:
+            with atomic_write(digest_file) as draft:
                 draft.write_text(f"{sha256_of(path)}  {name}\n", encoding="ascii")
-        files.append(path)
-    return files
+        paths.append(path)
+    return paths

@@ -1,4 +1,4 @@
-"""How many landmarks and images each group has, natural and human-made apart, and how uneven that is."""
+"""Numbers of landmarks and images by split, root and group, and the imbalance of the groups."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from numpy.typing import NDArray
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import GroupSize, draw_groups
 from hgld.figures.tree import draw_tree, nodes_of
-from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.checks import GROUP, ROOT
+from hgld.hierarchy.load import load_hierarchy
+from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import read_columns
 from hgld.tables import SPLITS
 
 
 @dataclass(frozen=True)
 class GroupCount:
-    """One group.
+    """Size of one group.
 
     Args:
-        group: its name.
-        root: what it is below.
-        landmarks: how many it has.
-        images: of its landmarks; None where no images were given.
+        group: Name of the group.
+        root: Name of its root.
+        landmarks: Number of landmarks.
+        images: Number of images of its landmarks; None if no images were given.
     """
 
     group: str
@@ -40,7 +41,7 @@ class GroupCount:
 
 @dataclass(frozen=True)
 class Imbalance:
-    """How unevenly things are spread over groups; see :func:`imbalance`."""
+    """Imbalance of group sizes; the measures are defined in :func:`imbalance`."""
 
     largest: str
     largest_share: float
@@ -51,14 +52,14 @@ class Imbalance:
 
 @dataclass(frozen=True)
 class HierarchyStats:
-    """The counts of a hierarchy.
+    """Counts of a hierarchy.
 
     Args:
-        landmarks: by split and root.
-        images: by split and root, of the splits whose images were given.
-        images_elsewhere: images of landmarks that the hierarchy has not.
-        groups: every group, by landmarks, most first.
-        imbalance: of ``landmarks`` and, if they were given, of ``images`` over groups.
+        landmarks: Number of landmarks by split and root.
+        images: Number of images by split and root, for the splits whose images were given.
+        images_elsewhere: Number of images of landmarks that are not in the hierarchy.
+        groups: All groups, the one with the most landmarks first.
+        imbalance: Imbalance of ``landmarks`` and, if given, of ``images`` over groups.
     """
 
     landmarks: dict[str, dict[str, int]]
@@ -68,93 +69,98 @@ class HierarchyStats:
     imbalance: dict[str, Imbalance]
 
     def to_json(self) -> str:
-        """All of it, for programs."""
+        """Return all fields as JSON."""
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
 
 
 def stats_file(
     hierarchy: str | Path,
     *,
-    images: Sequence[str] = (),
+    images: Sequence[Path | tuple[str, Path]] = (),
     picture: Path | None = None,
     tree: Path | None = None,
 ) -> HierarchyStats:
-    """Count, and draw what was counted.
+    """Count the landmarks and images of a hierarchy from a file, and draw the counts.
 
     Args:
-        hierarchy: whatever :func:`hgld.hierarchy.load_hierarchy` reads.
-        images: files that name the landmark of each image, see :func:`count_images`; each with its split before
-            it (``index=images.csv``) unless the hierarchy has only one or the file's name begins with it.
-        picture: where to draw the groups and how uneven they are.
-        tree: where to draw roots, groups and labels, see :func:`draw_hierarchy`.
+        hierarchy: Any path or name that :func:`hgld.hierarchy.load_hierarchy` accepts.
+        images: Files with the landmark of each image, see :func:`count_images`. The split of a file must be given
+            as ``(split, path)`` unless its name begins with a split or the hierarchy has only one.
+        picture: Image file for the sizes of groups and their imbalance; none by default.
+        tree: Image file for roots, groups and labels as areas, see :func:`draw_hierarchy`; none by default.
 
     Raises:
-        InputError: the hierarchy or the images cannot be read.
-        ConfigurationError: what split images belong to is not known, or the hierarchy has not that split.
+        InputError: The hierarchy or the images cannot be read.
+        ConfigurationError: The split of images is unknown, not in the hierarchy, or given twice.
     """
     loaded = load_hierarchy(hierarchy)
-    counted = {}
-    for given in images:
-        split, path = _split_and_path(given, loaded)
-        if split in counted:
+    counts = {}
+    for item in images:
+        split, path = _split_and_path(item, loaded)
+        if split in counts:
             raise ConfigurationError(f"{path}: images of the split {split} were given already")
-        counted[split] = count_images(path)
-    found = stats(loaded, counted)
+        counts[split] = count_images(path)
+    stats = hierarchy_stats(loaded, counts)
     if picture is not None:
         draw_groups(
-            picture, [GroupSize(group.group, group.root, group.landmarks, group.images) for group in found.groups]
+            picture, [GroupSize(group.group, group.root, group.landmarks, group.images) for group in stats.groups]
         )
     if tree is not None:
         draw_hierarchy(tree, loaded)
-    return found
+    return stats
 
 
-def stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]] | None = None) -> HierarchyStats:
-    """Count landmarks and images by root and group.
+def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]] | None = None) -> HierarchyStats:
+    """Count landmarks and images by split, root and group.
 
     Args:
-        hierarchy: the hierarchy.
-        images: the number of images by landmark id, by split.
+        hierarchy: Hierarchy to count.
+        images: Number of images by split and landmark id.
     """
     images = images or {}
-    per_landmark = np.zeros(len(hierarchy), np.int64)
+    images_per_landmark = np.zeros(len(hierarchy), np.int64)
     elsewhere = 0
     for split, counts in images.items():
         rows = np.flatnonzero(hierarchy.splits == split)
-        per_landmark[rows] = [counts.get(number, 0) for number in hierarchy.landmark_ids[rows].tolist()]
-        elsewhere += sum(counts.values()) - int(per_landmark[rows].sum())
-    names, of_group = hierarchy.names(GROUP), hierarchy.labels[:, hierarchy.column(GROUP)]
-    landmarks = np.bincount(of_group, minlength=len(names))
-    shown = np.bincount(of_group, weights=per_landmark, minlength=len(names)).astype(np.int64)
+        images_per_landmark[rows] = [counts.get(number, 0) for number in hierarchy.landmark_ids[rows].tolist()]
+        elsewhere += sum(counts.values()) - int(images_per_landmark[rows].sum())
+    names, codes = hierarchy.names(GROUP), hierarchy.labels[:, hierarchy.column(GROUP)]
+    n_landmarks = np.bincount(codes, minlength=len(names))
+    n_images = np.bincount(codes, weights=images_per_landmark, minlength=len(names)).astype(np.int64)
     groups = [
-        GroupCount(name, hierarchy.ancestors(name, GROUP)[-1], int(count), int(n_images) if images else None)
-        for name, count, n_images in zip(names, landmarks, shown, strict=True)
+        GroupCount(
+            group=name,
+            root=hierarchy.ancestors(name, GROUP)[-1],
+            landmarks=int(n_landmarks[code]),
+            images=int(n_images[code]) if images else None,
+        )
+        for code, name in enumerate(names)
     ]
-    spread = {"landmarks": imbalance(names, landmarks)}
-    if images and shown.any():
-        spread["images"] = imbalance(names, shown)
+    imbalances = {"landmarks": imbalance(names, n_landmarks)}
+    if images and n_images.any():
+        imbalances["images"] = imbalance(names, n_images)
     ones = np.ones(len(hierarchy), np.int64)
     return HierarchyStats(
-        landmarks=_by_split_and_root(hierarchy, ones, SPLITS),
-        images=_by_split_and_root(hierarchy, per_landmark, images),
+        landmarks=_sum_by_split_and_root(hierarchy, ones, SPLITS),
+        images=_sum_by_split_and_root(hierarchy, images_per_landmark, images),
         images_elsewhere=elsewhere,
         groups=tuple(sorted(groups, key=lambda group: (-group.landmarks, group.group))),
-        imbalance=spread,
+        imbalance=imbalances,
     )
 
 
 def imbalance(names: Sequence[str], counts: NDArray[np.int64]) -> Imbalance:
-    """How unevenly things are spread over groups.
+    """Measure the imbalance of group sizes.
 
-    - ``largest`` and ``largest_share``: the group with the most, and its part of all;
-    - ``ratio_to_median``: how many times what the median group has it has; None where that is nothing;
-    - ``gini``: half the mean absolute difference of two groups, divided by their mean: 0 where all have the same,
-      towards 1 where one has all;
-    - ``effective_groups``: exp of the entropy in nats: as many groups of one size would be as hard to guess.
+    - ``largest`` and ``largest_share``: the largest group, and its share of the total;
+    - ``ratio_to_median``: size of the largest group divided by the median size; None if the median is 0;
+    - ``gini``: Gini coefficient, half the mean absolute difference of two groups divided by their mean: 0 if all
+      groups have the same size, close to 1 if one group has everything;
+    - ``effective_groups``: exponential of the entropy in nats, the number of equal groups with the same entropy.
 
     Args:
-        names: of the groups, n of them.
-        counts: int64, shape (n,), not all 0.
+        names: Names of the n groups.
+        counts: int64, shape (n,), not all 0; size of each group.
 
     >>> imbalance(["a", "b"], np.array([3, 1])).gini
     0.25
@@ -173,68 +179,72 @@ def imbalance(names: Sequence[str], counts: NDArray[np.int64]) -> Imbalance:
 
 
 def count_images(path: Path) -> dict[int, int]:
-    """The number of images of every landmark.
+    """Return the number of images of each landmark id.
 
     Args:
-        path: CSV or Parquet with a row per image and the column ``landmark_id``, such as GLDv2's ``train.csv`` and
-            ``index_image_to_landmark.csv``; or a row per landmark and the ids of its images, with spaces between, in
-            ``images``, such as ``train_clean.csv``.
+        path: CSV or Parquet file with the column ``landmark_id`` and one row per image, such as GLDv2's ``train.csv``
+            and ``index_image_to_landmark.csv``; or with one row per landmark and the ids of its images, separated by
+            spaces, in the column ``images``, such as ``train_clean.csv``.
 
     Raises:
-        InputError: the file is missing, or not such a file.
+        InputError: The file is missing or has another format.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the landmark_id of each image, e.g. GLDv2's train.csv")
     table = read_columns(path, ("landmark_id", "images"), {"images": pa.string()})
     if "landmark_id" not in table.column_names:
         raise InputError(f"{path}: no column landmark_id; expected e.g. GLDv2's train.csv or train_clean.csv")
-    numbers = table["landmark_id"]
-    if not pa.types.is_integer(numbers.type) or numbers.null_count:
+    landmark_ids = table["landmark_id"]
+    if not pa.types.is_integer(landmark_ids.type) or landmark_ids.null_count:
         raise InputError(
-            f"{path}: landmark_id is {numbers.type}, {numbers.null_count:,} empty; expected whole numbers"
+            f"{path}: landmark_id is {landmark_ids.type}, {landmark_ids.null_count:,} empty; expected whole numbers"
         )
     if "images" in table.column_names:
         per_row = pc.list_value_length(pc.split_pattern(pc.utf8_trim_whitespace(table["images"]), " "))
-        table = pa.table({"landmark_id": numbers, "n": per_row})
+        table = pa.table({"landmark_id": landmark_ids, "n": per_row})
     else:
-        table = pa.table({"landmark_id": numbers, "n": np.ones(len(numbers), np.int64)})
+        table = pa.table({"landmark_id": landmark_ids, "n": np.ones(len(landmark_ids), np.int64)})
     sums = table.group_by("landmark_id").aggregate([("n", "sum")])
     return dict(zip(sums["landmark_id"].to_pylist(), sums["n_sum"].to_pylist(), strict=True))
 
 
 def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
-    """Draw roots, groups and, where they are known, the labels in each group, as areas by landmarks."""
+    """Draw roots, groups and, if known, the labels of each group as areas by number of landmarks."""
     table = hierarchy.to_arrow()
     levels = [name for name in (ROOT, GROUP, "supercategory") if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
     draw_tree(path, nodes_of(zip(*(column.to_pylist() for column in counts.columns), strict=True)))
 
 
-def _split_and_path(given: str, hierarchy: Hierarchy) -> tuple[str, Path]:
-    """The split of a file of images and its path, from ``split=path`` or the path alone."""
-    there = [split for split in SPLITS if split in hierarchy.splits]
-    split, equals, path = given.partition("=")
-    if not (equals and split in SPLITS):
-        path = given
-        named = [split for split in SPLITS if Path(given).name.startswith(split)]
-        split = (named or there)[0]
-        if not named and len(there) > 1:
-            raise ConfigurationError(f"{given}: of which split are these images? Say --images {there[0]}={given}")
-    if split not in there:
+def _split_and_path(images: Path | tuple[str, Path], hierarchy: Hierarchy) -> tuple[str, Path]:
+    """Return the split of a file of images and its path."""
+    existing = [split for split in SPLITS if split in hierarchy.splits]
+    split: str | None
+    if isinstance(images, tuple):
+        split, path = images
+    else:
+        path = images
+        split = next((split for split in SPLITS if path.name.startswith(split)), None)
+        if split is None and len(existing) > 1:
+            raise ConfigurationError(
+                f"{path}: the split of these images is unknown; give it with the file in `images`"
+            )
+        split = split or existing[0]
+    if split not in existing:
         raise ConfigurationError(
-            f"{path}: images of the split {split}, but the hierarchy has landmarks of {' and '.join(there)} only; if "
-            f"they are of these, say --images {there[0]}={path}"
+            f"{path}: images of the split {split}, but the hierarchy has landmarks of {' and '.join(existing)} only; "
+            "if the images are of these, give that split with the file in `images`"
         )
-    return split, Path(path)
+    return split, path
 
 
-def _by_split_and_root(
+def _sum_by_split_and_root(
     hierarchy: Hierarchy, weights: NDArray[np.int64], splits: Iterable[str]
 ) -> dict[str, dict[str, int]]:
-    """The sum of the landmarks' weights by split and root, of the splits that occur."""
-    names, of_root = hierarchy.names(ROOT), hierarchy.labels[:, hierarchy.column(ROOT)]
+    """Sum the weights of landmarks by split and root, for the splits that occur."""
+    names, codes = hierarchy.names(ROOT), hierarchy.labels[:, hierarchy.column(ROOT)]
     return {
-        split: {name: int(weights[within & (of_root == root)].sum()) for root, name in enumerate(names)}
+        split: {name: int(weights[in_split & (codes == code)].sum()) for code, name in enumerate(names)}
         for split in splits
-        if (within := hierarchy.splits == split).any()
+        if (in_split := hierarchy.splits == split).any()
     }

@@ -1,11 +1,11 @@
-"""Levels between the groups and their roots, from what Wikidata says is a subclass of what (P279).
+"""Extra levels between groups and roots, from the subclass relation of Wikidata (P279).
 
-The first level is made of the groups: nodes whose classes are the ``items`` of the taxonomy. A node goes under
-the nearest class that another node of the same root goes under, too; nodes of one class become one node of the
-next level. Nearest means the fewest steps of P279 from any of the node's own classes, none where another node is
-below one of these themselves (mountain, with volcano below it). Of equally near classes the one with the fewest nodes
-below it is taken, then the first by its item. A node that shares no class with others stays alone under its own name.
-So levels are nested and never cross roots, whatever cycles and errors P279 has.
+The nodes of the first level are the groups, whose classes are the ``items`` of the taxonomy. A node is put under the
+nearest class that is also above another node of the same root; nodes under the same class become one node of the next
+level. The distance is the smallest number of P279 steps from any class of the node; it is 0 if another node is below
+one of these classes (mountain, with volcano below it). Among equally near classes the one above the fewest nodes is
+taken, then the first by item. A node that shares no class with other nodes stays alone under its own name. So levels
+are nested and never cross roots, whatever cycles and errors P279 has.
 """
 
 from __future__ import annotations
@@ -19,85 +19,88 @@ from hgld.taxonomy.groups import Group
 
 @dataclass(frozen=True)
 class _Node:
-    """What a group is under at some level: a class (``items`` is that one), or nothing but itself."""
+    """A group, or the class that groups are under at some level (``items`` is then that class)."""
 
     name: str
     root: str
     items: tuple[str, ...]
 
 
-def p279_levels(
-    groups: Sequence[Group], parents: Mapping[str, Sequence[str]], labels: Mapping[str, str], n_levels: int
+def subclass_levels(
+    groups: Sequence[Group],
+    superclasses: Mapping[str, Sequence[str]],
+    class_labels: Mapping[str, str],
+    n_levels: int,
 ) -> dict[str, tuple[str, ...]]:
-    """The names above each group.
+    """Return the names above each group at ``n_levels`` extra levels.
 
     Args:
-        groups: the groups that are to be divided into fewer.
-        parents: P279 by class item.
-        labels: the label of each class item.
-        n_levels: how many levels to make.
+        groups: Groups to put under common superclasses.
+        superclasses: Direct superclasses (P279) by class item.
+        class_labels: Label of each class item.
+        n_levels: Number of levels.
 
     Returns:
-        By group ``n_levels`` names, finest first, its root not among them. Names of one level are unique: a class
-        that occurs under both roots is followed by the root, and classes with the same label by their items.
+        ``n_levels`` names by group, finest first, without the root. Names of a level are unique: a class that occurs
+        under both roots is followed by the root, and classes with the same label by their items.
 
     >>> groups = [
     ...     Group("volcano", "natural", "", ("Q8072",)),
     ...     Group("mountain", "natural", "", ("Q8502",)),
     ...     Group("lake", "natural", "", ("Q23397",)),
     ... ]
-    >>> parents = {"Q8072": ["Q8502"], "Q8502": ["Q271669"], "Q23397": ["Q15324"]}
-    >>> p279_levels(groups, parents, {"Q8502": "mountain"}, 1)
+    >>> superclasses = {"Q8072": ["Q8502"], "Q8502": ["Q271669"], "Q23397": ["Q15324"]}
+    >>> subclass_levels(groups, superclasses, {"Q8502": "mountain"}, 1)
     {'volcano': ('mountain',), 'mountain': ('mountain',), 'lake': ('lake',)}
     """
-    above: dict[str, tuple[str, ...]] = {group.name: () for group in groups}
+    ancestors: dict[str, tuple[str, ...]] = {group.name: () for group in groups}
     current = {group.name: _Node(group.name, group.root, group.items) for group in groups}
     for _ in range(n_levels):
-        parent_of = _parents_of(dict.fromkeys(current.values()), parents, labels)
-        current = {group: parent_of[node] for group, node in current.items()}
-        names = _names(dict.fromkeys(current.values()))
-        above = {group: (*above[group], names[node]) for group, node in current.items()}
-    return above
+        parents = _parent_nodes(dict.fromkeys(current.values()), superclasses, class_labels)
+        current = {group: parents[node] for group, node in current.items()}
+        names = _unique_names(dict.fromkeys(current.values()))
+        ancestors = {group: (*ancestors[group], names[node]) for group, node in current.items()}
+    return ancestors
 
 
-def _parents_of(
-    nodes: Iterable[_Node], parents: Mapping[str, Sequence[str]], labels: Mapping[str, str]
+def _parent_nodes(
+    nodes: Iterable[_Node], superclasses: Mapping[str, Sequence[str]], class_labels: Mapping[str, str]
 ) -> dict[_Node, _Node]:
-    steps = {node: _steps_above(node.items, parents) for node in nodes}
-    n_below = Counter((node.root, item) for node, found in steps.items() for item in found)
-    parent_of = {}
-    for node, found in steps.items():
-        shared = [item for item in found if n_below[node.root, item] > 1]
+    steps_by_node = {node: _steps_to_superclasses(node.items, superclasses) for node in nodes}
+    n_below = Counter((node.root, item) for node, steps in steps_by_node.items() for item in steps)
+    parents = {}
+    for node, steps in steps_by_node.items():
+        shared = [item for item in steps if n_below[node.root, item] > 1]
         if shared:
-            # Items of equal length sort as their numbers do.
-            item = min(shared, key=lambda item: (found[item], n_below[node.root, item], len(item), item))
-            parent_of[node] = _Node(labels.get(item, item), node.root, (item,))
+            # Items of equal length are sorted like their numbers.
+            item = min(shared, key=lambda item: (steps[item], n_below[node.root, item], len(item), item))
+            parents[node] = _Node(class_labels.get(item, item), node.root, (item,))
         else:
-            parent_of[node] = node
-    return parent_of
+            parents[node] = node
+    return parents
 
 
-def _steps_above(items: Sequence[str], parents: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """The classes at and above ``items``, with the fewest steps to each."""
+def _steps_to_superclasses(items: Sequence[str], superclasses: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Return the smallest number of steps to each class at or above ``items``."""
     steps = dict.fromkeys(items, 0)
-    waiting = list(items)
-    for item in waiting:  # grows: the nearer classes come first
-        for parent in parents.get(item, ()):
+    queue = list(items)
+    for item in queue:  # breadth first: the queue grows while it is read
+        for parent in superclasses.get(item, ()):
             if parent not in steps:
                 steps[parent] = steps[item] + 1
-                waiting.append(parent)
+                queue.append(parent)
     return steps
 
 
-def _names(nodes: Iterable[_Node]) -> dict[_Node, str]:
-    alike: defaultdict[str, list[_Node]] = defaultdict(list)
+def _unique_names(nodes: Iterable[_Node]) -> dict[_Node, str]:
+    by_name: defaultdict[str, list[_Node]] = defaultdict(list)
     for node in nodes:
-        alike[node.name].append(node)
+        by_name[node.name].append(node)
     names = {}
-    for name, found in alike.items():
-        per_root = Counter(node.root for node in found)
-        for node in found:
-            marks = [node.root] if len(per_root) > 1 else []
-            marks += node.items if per_root[node.root] > 1 else ()
-            names[node] = f"{name} ({', '.join(marks)})" if marks else name
+    for name, same_name in by_name.items():
+        per_root = Counter(node.root for node in same_name)
+        for node in same_name:
+            qualifiers = [node.root] if len(per_root) > 1 else []
+            qualifiers += node.items if per_root[node.root] > 1 else ()
+            names[node] = f"{name} ({', '.join(qualifiers)})" if qualifiers else name
     return names

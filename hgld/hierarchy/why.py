@@ -1,4 +1,4 @@
-"""How a landmark came to its place in a hierarchy, or where it was left out: the answer of ``hgld why``."""
+"""Trace a landmark through the stages, to explain its group or why it is not in the hierarchy."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, read_d
 from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
 
-_WHY_REMOVED = {
-    "multiple": "for it has several relevant labels (hgld clean --keep-multiple or hgld build --multi keep such)",
-    "irrelevant": "for its labels say nothing of a landmark",
-    "unlabelled": "for it has no label",
+_REMOVAL_REASONS = {
+    "multiple": "since it has several relevant labels (hgld clean and hgld build can keep such landmarks)",
+    "irrelevant": "since its labels do not describe a landmark",
+    "unlabelled": "since it has no label",
 }
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Where the answers are; a table that is None or empty is not known.
+class TraceSources:
+    """The files of all stages; a table that is None or an empty sequence is not available.
 
     Args:
-        folder: where the tables were looked for.
-        hierarchy: from ``hgld build``.
-        scraped: from ``hgld scrape``.
-        clean: from ``hgld clean``.
-        removed: what ``hgld clean`` removed.
-        clusters: from ``hgld cluster``.
-        decisions: on labels.
-        taxonomy: the groups.
+        folder: Default folder of the tables.
+        hierarchy: Table from ``hgld build``.
+        scraped: Tables from ``hgld scrape``.
+        clean: Table from ``hgld clean``.
+        removed: Landmarks that ``hgld clean`` removed.
+        clusters: Table from ``hgld cluster``.
+        decisions: Decisions on labels.
+        taxonomy: CSV file of groups.
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class Sources:
     taxonomy: Path
 
 
-def find_sources(
+def find_trace_sources(
     hierarchy: Path,
     *,
     scraped: Sequence[Path] | None = None,
@@ -58,11 +58,11 @@ def find_sources(
     clusters: Path | None = None,
     decisions: Path | None = None,
     taxonomy: Path | None = None,
-) -> Sources:
-    """The tables named, and for the others those with the usual names beside ``hierarchy``.
+) -> TraceSources:
+    """Return the files given, and for the others those with default names beside ``hierarchy``.
 
     Raises:
-        InputError: a table that is named is not there.
+        InputError: A table that is given does not exist.
     """
 
     def beside(name: str) -> Path | None:
@@ -72,7 +72,7 @@ def find_sources(
     for path in (clean, removed, clusters, *(scraped or ())):
         if path is not None and not path.is_file():
             raise InputError(f"{path}: no such file")
-    return Sources(
+    return TraceSources(
         folder=hierarchy.parent,
         hierarchy=hierarchy if hierarchy.is_file() else None,
         scraped=scraped or tables.scraped_beside(hierarchy),
@@ -86,7 +86,7 @@ def find_sources(
 
 @dataclass(frozen=True)
 class Trace:
-    """What is known of one landmark, as pairs of a name and a text, in the order of the stages."""
+    """The facts about one landmark in the order of the stages, as pairs of a name and a text."""
 
     split: str
     landmark_id: int
@@ -96,19 +96,19 @@ class Trace:
 _Row = Mapping[str, Any]
 
 
-def trace_landmark(sources: Sources, landmark_id: int, split: str | None = None) -> list[Trace]:
-    """Trace the landmark with this id.
+def trace_landmark(sources: TraceSources, landmark_id: int, split: str | None = None) -> list[Trace]:
+    """Trace a landmark through the stages.
 
     Args:
-        sources: the tables to look into.
-        landmark_id: the id.
-        split: the split that the id is of; without it, both are looked into.
+        sources: Files of all stages.
+        landmark_id: Id of the landmark.
+        split: Split of the landmark; both by default.
 
     Returns:
-        A trace for each split that has such a landmark.
+        A trace for each split with such a landmark.
 
     Raises:
-        InputError: no table has it, or a table cannot be read.
+        InputError: The landmark is in no table, or a table cannot be read.
     """
     rows = {
         "hierarchy": _rows(sources.hierarchy, tables.HIERARCHY, landmark_id),
@@ -116,36 +116,39 @@ def trace_landmark(sources: Sources, landmark_id: int, split: str | None = None)
         "removed": _rows(sources.removed, tables.REMOVED, landmark_id),
         "scraped": [row for path in sources.scraped for row in _rows(path, tables.SCRAPED, landmark_id)],
     }
-    splits = [split] if split else sorted({row["split"] for found in rows.values() for row in found})
+    splits = [split] if split else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
     groups = read_taxonomy(sources.taxonomy)
     decisions = read_decisions(sources.decisions, {group.name for group in groups})
     traces = []
-    for one in splits:
-        found = {name: next((row for row in of if row["split"] == one), None) for name, of in rows.items()}
-        if any(found.values()):
-            steps = _steps(sources, found, DecisionIndex(decisions), {group.name: group for group in groups})
-            traces.append(Trace(one, landmark_id, steps))
+    for name in splits:
+        row_of = {
+            stage: next((row for row in stage_rows if row["split"] == name), None)
+            for stage, stage_rows in rows.items()
+        }
+        if any(row_of.values()):
+            steps = _steps(sources, row_of, DecisionIndex(decisions), {group.name: group for group in groups})
+            traces.append(Trace(name, landmark_id, steps))
     if not traces:
-        looked = [path for path in (sources.hierarchy, sources.clean, sources.removed, *sources.scraped) if path]
-        raise InputError(
-            f"landmark {landmark_id}{f' of {split}' if split else ''} is in none of "
-            f"{', '.join(map(str, looked)) or f'the tables, for there are none in {sources.folder}'}"
-        )
+        landmark = f"landmark {landmark_id}{f' of {split}' if split else ''}"
+        searched = [path for path in (sources.hierarchy, sources.clean, sources.removed, *sources.scraped) if path]
+        if not searched:
+            raise InputError(f"there are no tables in {sources.folder} to find {landmark} in")
+        raise InputError(f"{landmark} is in none of {', '.join(map(str, searched))}")
     return traces
 
 
 def _steps(
-    sources: Sources, found: Mapping[str, _Row | None], decisions: DecisionIndex, groups: Mapping[str, Group]
+    sources: TraceSources, row_of: Mapping[str, _Row | None], decisions: DecisionIndex, groups: Mapping[str, Group]
 ) -> list[tuple[str, str]]:
-    built, clean, removed, scraped = (found[name] for name in ("hierarchy", "clean", "removed", "scraped"))
-    category = next(row["category"] for row in found.values() if row is not None)
+    built, clean, removed, scraped = (row_of[stage] for stage in ("hierarchy", "clean", "removed", "scraped"))
+    category = next(row["category"] for row in row_of.values() if row is not None)
     steps = [("category", category), *_page(sources, scraped), ("statement", _statement(scraped or removed))]
     decision = None
     if clean is not None or built is not None:
         label, item = _label(built, clean, scraped)
         decision = decisions.find(label_id(label, item), label)
         steps += [
-            ("class", item or "not known: pages show labels without items"),
+            ("class", item or "unknown: category pages show labels without items"),
             ("label", label),
             ("cluster", _cluster(sources.clusters, label_id(label, item))),
             *_decision(decision, groups),
@@ -153,8 +156,8 @@ def _steps(
     if built is not None:
         steps += _place(built)
     else:
-        steps.append(("hierarchy", _why_absent(sources, removed, clean, decision)))
-    return steps + [("note", text) for text in _other_inputs(sources)]
+        steps.append(("hierarchy", _reason_absent(sources, removed, clean, decision)))
+    return steps + [("note", text) for text in _changed_inputs(sources)]
 
 
 def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int) -> list[dict[str, Any]]:
@@ -165,12 +168,12 @@ def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int) -> list[d
     return rows
 
 
-def _page(sources: Sources, scraped: _Row | None) -> list[tuple[str, str]]:
+def _page(sources: TraceSources, scraped: _Row | None) -> list[tuple[str, str]]:
     if scraped is None:
         unknown = (
-            f"not known: not in {', '.join(map(str, sources.scraped))}"
+            f"unknown: not in {', '.join(map(str, sources.scraped))}"
             if sources.scraped
-            else "not known: no scraped*.parquet beside"
+            else "unknown: no scraped*.parquet in the folder"
         )
         return [("page", unknown), ("item", unknown)]
     title = scraped["resolved_title"] or scraped["title"]
@@ -186,13 +189,16 @@ def _page(sources: Sources, scraped: _Row | None) -> list[tuple[str, str]]:
 
 def _statement(row: _Row | None) -> str:
     if row is None:
-        return "not known: no scraped*.parquet beside"
+        return "unknown: no scraped*.parquet in the folder"
     values = [f"{value['label']} ({value['item'] or 'no item shown'})" for value in row["instance_of"]]
     return f"instance of {', '.join(values)}" if values else "none"
 
 
 def _label(built: _Row | None, clean: _Row | None, scraped: _Row | None) -> tuple[str, str | None]:
-    """The label and class that counted; one that cleaning had removed and a build took back is in the latter."""
+    """Return the label that decided on the group and its class item, None if unknown.
+
+    A landmark that was removed by clean and built with several labels is in the hierarchy only.
+    """
     if clean is not None:
         return clean["supercategory"], clean["class_item"]
     assert built is not None
@@ -204,18 +210,18 @@ def _label(built: _Row | None, clean: _Row | None, scraped: _Row | None) -> tupl
 
 def _cluster(path: Path | None, identity: str) -> str:
     if path is None:
-        return "not known: no clusters.parquet beside"
+        return "unknown: no clusters.parquet in the folder"
     table = tables.read_table(path, tables.CLUSTERS)
     for row in table.filter(pc.equal(table["label_id"], identity)).to_pylist():
         return f"{row['cluster']}, sub-cluster {row['subcluster']}: {row['cluster_name']}"
-    return f"not known: the label is not in {path}"
+    return f"unknown: the label is not in {path}"
 
 
 def _decision(decision: Decision | None, groups: Mapping[str, Group]) -> list[tuple[str, str]]:
     if decision is None:
         return [("decision", "none on this label")]
-    what = decision.decision + (f": {decision.group}" if decision.group else "")
-    steps = [("decision", f"{what}, by {decision.annotator}, {format_time(decision.decided_at)}")]
+    outcome = decision.decision + (f": {decision.group}" if decision.group else "")
+    steps = [("decision", f"{outcome}, by {decision.annotator}, {format_time(decision.decided_at)}")]
     if decision.comment:
         steps.append(("comment", decision.comment))
     if decision.group:
@@ -231,27 +237,30 @@ def _place(built: _Row) -> list[tuple[str, str]]:
     return [*steps, ("root", built["natural_or_human_made"])]
 
 
-def _why_absent(sources: Sources, removed: _Row | None, clean: _Row | None, decision: Decision | None) -> str:
-    absent = "not in it: " if sources.hierarchy is not None else "not known, no hierarchy.parquet beside; "
+def _reason_absent(sources: TraceSources, removed: _Row | None, clean: _Row | None, decision: Decision | None) -> str:
+    absent = "not in it: " if sources.hierarchy is not None else "unknown, no hierarchy.parquet in the folder; "
     if removed is not None:
-        return absent + f"removed by hgld clean as {removed['reason']}, {_WHY_REMOVED[removed['reason']]}"
+        return absent + f"removed by hgld clean as {removed['reason']}, {_REMOVAL_REASONS[removed['reason']]}"
     if clean is None:
-        return absent + "in no clean.parquet and no removed.parquet beside, so where it was left out is not known"
+        return (
+            absent
+            + "in neither clean.parquet nor removed.parquet of the folder, so the stage that excluded it is unknown"
+        )
     if decision is None or decision.decision == "unsure":
         return absent + "its label is undecided"
     if decision.decision == "drop":
         return absent + "its label is dropped"
-    return absent + "its label has a group, so building it again would take it in"
+    return absent + "its label has a group, so building again would include it"
 
 
-def _other_inputs(sources: Sources) -> list[str]:
-    """Which of the files looked into are not those that the hierarchy was built from."""
+def _changed_inputs(sources: TraceSources) -> list[str]:
+    """Return a note for each file that is not the one the hierarchy was built from."""
     if sources.hierarchy is None:
         return []
     inputs = tables.read_provenance(sources.hierarchy).inputs
-    looked = {"clean": sources.clean, "decisions": sources.decisions, "taxonomy": sources.taxonomy}
+    current = {"clean": sources.clean, "decisions": sources.decisions, "taxonomy": sources.taxonomy}
     return [
-        f"{sources.hierarchy} was built from other {role} than {path}, so this may not be how it came about"
-        for role, path in looked.items()
+        f"{sources.hierarchy} was built from other {role} than {path}, so this trace may not explain it"
+        for role, path in current.items()
         if path is not None and inputs.get(role, "") not in ("", sha256_of(path))
     ]

@@ -12,7 +12,7 @@ from string import Template
 import pyarrow as pa
 
 from hgld.hierarchy import Hierarchy
-from hgld.hierarchy.stats import HierarchyStats, stats
+from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
 from hgld.release.croissant import COLUMN_DESCRIPTIONS
 from hgld.tables import Provenance
 from hgld.taxonomy.decisions import DECISIONS, Decision
@@ -72,7 +72,7 @@ def write_documents(folder: Path, facts: ReleaseFacts) -> None:
 
 
 def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
-    counts = stats(Hierarchy.from_arrow(facts.hierarchy))
+    counts = hierarchy_stats(Hierarchy.from_arrow(facts.hierarchy))
     imbalance = counts.imbalance["landmarks"]
     n = len(facts.hierarchy)
     columns = facts.hierarchy.schema

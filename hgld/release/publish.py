@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.official import FILES, write_official
+from hgld.hierarchy.official import OFFICIAL_FILES, write_official
 from hgld.io.files import sha256_of
 from hgld.release.checksums import files_in, require_replaceable, same_checksums, write_checksums
 from hgld.release.croissant import croissant_metadata, validate_croissant
@@ -184,7 +184,9 @@ def _facts(
 def _file_descriptions(splits: Sequence[str]) -> dict[str, str]:
     """Return the description of each file, by path."""
     files = {f"data/{split}.parquet": f"the {split} landmarks, sorted by landmark_id" for split in splits}
-    files |= {FILES[split]: f"the {split} landmarks under the file and column names of H-GLDv2" for split in splits}
+    files |= {
+        OFFICIAL_FILES[split]: f"the {split} landmarks under the file and column names of H-GLDv2" for split in splits
+    }
     files |= {
         f"suprank/{suprank_file_name(split)}": (
             f"the {split} landmarks as the training code of the paper (elias-ramzi/SupRank) reads them"

@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
+from hgld.cli.hierarchy import parse_extra_levels
 from hgld.cli.summaries.hierarchy import format_build
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
-from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file, parse_extra_levels
+from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file
 from hgld.labels.clean import CleanConfig, clean_file
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, PROVENANCE, VOLCANO, WIDE
 
@@ -156,16 +157,16 @@ def test_several_labels_need_the_scraped_tables(clean: Path) -> None:
         run(clean, BuildConfig(multi=True))
     clean.with_name("scraped_train.parquet").unlink()
     with pytest.raises(
-        ConfigurationError, match="--multi needs tables that are not beside .* name them with --scraped"
+        ConfigurationError, match="`multi` needs tables that are not beside .* name them with `scraped`"
     ):
         run(clean, BuildConfig(multi=True))
-    with pytest.raises(ConfigurationError, match="--scraped serves --multi only"):
+    with pytest.raises(ConfigurationError, match="`scraped` is used only with `multi`"):
         run(clean, scraped=[clean])
 
 
 def test_extra_levels_stand_between_group_and_root(clean: Path) -> None:
     classes = clean.with_name("scraped_train.classes.parquet")
-    with pytest.raises(ConfigurationError, match="--extra-levels needs tables"):
+    with pytest.raises(ConfigurationError, match="`extra_levels` needs tables"):
         run(clean, BuildConfig(extra_levels=2))
     found = [("Q23397", "lake", ["Q1"]), ("Q8502", "mountain", ["Q2"]), ("Q1", "water", ["Q2"]), ("Q2", "nature", [])]
     table = tables.CLASSES.schema.empty_table().from_pylist(

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.summaries.hierarchy import format_comparison
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.compare import Flow, SplitChange, agreement, compare, write_changes
+from hgld.hierarchy.compare import GroupFlow, SplitChange, compare, partition_agreement, write_changes
 
 ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}
 
@@ -52,8 +52,8 @@ def test_landmarks_are_matched_by_split_and_id() -> None:
 
 def test_a_group_whose_name_changed_is_told_from_landmarks_that_moved() -> None:
     assert compare(BEFORE, AFTER).flows == (
-        Flow("chapel", "mosque", 2, renamed=True),
-        Flow("lake", "church", 1, renamed=False),
+        GroupFlow("chapel", "mosque", 2, renamed=True),
+        GroupFlow("lake", "church", 1, renamed=False),
     )
 
 
@@ -88,7 +88,7 @@ def test_every_change_is_written_down(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=12))
 def test_measures_are_those_of_their_definitions(pairs: list[tuple[int, int]]) -> None:
     before, after = (np.array(side) for side in zip(*pairs, strict=True))
-    found = agreement(before, after)
+    found = partition_agreement(before, after)
     assert found.ari == pytest.approx(slow_ari(pairs))
     assert found.ami == pytest.approx(slow_ami(pairs))
     homogeneity, completeness = (slow_homogeneity(pairs), slow_homogeneity([pair[::-1] for pair in pairs]))

@@ -264,7 +264,7 @@ def test_networkx_knows_the_same_tree() -> None:
             "missing in 1 of 5 rows",
         ),
         (lambda rows: rows.assign(hierarchical_label=["water", " ", *["water"] * 3]), r"row 1 \(index 5\)"),
-        (lambda rows: pd.concat([rows, rows.iloc[2:3]]), r"row 2 \(train 2\) stands again in row 5"),
+        (lambda rows: pd.concat([rows, rows.iloc[2:3]]), r"row 2 \(train 2\) occurs again in row 5"),
         (
             lambda rows: rows.assign(hierarchical_label="water"),
             r'"water" has several natural_or_human_made: "human-made" in row 1 \(index 5\), "natural" in row 0',
@@ -318,7 +318,7 @@ def test_official_files_are_read(tmp_path: Path, some: Hierarchy) -> None:
     assert load_hierarchy(train) == some.filter(splits=["train"])
     other = index.rename(tmp_path / "labels.csv")
     assert load_hierarchy(other, split="index") == some.filter(splits=["index"])
-    with pytest.raises(ConfigurationError, match=r"labels\.csv: the name does not tell the split"):
+    with pytest.raises(ConfigurationError, match=r"labels\.csv: the file name does not begin with a split"):
         load_hierarchy(other)
 
 
@@ -332,7 +332,7 @@ def test_bad_rows_of_a_csv_file_are_named_by_line(tmp_path: Path) -> None:
         load_hierarchy(path)
     path.write_text(header + "1,lake,natural\n\n1,lake,natural\n")
     with pytest.raises(
-        InputError, match=r"csv line 2 \(train 1\) stands again in train_label_to_hierarchical\.csv line 4"
+        InputError, match=r"csv line 2 \(train 1\) occurs again in train_label_to_hierarchical\.csv line 4"
     ):
         load_hierarchy(path)
     path.write_text(header + "1,lake,natural\n2,lake,human-made\n")

@@ -7,7 +7,7 @@ import pytest
 
 from hgld import load_hierarchy
 from hgld.errors import SourceError
-from hgld.hierarchy.official import COLUMNS
+from hgld.hierarchy.official import OFFICIAL_COLUMNS
 from tests.gldv2.file_server import Fault, FileServer
 
 NAMES = [f"{split}_label_to_hierarchical.csv" for split in ("train", "index")]
@@ -16,7 +16,7 @@ NAMES = [f"{split}_label_to_hierarchical.csv" for split in ("train", "index")]
 def write(path: Path, *landmarks: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [f"{number},http://c/{number},lake,lake,natural\r\n" for number in landmarks]
-    path.write_text(",".join(COLUMNS) + "\r\n" + "".join(rows), newline="")
+    path.write_text(",".join(OFFICIAL_COLUMNS) + "\r\n" + "".join(rows), newline="")
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def test_a_damaged_cache_is_mended(server: FileServer, tmp_path: Path) -> None:
     assert load_hierarchy("h-gldv2") == tree
     cached.write_bytes(b"")
     write(tmp_path / "host" / "metadata" / NAMES[0], 1, 2, 3, 4)
-    with pytest.raises(SourceError, match=r"is damaged, and what the host has now is not what it was.*\n.*delete "):
+    with pytest.raises(SourceError, match=r"is damaged, and the file of the host has changed.*\n.*delete "):
         load_hierarchy("h-gldv2")
 
 
 def test_offline_it_is_said_what_to_do(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HGLD_GLDV2_URL", "http://127.0.0.1:1")
-    with pytest.raises(SourceError, match=r"(?s)could not be downloaded: .*\nwithout a network, bring train_label"):
+    with pytest.raises(SourceError, match=r"(?s)could not be downloaded: .*\nwithout a network, obtain train_label"):
         load_hierarchy("h-gldv2")

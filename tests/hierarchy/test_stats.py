@@ -31,9 +31,9 @@ def official(tmp_path: Path) -> Path:
     return folder
 
 
-def write(path: Path, text: str) -> str:
+def write(path: Path, text: str) -> Path:
     path.write_text(text)
-    return str(path)
+    return path
 
 
 def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path
 def test_the_clean_list_of_images_counts_as_the_long_one(tmp_path: Path) -> None:
     short = write(tmp_path / "train_clean.csv", "landmark_id,images\n7,a b c\n9,d\n")
     long = write(tmp_path / "train.csv", "id,landmark_id\na,7\nd,9\nb,7\nc,7\n")
-    assert count_images(Path(short)) == count_images(Path(long)) == {7: 3, 9: 1}
+    assert count_images(short) == count_images(long) == {7: 3, 9: 1}
     pq.write_table(pa.table({"id": list("abcd"), "landmark_id": [7, 7, 9, 7]}), tmp_path / "images.parquet")
     assert count_images(tmp_path / "images.parquet") == {7: 3, 9: 1}
 
@@ -69,15 +69,15 @@ def test_images_that_are_not_given_are_not_zero(official: Path) -> None:
 
 def test_the_split_of_images_is_told_or_asked_for(official: Path, tmp_path: Path) -> None:
     images = write(tmp_path / "pictures.csv", "id,landmark_id\na,1\n")
-    with pytest.raises(ConfigurationError, match=r"of which split are these images\? Say --images train="):
+    with pytest.raises(ConfigurationError, match="the split of these images is unknown"):
         stats_file(official, images=[images])
-    assert stats_file(official, images=[f"index={images}"]).images == {"index": {"human-made": 1, "natural": 0}}
+    assert stats_file(official, images=[("index", images)]).images == {"index": {"human-made": 1, "natural": 0}}
     only_index = official / "index_label_to_hierarchical.csv"
     assert stats_file(only_index, images=[images]).images == {"index": {"human-made": 1}}
     with pytest.raises(ConfigurationError, match="landmarks of index only"):
-        stats_file(only_index, images=[f"train={images}"])
+        stats_file(only_index, images=[("train", images)])
     with pytest.raises(ConfigurationError, match="were given already"):
-        stats_file(official, images=[f"index={images}", f"index={images}"])
+        stats_file(official, images=[("index", images), ("index", images)])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_split_of_images_is_told_or_asked_for(official: Path, tmp_path: Path
 )
 def test_files_that_list_no_images_are_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        count_images(Path(write(tmp_path / "train.csv", text)))
+        count_images(write(tmp_path / "train.csv", text))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_the_command_prints_and_draws(official: Path, tmp_path: Path) -> None:
 
 
 def test_the_released_labels(shared: Path, tmp_path: Path) -> None:
-    images = str(shared / "released" / "index_image_to_landmark_part.csv")
+    images = shared / "released" / "index_image_to_landmark_part.csv"
     found = stats_file(
         shared / "released", images=[images], picture=tmp_path / "stats.svg", tree=tmp_path / "stats.tree.svg"
     )

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.hierarchy.subclass_levels import p279_levels
+from hgld.hierarchy.subclass_levels import subclass_levels
 from hgld.taxonomy.groups import Group
 
 ITEMS = [f"Q{n}" for n in range(1, 13)]
@@ -17,7 +17,7 @@ def test_the_nearest_shared_class_is_taken() -> None:
     groups = [natural("lake", "Q1"), natural("river", "Q2"), natural("beach", "Q3")]
     parents = {"Q1": ["Q10"], "Q2": ["Q11"], "Q11": ["Q10"], "Q10": ["Q12"], "Q3": ["Q12"]}
     labels = {"Q10": "body of water", "Q11": "watercourse", "Q12": "geographical feature"}
-    assert p279_levels(groups, parents, labels, 2) == {
+    assert subclass_levels(groups, parents, labels, 2) == {
         "lake": ("body of water", "geographical feature"),
         "river": ("body of water", "geographical feature"),
         "beach": ("geographical feature", "geographical feature"),
@@ -28,7 +28,7 @@ def test_a_group_with_others_below_it_stays_where_it_is() -> None:
     groups = [natural("volcano", "Q1"), natural("mountain", "Q2"), natural("lake", "Q3")]
     parents = {"Q1": ["Q2"], "Q2": ["Q4"], "Q3": ["Q4"]}
     labels = {"Q2": "mountain", "Q4": "landform"}
-    found = p279_levels(groups, parents, labels, 2)
+    found = subclass_levels(groups, parents, labels, 2)
     assert found["volcano"] == found["mountain"] == ("mountain", "landform")
     assert found["lake"] == ("landform", "landform")
 
@@ -36,10 +36,10 @@ def test_a_group_with_others_below_it_stays_where_it_is() -> None:
 def test_of_equally_near_classes_the_most_specific_is_taken_then_the_first() -> None:
     groups = [natural(name, item) for name, item in (("a", "Q1"), ("b", "Q2"), ("c", "Q3"))]
     wide_and_narrow = {"Q1": ["Q9", "Q10"], "Q2": ["Q9", "Q10"], "Q3": ["Q9"]}
-    found = p279_levels(groups, wide_and_narrow, {"Q9": "wide", "Q10": "narrow"}, 1)
+    found = subclass_levels(groups, wide_and_narrow, {"Q9": "wide", "Q10": "narrow"}, 1)
     assert found == {"a": ("narrow",), "b": ("narrow",), "c": ("wide",)}
     two_alike = {"Q1": ["Q10", "Q9"], "Q2": ["Q9", "Q10"]}
-    assert p279_levels(groups[:2], two_alike, {}, 1) == {"a": ("Q9",), "b": ("Q9",)}
+    assert subclass_levels(groups[:2], two_alike, {}, 1) == {"a": ("Q9",), "b": ("Q9",)}
 
 
 def test_names_tell_roots_and_classes_apart() -> None:
@@ -52,7 +52,7 @@ def test_names_tell_roots_and_classes_apart() -> None:
         ),
     ]
     parents = {"Q1": ["Q9"], "Q2": ["Q9"], "Q3": ["Q9"], "Q4": ["Q9"], "Q5": ["Q8"], "Q6": ["Q8"]}
-    found = p279_levels(groups, parents, {"Q9": "thing", "Q8": "thing"}, 1)
+    found = subclass_levels(groups, parents, {"Q9": "thing", "Q8": "thing"}, 1)
     assert found["a"] == found["b"] == ("thing (natural)",)
     assert found["c"] == found["d"] == ("thing (human-made, Q9)",)
     assert found["e"] == found["f"] == ("thing (human-made, Q8)",)
@@ -72,10 +72,10 @@ def test_levels_are_nested_whatever_p279_says(
 ) -> None:
     groups = [Group(f"g{n}", root, "-", tuple(items)) for n, (root, items) in enumerate(roots_and_items)]
     labels = {item: f"class {n % 4}" for n, item in enumerate(ITEMS)}
-    found = p279_levels(groups, parents, labels, n_levels)
+    found = subclass_levels(groups, parents, labels, n_levels)
     chains = [(group.name, *found[group.name], group.root) for group in groups]
     assert {len(chain) for chain in chains} == {n_levels + 2}
     for finer in range(n_levels + 1):
         assert len({chain[finer] for chain in chains}) == len({chain[finer : finer + 2] for chain in chains})
-    further = p279_levels(groups, parents, labels, n_levels + 1)
+    further = subclass_levels(groups, parents, labels, n_levels + 1)
     assert {name: names[:n_levels] for name, names in further.items()} == found

@@ -11,7 +11,7 @@ from hgld import tables
 from hgld.cli import app
 from hgld.errors import InputError
 from hgld.hierarchy.build import BuildConfig, build_file
-from hgld.hierarchy.why import find_sources, trace_landmark
+from hgld.hierarchy.why import find_trace_sources, trace_landmark
 from hgld.labels.clean import clean_file
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, PROVENANCE, VOLCANO, WIDE
 
@@ -49,7 +49,7 @@ def build(folder: Path, config: BuildConfig) -> None:
 
 def steps(hierarchy: Path, landmark: int, split: str = "train") -> dict[str, str]:
     files = {name: hierarchy.with_name(f"{name}.csv") for name in ("decisions", "taxonomy")}
-    (trace,) = trace_landmark(find_sources(hierarchy, **files), landmark, split)
+    (trace,) = trace_landmark(find_trace_sources(hierarchy, **files), landmark, split)
     return dict(trace.steps)
 
 
@@ -89,7 +89,7 @@ def test_what_was_said_of_an_undecided_label_is_told(built: Path) -> None:
     found = steps(built, 3)
     assert found["decision"] == "unsure: volcano, by ada, 2026-03-01T12:00:00Z"
     assert found["comment"] == "or a mountain?"
-    assert found["cluster"] == f"not known: the label is not in {built.with_name('clusters.parquet')}"
+    assert found["cluster"] == f"unknown: the label is not in {built.with_name('clusters.parquet')}"
 
 
 def test_several_groups_and_extra_levels_are_told(built: Path) -> None:
@@ -114,21 +114,23 @@ def test_missing_tables_are_told(built: Path, tmp_path_factory: pytest.TempPathF
     alone = tmp_path_factory.mktemp("alone") / "hierarchy.parquet"
     alone.write_bytes(built.read_bytes())
     files = {name: built.with_name(f"{name}.csv") for name in ("decisions", "taxonomy")}
-    (trace,) = trace_landmark(find_sources(alone, **files), 1, "train")
+    (trace,) = trace_landmark(find_trace_sources(alone, **files), 1, "train")
     found = dict(trace.steps)
-    assert found["page"] == found["item"] == found["statement"] == "not known: no scraped*.parquet beside"
-    assert found["cluster"] == "not known: no clusters.parquet beside"
+    assert found["page"] == found["item"] == found["statement"] == "unknown: no scraped*.parquet in the folder"
+    assert found["cluster"] == "unknown: no clusters.parquet in the folder"
     assert found["group"] == "lake"
     # Found by its text, for the item is not known without the other tables.
     assert found["decision"].startswith("group: lake")
     alone.unlink()
-    with pytest.raises(InputError, match="in none of the tables, for there are none in"):
-        trace_landmark(find_sources(alone, **files), 1)
+    with pytest.raises(InputError, match="there are no tables in"):
+        trace_landmark(find_trace_sources(alone, **files), 1)
 
 
 def test_without_a_hierarchy_the_other_tables_answer(built: Path) -> None:
     built.unlink()
-    assert steps(built, 1)["hierarchy"].startswith("not known, no hierarchy.parquet beside; its label has a group")
+    assert steps(built, 1)["hierarchy"].startswith(
+        "unknown, no hierarchy.parquet in the folder; its label has a group"
+    )
 
 
 def test_the_command_prints_both_splits(built: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from hgld.cli.render import aligned
 from hgld.errors import indented_list
-from hgld.hierarchy.build import BuildSummary, counted
+from hgld.hierarchy.build import BuildSummary, format_counts
 from hgld.hierarchy.compare import Comparison
 from hgld.hierarchy.stats import HierarchyStats, Imbalance
 from hgld.hierarchy.why import Trace
@@ -38,7 +38,7 @@ def format_build(summary: BuildSummary) -> str:
 
 def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
     head = f"{title}: {sum(labels.values()):,} landmarks, {len(labels):,} labels"
-    return [head, indented_list(counted(labels), limit=_MOST_LABELS)] if labels else [head]
+    return [head, indented_list(format_counts(labels), limit=_MOST_LABELS)] if labels else [head]
 
 
 def format_traces(traces: Sequence[Trace]) -> str:
