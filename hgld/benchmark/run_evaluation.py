@@ -36,7 +36,7 @@ from hgld.tables import Provenance, digests_of_files, is_up_to_date
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run import is_finished
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_checkpoints import result_affecting
+from hgld.training.run_identity import result_affecting
 from hgld.training.training_images import TrainingImages, data_digests
 from hgld.training.validation import embed_test_images, rank_test_images
 

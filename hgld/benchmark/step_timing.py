@@ -17,9 +17,10 @@ from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_specs import LabelSpace
 from hgld.models.embedding_model import build_model
 from hgld.training.backpropagation import backpropagate
+from hgld.training.freezing import freeze_parameters
 from hgld.training.optimisation import Optimisers
+from hgld.training.precision import autocast, out_of_memory_message
 from hgld.training.run import training_loss
-from hgld.training.trainer import autocast, freeze, out_of_memory_message
 from hgld.training.training_settings import TrainingSettings
 
 #: Pictures that a CPU embeds at once: the activations of a whole batch may not fit into its memory.
@@ -73,7 +74,7 @@ def time_step(
         _fill(loss, labels)
     optimisers = Optimisers({**model.groups(), "proxies": list(loss.parameters())}, dict(settings.optimiser), 1)
     model.train()
-    freeze(model, settings, settings.warm_up_epochs)
+    freeze_parameters(model, settings, settings.warm_up_epochs)
     trained = [parameter for part in (model, loss) for parameter in part.parameters() if parameter.requires_grad]
     share = settings.batch_size // n_processes
     features, size = settings.model.n_features, settings.image.size

@@ -13,7 +13,7 @@ from hgld.io.settings import Settings
 from hgld.progress import Progress
 from hgld.training.run import is_finished, train
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_checkpoints import require_same_run
+from hgld.training.run_identity import require_same_run
 
 
 class WorkerTask(Settings):

@@ -7,62 +7,65 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell
+from hgld.cli.base import app, friendly_errors, tell, writable_folder
 
 
 @app.command(rich_help_panel="Retrieval")
 def train(
     config: Annotated[Path, typer.Argument(help="Settings (YAML), such as those in pipelines/benchmarks.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where checkpoints and the history go.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="Folder for checkpoints and the history.", callback=writable_folder
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as loss.lambda=0.3; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. loss.lambda=0.3; repeatable."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder, if there is one.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder, if there is one.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Delete the run in the folder.")] = False,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default="cuda if there is one")
     ] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print all settings and the numbers of images and steps, and stop.")
+        bool, typer.Option("--plan", help="Print all settings and the numbers of images and steps, then exit.")
     ] = False,
 ) -> None:
-    """Train a model with one of the losses of the papers, and evaluate it before, meanwhile and after.
+    """Train a model with one of the losses of the papers; evaluate it before, during and after the training.
 
     Several processes share each batch: torchrun --nproc-per-node 2 -m hgld train ...
 
     Example: hgld train pipelines/benchmarks/washington/happier.yaml -o runs/happier
     """
-    with friendly_errors(again="go on with --resume"):
+    with friendly_errors(again="continue with --resume"):
         import torch
 
+        from hgld.cli.summaries.training import plan_text, training_text
         from hgld.compute.malloc import disable_trimming
         from hgld.compute.processes import joined_processes, local_device, training_backend
         from hgld.errors import ConfigurationError
         from hgld.progress import NoProgress, TerminalProgress
         from hgld.training import run
+        from hgld.training.training_images import TrainingImages
 
         settings = run.read_training_settings(config, overrides or ())
         if plan:
-            typer.echo(run.plan(settings))
+            typer.echo(plan_text(TrainingImages(settings)))
             return
         if out is None:
-            raise ConfigurationError("there is no folder for the run; name one with -o")
+            raise ConfigurationError("no folder for the run; name one with --out")
         disable_trimming()
-        where = local_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        with joined_processes(training_backend(where)) as processes, TerminalProgress("train", "images") as shown:
+        device = local_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        with joined_processes(training_backend(device)) as processes, TerminalProgress("train", "images") as bar:
             summary = run.train(
                 settings,
                 out,
                 resume=resume,
                 force=force,
-                device=where,
+                device=device,
                 processes=processes,
-                progress=NoProgress() if processes.rank else shown,
+                progress=NoProgress() if processes.rank else bar,
             )
-        if processes.rank == 0:  # the first one tells
-            tell(out, summary)
+        if processes.rank == 0:
+            tell(out, summary, training_text)

@@ -1,4 +1,4 @@
-"""Look into an evaluation: worst queries, differences between methods, curves, score distributions and photo pages."""
+"""Look into an evaluation: worst queries, differences between methods, curves, score distributions, photo pages."""
 
 from hgld.inspection.class_means import class_means, neighbour_agreement
 from hgld.inspection.curves import precision_recall

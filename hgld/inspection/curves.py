@@ -104,7 +104,7 @@ def _precisions(
     """
     levels, n_ranked = ranked
     each_level = torch.arange(1, n_levels + 1, device=levels.device)[:, None]
-    hits = (levels[:, None] == each_level).cumsum(dim=2, dtype=torch.float64)  # items of each level up to each rank
+    hits = (levels[:, None] == each_level).cumsum(dim=2, dtype=torch.float64)  # per level, up to each rank
     counts = torch.cat([(n_ranked - hits[..., -1].sum(1))[:, None], hits[..., -1]], dim=1)
     precisions = []
     for relevance in relevances:

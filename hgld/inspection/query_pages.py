@@ -98,6 +98,6 @@ def _summary(differences: MethodDifferences) -> str:
     n_queries = differences.total_improved + differences.total_degraded + differences.total_equal
     return (
         f"Of {n_queries:,} queries, {differences.method.name} has a higher {differences.metric} for "
-        f"{differences.total_improved:,} and a lower one for {differences.total_degraded:,}; the mean difference from "
-        f"{differences.baseline.name} is {percentage_points(differences.mean_difference)}."
+        f"{differences.total_improved:,} and a lower one for {differences.total_degraded:,}; the mean difference "
+        f"from {differences.baseline.name} is {percentage_points(differences.mean_difference)}."
     )

@@ -1,19 +1,19 @@
-"""Gradients of a loss that sees the whole batch, though no process embeds all of it, or not at once.
+"""Gradients of a loss over the whole batch, although no process embeds all of it, or not all at once.
 
-Ranking losses are no sums over images: each image is ranked against all others. So the embeddings of all processes
-are gathered, and each process takes the loss of the whole batch. The backward pass of the gathering sums gradients
-over the processes, which is as many times too much as there are processes, and ``DistributedDataParallel`` takes
-their mean: what arrives at the parameters is the gradient that one process would have with the whole batch.
+Ranking losses are not sums over images: each image is ranked against all others. So the embeddings of all processes
+are gathered, and each process computes the loss of the whole batch. The backward pass of the gathering sums gradients
+over the processes, which is too large by a factor of their number, and ``DistributedDataParallel`` averages them:
+parameters receive the gradient that a single process would have with the whole batch.
 
-Where the activations of a process's images do not fit into memory, they are embedded twice (Patel et al., Recall@k
-Surrogate Loss, Sec. 3.3): first without a graph, for the loss and its gradient at the embeddings; then chunk by
-chunk, each continuing the backward pass from there. Batch normalisation that is not frozen takes its statistics from
-the chunk.
+Where the activations of a process's images do not fit into memory, the images are embedded twice (Patel et al.,
+Recall@k Surrogate Loss, Sec. 3.3): first without a graph, for the loss and its gradient with respect to the
+embeddings; then chunk by chunk, each of which continues the backward pass from there. Batch normalisation that is not
+frozen uses the statistics of the chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -23,18 +23,18 @@ from torch import nn
 from torch.nn.functional import pad
 from torch.nn.parallel import DistributedDataParallel
 
-Embed = Callable[[torch.Tensor], torch.Tensor]
+from hgld.compute.processes import Processes
 
 
 def gather_embeddings(embeddings: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-    """The embeddings of all processes in the order of their ranks, with gradients; see the module for their scale.
+    """Concatenate the embeddings of all processes in rank order, differentiably; see the module for gradient scale.
 
     Args:
-        embeddings: shape (counts[rank], d).
-        counts: of the embeddings that each process has.
+        embeddings: Embeddings of this process, float, shape (counts[rank], d).
+        counts: Number of embeddings of each process.
 
     Returns:
-        The same dtype, shape (sum of counts, d).
+        Embeddings of all processes, same dtype, shape (sum of counts, d).
     """
     if len(counts) == 1:
         return embeddings
@@ -43,8 +43,70 @@ def gather_embeddings(embeddings: torch.Tensor, counts: Sequence[int]) -> torch.
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
+def average_gradients(parameters: Iterable[nn.Parameter], processes: Processes) -> None:
+    """Average the gradients of parameters outside ``DistributedDataParallel``, such as the loss's, over processes."""
+    if processes.count == 1:
+        return
+    for parameter in parameters:
+        if parameter.grad is not None:
+            torch.distributed.all_reduce(parameter.grad)
+            parameter.grad /= processes.count
+
+
+def backpropagate(
+    model: nn.Module,
+    images: torch.Tensor,
+    loss_function: Callable[[torch.Tensor], torch.Tensor],
+    *,
+    chunk_size: int | None = None,
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+    scale: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss,
+) -> torch.Tensor:
+    """Add the gradient of a loss to the parameters of the model and of the loss.
+
+    Args:
+        model: Model that embeds images; a ``DistributedDataParallel`` where there are several processes.
+        images: Images of this process, float, shape (b, 3, h, w).
+        loss_function: Returns the loss given the embeddings of this process, shape (b, d).
+        chunk_size: Number of images embedded at once; None for all.
+        autocast: Context of the model's forward pass.
+        scale: Applied to the loss before the backward pass, such as ``GradScaler.scale``.
+
+    Returns:
+        The unscaled loss, detached.
+    """
+
+    def embed(batch: torch.Tensor) -> torch.Tensor:
+        with autocast():
+            embeddings: torch.Tensor = model(batch)
+        return embeddings.float()
+
+    if chunk_size is None or len(images) <= chunk_size:
+        loss = loss_function(embed(images))
+        scale(loss).backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    chunks = images.split(chunk_size)  # type: ignore[no-untyped-call]
+    states, parts = [], []
+    with torch.no_grad():
+        for chunk in chunks:
+            states.append(_random_state(images.device))
+            parts.append(embed(chunk))
+    embeddings = torch.cat(parts).requires_grad_()
+    loss = loss_function(embeddings)
+    scale(loss).backward()  # type: ignore[no-untyped-call]
+    assert embeddings.grad is not None
+    gradients = embeddings.grad.split(chunk_size)  # type: ignore[no-untyped-call]
+    for n, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
+        with _replayed_random_state(states[n], images.device), _gradient_sync(model, last=n == len(chunks) - 1):
+            chunk_embeddings = embed(chunk)
+            if chunk_embeddings.requires_grad:
+                chunk_embeddings.backward(gradient)  # type: ignore[no-untyped-call]
+    return loss.detach()
+
+
 class _AllGather(torch.autograd.Function):
-    """The tensors of all processes, stacked. Torch deprecates ``torch.distributed.nn.functional.all_gather``."""
+    """Stack the tensors of all processes. Torch deprecates ``torch.distributed.nn.functional.all_gather``."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
@@ -59,73 +121,21 @@ class _AllGather(torch.autograd.Function):
         return total[torch.distributed.get_rank()]
 
 
-def backpropagate(
-    model: nn.Module,
-    images: torch.Tensor,
-    loss_of: Callable[[torch.Tensor], torch.Tensor],
-    *,
-    chunk_size: int | None = None,
-    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
-    scale: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss,
-) -> torch.Tensor:
-    """Add the gradient of a loss to the parameters of the model and of the loss.
-
-    Args:
-        model: embeds images; a ``DistributedDataParallel`` where there are several processes.
-        images: of this process, shape (b, 3, h, w).
-        loss_of: the loss from the embeddings of this process, shape (b, d).
-        chunk_size: images that are embedded at a time; None for all.
-        autocast: the context of the model's forward pass.
-        scale: what is done to the loss before the backward pass, such as ``GradScaler.scale``.
-
-    Returns:
-        The loss, detached.
-    """
-
-    def embed(some: torch.Tensor) -> torch.Tensor:
-        with autocast():
-            embeddings: torch.Tensor = model(some)
-        return embeddings.float()
-
-    if chunk_size is None or len(images) <= chunk_size:
-        loss = loss_of(embed(images))
-        scale(loss).backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
-
-    chunks = images.split(chunk_size)  # type: ignore[no-untyped-call]
-    drawn, parts = [], []
-    with torch.no_grad():
-        for chunk in chunks:
-            drawn.append(_random_state(images.device))
-            parts.append(embed(chunk))
-    embeddings = torch.cat(parts).requires_grad_()
-    loss = loss_of(embeddings)
-    scale(loss).backward()  # type: ignore[no-untyped-call]
-    assert embeddings.grad is not None
-    gradients = embeddings.grad.split(chunk_size)  # type: ignore[no-untyped-call]
-    for n, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
-        with _drawing_again(drawn[n], images.device), _exchanging(model, n == len(chunks) - 1):
-            again = embed(chunk)
-            if again.requires_grad:
-                again.backward(gradient)  # type: ignore[no-untyped-call]
-    return loss.detach()
-
-
-def _exchanging(model: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Processes exchange gradients once, when all are there."""
-    alone = last or not isinstance(model, DistributedDataParallel)
-    return nullcontext() if alone else model.no_sync()  # type: ignore[operator]  # it is one
+def _gradient_sync(model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+    """Let processes exchange gradients only once, in the backward pass of the last chunk."""
+    local = last or not isinstance(model, DistributedDataParallel)
+    return nullcontext() if local else model.no_sync()  # type: ignore[operator]  # it is a DistributedDataParallel
 
 
 def _random_state(device: torch.device) -> list[torch.Tensor]:
-    """What dropout draws from."""
+    """Return the state of the generators that dropout uses."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 
 
 @contextmanager
-def _drawing_again(states: list[torch.Tensor], device: torch.device) -> Iterator[None]:
-    """Draw in the block what was drawn from the state on, and afterwards what would have been drawn without it."""
+def _replayed_random_state(states: list[torch.Tensor], device: torch.device) -> Iterator[None]:
+    """Repeat in the block the random numbers drawn from a state, without affecting those drawn after it."""
     before = _random_state(device)
     _set_random_state(states, device)
     try:

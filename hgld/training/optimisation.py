@@ -1,4 +1,4 @@
-"""Optimisers: one per group of parameters, each with a learning rate that follows a schedule of its own."""
+"""Optimisers of the parameter groups, each with its own algorithm and learning rate schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hgld.training.training_settings import GroupSettings
 
 
 def learning_rate(settings: GroupSettings, step: int, n_steps: int) -> float:
-    """The learning rate of a step, from 0: from ``lr`` on a cosine to ``end_lr``, or always the same.
+    """Return the learning rate of a step, counted from 0: constant, or on a cosine from ``lr`` to ``end_lr``.
 
     >>> [learning_rate(GroupSettings(lr=1.0, end_lr=0.5), step, 4) for step in (0, 2, 4)]
     [1.0, 0.75, 0.5]
@@ -24,12 +24,15 @@ def learning_rate(settings: GroupSettings, step: int, n_steps: int) -> float:
 
 
 class Optimisers:
-    """The optimisers of all groups that have parameters.
+    """One optimiser per parameter group, since each group chooses its own algorithm; empty groups have none.
+
+    The learning rate is a function of the step alone. Torch's schedulers would add state to checkpoints, cannot
+    express a schedule that starts at 0, and warn whenever the first step is skipped, as in 16-bit precision.
 
     Args:
-        groups: parameters by the name of their group.
-        settings: of the groups.
-        n_steps: of the whole training.
+        groups: Parameters by the name of their group.
+        settings: Settings by the name of the group.
+        n_steps: Number of steps of the whole training.
     """
 
     def __init__(
@@ -38,13 +41,13 @@ class Optimisers:
         settings: Mapping[str, GroupSettings],
         n_steps: int,
     ) -> None:
-        filled = {name: list(parameters) for name, parameters in groups.items()}
-        self._settings = {name: settings[name] for name, parameters in filled.items() if parameters}
-        self._optimisers = {name: _optimiser(filled[name], group) for name, group in self._settings.items()}
+        parameters = {name: list(group) for name, group in groups.items()}
+        self._settings = {name: settings[name] for name, group in parameters.items() if group}
+        self._optimisers = {name: _build_optimiser(parameters[name], group) for name, group in self._settings.items()}
         self._n_steps = n_steps
 
     def set_learning_rates(self, step: int) -> dict[str, float]:
-        """Set the learning rates of a step, and say them."""
+        """Set the learning rates of a step, and return them by group."""
         rates = {name: learning_rate(settings, step, self._n_steps) for name, settings in self._settings.items()}
         for name, rate in rates.items():
             for parameters in self._optimisers[name].param_groups:
@@ -52,38 +55,39 @@ class Optimisers:
         return rates
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Reset all gradients to None."""
         for optimiser in self._optimisers.values():
             optimiser.zero_grad(set_to_none=True)
 
     def step(self, scaler: torch.amp.GradScaler, clip_norm: float | None) -> None:
-        """Move all parameters that have gradients.
+        """Update all parameters that have gradients.
 
         Args:
-            scaler: by which the loss was scaled.
-            clip_norm: the longest gradient of backbone and head together; proxies learn at their own pace.
+            scaler: Scaler that the loss was scaled with.
+            clip_norm: Maximum norm of the joint gradient of backbone and head; None for no limit. The gradients of
+                proxies, whose learning rates are much larger, are not clipped.
         """
-        ready = {name: optimiser for name, optimiser in self._optimisers.items() if _gradients([optimiser])}
+        ready = {name: optimiser for name, optimiser in self._optimisers.items() if _with_gradients([optimiser])}
         for optimiser in ready.values():
             scaler.unscale_(optimiser)
         if clip_norm is not None:
             clipped = [optimiser for name, optimiser in ready.items() if name != "proxies"]
-            torch.nn.utils.clip_grad_norm_(_gradients(clipped), clip_norm)
+            torch.nn.utils.clip_grad_norm_(_with_gradients(clipped), clip_norm)
         for optimiser in ready.values():
             scaler.step(optimiser)
         scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
-        """By group, what torch's optimiser remembers."""
+        """Return the states of torch's optimisers by group."""
         return {name: optimiser.state_dict() for name, optimiser in self._optimisers.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
+        """Restore states returned by :meth:`state_dict`."""
         for name, optimiser in self._optimisers.items():
             optimiser.load_state_dict(state[name])
 
 
-def _optimiser(parameters: list[torch.nn.Parameter], settings: GroupSettings) -> Optimizer:
+def _build_optimiser(parameters: list[torch.nn.Parameter], settings: GroupSettings) -> Optimizer:
     if settings.name == "sgd":
         return SGD(
             parameters,
@@ -92,12 +96,11 @@ def _optimiser(parameters: list[torch.nn.Parameter], settings: GroupSettings) ->
             weight_decay=settings.weight_decay,
             nesterov=settings.momentum > 0,
         )
-    kind = AdamW if settings.name == "adamw" else Adam
-    return kind(parameters, settings.lr, weight_decay=settings.weight_decay)
+    algorithm = AdamW if settings.name == "adamw" else Adam
+    return algorithm(parameters, settings.lr, weight_decay=settings.weight_decay)
 
 
-def _gradients(optimisers: Iterable[Optimizer]) -> list[torch.nn.Parameter]:
-    """The parameters that have gradients."""
+def _with_gradients(optimisers: Iterable[Optimizer]) -> list[torch.nn.Parameter]:
     return [
         parameter
         for optimiser in optimisers

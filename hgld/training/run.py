@@ -1,8 +1,7 @@
-"""From a file of settings to a trained model: what ``hgld train`` runs."""
+"""Plan, run and resume a training, from its settings to the trained model."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from hgld.compute.machine import describe_machine
 from hgld.compute.processes import Processes
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError
-from hgld.evaluation.report import rows_table
 from hgld.io.locks import exclusive_lock
 from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.losses.base import Loss
@@ -27,64 +25,48 @@ from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel, build_model
 from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
+from hgld.training.random_state import seed_generators
 from hgld.training.run_folder import RunFolder
+from hgld.training.run_identity import require_same_run
 from hgld.training.trainer import Trainer
-from hgld.training.training_checkpoints import require_same_run
 from hgld.training.training_images import TrainingImages, data_digests
 from hgld.training.training_settings import TrainingSettings
 
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """What a training came to.
+    """Result of a training.
 
     Args:
-        evaluations: means of all metrics by what the model had seen, such as ``epoch 5``.
-        best: the key of the best one.
-        metric: which chose it.
-        steps: that were taken, those before a resumption as well.
-        skipped_batches: in how many of them too few images could be read.
-        images: how many could not be read.
+        evaluations: Means of all metrics by epoch, with keys such as ``epoch 5``.
+        best: Key of the best evaluation.
+        metric: Metric that selected it.
+        n_steps: Number of steps, including those before a resumption.
+        n_skipped_batches: Number of steps without an update, because too few images of the batch could be read.
+        n_skipped_images: Number of images that could not be read.
     """
 
     evaluations: Mapping[str, Mapping[str, float]]
     best: str
     metric: str
-    steps: int
-    skipped_batches: int
-    images: int
-
-    def __str__(self) -> str:
-        first, last = next(iter(self.evaluations)), list(self.evaluations)[-1]
-        shown = {name: self.evaluations[name] for name in dict.fromkeys((first, self.best, last))}
-        lines = [rows_table({f"{name}{' (best)' * (name == self.best)}": row for name, row in shown.items()})]
-        gain = self.evaluations[self.best][self.metric] - self.evaluations[first][self.metric]
-        lines.append(f"{self.steps:,} steps; {self.metric} {100 * gain:+.2f} from {first} to the best, {self.best}")
-        if self.images:
-            lines.append(
-                f"{self.images:,} images could not be read (skipped.csv); "
-                f"{self.skipped_batches:,} batches had too few left"
-            )
-        return "\n".join(lines)
+    n_steps: int
+    n_skipped_batches: int
+    n_skipped_images: int
 
 
 def read_training_settings(config: Path, overrides: Sequence[str] = ()) -> TrainingSettings:
-    """The settings of a training; pixels are normalised as the backbone is used to, unless the file says otherwise.
+    """Read the settings of a training; image normalisation defaults to that of the backbone.
+
+    Args:
+        config: The YAML file.
+        overrides: Values such as ``loss.lambda=0.3``.
 
     Raises:
-        InputError: see :func:`~hgld.io.settings.read_settings`.
-        ConfigurationError: likewise; or timm knows no such backbone.
+        InputError: See :func:`~hgld.io.settings.read_settings`.
+        ConfigurationError: Settings are invalid, or timm does not know the backbone.
     """
     settings = read_settings(TrainingSettings, config, overrides)
     return settings.model_copy(update={"image": image_settings_for(settings.model, settings.image)})
-
-
-def plan(settings: TrainingSettings) -> str:
-    """What a training would do: all settings, the images, and how many steps."""
-    images = TrainingImages(settings)
-    n_batches = len(images.sampler)
-    steps = settings.steps or (settings.epochs or 0) * n_batches
-    return f"{to_yaml(settings)}\n{images}\n{n_batches:,} batches an epoch, {steps:,} steps"
 
 
 def train(
@@ -100,90 +82,129 @@ def train(
     """Train a model.
 
     Args:
-        settings: of everything.
-        out: the folder of the run, see :mod:`hgld.training.run_folder`; the first process writes to it, and
-            all read its checkpoint when a run goes on.
-        resume: go on with the run that is in the folder, if there is one.
-        force: delete it.
-        device: of this process.
-        processes: that train together.
-        progress: told of images.
+        settings: Settings of the training.
+        out: Folder of the run, see :mod:`hgld.training.run_folder`. The process of rank 0 writes to it, and all
+            processes read the checkpoint of a resumed run.
+        resume: Resume the run in the folder, if there is one.
+        force: Delete the run in the folder.
+        device: Device of this process.
+        processes: Processes that train together; None for this one alone.
+        progress: Reports the number of images.
 
     Raises:
-        KeyboardInterrupt: someone wanted it to stop; the last step is saved.
-        ConfigurationError: there is a run already, or it was begun with other settings or data; there is no such
-            device; memory does not suffice, or the loss is not finite.
-        InputError: the manifest or an image archive cannot be read.
-        BusyError: another run is writing to the folder.
+        KeyboardInterrupt: A stop was requested; a checkpoint of the last step is saved.
+        ConfigurationError: There is a run already, or it was started with other settings or data; the device does
+            not exist; memory does not suffice, or the loss is not finite.
+        InputError: The manifest or an image archive cannot be read.
+        BusyError: Another process is writing to the folder.
     """
     processes = processes or Processes()
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out) if processes.rank == 0 else nullcontext():
-        images, folder = TrainingImages(settings), RunFolder(out)
-        there = processes.gather(processes.rank == 0 and folder.prepare(resume=resume, force=force))[0]
-        _seed(settings.seed)  # the same model and proxies in all processes
-        where = _device(device)
-        model = _model(settings, images, where, processes, with_weights=not there)
-        loss = training_loss(settings, images.space(model.dim), len(images.train), len(images.sampler)).to(where)
-        trainer = Trainer(settings, images, model, loss, folder, processes=processes, progress=progress)
-        _seed(settings.seed + processes.rank)  # dropout of each its own
-        n_lines = 0
-        if there:
-            state = read_checkpoint(folder.last, where)
-            require_same_run(folder.last, {key: state[key] for key in trainer.fingerprint()}, trainer.fingerprint())
-            trainer.load(state)
-            n_lines = state["history"]
+        folder, images, torch_device = RunFolder(out), TrainingImages(settings), _device(device)
+        resuming = processes.gather(processes.rank == 0 and folder.prepare(resume=resume, force=force))[0]
+        trainer = _build_trainer(images, folder, torch_device, processes, progress, initialise=not resuming)
+        n_history_lines = _load_checkpoint(trainer) if resuming else 0
         if processes.rank == 0:
-            run = {
-                "digests": images.digests,
-                "processes": processes.count,
-                "device": _device_name(where),
-                "machine": describe_machine(),
-            }
-            folder.begin(to_yaml(settings), run, n_lines=n_lines)
+            folder.open_run(to_yaml(settings), _run_record(trainer), n_history_lines=n_history_lines)
         try:
             trainer.train()
         finally:
             if processes.rank == 0:
                 folder.close()
         if processes.rank == 0:
-            folder.finish()
-        summary = _summary(trainer) if processes.rank == 0 else None
-    found = processes.gather(summary)[0]
-    assert found is not None
-    return found
+            folder.mark_finished()
+        summary = processes.gather(_summary(trainer) if processes.rank == 0 else None)[0]
+    assert summary is not None
+    return summary
 
 
 def is_finished(settings: TrainingSettings, out: Path) -> bool:
-    """Whether a folder holds this training, come to its end.
+    """Return whether the run in a folder is complete.
 
     Raises:
-        ConfigurationError: it holds one that was begun with other settings or data.
-        InputError: the data cannot be read.
+        ConfigurationError: The run was started with other settings or data.
+        InputError: The data cannot be read.
     """
-    begun = RunFolder(out).recorded_run()
-    if begun is None:
+    recorded = RunFolder(out).recorded_run()
+    if recorded is None:
         return False
-    then, said = begun
+    recorded_settings, record = recorded
     now = {"settings": to_dict(settings), "digests": data_digests(settings.data)}
-    require_same_run(out, {"settings": then, "digests": said["digests"]}, now)
-    return bool(said["finished"])
+    require_same_run(out, {"settings": recorded_settings, "digests": record["digests"]}, now)
+    return bool(record["finished"])
 
 
 def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, n_batches: int) -> Loss:
-    """The loss of a training, with a memory where one is set.
+    """Build the loss of a training, with a cross-batch memory where the settings have one.
 
     Args:
-        settings: of it.
-        space: of embeddings and labels.
-        n_images: to train on.
-        n_batches: of an epoch.
+        settings: Settings of the training.
+        space: Dimension of the embeddings and classes of the labels.
+        n_images: Number of training images.
+        n_batches: Number of batches per epoch.
     """
     loss = build_loss(settings.loss, space)
     if settings.memory is None:
         return loss
     size, start = settings.memory.size or n_images, settings.memory.start_epoch * n_batches
     return CrossBatchMemory(loss, size, space.dim, len(space.n_classes), settings.memory.weight, start)
+
+
+def _build_trainer(
+    images: TrainingImages,
+    folder: RunFolder,
+    device: torch.device,
+    processes: Processes,
+    progress: Progress | None,
+    *,
+    initialise: bool,
+) -> Trainer:
+    settings = images.settings
+    seed_generators(settings.seed)  # the same model and proxies in all processes
+    model = _initial_model(images, device, processes) if initialise else _empty_model(settings).to(device)
+    loss = training_loss(settings, images.space(model.dim), len(images.train), len(images.sampler)).to(device)
+    trainer = Trainer(settings, images, model, loss, folder, processes=processes, progress=progress)
+    seed_generators(settings.seed + processes.rank)  # different dropout in each process
+    return trainer
+
+
+def _initial_model(images: TrainingImages, device: torch.device, processes: Processes) -> EmbeddingModel:
+    """Build the model with its initial weights and projection."""
+    settings = images.settings
+    model = build_model(settings.model).to(device)
+    if settings.model.projection != "random":
+        dataset = images.untransformed
+        rows = np.arange(len(dataset))[processes.rank :: processes.count]
+        batches = evaluation_batches(
+            dataset, rows, batch_size=settings.evaluation.batch_size, workers=settings.workers
+        )
+        initialise_projection(model, (batch.images for batch in batches), processes)
+    return model
+
+
+def _empty_model(settings: TrainingSettings) -> EmbeddingModel:
+    """Build the model for the weights of a checkpoint."""
+    return build_model(settings.model.model_copy(update={"pretrained": False}))
+
+
+def _load_checkpoint(trainer: Trainer) -> int:
+    """Restore the last checkpoint, and return the number of history lines at that time."""
+    path = trainer.folder.last
+    state = read_checkpoint(path, trainer.device)
+    require_same_run(path, {key: state[key] for key in trainer.fingerprint()}, trainer.fingerprint())
+    trainer.load_state_dict(state)
+    return int(state["history"])
+
+
+def _run_record(trainer: Trainer) -> dict[str, object]:
+    device = trainer.device
+    return {
+        "digests": trainer.images.digests,
+        "processes": trainer.processes.count,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "machine": describe_machine(),
+    }
 
 
 def _summary(trainer: Trainer) -> TrainingSummary:
@@ -196,32 +217,10 @@ def _summary(trainer: Trainer) -> TrainingSummary:
         evaluations=evaluations,
         best=max(evaluations, key=lambda name: evaluations[name][metric]),
         metric=metric,
-        steps=trainer.step,
-        skipped_batches=trainer.skipped_batches,
-        images=folder.n_skipped,
+        n_steps=trainer.step,
+        n_skipped_batches=trainer.skipped_batches,
+        n_skipped_images=folder.n_skipped,
     )
-
-
-def _model(
-    settings: TrainingSettings,
-    images: TrainingImages,
-    device: torch.device,
-    processes: Processes,
-    *,
-    with_weights: bool,
-) -> EmbeddingModel:
-    """The model; without the weights that it begins with, if those of a checkpoint follow."""
-    if not with_weights:
-        return build_model(settings.model.model_copy(update={"pretrained": False})).to(device)
-    model = build_model(settings.model).to(device)
-    if settings.model.projection != "random":
-        dataset = images.untransformed
-        rows = np.arange(len(dataset))[processes.rank :: processes.count]
-        batches = evaluation_batches(
-            dataset, rows, batch_size=settings.evaluation.batch_size, workers=settings.workers
-        )
-        initialise_projection(model, (batch.images for batch in batches), processes)
-    return model
 
 
 def _device(name: str) -> torch.device:
@@ -231,16 +230,6 @@ def _device(name: str) -> torch.device:
         raise ConfigurationError(f'there is no device "{name}"; expected cpu, cuda or cuda:N') from error
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise ConfigurationError(f'the device is "{name}", but torch sees no GPU; take cpu')
+            raise ConfigurationError(f'`device` is "{name}", but torch finds no GPU; use cpu')
         torch.cuda.set_device(device)
     return device
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)

@@ -1,11 +1,11 @@
-"""The folder of a run: what was to be done, on what, and how it went.
+"""The folder of a run: its settings, history and checkpoints.
 
 ::
 
-    settings.yaml     all settings, defaults as well; `hgld train settings.yaml` does the same again
-    run.json          versions, the machine, digests of the data; and whether the training came to its end
-    history.jsonl     a line per step and per evaluation
-    skipped.csv       the images that could not be read
+    settings.yaml     all settings, including defaults; `hgld train settings.yaml` repeats the run
+    run.json          versions, the machine, digests of the data, and whether the run is complete
+    history.jsonl     one line per step and per evaluation
+    skipped.csv       images that could not be read
     last.pt, best.pt  checkpoints
     tensorboard/      the history for TensorBoard
 """
@@ -30,48 +30,50 @@ from hgld.version import __version__
 
 
 class RunFolder:
-    """The files of a run; one process writes to it.
+    """The files of a run, which a single process writes.
 
     Args:
-        path: the folder.
+        path: The folder.
+
+    Attributes:
+        last: Path of the last checkpoint.
+        best: Path of the best checkpoint.
+        n_history_lines: Number of lines of the history.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.last, self.best = path / "last.pt", path / "best.pt"
         self._settings, self._run = path / "settings.yaml", path / "run.json"
-        self._history, self._skipped, self._tensorboard = (
-            path / "history.jsonl",
-            path / "skipped.csv",
-            path / "tensorboard",
-        )
-        self._told_skipped: set[str] = set()
-        self.n_lines = 0
+        self._history, self._skipped = path / "history.jsonl", path / "skipped.csv"
+        self._tensorboard = path / "tensorboard"
+        self._skipped_ids: set[str] = set()
+        self.n_history_lines = 0
 
     def prepare(self, *, resume: bool, force: bool) -> bool:
-        """Make room for a run.
+        """Create the folder, and delete the files of an earlier run that is not resumed.
 
         Args:
-            resume: go on with the run that is there, if there is one.
-            force: delete it.
+            resume: Resume the run in the folder, if there is one.
+            force: Delete the run in the folder.
 
         Returns:
-            Whether there is a checkpoint to go on with.
+            Whether there is a checkpoint to resume from.
 
         Raises:
-            ConfigurationError: there is a run, and neither is wanted, or both are.
+            ConfigurationError: There is a run and neither argument is set, or both are set.
         """
         if resume and force:
-            raise ConfigurationError("--resume goes on with the run that is there, --force deletes it; choose one")
-        there = [path for path in self._files() if path.exists()]
-        if there and not (resume or force):
+            raise ConfigurationError("`resume` continues the run in the folder, `force` deletes it; choose one")
+        existing = [path for path in self._files() if path.exists()]
+        if existing and not (resume or force):
             raise ConfigurationError(
-                f"{self.path}: there is a run already ({there[0].name}); go on with it (--resume), delete it "
-                "(--force), or choose another folder"
+                f"{self.path}: there is a run already ({existing[0].name}); resume it (`resume`), delete it "
+                "(`force`), or choose another folder"
             )
         if resume and self.last.exists():
             return True
-        for path in there:
+        for path in existing:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
@@ -79,79 +81,90 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         return False
 
-    def begin(self, settings: str, run: Mapping[str, Any], *, n_lines: int = 0) -> None:
-        """Write down what is to be done, and open the history.
+    def open_run(self, settings: str, record: Mapping[str, Any], *, n_history_lines: int = 0) -> None:
+        """Write the settings and ``run.json``, and open the history.
 
         Args:
-            settings: YAML.
-            run: the digests of data, the machine, and whatever else is to be known of the run.
-            n_lines: of the history that a run had which goes on; what it wrote after its checkpoint is dropped.
+            settings: The settings as YAML.
+            record: Contents of ``run.json``, such as the digests of the data and the machine.
+            n_history_lines: Number of lines to keep of the history of a resumed run; lines that it wrote after its
+                last checkpoint are dropped.
         """
         from torch.utils.tensorboard import SummaryWriter  # TensorBoard takes a second to import
 
         versions = {"hgld": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
         with atomic_write(self._settings) as draft:
             draft.write_text(settings, encoding="utf-8")
-        self._tell_run({"versions": versions, **run, "finished": False})
-        lines = self._history.read_text(encoding="utf-8").splitlines()[:n_lines] if n_lines else []
+        self._write_record({"versions": versions, **record, "finished": False})
+        lines = self._history.read_text(encoding="utf-8").splitlines()[:n_history_lines] if n_history_lines else []
         with atomic_write(self._history) as draft:
             draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        self.n_lines = len(lines)
+        self.n_history_lines = len(lines)
         if self._skipped.exists():
             with self._skipped.open(encoding="utf-8", newline="") as stream:
-                self._told_skipped = {row["id"] for row in csv.DictReader(stream)}
-        step = json.loads(lines[-1])["step"] + 1 if lines else None
-        self._lines = self._history.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(self._tensorboard), purge_step=step)
+                self._skipped_ids = {row["id"] for row in csv.DictReader(stream)}
+        next_step = json.loads(lines[-1])["step"] + 1 if lines else None
+        self._history_stream = self._history.open("a", encoding="utf-8")
+        self._board = SummaryWriter(str(self._tensorboard), purge_step=next_step)
 
-    def finish(self) -> None:
-        """Write down that the training came to its end."""
-        self._tell_run({**json.loads(self._run.read_text(encoding="utf-8")), "finished": True})
+    def log(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        """Append a line to the history.
+
+        Args:
+            kind: Kind of the line: ``step`` or ``evaluation``.
+            step: Number of steps done.
+            values: Numbers by name; mappings of numbers are allowed.
+        """
+        print(json.dumps({"kind": kind, "step": step, **values}), file=self._history_stream, flush=True)
+        self.n_history_lines += 1
+        for name, value in flatten(values).items():
+            self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def log_skipped(self, images: Mapping[str, str]) -> None:
+        """Append images that could not be read to ``skipped.csv``, each once.
+
+        Args:
+            images: Reasons by image id.
+        """
+        new = {image_id: reason for image_id, reason in images.items() if image_id not in self._skipped_ids}
+        if not new:
+            return
+        is_first = not self._skipped.exists()
+        with self._skipped.open("a", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerows([["id", "reason"]] if is_first else [])
+            writer.writerows(new.items())
+        self._skipped_ids.update(new)
+
+    def close(self) -> None:
+        """Close the history."""
+        self._history_stream.close()
+        self._board.close()
+
+    def mark_finished(self) -> None:
+        """Record in ``run.json`` that the run is complete."""
+        self._write_record({**json.loads(self._run.read_text(encoding="utf-8")), "finished": True})
 
     def recorded_run(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The settings of the run that is there, and what ``run.json`` says of it; None if there is no run."""
+        """Return the settings of the run in the folder and the contents of its ``run.json``; None without a run."""
         if not (self._settings.is_file() and self._run.is_file()):
             return None
         settings = yaml.safe_load(self._settings.read_text(encoding="utf-8"))
         return settings, json.loads(self._run.read_text(encoding="utf-8"))
 
-    @property
-    def n_skipped(self) -> int:
-        """How many images could not be read."""
-        return len(self._told_skipped)
-
-    def tell(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        """Add a line to the history: ``step`` or ``evaluation``, after how many steps, and numbers by name."""
-        print(json.dumps({"kind": kind, "step": step, **values}), file=self._lines, flush=True)
-        self.n_lines += 1
-        for name, value in flatten(values).items():
-            self._board.add_scalar(f"{kind}/{name}", value, step)
-
-    def log_skipped(self, images: Mapping[str, str]) -> None:
-        """Add images to the list of those that could not be read, by id with the reason, each once."""
-        new = {name: reason for name, reason in images.items() if name not in self._told_skipped}
-        if not new:
-            return
-        first = not self._skipped.exists()
-        with self._skipped.open("a", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerows([["id", "reason"]] if first else [])
-            writer.writerows(new.items())
-        self._told_skipped.update(new)
-
     def history(self, kind: str) -> list[dict[str, Any]]:
-        """What was told of a kind."""
+        """Return the lines of the history of a kind, ``step`` or ``evaluation``."""
         lines = map(json.loads, self._history.read_text(encoding="utf-8").splitlines())
         return [line for line in lines if line["kind"] == kind]
 
-    def close(self) -> None:
-        """Close the history."""
-        self._lines.close()
-        self._board.close()
+    @property
+    def n_skipped(self) -> int:
+        """Number of images that could not be read."""
+        return len(self._skipped_ids)
 
-    def _tell_run(self, said: Mapping[str, Any]) -> None:
+    def _write_record(self, record: Mapping[str, Any]) -> None:
         with atomic_write(self._run) as draft:
-            draft.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            draft.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _files(self) -> list[Path]:
         return [

@@ -1,17 +1,16 @@
-"""The loop: plain PyTorch, for one process or several, that can be stopped at any step and taken up again."""
+"""The training loop: plain PyTorch, for one process or several, resumable bit-identically at any step."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
-import torch.distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -26,33 +25,40 @@ from hgld.losses.base import Loss
 from hgld.models.checkpoint_files import save_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.progress import NoProgress, Progress
-from hgld.training.backpropagation import backpropagate, gather_embeddings
+from hgld.training.backpropagation import average_gradients, backpropagate, gather_embeddings
+from hgld.training.freezing import freeze_parameters, require_trainable
 from hgld.training.optimisation import Optimisers
+from hgld.training.precision import autocast, not_finite_message, out_of_memory_message
+from hgld.training.random_state import random_state, set_random_state
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_checkpoints import random_state, set_random_state
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
 from hgld.training.validation import evaluate_model
 
 log = logging.getLogger(__name__)
 
-_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 class Trainer:
-    """A training, at some step of it.
+    """Trains a model and a loss, from any step to the end.
 
     Args:
-        settings: of everything.
-        images: to train on and to evaluate with.
-        model: on its device.
-        loss: on the same.
-        folder: where checkpoints and the history go; that of the first process is written to.
-        processes: that train together.
-        progress: told of images.
+        settings: Settings of the training.
+        images: Images to train on and to evaluate with.
+        model: Model on its device.
+        loss: Training objective, on the same device.
+        folder: Folder for checkpoints and the history, which the process of rank 0 writes.
+        processes: Processes that train together.
+        progress: Reports the number of images.
+
+    Attributes:
+        epoch: Number of the current epoch, from 0.
+        batch: Number of batches of this epoch that are done.
+        step: Number of steps that are done.
+        best: Highest value of the selecting metric so far.
+        skipped_batches: Number of batches without a step, because too few of their images could be read.
 
     Raises:
-        ConfigurationError: there is nothing to train.
+        ConfigurationError: There is nothing to train.
     """
 
     def __init__(
@@ -69,9 +75,9 @@ class Trainer:
         self.settings, self.images, self.model, self.loss, self.folder = settings, images, model, loss, folder
         self.processes, self.progress = processes or Processes(), progress or NoProgress()
         self.device = model.device
-        self.n_steps = settings.steps or (settings.epochs or 0) * len(images.sampler)
+        self.n_steps = images.n_steps
         groups = {**model.groups(), "proxies": list(loss.parameters())}
-        _check_frozen(model, groups, settings)
+        require_trainable(model, groups, settings)
         self.optimisers = Optimisers(groups, dict(settings.optimiser), self.n_steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=settings.mixed_precision == "fp16")
         self.epoch = self.batch = self.step = 0
@@ -79,58 +85,60 @@ class Trainer:
         self.best: float | None = None
 
     def train(self) -> None:
-        """Train to the end, from where it is.
+        """Train from the current step to the end.
 
         Raises:
-            KeyboardInterrupt: someone wanted it to stop; the last step is saved.
-            ConfigurationError: the loss is not finite, or memory does not suffice.
-            InputError: an image archive cannot be read.
+            KeyboardInterrupt: A stop was requested; a checkpoint of the last step is saved.
+            ConfigurationError: The loss is not finite, or a batch does not fit into memory.
+            InputError: An image archive cannot be read.
         """
-        with catch_stop_signals() as wish:
+        with catch_stop_signals() as stop:
             if self.step == 0:
                 self.evaluate()
             if self.n_steps == 0:
                 self.save()
-            self.progress.start(self.n_steps * self.settings.batch_size, self.step * self.settings.batch_size)
-            while self.step < self.n_steps or self.batch > 0:  # a checkpoint may be of an epoch's last step
-                self.train_epoch(wish)
+            batch_size = self.settings.batch_size
+            self.progress.start(self.n_steps * batch_size, self.step * batch_size)
+            while self.step < self.n_steps or self.batch > 0:  # a checkpoint may be of the last step of an epoch
+                self.train_epoch(stop)
                 self.epoch, self.batch = self.epoch + 1, 0
                 if self.epoch % self.settings.evaluation.every == 0 or self.step == self.n_steps:
                     self.evaluate()
                 self.save()
 
-    def train_epoch(self, wish: StopRequest) -> None:
-        """Train for what is left of an epoch."""
+    def train_epoch(self, stop: StopRequest) -> None:
+        """Train for the remaining batches of the epoch."""
         self.model.train()
         self.loss.train()
-        freeze(self.model, self.settings, self.epoch)
-        model = self.distributed()
-        began = time.perf_counter()
-        for batch in self.batches():
+        freeze_parameters(self.model, self.settings, self.epoch)
+        model = self._distributed_model()
+        started = time.perf_counter()
+        for batch in self._remaining_batches():
             rates = self.optimisers.set_learning_rates(self.step)
             loss = self.train_step(model, batch)
             self.batch, self.step = self.batch + 1, self.step + 1
-            began, seconds = time.perf_counter(), time.perf_counter() - began
-            self.tell(batch, loss, rates, seconds)
-            stop = any(self.processes.gather(wish.requested))
-            if stop or self.step % self.settings.checkpoint_steps == 0:
+            started, seconds = time.perf_counter(), time.perf_counter() - started
+            self.log_step(batch, loss, rates, seconds)
+            stopping = any(self.processes.gather(stop.requested))
+            if stopping or self.step % self.settings.checkpoint_steps == 0:
                 self.save()
-            if stop:
+            if stopping:
                 raise KeyboardInterrupt
 
     def train_step(self, model: nn.Module, batch: Batch) -> float | None:
-        """One step; the loss, or None if too many images could not be read for there to be one."""
-        everyone = self.processes.gather((batch.labels, len(batch.skipped)))
-        labels = torch.cat([labels for labels, _ in everyone]).to(self.device)
-        if any(n_skipped for _, n_skipped in everyone) and len(set(labels[:, 0].tolist())) == len(labels):
+        """Take one step; return the loss, or None if too few images of the batch could be read."""
+        gathered = self.processes.gather((batch.labels, len(batch.skipped)))
+        counts = [len(labels) for labels, _ in gathered]
+        labels = torch.cat([labels for labels, _ in gathered]).to(self.device)
+        if any(n_skipped for _, n_skipped in gathered) and len(set(labels[:, 0].tolist())) == len(labels):
             return None  # no class has two images left
 
-        def loss_of(embeddings: torch.Tensor) -> torch.Tensor:
-            gathered = gather_embeddings(embeddings, [len(own) for own, _ in everyone])
-            with self.drawing_alike():
-                loss: torch.Tensor = self.loss(gathered, labels)
+        def loss_function(embeddings: torch.Tensor) -> torch.Tensor:
+            embeddings = gather_embeddings(embeddings, counts)
+            with self._shared_random_state():
+                loss: torch.Tensor = self.loss(embeddings, labels)
             if not loss.isfinite():
-                raise ConfigurationError(_not_finite(self.step, float(loss.detach()), self.loss.parts))
+                raise ConfigurationError(not_finite_message(self.step, float(loss.detach()), self.loss.parts))
             return loss
 
         self.optimisers.zero_grad()
@@ -138,7 +146,7 @@ class Trainer:
             loss = backpropagate(
                 model,
                 self.model.to_device(batch.images),
-                loss_of,
+                loss_function,
                 chunk_size=self.settings.chunk_size,
                 autocast=partial(autocast, self.settings, self.device),
                 scale=self.scaler.scale,
@@ -149,67 +157,56 @@ class Trainer:
         self.optimisers.step(self.scaler, self.settings.clip_norm)
         return float(loss)
 
-    def batches(self) -> Iterator[Batch]:
-        """The batches that are left of the epoch, and of the training."""
-        batches = training_batches(
-            self.images.train,
-            self.images.sampler,
-            self.epoch,
-            start=self.batch,
-            processes=self.processes,
-            seed=self.settings.seed,
-            workers=self.settings.workers,
-        )
-        return islice(batches, self.n_steps - self.step)
-
-    def distributed(self) -> nn.Module:
-        """The model, exchanging the gradients of what is to be trained now, if there are several processes."""
-        trained = any(parameter.requires_grad for parameter in self.model.parameters())
-        if self.processes.count == 1 or not trained:
-            return self.model
-        return DistributedDataParallel(self.model, [self.device] if self.device.type == "cuda" else None)
-
-    @contextmanager
-    def drawing_alike(self) -> Iterator[None]:
-        """Draw the same in all processes: each takes the loss of the whole batch, which may mix or disturb it."""
-        gpus = [torch.cuda.current_device()] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(gpus):
-            torch.manual_seed(int(epoch_generator(self.settings.seed, self.epoch, self.batch, 1).integers(2**63)))
-            yield
-
     def evaluate(self) -> None:
-        """Evaluate, write down the result, and keep the model if it is the best."""
+        """Evaluate the model, log the result, and save a checkpoint of the model if it is the best so far."""
+        settings = self.settings.evaluation
         if self.processes.rank == 0:
             log.info("evaluating with %d images", len(self.images.test))
-        found = evaluate_model(
+        evaluation = evaluate_model(
             self.model,
             self.images,
-            metrics=self.settings.evaluation.metrics,
-            batch_size=self.settings.evaluation.batch_size,
+            metrics=settings.metrics,
+            batch_size=settings.batch_size,
             workers=self.settings.workers,
             processes=self.processes,
         )
-        means, best = found.result.means, self.settings.evaluation.best
-        if best not in means:
-            raise ConfigurationError(f'evaluation.best is "{best}"; expected one of {", ".join(means)}')
-        better = self.best is None or means[best] > self.best
-        self.best = means[best] if better else self.best
+        means = evaluation.result.means
+        if settings.best not in means:
+            raise ConfigurationError(f'evaluation.best is "{settings.best}"; expected one of {", ".join(means)}')
         if self.processes.rank == 0:
-            said = ", ".join(f"{name} {100 * mean:.2f}" for name, mean in means.items())
-            log.info("after %d epochs, %d steps: %s", self.epoch, self.step, said)
-            self.folder.tell("evaluation", self.step, {"epoch": self.epoch, **means})
-            self.log_skipped(self.images.test, found.skipped)
-        if better:
+            text = ", ".join(f"{name} {100 * mean:.2f}" for name, mean in means.items())
+            log.info("after %d epochs, %d steps: %s", self.epoch, self.step, text)
+            self.folder.log("evaluation", self.step, {"epoch": self.epoch, **means})
+            self._log_skipped(self.images.test, evaluation.skipped)
+        if self.best is None or means[settings.best] > self.best:
+            self.best = means[settings.best]
             self.save(best=True)
 
+    def log_step(self, batch: Batch, loss: float | None, rates: Mapping[str, float], seconds: float) -> None:
+        """Log a step: the loss (None if the batch was skipped), learning rates, throughput and unreadable images."""
+        self.skipped_batches += loss is None
+        skipped = [image for images in self.processes.gather(batch.skipped) for image in images]
+        if self.processes.rank:
+            return
+        n_images = self.settings.batch_size
+        values: dict[str, Any] = {"epoch": self.epoch, "lr": rates, "images_per_s": n_images / seconds}
+        if loss is not None:
+            values |= {"loss": loss, "parts": {name: float(part) for name, part in self.loss.parts.items()}}
+        if self.skipped_batches:
+            values["skipped_batches"] = self.skipped_batches
+        self.folder.log("step", self.step, values)
+        self._log_skipped(self.images.train, skipped)
+        details = {} if loss is None else {"loss": loss, **values["parts"]}
+        self.progress.advance(n_images, **details)
+
     def save(self, *, best: bool = False) -> None:
-        """Write a checkpoint, the last or the best."""
-        state = self.state()
+        """Save a checkpoint, as the last one or as the best one; all processes have to call this together."""
+        state = self.state_dict()
         if self.processes.rank == 0:
             save_checkpoint(self.folder.best if best else self.folder.last, state)
 
-    def state(self) -> dict[str, Any]:
-        """Everything that a checkpoint holds; all processes have to ask together."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the contents of a checkpoint; all processes have to call this together."""
         return {
             **self.fingerprint(),
             "model": self.model.state_dict(),
@@ -222,19 +219,19 @@ class Trainer:
             "step": self.step,
             "best": self.best,
             "skipped_batches": self.skipped_batches,
-            "history": self.folder.n_lines,
+            "history": self.folder.n_history_lines,
         }
 
     def fingerprint(self) -> dict[str, Any]:
-        """What has to be the same when a training goes on."""
+        """Return what must be the same when the training is resumed: settings, data and number of processes."""
         return {
             "settings": to_dict(self.settings),
             "digests": self.images.digests,
             "processes": self.processes.count,
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go back to a checkpoint."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a state returned by :meth:`state_dict`."""
         self.model.load_state_dict(state["model"])
         self.loss.load_state_dict(state["loss"])
         self.optimisers.load_state_dict(state["optimiser"])
@@ -243,79 +240,33 @@ class Trainer:
         self.best, self.skipped_batches = state["best"], state["skipped_batches"]
         set_random_state(state["rng"][self.processes.rank], self.device)
 
-    def tell(self, batch: Batch, loss: float | None, rates: Mapping[str, float], seconds: float) -> None:
-        """Write down a step."""
-        self.skipped_batches += loss is None
-        skipped = [one for skipped in self.processes.gather(batch.skipped) for one in skipped]
-        if self.processes.rank:
-            return
-        n_images = self.settings.batch_size
-        values: dict[str, Any] = {"epoch": self.epoch, "lr": rates, "images_per_s": n_images / seconds}
-        if loss is not None:
-            values |= {"loss": loss, "parts": {name: float(part) for name, part in self.loss.parts.items()}}
-        if self.skipped_batches:
-            values["skipped_batches"] = self.skipped_batches
-        self.folder.tell("step", self.step, values)
-        self.log_skipped(self.images.train, skipped)
-        details = {} if loss is None else {"loss": loss, **values["parts"]}
-        self.progress.advance(n_images, **details)
-
-    def log_skipped(self, dataset: ExampleDataset, skipped: Iterable[SkippedImage]) -> None:
-        """Write down which images could not be read."""
-        self.folder.log_skipped({dataset.manifest.ids[one.row]: one.reason for one in skipped})
-
-
-def freeze(model: EmbeddingModel, settings: TrainingSettings, epoch: int) -> None:
-    """Keep the backbone as it is in the warm-up, and what is to stay so ever."""
-    model.freeze_backbone(epoch < settings.warm_up_epochs)
-    for name, parameter in model.named_parameters():
-        if name.startswith(settings.frozen):
-            parameter.requires_grad_(False)
-
-
-def autocast(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[object]:
-    """The precision of the model."""
-    half = _HALF.get(settings.mixed_precision)
-    return torch.autocast(device.type, half, enabled=half is not None)
-
-
-def average_gradients(parameters: Iterable[nn.Parameter], processes: Processes) -> None:
-    """Make the gradients of the loss's parameters the same in all processes; each has that of the whole batch."""
-    if processes.count == 1:
-        return
-    for parameter in parameters:
-        if parameter.grad is not None:
-            torch.distributed.all_reduce(parameter.grad)
-            parameter.grad /= processes.count
-
-
-def _check_frozen(model: nn.Module, groups: Mapping[str, list[nn.Parameter]], settings: TrainingSettings) -> None:
-    names = [name for name, _ in model.named_parameters()]
-    for beginning in settings.frozen:
-        if not any(name.startswith(beginning) for name in names):
-            raise ConfigurationError(
-                f'frozen: no parameter of the model has a name that begins with "{beginning}"; there are '
-                f"{', '.join(dict.fromkeys('.'.join(name.split('.')[:2]) for name in names))}"
-            )
-    if settings.warm_up_epochs and not groups["head"] and not groups["proxies"]:
-        raise ConfigurationError(
-            "there is nothing to train in the warm-up: the backbone is frozen, the model has no head and the loss no "
-            "parameters; set warm_up_epochs to 0 or model.dim"
+    def _remaining_batches(self) -> Iterator[Batch]:
+        """Return the remaining batches of the epoch, which may end the training early."""
+        batches = training_batches(
+            self.images.train,
+            self.images.sampler,
+            self.epoch,
+            start=self.batch,
+            processes=self.processes,
+            seed=self.settings.seed,
+            workers=self.settings.workers,
         )
+        return islice(batches, self.n_steps - self.step)
 
+    def _distributed_model(self) -> nn.Module:
+        """Return the model, wrapped to average gradients over processes where there are several."""
+        trainable = any(parameter.requires_grad for parameter in self.model.parameters())
+        if self.processes.count == 1 or not trainable:
+            return self.model
+        return DistributedDataParallel(self.model, [self.device] if self.device.type == "cuda" else None)
 
-def _not_finite(step: int, loss: float, parts: Mapping[str, torch.Tensor]) -> str:
-    said = ", ".join(f"{name} {float(part):.4g}" for name, part in parts.items())
-    return (
-        f"the loss is {loss} at step {step}{f' ({said})' if said else ''}; lower the learning rates, set "
-        "clip_norm, or try another mixed_precision. The checkpoint before it is whole"
-    )
+    @contextmanager
+    def _shared_random_state(self) -> Iterator[None]:
+        """Draw the same random numbers in all processes, as each computes the loss of the whole batch."""
+        gpus = [torch.cuda.current_device()] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(gpus):
+            torch.manual_seed(int(epoch_generator(self.settings.seed, self.epoch, self.batch, 1).integers(2**63)))
+            yield
 
-
-def out_of_memory_message(settings: TrainingSettings, n_processes: int) -> str:
-    """What to do where a batch does not fit into a GPU."""
-    return (
-        f"the GPU's memory does not suffice: batch_size {settings.batch_size} in {n_processes} processes, chunk_size "
-        f"{settings.chunk_size or 'not set'}, mixed_precision {settings.mixed_precision}. Set chunk_size (the same "
-        "gradients from less memory), mixed_precision: bf16, or a smaller batch_size"
-    )
+    def _log_skipped(self, dataset: ExampleDataset, skipped: Iterable[SkippedImage]) -> None:
+        self.folder.log_skipped({dataset.manifest.ids[image.row]: image.reason for image in skipped})

@@ -1,4 +1,4 @@
-"""The images of a training: those to train on, in batches, and those that show what was learned."""
+"""The images of a training: those to train on, in batches, and those to evaluate with."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ from hgld.training.training_settings import DataSettings, HierarchicalSettings, 
 
 
 class TrainingImages:
-    """The images that settings name.
+    """The data sets that the settings of a training name.
 
     Args:
-        settings: of the training.
+        settings: Settings of the training.
 
     Attributes:
-        train: the images to train on.
-        untransformed: the same, as they are embedded in tests.
-        sampler: of their batches.
-        test: the images to evaluate with; queries and gallery together, where they are apart.
-        is_query: bool, shape (n_test,): which of them are queries; None where all are, and are ranked for each other.
-        digests: SHA-256 of what was read.
+        settings: Settings of the training.
+        train: Training images, with augmentation.
+        untransformed: Training images with the transform of the evaluation.
+        sampler: Sampler of training batches.
+        test: Images to evaluate with; queries and gallery together, where they are separate splits.
+        is_query: bool, shape (n_test,); which test images are queries. None if every test image is a query and is
+            ranked against the others.
+        digests: SHA-256 of the files read.
 
     Raises:
-        InputError: the manifest or the features cannot be read, or the folder of the images does not exist.
-        ConfigurationError: there is no such split, or batches cannot be made of what there is.
+        InputError: The manifest or the features cannot be read, or the folder of the images does not exist.
+        ConfigurationError: There is no such split, or the images do not suffice for a batch.
     """
 
     def __init__(self, settings: TrainingSettings) -> None:
+        self.settings = settings
         data = settings.data
-        root = data.root or data.manifest.parent
         manifest = read_manifest(data.manifest)
         train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
         self.train: ExampleDataset
         self.untransformed: ExampleDataset
         self.test: ExampleDataset
         if data.features is None:
+            root = data.root or data.manifest.parent
             self.train = ImageDataset(train, root, training_transform(settings.image))
             self.untransformed = ImageDataset(train, root, evaluation_transform(settings.image))
             self.test = ImageDataset(test, root, evaluation_transform(settings.image))
@@ -56,56 +59,52 @@ class TrainingImages:
         self.sampler = _sampler(settings, train)
         self.digests = data_digests(data)
 
-    def space(self, dim: int) -> LabelSpace:
-        """What a loss has to know of the labels and of the embeddings, ``dim`` numbers each."""
-        return LabelSpace.from_labels(dim, self.train.manifest.labels)
+    @property
+    def n_steps(self) -> int:
+        """Number of steps of the training."""
+        return self.settings.steps or (self.settings.epochs or 0) * len(self.sampler)
 
-    def __str__(self) -> str:
-        train, test = self.train.manifest, self.test.manifest
-        names = ", ".join(train.level_names)
-        classes = "{} of the levels {}".format(", ".join(f"{n:,}" for n in train.n_classes), names)
-        ranked = f"{len(test):,} ranked for each other"
-        if self.is_query is not None:
-            ranked = f"{int(self.is_query.sum()):,} queries, {int((~self.is_query).sum()):,} in the gallery"
-        return f"train: {len(train):,} images, classes: {classes}\ntest: {ranked}"
+    def space(self, dim: int) -> LabelSpace:
+        """Return the classes of the training labels, and the dimension of the embeddings, for building a loss."""
+        return LabelSpace.from_labels(dim, self.train.manifest.labels)
 
 
 def data_digests(data: DataSettings) -> dict[str, str]:
-    """SHA-256 of the files that a training reads besides pictures, by their names in the settings.
+    """Return the SHA-256 of the files that a training reads besides images, by their names in the settings.
 
     Raises:
-        InputError: there is no such file.
+        InputError: A file does not exist.
     """
-    given = {name: path for name in ("manifest", "features") if (path := getattr(data, name)) is not None}
-    for name, path in given.items():
+    paths = {name: path for name in ("manifest", "features") if (path := getattr(data, name)) is not None}
+    for name, path in paths.items():
         if not path.is_file():
             raise InputError(f"{path}: no such file, which data.{name} names")
-    return {name: sha256_of(path) for name, path in given.items()}
+    return {name: sha256_of(path) for name, path in paths.items()}
 
 
 def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
-    """The images to evaluate with; labels of queries and gallery are numbered together.
+    """Return the images to evaluate with; the labels of queries and gallery share one numbering.
 
     Raises:
-        ConfigurationError: there is no such split.
+        ConfigurationError: There is no such split.
     """
     if data.test is not None:
         return manifest.select_split(data.test)
-    wanted: npt.NDArray[np.bool_] = np.zeros(len(manifest), bool)
+    selected: npt.NDArray[np.bool_] = np.zeros(len(manifest), bool)
     for split in (data.queries, data.gallery):
-        chosen = manifest.splits == split
-        if not chosen.any():
+        in_split = manifest.splits == split
+        if not in_split.any():
             raise ConfigurationError(
                 f'{data.manifest}: there is no split "{split}"; expected one of {", ".join(manifest.split_names)}'
             )
-        wanted |= chosen
-    return manifest.take(np.flatnonzero(wanted))
+        selected |= in_split
+    return manifest.take(np.flatnonzero(selected))
 
 
 def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
-    chosen, labels, size, seed = settings.sampler, manifest.labels, settings.batch_size, settings.seed
-    if isinstance(chosen, HierarchicalSettings):
+    sampler, labels, size, seed = settings.sampler, manifest.labels, settings.batch_size, settings.seed
+    if isinstance(sampler, HierarchicalSettings):
         return HierarchicalSampler(
-            labels, size, chosen.per_class, chosen.super_classes, chosen.batches_per_tuple, seed=seed
+            labels, size, sampler.per_class, sampler.super_classes, sampler.batches_per_tuple, seed=seed
         )
-    return ClassBalancedSampler(labels, size, chosen.per_class, max_per_class=chosen.max_per_class, seed=seed)
+    return ClassBalancedSampler(labels, size, sampler.per_class, max_per_class=sampler.max_per_class, seed=seed)

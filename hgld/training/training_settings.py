@@ -1,8 +1,8 @@
-"""All settings of a training, as its YAML file has them.
+"""Settings of a training: the schema of its YAML file.
 
-The defaults are those of the paper's experiments on H-GLDv2 (Sec. VII-C3 and the authors' settings) where there are
-any. Sections of other rooms: ``model`` (:mod:`hgld.models`), ``image`` (:mod:`hgld.datasets`),
-``loss`` (:mod:`hgld.losses.registry`).
+Defaults are those of the paper's experiments on H-GLDv2 (Sec. VII-C3 and the authors' settings) where it has any.
+The sections ``model``, ``image`` and ``loss`` are defined in :mod:`hgld.models`, :mod:`hgld.datasets` and
+:mod:`hgld.losses.registry`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ else:
 
 
 class DataSettings(Settings):
-    """Which images are trained on, and which ones show what was learned.
+    """Images to train on and to evaluate with.
 
     Args:
-        manifest: the table from ``hgld manifest``.
-        root: the folder that its paths are relative to; None for the folder of the manifest.
-        features: of all images, from ``hgld embed-images``; then nothing but what follows the backbone is trained,
-            which is ``features``, and pictures are not read at all.
-        train: the split to train on.
-        test: the split whose images are ranked for each other (leave-one-out); or
-        queries: the split of the queries, and
-        gallery: the split that is ranked for them.
+        manifest: Table from ``hgld manifest``.
+        root: Folder that its paths are relative to; None for the folder of the manifest.
+        features: Features of all images, from ``hgld embed-images``, to train a head on. The backbone must be
+            ``features``, and no images are read.
+        train: Split to train on.
+        test: Split whose images are ranked against each other (leave-one-out). Alternative to ``queries`` and
+            ``gallery``.
+        queries: Split of the queries.
+        gallery: Split that is ranked for the queries.
     """
 
     manifest: Path
@@ -49,19 +50,19 @@ class DataSettings(Settings):
     gallery: str | None = None
 
     @model_validator(mode="after")
-    def _one_protocol(self) -> DataSettings:
-        both = (self.queries is not None, self.gallery is not None)
-        if both not in ((True, True), (False, False)) or both[0] == (self.test is not None):
+    def _require_one_protocol(self) -> DataSettings:
+        given = [split is not None for split in (self.test, self.queries, self.gallery)]
+        if given not in ([True, False, False], [False, True, True]):
             raise ValueError("give either test (leave-one-out), or queries and gallery")
         return self
 
 
 class ClassBalancedSettings(Settings):
-    """Batches of classes that are drawn at random, with as many images of each.
+    """Batches of random classes with the same number of images each.
 
     Args:
-        per_class: images of a class in a batch.
-        max_per_class: images of a class in an epoch, at most.
+        per_class: Number of images per class in a batch.
+        max_per_class: Maximum number of images per class in an epoch; None for no limit.
     """
 
     name: Literal["class_balanced"] = "class_balanced"
@@ -73,9 +74,9 @@ class HierarchicalSettings(Settings):
     """Batches from few super-classes (Cakir et al., Deep Metric Learning to Rank).
 
     Args:
-        per_class: images of a class in a batch.
-        super_classes: in a batch.
-        batches_per_tuple: that are drawn from the same super-classes.
+        per_class: Number of images per class in a batch.
+        super_classes: Number of super-classes in a batch.
+        batches_per_tuple: Number of batches drawn from the same super-classes.
     """
 
     name: Literal["hierarchical"] = "hierarchical"
@@ -85,12 +86,12 @@ class HierarchicalSettings(Settings):
 
 
 class MemorySettings(Settings):
-    """A cross-batch memory (Wang et al.) that the loss is taken against, too.
+    """Cross-batch memory (Wang et al.): embeddings of earlier batches as additional references of the loss.
 
     Args:
-        size: embeddings that it holds; None for as many as there are images to train on.
-        weight: of the loss against the memory; that within the batch has 1.
-        start_epoch: the epoch, from 0, with which it begins.
+        size: Number of embeddings in the memory; None for the number of training images.
+        weight: Weight of the loss against the memory; the loss within the batch has weight 1.
+        start_epoch: First epoch that uses the memory, counted from 0.
     """
 
     size: PositiveInt | None = None
@@ -99,15 +100,15 @@ class MemorySettings(Settings):
 
 
 class GroupSettings(Settings):
-    """How a group of parameters is optimised.
+    """Optimiser of a group of parameters.
 
     Args:
-        name: of the optimiser; ``sgd`` is Nesterov's where it has momentum.
-        lr: the learning rate at the first step.
-        weight_decay: likewise for every step.
-        momentum: of ``sgd``.
-        schedule: how the learning rate goes on from there.
-        end_lr: what ``cosine`` ends with.
+        name: Algorithm; ``sgd`` with momentum is Nesterov's.
+        lr: Learning rate of the first step.
+        weight_decay: Weight decay of every step.
+        momentum: Momentum of ``sgd``.
+        schedule: Learning rate schedule over the steps of the training.
+        end_lr: Final learning rate of ``cosine``.
     """
 
     name: Literal["adam", "adamw", "sgd"] = "adam"
@@ -118,19 +119,19 @@ class GroupSettings(Settings):
     end_lr: NonNegativeFloat = 0.0
 
     @model_validator(mode="after")
-    def _momentum_of_sgd(self) -> GroupSettings:
+    def _require_sgd_for_momentum(self) -> GroupSettings:
         if self.momentum and self.name != "sgd":
             raise ValueError(f"momentum is a setting of sgd, not of {self.name}")
         return self
 
 
 class OptimiserSettings(Settings):
-    """The groups of parameters.
+    """Optimisers of the groups of parameters.
 
     Args:
-        backbone: of the model.
-        head: what follows the backbone.
-        proxies: the parameters of the loss.
+        backbone: Parameters of the backbone.
+        head: Parameters of the model after the backbone.
+        proxies: Parameters of the loss.
     """
 
     backbone: GroupSettings = GroupSettings()
@@ -139,13 +140,13 @@ class OptimiserSettings(Settings):
 
 
 class EvaluationSettings(Settings):
-    """Evaluations during the training, of which there is always one before it and one after it.
+    """Evaluations during the training; the first precedes it, the last follows it.
 
     Args:
-        every: so many epochs.
-        metrics: by the names that ``hgld evaluate`` knows; those of the papers if there are none.
-        best: the metric that chooses ``best.pt``.
-        batch_size: images of a process that are embedded at a time.
+        every: Number of epochs between evaluations.
+        metrics: Names of metrics, as in ``hgld evaluate``; () for those of the papers.
+        best: Metric that selects ``best.pt``.
+        batch_size: Number of images embedded at once by each process.
     """
 
     every: PositiveInt = 1
@@ -154,37 +155,37 @@ class EvaluationSettings(Settings):
     batch_size: PositiveInt = 64
 
     @model_validator(mode="after")
-    def _best_is_taken(self) -> EvaluationSettings:
+    def _require_best_metric(self) -> EvaluationSettings:
         if self.metrics and self.best not in self.metrics:
-            raise ValueError(f'"{self.best}" is to choose the best, but it is not among the metrics')
+            raise ValueError(f'best is "{self.best}", which is not among the metrics')
         return self
 
 
 class TrainingSettings(Settings):
-    """A training.
+    """Settings of a training.
 
     Args:
-        model: what embeds images.
-        image: what becomes of an image before.
-        data: the images.
-        sampler: what comes into a batch.
-        loss: what is made small.
-        memory: embeddings of former batches.
-        optimiser: of each group of parameters.
-        epochs: how long; or
-        steps: how long; 0 evaluates the model as it is.
-        warm_up_epochs: at the beginning, in which the backbone stays as it is.
-        frozen: beginnings of names of the model's parameters that always stay as they are, such as
-            ``backbone.blocks.0``; where these are the first layers, each step is the faster for it.
-        batch_size: images of a step, of all processes together.
-        chunk_size: images of a process that are embedded at a time; fewer take less memory and more time, and make
-            no other difference (:mod:`hgld.training.backpropagation`). None for all.
-        mixed_precision: of the model; losses work in float32 in any case.
-        clip_norm: the longest gradient of the model's parameters; longer ones are shortened. None for any length.
-        evaluation: during the training.
-        checkpoint_steps: a checkpoint each so many steps, besides those after epochs.
-        seed: of everything that is drawn at random.
-        workers: processes that read images, of each process that trains.
+        model: Model that embeds images.
+        image: Transforms of the images.
+        data: Images to train on and to evaluate with.
+        sampler: Sampler of training batches.
+        loss: Training objective.
+        memory: Cross-batch memory; None for none.
+        optimiser: Optimisers of the groups of parameters.
+        epochs: Number of epochs. Alternative to ``steps``.
+        steps: Number of steps; 0 only evaluates the untrained model.
+        warm_up_epochs: Number of epochs at the beginning in which the backbone is frozen.
+        frozen: Prefixes of the names of parameters that are always frozen, such as ``backbone.blocks.0``. Freezing
+            the first layers makes each step faster.
+        batch_size: Number of images per step, over all processes.
+        chunk_size: Number of images that a process embeds at once; smaller chunks take less memory and more time, and
+            give the same gradients (:mod:`hgld.training.backpropagation`). None for all.
+        mixed_precision: Precision of the model; losses are computed in float32 in any case.
+        clip_norm: Maximum norm of the gradient of the model's parameters; None for no limit.
+        evaluation: Evaluations during the training.
+        checkpoint_steps: Number of steps between checkpoints, in addition to one after every epoch.
+        seed: Seed of all random numbers.
+        workers: Number of processes that read images, per training process.
     """
 
     model: ModelSettings
@@ -210,14 +211,16 @@ class TrainingSettings(Settings):
     workers: NonNegativeInt = 4
 
     @model_validator(mode="after")
-    def _one_length(self) -> TrainingSettings:
+    def _require_consistency(self) -> TrainingSettings:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give either epochs or steps")
         if (self.data.features is None) == (self.model.backbone == FEATURES):
             raise ValueError(
-                f"data.features goes with the backbone {FEATURES}, and with no other; it is "
+                f"data.features and the backbone {FEATURES} require each other; data.features is "
                 f"{self.data.features or 'not set'}, and the backbone is {self.model.backbone}"
             )
         if self.batch_size % self.sampler.per_class:
-            raise ValueError(f"batch_size {self.batch_size} is no multiple of {self.sampler.per_class} per class")
+            raise ValueError(
+                f"batch_size is {self.batch_size}; expected a multiple of per_class {self.sampler.per_class}"
+            )
         return self

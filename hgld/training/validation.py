@@ -1,4 +1,4 @@
-"""Evaluation of a model with the test images of its training: in the middle of it, and afterwards."""
+"""Evaluate a model with the test images of its training, during the training and afterwards."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from hgld.training.training_images import TrainingImages
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedImages:
-    """The embeddings of test images, as far as these could be read.
+    """Embeddings of the test images that could be read.
 
     Args:
         vectors: float32, shape (n, d).
-        rows: int64, shape (n,); which of the test images they are, in order.
-        skipped: the others.
+        rows: int64, shape (n,); rows of the test images, in ascending order.
+        skipped: Test images that could not be read.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -39,7 +39,7 @@ class EmbeddedImages:
 
 @dataclass(frozen=True)
 class ModelEvaluation:
-    """What an evaluation found, and the images that could not be read for it."""
+    """Result of an evaluation, and the images that could not be read for it."""
 
     result: RetrievalResult
     skipped: list[SkippedImage]
@@ -57,15 +57,15 @@ def evaluate_model(
     """Embed the test images and rank them.
 
     Args:
-        model: that embeds.
-        images: of the training; those to evaluate with are used.
-        metrics: by name; those of the papers if there are none.
-        batch_size: images that are embedded at a time.
-        workers: processes that read them.
-        processes: that share the images, and then the queries.
+        model: Model to evaluate.
+        images: Images of the training, of which the test images are used.
+        metrics: Names of metrics; () for those of the papers.
+        batch_size: Number of images embedded at once.
+        workers: Number of processes that read images.
+        processes: Processes that share the images, then the queries.
 
     Raises:
-        InputError, ConfigurationError: see :func:`embed_test_images` and :func:`rank_test_images`.
+        InputError, ConfigurationError: See :func:`embed_test_images` and :func:`rank_test_images`.
     """
     embedded = embed_test_images(model, images, batch_size=batch_size, workers=workers, processes=processes)
     result = rank_test_images(embedded, images, metrics=metrics, device=str(model.device), processes=processes)
@@ -83,19 +83,20 @@ def embed_test_images(
 ) -> EmbeddedImages:
     """Embed the test images as ``hgld embed-images`` does, in float32 whatever the precision of the training.
 
-    Every process gets all of them. For the arguments see :func:`evaluate_model`.
+    Every process returns all embeddings. See :func:`evaluate_model` for the arguments.
 
     Raises:
-        InputError: an archive cannot be read, or embeddings are not finite.
-        ConfigurationError: images do not fit into the memory of the device.
+        InputError: An archive cannot be read, or embeddings are not finite.
+        ConfigurationError: A batch does not fit into the memory of the device.
     """
     share = np.array_split(np.arange(len(images.test)), processes.count)[processes.rank]
     progress = progress or NoProgress()
     progress.start(len(share))
     own = embed_rows(model.eval(), images.test, share, batch_size=batch_size, workers=workers, progress=progress)
-    everyone = processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped))
-    vectors, rows = (np.concatenate([found[n] for found in everyone]) for n in (0, 1))
-    return EmbeddedImages(vectors, rows, [one for _, _, some in everyone for one in some])
+    shares = processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped))
+    vectors = np.concatenate([vectors for vectors, _, _ in shares])
+    rows = np.concatenate([rows for _, rows, _ in shares])
+    return EmbeddedImages(vectors, rows, [image for _, _, skipped in shares for image in skipped])
 
 
 def rank_test_images(
@@ -106,17 +107,17 @@ def rank_test_images(
     device: str,
     processes: Processes,
 ) -> RetrievalResult:
-    """Rank test images: for each other, or those of the gallery for the queries.
+    """Rank the test images against each other, or those of the gallery for the queries.
 
-    The queries of the result are numbered, in the order of the images. For the arguments see :func:`evaluate_model`.
+    The queries of the result are numbered in the order of the images. See :func:`evaluate_model` for the arguments.
 
     Raises:
-        InputError: too few images are left.
-        ConfigurationError: there is no such metric.
+        InputError: No query or no gallery image could be read.
+        ConfigurationError: There is no such metric.
     """
     is_query = None if images.is_query is None else images.is_query[embedded.rows]
     if not len(embedded.rows) or (is_query is not None and is_query.all() == is_query.any()):
-        raise InputError("no test images are left to rank: none of the queries, or none of the gallery, can be read")
+        raise InputError("no test images are left to rank: no query or no gallery image could be read")
     labels = images.test.manifest.labels[embedded.rows]
     config = EvaluationConfig(
         metrics=tuple(metrics) or None, ranking=RankingConfig(device=device), processes=processes

@@ -160,7 +160,7 @@ def test_frozen_parameters_are_not_trained(tmp_path: Path, monkeypatch: pytest.M
         return models[-1]
 
     monkeypatch.setattr(step_timing, "build_model", build)
-    settings = toy.settings(toy.images(tmp_path), frozen=["backbone.layers.0"], warm_up_epochs=1)
+    settings = toy.settings(toy.write_images(tmp_path), frozen=["backbone.layers.0"], warm_up_epochs=1)
     step = time_settings(settings)
     trained = {name for name, parameter in models[-1].named_parameters() if parameter.grad is not None}
     assert trained == {"backbone.layers.3.weight", "backbone.layers.3.bias", "projection.weight", "projection.bias"}
@@ -180,7 +180,7 @@ def test_memory_is_timed_when_full(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(step_timing, "training_loss", build)
     monkeypatch.setattr(step_timing, "build_model", toy.build)
-    settings = toy.settings(toy.images(tmp_path), memory={"start_epoch": 5})
+    settings = toy.settings(toy.write_images(tmp_path), memory={"start_epoch": 5})
     time_settings(settings)
     (memory,) = losses
     assert isinstance(memory, CrossBatchMemory)

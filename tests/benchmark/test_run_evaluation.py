@@ -213,7 +213,7 @@ def write_gldv2(folder: Path) -> BenchmarkSettings:
         "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
         "0,a,lakes,lake,natural\n1,b,churches,church,human-made\n2,c,chapels,church,human-made\n"
     )
-    data = {"manifest": str(toy.images(folder / "training")), "test": "test"}
+    data = {"manifest": str(toy.write_images(folder / "training")), "test": "test"}
     training = {
         "model": {"backbone": "test_resnet", "pretrained": False},
         "image": {"size": 32, "resize": 32},

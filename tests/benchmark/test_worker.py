@@ -86,7 +86,7 @@ def test_other_settings_are_another_run(tmp_path: Path) -> None:
     other = task(tmp_path, steps=N_STEPS + 1)
     with pytest.raises(ConfigurationError, match=f"steps: {N_STEPS} then, {N_STEPS + 1} now"):
         done(other)
-    with pytest.raises(ConfigurationError, match="begun with something else"):
+    with pytest.raises(ConfigurationError, match="started with other settings or data"):
         work(other)
     work(task(tmp_path, steps=N_STEPS + 1, retrain=True))
     assert done(other)

@@ -41,11 +41,12 @@ def top_k(levels: npt.NDArray[Any]) -> TopK:
 
 
 def per_query(values: npt.NDArray[Any], n_levels: int) -> pd.DataFrame:
-    """Return a table with these values of H-AP, a constant AP, and 10 times as many positives at each coarser level."""
+    """Return a table with these values of H-AP, a constant AP, and ten times the positives at each coarser level."""
     n = len(values)
     positives = {f"positives_l{level}": np.full(n, 10 ** (n_levels - level)) for level in range(1, n_levels + 1)}
     table: dict[str, npt.NDArray[Any]] = {"H-AP": values, f"AP_l{n_levels}": np.full(n, 0.0123), **positives}
-    return pd.DataFrame(table)
+    frame: pd.DataFrame = pd.DataFrame(table)
+    return frame
 
 
 def worst_queries(levels: list[list[int]], n_levels: int = 3) -> WorstQueries:

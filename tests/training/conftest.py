@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
-    """With so little work, threads wait for each other longer than they work."""
+    """Use one thread: with so little work, several mostly wait for each other."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

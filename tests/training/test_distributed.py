@@ -18,12 +18,12 @@ from tests.training import together, toy
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.images(tmp_path_factory.mktemp("images"))
+    return toy.write_images(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture(scope="module")
-def written(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes have written, started as torchrun starts them but without a third one."""
+def outputs(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that two processes have written to, started as torchrun starts them."""
     folder = tmp_path_factory.mktemp("together")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -48,28 +48,26 @@ def written(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("counts", [(6, 6), (5, 7)])
-def test_two_processes_have_the_gradients_of_one_with_the_whole_batch(
-    written: Path, rank: int, counts: tuple[int, int]
-) -> None:
-    found = torch.load(written / f"{rank}.pt", weights_only=True)[counts]
-    alone = together.find_gradients((12,), Processes())
-    assert list(found) == list(alone)
-    for key, values in found.items():
+def test_two_processes_have_the_gradients_of_one(outputs: Path, rank: int, counts: tuple[int, int]) -> None:
+    gradients = torch.load(outputs / f"{rank}.pt", weights_only=True)[counts]
+    alone = together.compute_gradients((12,), Processes())
+    assert list(gradients) == list(alone)
+    for key, values in gradients.items():
         for value, expected in zip(values, alone[key], strict=True):
             torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
             assert expected.abs().max() > 1e-3
 
 
-def test_two_processes_train_the_model_that_one_trains(
-    written: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_two_processes_train_the_same_model_as_one(
+    outputs: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "build_model", partial(toy.build, dropout=0))
     together.train(manifest, tmp_path / "alone")
-    alone, both = (read_checkpoint(folder / "last.pt") for folder in (tmp_path / "alone", written / "run"))
+    alone, both = (read_checkpoint(folder / "last.pt") for folder in (tmp_path / "alone", outputs / "run"))
     assert both["step"] == alone["step"] == 12
     for part in ("model", "loss"):
         for name, expected in alone[part].items():
             torch.testing.assert_close(both[part][name], expected, rtol=0, atol=1e-4)
-    assert "4/0.png" in (written / "run" / "skipped.csv").read_text()
+    assert "4/0.png" in (outputs / "run" / "skipped.csv").read_text()
     assert both["best"] == pytest.approx(alone["best"])
     assert len(both["rng"]) == both["processes"] == 2

@@ -1,4 +1,4 @@
-"""Heads that are trained upon features in a file."""
+"""Heads that are trained on features in a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from hgld.cli.summaries.training import training_text
 from hgld.datasets.batch import Example, SkippedImage, collate
 from hgld.datasets.feature_dataset import FeatureDataset
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
@@ -25,19 +26,19 @@ N_CLASSES, PER_CLASS, N_FEATURES = 12, 6, 10
 
 
 def write_features(path: Path, manifest: Manifest, n_features: int = N_FEATURES) -> torch.Tensor:
-    """Points around a centre for each class, which is near that of its super-class; loud noise in one direction."""
+    """Write points around a centre per class, near that of its super-class, with strong noise in one dimension."""
     rng = np.random.default_rng(0)
     centres = [rng.normal(size=(n, n_features)) for n in manifest.n_classes]
-    vectors = sum(centre[manifest.labels[:, column]] for column, centre in enumerate(centres))
+    vectors = np.sum([centre[manifest.labels[:, column]] for column, centre in enumerate(centres)], axis=0)
     vectors = vectors + rng.normal(scale=0.7, size=vectors.shape)
     vectors[:, 0] += rng.normal(scale=4, size=len(vectors))
-    found = torch.from_numpy(vectors.astype(np.float16))
-    write_embeddings(path, found, manifest.ids.tolist())
-    return found
+    features = torch.from_numpy(vectors.astype(np.float16))
+    write_embeddings(path, features, manifest.ids.tolist())
+    return features
 
 
 def write_files(folder: Path) -> dict[str, str]:
-    """A manifest of pictures that do not exist, and their features."""
+    """Write a manifest of images that do not exist, and their features; return the section ``data``."""
     names = [(c, n) for c in range(N_CLASSES) for n in range(PER_CLASS)]
     levels = {"class": [f"c{c}" for c, _ in names], "super": [f"s{c % 3}" for c, _ in names]}
     split = ["test" if c < N_CLASSES // 2 else "train" for c, _ in names]
@@ -51,11 +52,17 @@ def write_files(folder: Path) -> dict[str, str]:
     }
 
 
-def head(data: dict[str, str], **changes: Any) -> TrainingSettings:
+def head_settings(data: dict[str, str], **changes: Any) -> TrainingSettings:
     model = {"backbone": "features", "n_features": N_FEATURES, "l2_norm": True, "dim": 6, "projection": "pca"}
     rates = {"head": {"lr": 0.01}, "proxies": {"lr": 0.1}}
-    given = {"model": model, "data": data, "loss": {"name": "happier"}, "optimiser": rates, "steps": 20}
-    return TrainingSettings.model_validate({**given, "batch_size": 16, "workers": 0, **changes})
+    values: dict[str, Any] = {
+        "model": model,
+        "data": data,
+        "loss": {"name": "happier"},
+        "optimiser": rates,
+        "steps": 20,
+    }
+    return TrainingSettings.model_validate({**values, "batch_size": 16, "workers": 0, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -63,53 +70,53 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return write_files(tmp_path_factory.mktemp("features"))
 
 
-def test_a_head_learns_from_features(data: dict[str, str], tmp_path: Path) -> None:
-    assert not is_finished(head(data), tmp_path / "run")
-    summary = train(head(data), tmp_path / "run")
+def test_head_learns_from_features(data: dict[str, str], tmp_path: Path) -> None:
+    assert not is_finished(head_settings(data), tmp_path / "run")
+    summary = train(head_settings(data), tmp_path / "run")
     first, *_, last = summary.evaluations.values()
     assert last["H-AP"] > first["H-AP"] + 0.02
-    assert is_finished(head(data), tmp_path / "run")
-    assert is_finished(head(data, workers=2), tmp_path / "run")  # which changes nothing in the result
+    assert is_finished(head_settings(data), tmp_path / "run")
+    assert is_finished(head_settings(data, workers=2), tmp_path / "run")  # does not affect the result
     with pytest.raises(ConfigurationError, match=r"seed: 0 then, 1 now"):
-        is_finished(head(data, seed=1), tmp_path / "run")
+        is_finished(head_settings(data, seed=1), tmp_path / "run")
     model, _ = load_checkpoint_model(tmp_path / "run" / "last.pt")
     assert model(torch.ones(3, N_FEATURES)).shape == (3, 6)
     with pytest.raises(ConfigurationError, match=r"last.pt: a head trained on features of 10 numbers"):
         load_model(tmp_path / "run" / "last.pt", None)
 
 
-def test_without_steps_and_head_it_is_the_features_that_are_evaluated(data: dict[str, str], tmp_path: Path) -> None:
-    settings = head(data, steps=0, model={"backbone": "features", "n_features": N_FEATURES})
+def test_features_are_evaluated_without_steps_and_head(data: dict[str, str], tmp_path: Path) -> None:
+    settings = head_settings(data, steps=0, model={"backbone": "features", "n_features": N_FEATURES})
     summary = train(settings, tmp_path / "run")
     assert list(summary.evaluations) == ["epoch 0"]
-    assert "0 steps" in str(summary)
+    assert "0 steps" in training_text(summary)
     assert is_finished(settings, tmp_path / "run")
     model, _ = load_checkpoint_model(tmp_path / "run" / "last.pt")
     vectors = torch.rand(3, N_FEATURES)
     torch.testing.assert_close(model(vectors), vectors / vectors.norm(dim=1, keepdim=True))
 
 
-def test_images_are_found_by_their_ids(data: dict[str, str], tmp_path: Path) -> None:
+def test_features_are_found_by_image_id(data: dict[str, str], tmp_path: Path) -> None:
     manifest = read_manifest(Path(data["manifest"]))
     vectors = write_features(tmp_path / "all.npy", manifest)
     order = np.random.default_rng(1).permutation(len(manifest))[:-1]  # all but one
     write_embeddings(tmp_path / "some.npy", vectors[torch.from_numpy(order)], manifest.ids[order].tolist())
     dataset = FeatureDataset(manifest, tmp_path / "some.npy", N_FEATURES)
     for row in order.tolist():
-        found = dataset[row, 7]
-        assert isinstance(found, Example)
-        assert found.image.equal(vectors[row].float())
-        assert found.labels.tolist() == manifest.labels[row].tolist()
+        example = dataset[row, 7]
+        assert isinstance(example, Example)
+        assert example.image.equal(vectors[row].float())
+        assert example.labels.tolist() == manifest.labels[row].tolist()
     (missing,) = set(range(len(manifest))) - set(order.tolist())
     batch = collate([dataset[int(order[0])], dataset[missing]])
     assert batch.images.shape == (1, N_FEATURES)
-    assert [(one.row, one.reason) for one in batch.skipped] == [
+    assert [(image.row, image.reason) for image in batch.skipped] == [
         (missing, f"{manifest.ids[missing]}: has no features in {tmp_path / 'some.npy'}")
     ]
     assert isinstance(dataset[missing], SkippedImage)
 
 
-def test_features_that_do_not_fit_are_refused(data: dict[str, str], tmp_path: Path) -> None:
+def test_mismatched_features_are_refused(data: dict[str, str], tmp_path: Path) -> None:
     manifest = read_manifest(Path(data["manifest"]))
     with pytest.raises(InputError, match=r"features of 10 numbers, but the model expects 9; set model.n_features"):
         FeatureDataset(manifest, Path(data["features"]), 9)
@@ -124,21 +131,19 @@ def test_features_that_do_not_fit_are_refused(data: dict[str, str], tmp_path: Pa
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"model": {"backbone": "resnet50"}}, "data.features goes with the backbone features, and with no other"),
+        ({"model": {"backbone": "resnet50"}}, "data.features and the backbone features require each other"),
         ({"model": {"backbone": "features"}}, "n_features goes with the backbone features"),
         ({"model": {"backbone": "resnet50", "n_features": 10}}, "n_features goes with the backbone features"),
         ({"model": {"backbone": "features", "n_features": 10, "pooling": "gem"}}, "no positions to be pooled"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(
-    data: dict[str, str], changes: dict[str, Any], problem: str
-) -> None:
+def test_contradictory_settings_are_refused(data: dict[str, str], changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
-        head(data, **changes)
+        head_settings(data, **changes)
 
 
-def test_features_have_to_be_there(data: dict[str, str], tmp_path: Path) -> None:
-    train(head(data, steps=0), tmp_path / "run")
+def test_missing_features_are_refused(data: dict[str, str], tmp_path: Path) -> None:
+    train(head_settings(data, steps=0), tmp_path / "run")
     gone = {**data, "features": str(tmp_path / "gone.parquet")}
     with pytest.raises(InputError, match=r"gone.parquet: no such file"):
-        is_finished(head(gone, steps=0), tmp_path / "run")
+        is_finished(head_settings(gone, steps=0), tmp_path / "run")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -7,20 +9,22 @@ from torch import nn
 from hgld.training.optimisation import Optimisers, learning_rate
 from hgld.training.training_settings import GroupSettings
 
+Algorithm = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
-def made(**groups: GroupSettings) -> tuple[dict[str, list[nn.Parameter]], Optimisers]:
+
+def build_optimisers(**groups: GroupSettings) -> tuple[dict[str, list[nn.Parameter]], Optimisers]:
     parameters = {name: [nn.Parameter(torch.ones(2))] for name in groups}
     return parameters, Optimisers({**parameters, "head": []}, {**groups, "head": GroupSettings()}, n_steps=100)
 
 
-def scaler(scale: float | None = None) -> torch.amp.GradScaler:
-    made = torch.amp.GradScaler("cpu", init_scale=scale or 1.0, enabled=scale is not None)
-    made.scale(torch.ones(1))  # it begins with the first loss
-    return made
+def build_scaler(scale: float | None = None) -> torch.amp.GradScaler:
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale or 1.0, enabled=scale is not None)
+    scaler.scale(torch.ones(1))  # the scaler is initialised by its first use
+    return scaler
 
 
 @pytest.mark.parametrize("end", [0.0, 0.1, 5.0])
-def test_the_cosine_is_torchs(end: float) -> None:
+def test_cosine_schedule_equals_that_of_torch(end: float) -> None:
     optimiser = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=2.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=50, eta_min=end)
     settings = GroupSettings(lr=2.0, end_lr=end)
@@ -31,8 +35,8 @@ def test_the_cosine_is_torchs(end: float) -> None:
     assert learning_rate(settings, 50, 50) == end
 
 
-def test_each_group_has_its_own_rate() -> None:
-    _, optimisers = made(
+def test_each_group_has_its_own_learning_rate() -> None:
+    _, optimisers = build_optimisers(
         backbone=GroupSettings(lr=1.0), proxies=GroupSettings(lr=10.0, end_lr=0.1, schedule="constant")
     )
     assert optimisers.set_learning_rates(50) == {"backbone": pytest.approx(0.5), "proxies": 10.0}
@@ -42,7 +46,7 @@ def test_each_group_has_its_own_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind"),
+    ("settings", "algorithm"),
     [
         (GroupSettings(lr=0.1, weight_decay=0.5), lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.5)),
         (
@@ -55,38 +59,38 @@ def test_each_group_has_its_own_rate() -> None:
         ),
     ],
 )
-def test_optimisers_are_torchs(settings: GroupSettings, kind: object) -> None:
-    parameters, optimisers = made(backbone=settings)
+def test_updates_equal_those_of_torch(settings: GroupSettings, algorithm: Algorithm) -> None:
+    parameters, optimisers = build_optimisers(backbone=settings)
     (parameter,), expected = parameters["backbone"], nn.Parameter(torch.ones(2))
-    reference = kind([expected])  # type: ignore[operator]
+    reference = algorithm([expected])
     for step in range(3):
         gradient = torch.tensor([1.0, -0.3]) * (step + 1)
         parameter.grad, expected.grad = gradient.clone() * 8, gradient.clone()
-        optimisers.step(scaler(8.0), None)
+        optimisers.step(build_scaler(8.0), None)
         reference.step()
     torch.testing.assert_close(parameter, expected)
 
 
-def test_gradients_are_clipped_together_but_for_those_of_proxies() -> None:
+def test_gradients_are_clipped_jointly_except_those_of_proxies() -> None:
     sgd = GroupSettings(name="sgd", lr=1.0, weight_decay=0.0)
-    parameters, optimisers = made(backbone=sgd, other=sgd, proxies=sgd, frozen=sgd)
+    parameters, optimisers = build_optimisers(backbone=sgd, other=sgd, proxies=sgd, frozen=sgd)
     for name in ("backbone", "other", "proxies"):
         parameters[name][0].grad = torch.tensor([3.0, 4.0])
-    optimisers.step(scaler(), clip_norm=1.0)
-    moved = {name: 1 - parameter[0].detach() for name, parameter in parameters.items()}
-    together = torch.tensor([3.0, 4.0]) / (2 * 25) ** 0.5
-    torch.testing.assert_close(moved["backbone"], together, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(moved["other"], together, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(moved["proxies"], torch.tensor([3.0, 4.0]))
-    assert not moved["frozen"].any()
+    optimisers.step(build_scaler(), clip_norm=1.0)
+    updates = {name: 1 - parameter[0].detach() for name, parameter in parameters.items()}
+    clipped = torch.tensor([3.0, 4.0]) / (2 * 25) ** 0.5
+    torch.testing.assert_close(updates["backbone"], clipped, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(updates["other"], clipped, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(updates["proxies"], torch.tensor([3.0, 4.0]))
+    assert not updates["frozen"].any()
     optimisers.zero_grad()
     assert all(parameter.grad is None for (parameter,) in parameters.values())
 
 
-def test_an_overflow_in_16_bits_moves_nothing() -> None:
-    parameters, optimisers = made(backbone=GroupSettings(lr=1.0))
+def test_overflow_in_16_bits_skips_the_update() -> None:
+    parameters, optimisers = build_optimisers(backbone=GroupSettings(lr=1.0))
     parameters["backbone"][0].grad = torch.tensor([float("inf"), 1.0])
-    scaling = scaler(1024.0)
-    optimisers.step(scaling, None)
+    scaler = build_scaler(1024.0)
+    optimisers.step(scaler, None)
     assert (parameters["backbone"][0] == 1).all()
-    assert scaling.get_scale() == 512
+    assert scaler.get_scale() == 512

@@ -27,7 +27,7 @@ TABLE_V += ["proxy_nca_pp_sum", "csl", "rod_ndcg", "happier", "happier_f"]
 TABLE_VII = ["softbin_ap", "smooth_ap", "recall", "roadmap", "csl", "happier", "happier_f"]
 
 
-def test_each_row_of_the_tables_has_a_preset() -> None:
+def test_every_row_of_the_tables_has_a_preset() -> None:
     expected = {f"{data}/{name}.yaml" for data in ("sop", "inat") for name in (*TABLE_I, *TABLE_II, *TABLE_V)}
     expected |= {f"h-gldv2/{name}.yaml" for name in TABLE_VII}
     assert expected <= set(PRESETS)
@@ -51,7 +51,7 @@ def test_settings_are_those_of_the_authors() -> None:
     assert inat.loss.options()["decomposability"] == "pairs"
     assert inat.loss.options()["lambda_"] == 0.1
     assert inat.image.mean == (0.485, 0.456, 0.406)
-    assert read_training_settings(FOLDER / "washington" / "happier.yaml").image.mean[0] > 0.49  # its backbone's
+    assert read_training_settings(FOLDER / "washington" / "happier.yaml").image.mean[0] > 0.49  # that of its backbone
     csl = read_training_settings(FOLDER / "h-gldv2" / "csl.yaml")
     assert (csl.optimiser.proxies.lr, csl.optimiser.head.lr) == (10, 1e-5)
     assert csl.model.backbone.startswith("resnet101")

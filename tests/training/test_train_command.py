@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +16,9 @@ from tests.training import toy
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of timm's, without its weights."""
+    """Write the settings of a training with a model of timm, without its weights."""
     folder = tmp_path_factory.mktemp("command")
-    manifest = toy.images(folder / "images", n_classes=6, per_class=4)
+    manifest = toy.write_images(folder / "images", n_classes=6, per_class=4)
     settings = toy.SETTINGS | {
         "model": {
             "backbone": "test_resnet",
@@ -36,7 +37,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_train_says_what_was_gained(config: Path, tmp_path: Path) -> None:
+def test_train_prints_evaluations_and_gain(config: Path, tmp_path: Path) -> None:
     command = ["train", str(config), "-o", str(tmp_path / "run"), "--set", "loss.lambda=0.3", "--device", "cpu"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
@@ -47,39 +48,42 @@ def test_train_says_what_was_gained(config: Path, tmp_path: Path) -> None:
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 1
     assert "there is a run already" in again.stderr
+    assert "resume it (--resume), delete it (--force)" in again.stderr
     finished = CliRunner().invoke(app, [*command, "--resume"])
     assert finished.stdout == result.stdout
 
 
-def test_a_stopped_training_says_how_to_go_on(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_training_says_how_to_resume(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     step = Trainer.train_step
 
-    def interrupted(self: Trainer, *args: object) -> object:
+    def interrupted(self: Trainer, *args: Any) -> float | None:
         os.kill(os.getpid(), signal.SIGINT)
-        return step(self, *args)  # type: ignore[arg-type]
+        return step(self, *args)
 
     monkeypatch.setattr(Trainer, "train_step", interrupted)
     result = CliRunner().invoke(app, ["train", str(config), "-o", str(tmp_path / "run")])
     assert result.exit_code == 130
-    assert "interrupted; go on with --resume" in result.stderr
+    assert "interrupted; continue with --resume" in result.stderr
     assert (tmp_path / "run" / "last.pt").exists()
 
 
-def test_the_plan_changes_nothing(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_writes_nothing(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["train", str(config), "--plan", "--set", "steps=7", "--set", "epochs=null"])
     assert result.exit_code == 0, result.output
-    assert "batches an epoch, 7 steps" in result.stdout
+    assert "batches per epoch, 7 steps" in result.stdout
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_wrong_is_told(config: Path, tmp_path: Path) -> None:
+def test_error_messages(config: Path, tmp_path: Path) -> None:
     def error(*options: str) -> str:
         result = CliRunner().invoke(app, ["train", str(config), *options])
         assert result.exit_code == 1
         return result.stderr
 
-    assert "there is no folder for the run; name one with -o" in error()
+    assert "no folder for the run; name one with --out" in error()
     assert "--set: epochz: there is no such setting; did you mean epochs?" in error("--set", "epochz=3")
     assert "data.manifest: is missing" not in error(
         "-o", str(tmp_path / "run"), "--set", "data.manifest=nowhere.parquet"

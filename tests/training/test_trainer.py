@@ -7,19 +7,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from hgld.cli.summaries.training import images_text, plan_text, training_text
+from hgld.datasets.batch import Example
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
 from hgld.models.checkpoint_files import read_checkpoint
+from hgld.models.model_settings import ModelSettings
 from hgld.progress import NoProgress
 from hgld.training import run
 from hgld.training.trainer import Trainer
+from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
 from tests.training import toy
 
@@ -35,34 +40,34 @@ def toy_model() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.images(tmp_path_factory.mktemp("images"))
+    return toy.write_images(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture(scope="module")
-def undisturbed(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of 2 epochs of 4 steps."""
-    out = tmp_path_factory.mktemp("runs") / "undisturbed"
+def uninterrupted(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run of 2 epochs of 4 steps."""
+    out = tmp_path_factory.mktemp("runs") / "uninterrupted"
     run.train(toy.settings(manifest), out)
     return out
 
 
-class Doing(NoProgress):
-    """Does something after a step."""
+class ActionAfterStep(NoProgress):
+    """Progress that runs an action after a number of steps."""
 
     def __init__(self, step: int, action: Callable[[], None]) -> None:
-        self._left, self._action = step, action
+        self._remaining_steps, self._action = step, action
 
     def advance(self, units: int = 1, **details: float) -> None:
-        self._left -= 1
-        if self._left == 0:
+        self._remaining_steps -= 1
+        if self._remaining_steps == 0:
             self._action()
 
 
 class Killed(BaseException):
-    """What no one catches."""
+    """An exception that the library does not catch."""
 
 
-def die() -> None:
+def kill() -> None:
     raise Killed
 
 
@@ -73,95 +78,94 @@ def history(folder: Path, kind: str) -> list[State]:
     ]
 
 
-def flat(state: Any) -> list[Any]:
+def leaves(state: Any) -> list[Any]:
     if isinstance(state, dict):
-        return [one for key, value in state.items() for one in [key, *flat(value)]]
+        return [leaf for key, value in state.items() for leaf in [key, *leaves(value)]]
     if isinstance(state, list | tuple):
-        return [one for value in state for one in flat(value)]
+        return [leaf for value in state for leaf in leaves(value)]
     return [state.tolist() if isinstance(state, torch.Tensor) else state]
 
 
 def assert_same(folder: Path, expected: Path) -> None:
-    """Every bit of the last checkpoint, of the best one, and of the history."""
+    """Compare every bit of the last checkpoint, of the best one, and of the history."""
     for name in ("last.pt", "best.pt"):
-        assert flat(read_checkpoint(folder / name)) == flat(read_checkpoint(expected / name))
+        assert leaves(read_checkpoint(folder / name)) == leaves(read_checkpoint(expected / name))
     for kind in ("step", "evaluation"):
         assert history(folder, kind) == history(expected, kind)
 
 
-def test_a_run_leaves_its_settings_history_and_checkpoints(undisturbed: Path, manifest: Path) -> None:
-    steps, evaluations = (history(undisturbed, kind) for kind in ("step", "evaluation"))
+def test_run_writes_settings_history_and_checkpoints(uninterrupted: Path, manifest: Path) -> None:
+    steps, evaluations = (history(uninterrupted, kind) for kind in ("step", "evaluation"))
     assert [line["step"] for line in steps] == list(range(1, 9))
     assert [(line["epoch"], line["step"]) for line in evaluations] == [(0, 0), (1, 4), (2, 8)]
     assert set(steps[0]["lr"]) == {"backbone", "head", "proxies"}
     assert steps[0]["loss"] != steps[7]["loss"]
-    assert not any(name.startswith("memory") for name in steps[3]["parts"])  # which begins with epoch 1
+    assert not any(name.startswith("memory") for name in steps[3]["parts"])  # which starts in epoch 1
     assert "memory" in steps[4]["parts"]
-    state = read_checkpoint(undisturbed / "last.pt")  # with weights_only
+    state = read_checkpoint(uninterrupted / "last.pt")  # with weights_only
     assert (state["epoch"], state["batch"], state["step"]) == (2, 0, 8)
     assert state["best"] == max(line["H-AP"] for line in evaluations)
     assert int(state["loss"]["n_stored"]) == 64
     assert state["settings"]["loss"]["lambda"] == 0.1
-    again = read_settings(TrainingSettings, undisturbed / "settings.yaml")
+    again = read_settings(TrainingSettings, uninterrupted / "settings.yaml")
     assert again == toy.settings(manifest)
-    said = json.loads((undisturbed / "run.json").read_text())
-    assert set(said["versions"]) == {"hgld", "torch", "python"}
-    assert len(said["digests"]["manifest"]) == 64
-    assert list((undisturbed / "tensorboard").iterdir())
+    record = json.loads((uninterrupted / "run.json").read_text())
+    assert set(record["versions"]) == {"hgld", "torch", "python"}
+    assert len(record["digests"]["manifest"]) == 64
+    assert list((uninterrupted / "tensorboard").iterdir())
 
 
-def test_training_changes_all_parts(undisturbed: Path) -> None:
+def test_training_updates_all_parameters(uninterrupted: Path) -> None:
     torch.manual_seed(0)
-    before = toy.build(toy.ModelSettings.model_validate(toy.SETTINGS["model"])).state_dict()
-    after = read_checkpoint(undisturbed / "last.pt")["model"]
+    before = toy.build(ModelSettings.model_validate(toy.SETTINGS["model"])).state_dict()
+    after = read_checkpoint(uninterrupted / "last.pt")["model"]
     assert all((before[name] != after[name]).any() for name in before)
 
 
 @pytest.mark.parametrize("step", [1, 4, 7])  # before a checkpoint, at the end of an epoch, between checkpoints
-def test_a_killed_run_goes_on_as_if_nothing_had_been(
-    undisturbed: Path, manifest: Path, tmp_path: Path, step: int
-) -> None:
+def test_killed_run_resumes_bit_identically(uninterrupted: Path, manifest: Path, tmp_path: Path, step: int) -> None:
     with pytest.raises(Killed):
-        run.train(toy.settings(manifest), tmp_path / "run", progress=Doing(step, die))
+        run.train(toy.settings(manifest), tmp_path / "run", progress=ActionAfterStep(step, kill))
     summary = run.train(toy.settings(manifest), tmp_path / "run", resume=True)
-    assert_same(tmp_path / "run", undisturbed)
-    assert summary.steps == 8
+    assert_same(tmp_path / "run", uninterrupted)
+    assert summary.n_steps == 8
 
 
-def test_a_run_killed_before_its_last_evaluation_is_evaluated(
-    undisturbed: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_run_killed_before_its_last_evaluation_resumes_with_it(
+    uninterrupted: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate = Trainer.evaluate
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "evaluate", lambda self: die() if self.step == 8 else evaluate(self))
+        patch.setattr(Trainer, "evaluate", lambda self: kill() if self.step == 8 else evaluate(self))
         with pytest.raises(Killed):
             run.train(toy.settings(manifest), tmp_path / "run")
     run.train(toy.settings(manifest), tmp_path / "run", resume=True)
-    assert_same(tmp_path / "run", undisturbed)
+    assert_same(tmp_path / "run", uninterrupted)
 
 
-def test_a_stopped_run_has_saved_its_last_step(undisturbed: Path, manifest: Path, tmp_path: Path) -> None:
+def test_stop_signals_save_the_last_step(uninterrupted: Path, manifest: Path, tmp_path: Path) -> None:
     handler = signal.getsignal(signal.SIGTERM)
-    for number, step in ((signal.SIGTERM, 3), (signal.SIGINT, 5)):
+    for number, step, n_more in ((signal.SIGTERM, 3, 3), (signal.SIGINT, 5, 2)):
         with pytest.raises(KeyboardInterrupt):
             run.train(
                 toy.settings(manifest, checkpoint_steps=1000),
                 tmp_path / "run",
                 resume=True,
-                progress=Doing(step if number == signal.SIGTERM else 2, lambda n=number: os.kill(os.getpid(), n)),
+                progress=ActionAfterStep(n_more, partial(os.kill, os.getpid(), number)),
             )
         assert read_checkpoint(tmp_path / "run" / "last.pt")["step"] == step
         assert signal.getsignal(signal.SIGTERM) is handler
     run.train(toy.settings(manifest), tmp_path / "run", resume=True)  # checkpoint_steps may differ
-    assert_same_but_settings(tmp_path / "run", undisturbed)
+    assert_same_except_settings(tmp_path / "run", uninterrupted)
 
 
-def assert_same_but_settings(folder: Path, expected: Path) -> None:
+def assert_same_except_settings(folder: Path, expected: Path) -> None:
     for part in ("model", "loss", "optimiser", "rng", "step"):
-        assert flat(read_checkpoint(folder / "last.pt")[part]) == flat(read_checkpoint(expected / "last.pt")[part])
+        actual, wanted = (read_checkpoint(path / "last.pt")[part] for path in (folder, expected))
+        assert leaves(actual) == leaves(wanted)
 
 
-def test_a_process_killed_at_any_moment_goes_on(undisturbed: Path, manifest: Path, tmp_path: Path) -> None:
+def test_process_killed_at_any_moment_resumes(uninterrupted: Path, manifest: Path, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.training import toy; toy.use_toy_model(); "
         "toy.run.train(toy.settings(Path(sys.argv[1]), workers=1, checkpoint_steps=1), Path(sys.argv[2]))"
@@ -173,17 +177,17 @@ def test_a_process_killed_at_any_moment_goes_on(undisturbed: Path, manifest: Pat
     while not (out / "last.pt").exists() and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    time.sleep(0.001 * (time.monotonic_ns() % 60))  # whatever it is doing by then
+    time.sleep(0.001 * (time.monotonic_ns() % 60))  # at a random moment of its work
     process.kill()
     process.wait()
     run.train(toy.settings(manifest), out, resume=True)
-    assert_same_but_settings(out, undisturbed)
-    assert history(out, "evaluation") == history(undisturbed, "evaluation")
+    assert_same_except_settings(out, uninterrupted)
+    assert history(out, "evaluation") == history(uninterrupted, "evaluation")
 
 
-def test_a_run_with_other_settings_or_data_is_not_taken_up(undisturbed: Path, tmp_path: Path) -> None:
-    other = toy.images(tmp_path / "other", per_class=5)
-    before = read_settings(TrainingSettings, undisturbed / "settings.yaml")
+def test_run_with_other_settings_or_data_is_not_resumed(uninterrupted: Path, tmp_path: Path) -> None:
+    other = toy.write_images(tmp_path / "other", per_class=5)
+    before = read_settings(TrainingSettings, uninterrupted / "settings.yaml")
     changed = toy.changed(
         before,
         data={"manifest": str(other), "test": "test"},
@@ -192,25 +196,25 @@ def test_a_run_with_other_settings_or_data_is_not_taken_up(undisturbed: Path, tm
         workers=3,
     )
     with pytest.raises(ConfigurationError) as caught:
-        run.train(changed, undisturbed, resume=True)
-    said = str(caught.value)
-    assert "last.pt: this run was begun with something else" in said
-    assert "loss.lambda: 0.1 then, 0.4 now" in said
-    assert "memory.size: 20 then, None now" in said
-    assert "digests.manifest: " in said
-    assert "data.manifest: " not in said
-    assert "workers" not in said
+        run.train(changed, uninterrupted, resume=True)
+    message = str(caught.value)
+    assert "last.pt: this run was started with other settings or data" in message
+    assert "loss.lambda: 0.1 then, 0.4 now" in message
+    assert "memory.size: 20 then, None now" in message
+    assert "digests.manifest: " in message
+    assert "data.manifest: " not in message
+    assert "workers" not in message
 
 
-def test_a_run_is_not_overwritten(undisturbed: Path, manifest: Path, tmp_path: Path) -> None:
+def test_run_is_not_overwritten_without_force(uninterrupted: Path, manifest: Path, tmp_path: Path) -> None:
     settings = toy.settings(manifest)
-    with pytest.raises(ConfigurationError, match=r"there is a run already .*--resume.*--force"):
-        run.train(settings, undisturbed)
+    with pytest.raises(ConfigurationError, match=r"there is a run already .*`resume`.*`force`"):
+        run.train(settings, uninterrupted)
     with pytest.raises(ConfigurationError, match="choose one"):
-        run.train(settings, undisturbed, resume=True, force=True)
+        run.train(settings, uninterrupted, resume=True, force=True)
     short = toy.settings(manifest, epochs=None, steps=1, memory=None)
     out = tmp_path / "run"
-    run.train(short, out, resume=True)  # nothing to go on with
+    run.train(short, out, resume=True)  # nothing to resume
     (out / "mine.txt").touch()
     run.train(short, out, force=True)
     assert [line["step"] for line in history(out, "step")] == [1]
@@ -218,8 +222,8 @@ def test_a_run_is_not_overwritten(undisturbed: Path, manifest: Path, tmp_path: P
     assert len(list((out / "tensorboard").iterdir())) == 1
 
 
-def test_images_that_cannot_be_read_are_listed_and_batches_go_on(tmp_path: Path) -> None:
-    manifest = toy.images(tmp_path / "images")
+def test_unreadable_images_are_listed_and_skipped(tmp_path: Path) -> None:
+    manifest = toy.write_images(tmp_path / "images")
     for path in ("3/1.png", "3/2.png", "0/1.png"):
         (tmp_path / "images" / path).write_bytes(b"no picture")
     for n in (1, 2, 3, 4, 5):  # of six; class 4 has one left
@@ -230,21 +234,21 @@ def test_images_that_cannot_be_read_are_listed_and_batches_go_on(tmp_path: Path)
     assert sorted(line.partition(",")[0] for line in listed[1:]) == [
         "0/1.png", "3/1.png", "3/2.png", *(f"4/{n}.png" for n in range(1, 6))
     ]  # fmt: skip
-    assert summary.images == 8
-    assert "8 images could not be read (skipped.csv); 0 batches had too few left" in str(summary)
+    assert summary.n_skipped_images == 8
+    assert "8 images could not be read (skipped.csv); 0 batches had too few left" in training_text(summary)
 
 
-def test_a_batch_with_no_two_images_of_a_class_is_left_out(tmp_path: Path) -> None:
-    manifest = toy.images(tmp_path / "images", n_classes=3, per_class=2)  # two classes to train on, of two images
+def test_batch_without_two_images_of_a_class_is_skipped(tmp_path: Path) -> None:
+    manifest = toy.write_images(tmp_path / "images", n_classes=3, per_class=2)  # two training classes of two images
     for c in (1, 2):
         (tmp_path / "images" / str(c) / "0.png").unlink()
     settings = toy.settings(manifest, batch_size=4, epochs=2, evaluation={"metrics": ["H-AP"]})
     summary = run.train(settings, tmp_path / "run")
-    assert summary.skipped_batches == 2
+    assert summary.n_skipped_batches == 2
     assert all("loss" not in line for line in history(tmp_path / "run", "step"))
 
 
-def test_an_archive_that_is_gone_or_damaged_stops_the_run(tmp_path: Path) -> None:
+def test_missing_or_damaged_archive_stops_the_run(tmp_path: Path) -> None:
     from hgld.datasets.manifest import write_manifest
     from hgld.tables import Provenance
     from tests.datasets.pictures import manifest_of
@@ -268,13 +272,15 @@ def test_an_archive_that_is_gone_or_damaged_stops_the_run(tmp_path: Path) -> Non
         run.train(settings, tmp_path / "run")
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(manifest: Path, tmp_path: Path) -> None:
+def test_loss_that_is_not_finite_stops_the_run(manifest: Path, tmp_path: Path) -> None:
     settings = toy.settings(manifest, optimiser={"head": {"lr": 1e38, "name": "sgd"}}, memory=None)
     with pytest.raises(ConfigurationError, match=r"the loss is nan at step \d+ \(.*\); lower the learning rates"):
         run.train(settings, tmp_path / "run")
 
 
-def test_too_little_memory_says_what_to_do(manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_error_names_the_settings(
+    manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
@@ -285,15 +291,15 @@ def test_too_little_memory_says_what_to_do(manifest: Path, tmp_path: Path, monke
         run.train(toy.settings(manifest), tmp_path / "run")
 
 
-def test_devices_that_are_not_there(manifest: Path, tmp_path: Path) -> None:
+def test_missing_devices_are_refused(manifest: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match='there is no device "gpu"'):
         run.train(toy.settings(manifest), tmp_path / "run", device="gpu")
     if not torch.cuda.is_available():
-        with pytest.raises(ConfigurationError, match='the device is "cuda", but torch sees no GPU'):
+        with pytest.raises(ConfigurationError, match='`device` is "cuda", but torch finds no GPU'):
             run.train(toy.settings(manifest), tmp_path / "run", device="cuda")
 
 
-def test_the_backbone_rests_in_the_warm_up(manifest: Path, tmp_path: Path) -> None:
+def test_backbone_is_frozen_in_the_warm_up(manifest: Path, tmp_path: Path) -> None:
     def trained(name: str, **changes: Any) -> State:
         run.train(toy.settings(manifest, memory=None, **changes), tmp_path / name)
         state: State = read_checkpoint(tmp_path / name / "last.pt")["model"]
@@ -313,14 +319,14 @@ def test_the_backbone_rests_in_the_warm_up(manifest: Path, tmp_path: Path) -> No
         trained("nothing", warm_up_epochs=1, **nothing)
 
 
-def test_queries_and_gallery_are_numbered_together(tmp_path: Path) -> None:
+def test_queries_and_gallery_share_one_numbering(tmp_path: Path) -> None:
     import numpy as np
     import pyarrow.parquet as pq
 
     from hgld.datasets.manifest import Manifest, write_manifest
     from hgld.tables import Provenance
 
-    path = toy.images(tmp_path / "images")
+    path = toy.write_images(tmp_path / "images")
     table = pq.read_table(path)
     ids = table["id"].to_pylist()
     splits = table["split"].to_pylist()
@@ -330,67 +336,69 @@ def test_queries_and_gallery_are_numbered_together(tmp_path: Path) -> None:
     table = table.set_column(table.column_names.index("split"), "split", [kinds])
     write_manifest(path, Manifest.from_arrow(table), Provenance("test"))
     settings = toy.settings(path, data={"manifest": str(path), "queries": "query", "gallery": "gallery"}, epochs=1)
-    images = run.TrainingImages(settings)
+    images = TrainingImages(settings)
     assert images.is_query is not None
-    assert (images.test.manifest.labels[images.is_query] == [[1, 1]]).all()  # in the gallery, as in the query
-    assert "1 queries, 17 in the gallery" in str(images)
+    assert (images.test.manifest.labels[images.is_query] == [[1, 1]]).all()  # the same number as in the gallery
+    assert "1 queries, 17 in the gallery" in images_text(images)
     summary = run.train(settings, tmp_path / "run")
     assert all(np.isfinite(list(row.values())).all() for row in summary.evaluations.values())
     wrong = toy.settings(path, data={"manifest": str(path), "queries": "query", "gallery": "index"})
     with pytest.raises(ConfigurationError, match='there is no split "index"; expected one of gallery, query, train'):
-        run.TrainingImages(wrong)
+        TrainingImages(wrong)
 
 
 @pytest.mark.parametrize("changes", [{"mixed_precision": "bf16"}, {"chunk_size": 3, "clip_norm": 0.1}])
-def test_precision_chunks_and_clipping_train(
-    undisturbed: Path, manifest: Path, tmp_path: Path, changes: State
+def test_mixed_precision_chunks_and_clipping(
+    uninterrupted: Path, manifest: Path, tmp_path: Path, changes: State
 ) -> None:
     run.train(toy.settings(manifest, **changes), tmp_path / "run")
-    losses, plain = ([line["loss"] for line in history(at, "step")] for at in (tmp_path / "run", undisturbed))
-    assert losses != plain
-    assert losses[0] == pytest.approx(plain[0], rel=0.2)  # chunks draw other dropout
+    losses, reference = ([line["loss"] for line in history(at, "step")] for at in (tmp_path / "run", uninterrupted))
+    assert losses != reference
+    assert losses[0] == pytest.approx(reference[0], rel=0.2)  # chunks use other dropout
 
 
-def test_whitening_begins_the_projection(manifest: Path, tmp_path: Path) -> None:
+def test_projection_is_initialised_by_whitening(manifest: Path, tmp_path: Path) -> None:
     nothing = {name: {"lr": 0, "weight_decay": 0} for name in ("backbone", "head", "proxies")}
     settings = toy.settings(
         manifest, model={**toy.SETTINGS["model"], "projection": "whitening"}, epochs=1, optimiser=nothing, memory=None
     )
     run.train(settings, tmp_path / "run")
-    images = run.TrainingImages(settings)
+    images = TrainingImages(settings)
     model = toy.build(settings.model)
     model.load_state_dict(read_checkpoint(tmp_path / "run" / "last.pt")["model"])
     model.eval()
     assert model.projection is not None
     dataset = images.untransformed
+    examples = [dataset[row] for row in range(len(dataset))]
+    pictures = torch.stack([example.image for example in examples if isinstance(example, Example)])
     with torch.no_grad():
-        projected = model.projection(model.features(torch.stack([dataset[row][0] for row in range(len(dataset))])))
+        projected = model.projection(model.features(pictures))
     torch.testing.assert_close(projected.T.cov(), torch.eye(6), atol=1e-3, rtol=0)
 
 
-def test_losses_that_draw_do_so_alike_in_all_processes(manifest: Path, tmp_path: Path) -> None:
-    """Whose generators differ, for dropout. Yet each step draws anew."""
+def test_random_losses_draw_the_same_numbers_in_all_processes(manifest: Path, tmp_path: Path) -> None:
+    """Their generators differ, for dropout; and each step draws other numbers."""
     settings = toy.settings(manifest, epochs=1)
-    drawn = []
+    drawn: list[float] = []
 
-    class Drawing(Loss):
+    class RandomLoss(Loss):
         def forward(self, embeddings: torch.Tensor, *_: Any) -> torch.Tensor:
             drawn.append(float(torch.rand(())))
             return embeddings.sum()
 
     for rank in (0, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "training_loss", lambda *_: Drawing())
-            patch.setattr(run, "_seed", lambda seed, rank=rank: torch.manual_seed(seed + rank))
+            patch.setattr(run, "training_loss", lambda *_: RandomLoss())
+            patch.setattr(run, "seed_generators", lambda seed, rank=rank: torch.manual_seed(seed + rank))
             run.train(settings, tmp_path / str(rank))
     assert drawn[:4] == drawn[4:]
     assert len(set(drawn)) == 4
 
 
-def test_the_plan(manifest: Path) -> None:
-    said = run.plan(toy.settings(manifest))
-    assert "train: 37 images, classes: 7, 2 of the levels class, super" in said
-    assert "test: 18 ranked for each other" in said
-    assert "4 batches an epoch, 8 steps" in said
-    assert "lambda: 0.1" in said
+def test_plan_text(manifest: Path) -> None:
+    text = plan_text(TrainingImages(toy.settings(manifest)))
+    assert "train: 37 images, classes: 7, 2 of the levels class, super" in text
+    assert "test: 18 ranked against each other" in text
+    assert "4 batches per epoch, 8 steps" in text
+    assert "lambda: 0.1" in text
     assert isinstance(toy.settings(manifest), TrainingSettings)

@@ -1,8 +1,9 @@
-"""What two processes do together and a test does alone, to compare: gradients, and a training."""
+"""Gradients and a training, computed by two processes and by a test alone, to compare them."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,28 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hgld.compute.processes import Processes, joined_processes
 from hgld.losses import LOSSES, LabelSpace
+from hgld.losses.base import Loss
 from hgld.models.model_settings import ModelSettings
 from hgld.training import run
-from hgld.training.backpropagation import backpropagate, gather_embeddings
-from hgld.training.trainer import average_gradients
+from hgld.training.backpropagation import average_gradients, backpropagate, gather_embeddings
 from tests.training import toy
 
 LABELS = torch.stack([torch.arange(12) // 3, torch.arange(12) // 6], 1)
 SGD: dict[str, Any] = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
 
-#: The loss, the gradients of the model and those of the proxies; by chunk size and whether the backbone is frozen.
+#: The loss, and the gradients of the model and of the proxies, by chunk size and whether the backbone is frozen.
 Gradients = dict[tuple[int, bool], list[torch.Tensor]]
 
 
-def find_gradients(counts: tuple[int, ...], processes: Processes) -> Gradients:
-    """Of HAPPIER, whose batch is shared by processes in pieces of these sizes."""
+def batch_loss(loss: Loss, counts: tuple[int, ...], embeddings: torch.Tensor) -> torch.Tensor:
+    value: torch.Tensor = loss(gather_embeddings(embeddings, counts), LABELS)
+    return value
+
+
+def compute_gradients(counts: tuple[int, ...], processes: Processes) -> Gradients:
+    """Return the gradients of HAPPIER for a batch of which each process has a part of these sizes."""
     images = torch.randn(12, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-    found = {}
+    gradients: Gradients = {}
     for chunk_size in (0, 2):
         for frozen in (False, True):
             torch.manual_seed(0)
@@ -36,17 +42,17 @@ def find_gradients(counts: tuple[int, ...], processes: Processes) -> Gradients:
             model.freeze_backbone(frozen)
             value = backpropagate(
                 DistributedDataParallel(model) if processes.count > 1 else model,
-                images.split(counts)[processes.rank],
-                lambda embeddings, loss=loss: loss(gather_embeddings(embeddings, counts), LABELS),
+                torch.split(images, list(counts))[processes.rank],
+                partial(batch_loss, loss, counts),
                 chunk_size=chunk_size or None,
             )
             average_gradients(loss.parameters(), processes)
-            found[chunk_size, frozen] = [value, toy.gradients(model), toy.gradients(loss)]
-    return found
+            gradients[chunk_size, frozen] = [value, toy.gradients(model), toy.gradients(loss)]
+    return gradients
 
 
 def train(manifest: Path, out: Path, processes: Processes | None = None) -> None:
-    """A run whose result hardly depends on rounding, with an image that cannot be read in one of the processes."""
+    """Run a training that hardly depends on rounding, with an image that one of the processes cannot read."""
     (manifest.parent / "4" / "0.png").unlink(missing_ok=True)
     optimiser = {"backbone": SGD, "head": SGD, "proxies": {**SGD, "lr": 1}}
     settings = toy.settings(manifest, optimiser=optimiser, warm_up_epochs=1, clip_norm=1, epochs=3)
@@ -56,7 +62,7 @@ def train(manifest: Path, out: Path, processes: Processes | None = None) -> None
 if __name__ == "__main__":
     toy.use_toy_model(dropout=0)
     folder, manifest = map(Path, sys.argv[1:])
-    with joined_processes() as those:
-        together = {counts: find_gradients(counts, those) for counts in ((6, 6), (5, 7))}
-        torch.save(together, folder / f"{those.rank}.pt")
-        train(manifest, folder / "run", those)
+    with joined_processes() as processes:
+        gradients = {counts: compute_gradients(counts, processes) for counts in ((6, 6), (5, 7))}
+        torch.save(gradients, folder / f"{processes.rank}.pt")
+        train(manifest, folder / "run", processes)

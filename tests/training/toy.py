@@ -1,4 +1,4 @@
-"""A training so small that it takes less than a second: noise of 16 x 16 pixels, and a model of two convolutions."""
+"""A training that takes less than a second: noise of 16 x 16 pixels, and a model of two convolutions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class Backbone(nn.Module):
-    """Dropout tells whether random numbers are the same."""
+    """Two convolutions, with dropout to reveal whether random numbers are the same."""
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -52,12 +52,15 @@ def build(settings: ModelSettings, dropout: float = 0.2) -> EmbeddingModel:
 
 
 def gradients(module: nn.Module) -> torch.Tensor:
-    """Those of all parameters that have any."""
+    """Return the concatenated gradients of all parameters that have one."""
     return torch.cat([parameter.grad.flatten() for parameter in module.parameters() if parameter.grad is not None])
 
 
-def images(folder: Path, n_classes: int = 9, per_class: int = 6) -> Path:
-    """The manifest of noise; a third of the classes are for tests, and one more to train on has a single image."""
+def write_images(folder: Path, n_classes: int = 9, per_class: int = 6) -> Path:
+    """Write images of noise and return their manifest.
+
+    A third of the classes are for tests; one training class has a single image.
+    """
     names = [(c, n) for c in range(n_classes) for n in range(per_class)] + [(n_classes, 0)]
     paths = [f"{c}/{n}.png" for c, n in names]
     save(folder, *paths)
@@ -77,5 +80,5 @@ def changed(before: TrainingSettings, **changes: Any) -> TrainingSettings:
 
 
 def use_toy_model(dropout: float = 0.2) -> None:
-    """For scripts; tests patch it."""
-    run.build_model = partial(build, dropout=dropout)
+    """Replace the models of ``hgld.training`` by the toy model, in scripts."""
+    setattr(run, "build_model", partial(build, dropout=dropout))  # noqa: B010

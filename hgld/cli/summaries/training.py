@@ -1,0 +1,49 @@
+"""Terminal texts of ``hgld train``."""
+
+from __future__ import annotations
+
+from hgld.evaluation.report import rows_table
+from hgld.io.settings import to_yaml
+from hgld.training.run import TrainingSummary
+from hgld.training.training_images import TrainingImages
+
+
+def training_text(summary: TrainingSummary) -> str:
+    """Return a table of the first, the best and the last evaluation, the gain, and what could not be read."""
+    names = list(summary.evaluations)
+    first, best, last = names[0], summary.best, names[-1]
+    rows = {
+        f"{name}{' (best)' * (name == best)}": summary.evaluations[name]
+        for name in dict.fromkeys((first, best, last))
+    }
+    gain = summary.evaluations[best][summary.metric] - summary.evaluations[first][summary.metric]
+    lines = [
+        rows_table(rows),
+        f"{summary.n_steps:,} steps; {summary.metric} {100 * gain:+.2f} from {first} to the best, {best}",
+    ]
+    if summary.n_skipped_images:
+        lines.append(
+            f"{summary.n_skipped_images:,} images could not be read (skipped.csv); "
+            f"{summary.n_skipped_batches:,} batches had too few left"
+        )
+    return "\n".join(lines)
+
+
+def plan_text(images: TrainingImages) -> str:
+    """Return all settings, and the numbers of images, classes, batches and steps."""
+    n_batches = len(images.sampler)
+    return (
+        f"{to_yaml(images.settings)}\n{images_text(images)}\n"
+        f"{n_batches:,} batches per epoch, {images.n_steps:,} steps"
+    )
+
+
+def images_text(images: TrainingImages) -> str:
+    """Return the numbers of training images, classes and test images."""
+    train, test = images.train.manifest, images.test.manifest
+    names = ", ".join(train.level_names)
+    classes = "{} of the levels {}".format(", ".join(f"{n:,}" for n in train.n_classes), names)
+    ranked = f"{len(test):,} ranked against each other"
+    if images.is_query is not None:
+        ranked = f"{int(images.is_query.sum()):,} queries, {int((~images.is_query).sum()):,} in the gallery"
+    return f"train: {len(train):,} images, classes: {classes}\ntest: {ranked}"

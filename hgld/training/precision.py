@@ -1,0 +1,36 @@
+"""Mixed precision of the model, and the errors of batches that exceed memory or overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+import torch
+
+from hgld.training.training_settings import TrainingSettings
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(settings: TrainingSettings, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context of the model's forward pass."""
+    dtype = _DTYPES.get(settings.mixed_precision)
+    return torch.autocast(device.type, dtype, enabled=dtype is not None)
+
+
+def not_finite_message(step: int, loss: float, parts: Mapping[str, torch.Tensor]) -> str:
+    """Return the error message of a loss that is not finite."""
+    values = ", ".join(f"{name} {float(part):.4g}" for name, part in parts.items())
+    return (
+        f"the loss is {loss} at step {step}{f' ({values})' if values else ''}; lower the learning rates, set "
+        "clip_norm, or try another mixed_precision. The last checkpoint is intact"
+    )
+
+
+def out_of_memory_message(settings: TrainingSettings, n_processes: int) -> str:
+    """Return the error message of a batch that does not fit into the memory of a GPU."""
+    return (
+        f"the GPU is out of memory: batch_size {settings.batch_size} in {n_processes} processes, chunk_size "
+        f"{settings.chunk_size or 'not set'}, mixed_precision {settings.mixed_precision}. Set chunk_size (the same "
+        "gradients with less memory), mixed_precision: bf16, or a smaller batch_size"
+    )
