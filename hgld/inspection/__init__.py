@@ -1,13 +1,20 @@
 """Look into an evaluation: worst queries, differences between methods, curves, score distributions, photo pages."""
 
-from hgld.inspection.class_means import class_means, neighbour_agreement
-from hgld.inspection.curves import precision_recall
-from hgld.inspection.method_differences import find_method_differences
-from hgld.inspection.photos import Photo, PhotoSource
-from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page
-from hgld.inspection.score_distributions import count_scores
-from hgld.inspection.search import nearest_neighbours
-from hgld.inspection.worst_queries import find_worst_queries
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from hgld.inspection.class_means import class_means, neighbour_agreement
+    from hgld.inspection.curves import precision_recall
+    from hgld.inspection.method_differences import find_method_differences
+    from hgld.inspection.photos import Photo, PhotoSource
+    from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page
+    from hgld.inspection.score_distributions import count_scores
+    from hgld.inspection.search import nearest_neighbours
+    from hgld.inspection.worst_queries import find_worst_queries
 
 __all__ = [
     "Photo",
@@ -22,3 +29,20 @@ __all__ = [
     "write_method_differences_page",
     "write_worst_queries_page",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Photo": "photos",
+        "PhotoSource": "photos",
+        "class_means": "class_means",
+        "count_scores": "score_distributions",
+        "find_method_differences": "method_differences",
+        "find_worst_queries": "worst_queries",
+        "nearest_neighbours": "search",
+        "neighbour_agreement": "class_means",
+        "precision_recall": "curves",
+        "write_method_differences_page": "query_pages",
+        "write_worst_queries_page": "query_pages",
+    },
+)

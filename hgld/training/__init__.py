@@ -1,9 +1,16 @@
 """Train embedding models: settings, the loop, checkpoints and the folder of a run."""
 
-from hgld.training.run import TrainingSummary, is_finished, read_training_settings, train
-from hgld.training.run_folder import RunFolder
-from hgld.training.trainer import Trainer
-from hgld.training.training_settings import TrainingSettings
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from hgld.training.run import TrainingSummary, is_finished, read_training_settings, train
+    from hgld.training.run_folder import RunFolder
+    from hgld.training.trainer import Trainer
+    from hgld.training.training_settings import TrainingSettings
 
 __all__ = [
     "RunFolder",
@@ -14,3 +21,16 @@ __all__ = [
     "read_training_settings",
     "train",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "RunFolder": "run_folder",
+        "Trainer": "trainer",
+        "TrainingSettings": "training_settings",
+        "TrainingSummary": "run",
+        "is_finished": "run",
+        "read_training_settings": "run",
+        "train": "run",
+    },
+)
