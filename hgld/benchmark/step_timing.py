@@ -72,7 +72,9 @@ def time_step(
     loss = training_loss(settings, LabelSpace.from_labels(model.dim, labels), len(labels), n_batches=1).to(device)
     if isinstance(loss, CrossBatchMemory):
         _fill(loss, labels)
-    optimisers = Optimisers({**model.groups(), "proxies": list(loss.parameters())}, dict(settings.optimiser), 1)
+    optimisers = Optimisers(
+        {**model.parameter_groups(), "proxies": list(loss.parameters())}, dict(settings.optimiser), 1
+    )
     model.train()
     freeze_parameters(model, settings, settings.warm_up_epochs)
     trained = [parameter for part in (model, loss) for parameter in part.parameters() if parameter.requires_grad]

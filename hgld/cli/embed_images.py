@@ -1,4 +1,4 @@
-"""From images to embeddings."""
+"""``hgld embed-images``: from images to embeddings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import Force, app, friendly_errors, tell
+from hgld.cli.base import Force, app, friendly_errors, tell, writable_file
 from hgld.errors import ConfigurationError
 
 
@@ -18,56 +18,59 @@ def embed_images(
         typer.Option(help="A manifest, the table from hgld index-images, or a folder of pictures."),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The embeddings to write: .parquet, .npy or .safetensors.")
+        Path,
+        typer.Option(
+            "--out", "-o", callback=writable_file, help="The embeddings to write: .parquet, .npy or .safetensors."
+        ),
     ],
-    checkpoint: Annotated[Path | None, typer.Option(help="A model that hgld train has trained.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="A model trained by hgld train.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Instead: the backbone and the pooling of a preset, or a model of timm, without training."),
+        typer.Option(help="Instead of a checkpoint: backbone and pooling of a preset, or a timm model, untrained."),
     ] = None,
     pretrained: Annotated[
         str | None,
         typer.Option(
-            help="Of --model: a file of weights, efficientnet-lite0 (those of a package), or none.",
+            help="Weights of --model: a file, efficientnet-lite0 (those of a package), or none.",
             show_default="those of the preset, or of timm's hub",
         ),
     ] = None,
     root: Annotated[
         Path | None,
-        typer.Option(help="The folder that paths in IMAGES are relative to.", show_default="the folder of IMAGES"),
+        typer.Option(help="Folder that the paths in IMAGES are relative to.", show_default="the folder of IMAGES"),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Of a manifest, where not all are wanted.")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the manifest.", show_default="all images")] = None,
     size: Annotated[
-        int | None, typer.Option(help="Of what the model gets.", show_default="that of training, or 224")
+        int | None, typer.Option(help="Input size in pixels.", show_default="that of training, or 224")
     ] = None,
     resize: Annotated[
         int | None,
         typer.Option(
-            help="The shorter side of pictures, of which the centre is cut out.",
+            help="Shorter side of images before the centre crop, in pixels.",
             show_default="that of training, or 256",
         ),
     ] = None,
     scales: Annotated[
         str, typer.Option(help="Factors of height and width, to embed each image at several: 1,0.7071,1.4142.")
     ] = "1",
-    half: Annotated[bool, typer.Option("--half", help="Let the backbone compute in 16 bits.")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Compute the backbone in 16 bits.")] = False,
     center: Annotated[
         bool,
         typer.Option(
             "--center",
-            help="Subtract the mean of all embeddings, which those of an untrained backbone have in common; not for "
-            "queries and a gallery in files of their own.",
+            help="Subtract the mean of all embeddings, which those of an untrained backbone share; not for queries "
+            "and a gallery in separate files.",
         ),
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 32,
-    workers: Annotated[int, typer.Option(help="Processes that read images.")] = 2,
+    batch_size: Annotated[int, typer.Option(help="Number of images embedded at once.")] = 32,
+    workers: Annotated[int, typer.Option(help="Number of processes that read images.")] = 2,
     force: Force = False,
 ) -> None:
-    """Embed images with a trained model, or with a backbone as it is.
+    """Embed images with a trained model, or with an untrained backbone.
 
-    A run that was stopped goes on where it was. Images that cannot be read are listed in OUT.skipped.csv.
-    Several processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ...
+    An interrupted run resumes where it stopped. Images that cannot be read are listed in OUT.skipped.csv. Several
+    processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ...
 
     Example: hgld embed-images --checkpoint run/last.pt --images images.parquet -o embeddings.parquet
     """
@@ -80,7 +83,7 @@ def embed_images(
         from hgld.progress import NoProgress, TerminalProgress
 
         disable_trimming()
-        embedder, image_settings = load_model(checkpoint, model, pretrained, size=size, resize=resize)
+        embedding_model, image_settings = load_model(checkpoint, model, pretrained, size=size, resize=resize)
         config = EmbedImagesConfig(
             split=split,
             scales=_parse_scales(scales),
@@ -90,17 +93,17 @@ def embed_images(
             batch_size=batch_size,
             workers=workers,
         )
-        with joined_processes() as processes, TerminalProgress("embed", "images") as shown:
+        with joined_processes() as processes, TerminalProgress("embed", "images") as progress:
             summary = embed_images(
                 images,
                 out,
-                embedder,
+                embedding_model,
                 image_settings,
                 config,
                 root=root,
                 force=force,
                 processes=processes,
-                progress=NoProgress() if processes.rank else shown,
+                progress=progress if processes.rank == 0 else NoProgress(),
             )
         if processes.rank == 0:
             tell(out, summary, embed_images_text)

@@ -1,1 +1,65 @@
-"""Images for training and for embedding: which there are, how they are read, and in which batches they come."""
+"""Images for training and embedding: manifests, readers of published data sets, loading, samplers and labels."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hgld.datasets.feature_dataset import FeatureDataset
+    from hgld.datasets.image_dataset import ImageDataset
+    from hgld.datasets.image_labels import ImageLabels, read_labels
+    from hgld.datasets.image_sources import read_images
+    from hgld.datasets.loading import evaluation_batches, training_batches
+    from hgld.datasets.make_manifest import make_manifest
+    from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
+    from hgld.datasets.readers.registry import READERS
+    from hgld.datasets.samplers import ClassBalancedSampler, HierarchicalSampler
+    from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
+
+_MODULES = {
+    "READERS": "readers.registry",
+    "ClassBalancedSampler": "samplers",
+    "FeatureDataset": "feature_dataset",
+    "HierarchicalSampler": "samplers",
+    "ImageDataset": "image_dataset",
+    "ImageLabels": "image_labels",
+    "ImageSettings": "transforms",
+    "Manifest": "manifest",
+    "evaluation_batches": "loading",
+    "evaluation_transform": "transforms",
+    "make_manifest": "make_manifest",
+    "read_images": "image_sources",
+    "read_labels": "image_labels",
+    "read_manifest": "manifest",
+    "training_batches": "loading",
+    "training_transform": "transforms",
+    "write_manifest": "manifest",
+}
+
+__all__ = [
+    "READERS",
+    "ClassBalancedSampler",
+    "FeatureDataset",
+    "HierarchicalSampler",
+    "ImageDataset",
+    "ImageLabels",
+    "ImageSettings",
+    "Manifest",
+    "evaluation_batches",
+    "evaluation_transform",
+    "make_manifest",
+    "read_images",
+    "read_labels",
+    "read_manifest",
+    "training_batches",
+    "training_transform",
+    "write_manifest",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: ``hgld manifest --help`` needs neither Arrow nor torch."""
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,18 +1,17 @@
 """The files of DyML-Vehicle, -Animal and -Product (Sun et al., Dynamic Metric Learning, CVPR 2021).
 
-Vehicle and Animal have a folder per level, such as ``bmk_fine``, with ``query.csv``, ``gallery.csv`` (image, label)
-and the folders ``query`` and ``gallery`` of images; the gallery holds the queries, too. Product has one folder,
+Vehicle and Animal have a folder per level, such as ``bmk_fine``, with ``query.csv`` and ``gallery.csv`` (image,
+label) and the image folders ``query`` and ``gallery``; the gallery includes the queries. Product has one folder,
 ``mini-bmk_all_in_one``, with ``label.csv`` (image and its label at each level) and ``imgs``; each image is a query
-among all others.
+against all others.
 
-In the published files, as the authors' own reader of them shows, no line ends after the header: the first image
-stands in the same line, as in ``fname, labels0.jpg, 17``. Readers that take this line for the header lose the image;
-here it is a row like any other.
+In the published files, as the authors' own reader shows, there is no line break after the header: the first image is
+on the same line, as in ``fname, labels0.jpg, 17``. Readers that discard this line as the header lose the image; this
+one reads it as a row.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,27 +24,25 @@ from hgld.errors import InputError
 from hgld.io.csv_files import parse_whole_number, read_rows
 from hgld.ragged import Integers
 
-log = logging.getLogger(__name__)
-
-#: Finest first, as in a label matrix.
+#: Names of the levels, finest first as in a label matrix.
 LEVELS = ("fine", "middle", "coarse")
-#: The folder of DyML-Product's test set.
+#: Folder of DyML-Product's test set.
 PRODUCT = "mini-bmk_all_in_one"
 _LABEL = "label"
-#: The last name of the header, and the first image after it.
-_GLUED = re.compile(r"\s*([A-Za-z_]+)([0-9].*)")
+#: The last name of the header, joined with the first image.
+_JOINED = re.compile(r"\s*([A-Za-z_]+)([0-9].*)")
 
 
 @dataclass(frozen=True)
 class DymlLevel:
-    """What is to be found at a level: the gallery images with the query's label, but for the query itself.
+    """The test set of a level; relevant are the gallery images with the query's label, except the query itself.
 
     Args:
-        query_ids: paths of the queries' images, relative to the folder.
+        query_ids: Paths of the query images, relative to the folder of the data set.
         query_labels: int64, shape (n_query,).
-        gallery_ids: paths of the gallery's images, relative to the folder.
+        gallery_ids: Paths of the gallery images, relative to the folder of the data set.
         gallery_labels: int64, shape (n_gallery,).
-        self_positions: int64, shape (n_query,): where each query is in the gallery; -1 where it is not.
+        self_positions: int64, shape (n_query,): position of each query in the gallery; -1 if it is not there.
     """
 
     query_ids: tuple[str, ...]
@@ -56,15 +53,15 @@ class DymlLevel:
 
 
 def read_test_set(folder: Path) -> dict[str, DymlLevel]:
-    """Read and check the test set in a folder of DyML-Vehicle, -Animal or -Product.
+    """Read and validate the test set in a folder of DyML-Vehicle, -Animal or -Product.
 
     Returns:
         The levels by name, those of ``LEVELS``; in DyML-Product they share their images.
 
     Raises:
-        InputError: there is no such test set; see :func:`hgld.io.csv_files.read_rows`, where a row is bad whose image
-            stands in an earlier row or whose label is no whole number; a query has another label than the gallery
-            image of the same name, so that names do not tell which one is the query itself.
+        InputError: There is no test set in the folder; a file is malformed, see
+            :func:`hgld.io.csv_files.read_rows`, repeats an image or has a label that is no integer; or a query has
+            another label than the gallery image of the same name, so that names do not identify the query.
     """
     if (folder / PRODUCT).is_dir():
         return _read_product(folder)
@@ -89,22 +86,22 @@ def _read_product(folder: Path) -> dict[str, DymlLevel]:
 def _read_level(folder: Path, name: str) -> DymlLevel:
     queries, query_labels = read_label_csv(folder / name / "query.csv", [_LABEL])
     gallery, gallery_labels = read_label_csv(folder / name / "gallery.csv", [_LABEL])
-    position = {image: n for n, image in enumerate(gallery)}
-    selves = np.array([position.get(image, -1) for image in queries])
-    differs = (selves >= 0) & (query_labels != gallery_labels[selves]).any(axis=1)
+    position_of = {image: n for n, image in enumerate(gallery)}
+    self_positions = np.array([position_of.get(image, -1) for image in queries])
+    differs = (self_positions >= 0) & (query_labels != gallery_labels[self_positions]).any(axis=1)
     if differs.any():
         first = int(differs.argmax())
         raise InputError(
             f"{folder / name}: {differs.sum():,} queries have another label than the gallery image of the same name, "
-            f"first {queries[first]} ({query_labels[first, 0]} and {gallery_labels[selves[first], 0]}); names must "
-            "tell which gallery image is the query itself: rename the images so that they do, in the CSV files, too"
+            f"first {queries[first]} ({query_labels[first, 0]} and {gallery_labels[self_positions[first], 0]}); the "
+            "name must identify the query in the gallery: rename the images, also in the CSV files"
         )
     return DymlLevel(
         _ids(f"{name}/query", queries),
         query_labels[:, 0],
         _ids(f"{name}/gallery", gallery),
         gallery_labels[:, 0],
-        selves,
+        self_positions,
     )
 
 
@@ -113,14 +110,17 @@ def _ids(folder: str, images: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_label_csv(path: Path, columns: Sequence[str]) -> tuple[list[str], Integers]:
-    """The images of a file such as ``label.csv``, and their labels: int64, shape (n_images, n_columns).
+    """Read a file such as ``label.csv``.
 
     Args:
-        path: the file.
-        columns: those of the labels.
+        path: The file.
+        columns: Names of the label columns.
+
+    Returns:
+        The images, and their labels: int64, shape (n_images, n_columns).
 
     Raises:
-        InputError: see :func:`read_test_set`.
+        InputError: The file is malformed; see :func:`read_test_set`.
     """
     lines: dict[str, int] = {}
 
@@ -129,7 +129,7 @@ def read_label_csv(path: Path, columns: Sequence[str]) -> tuple[list[str], Integ
         if not image:
             raise ValueError("the fname is empty")
         if image in lines:
-            raise ValueError(f"{image} stands in line {lines[image]} already; expected one row per image")
+            raise ValueError(f"{image} is already in line {lines[image]}; expected one row per image")
         lines[image] = line
         return [parse_whole_number(column, row[column].strip()) for column in columns]
 
@@ -138,7 +138,7 @@ def read_label_csv(path: Path, columns: Sequence[str]) -> tuple[list[str], Integ
 
 
 def _split_first_line(columns: Sequence[str], values: list[str]) -> list[list[str]]:
-    """The header, and the first row if it stands in the same line.
+    """Split the first line into the header and, if it is on the same line, the first row.
 
     >>> _split_first_line(["label"], ["fname", " labels0.jpg", " 17"])
     [['fname', 'label'], ['0.jpg', ' 17']]
@@ -147,9 +147,9 @@ def _split_first_line(columns: Sequence[str], values: list[str]) -> list[list[st
     names, rest = values[:width], values[width:]
     images = []
     for n, name in enumerate(names):
-        if glued := _GLUED.fullmatch(name):
-            names[n] = glued[1]
-            images.append(glued[2])
-    # A single label is the second column, whatever it is called.
+        if joined := _JOINED.fullmatch(name):
+            names[n] = joined[1]
+            images.append(joined[2])
+    # With a single label, its column has various names.
     header = ["fname", _LABEL] if len(names) == width == 2 else names
     return [header, [*images, *rest]] if rest else [header]

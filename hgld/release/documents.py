@@ -147,7 +147,8 @@ def _provenance_text(provenance: Provenance) -> str:
     parameters = json.dumps(provenance.parameters, sort_keys=True, ensure_ascii=False)
     inputs = [[role, f"`{digest}`"] for role, digest in sorted(provenance.inputs.items())]
     command = f"`hgld {provenance.command}`, version {provenance.version}"
-    return f"Built by {command}, with the settings `{parameters}`, from\n\n{_markdown_table(['input', 'SHA-256'], inputs)}"
+    table = _markdown_table(["input", "SHA-256"], inputs)
+    return f"Built by {command}, with the settings `{parameters}`, from\n\n{table}"
 
 
 def _feature(kind: pa.DataType) -> str:

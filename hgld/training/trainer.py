@@ -76,7 +76,7 @@ class Trainer:
         self.processes, self.progress = processes or Processes(), progress or NoProgress()
         self.device = model.device
         self.n_steps = images.n_steps
-        groups = {**model.groups(), "proxies": list(loss.parameters())}
+        groups = {**model.parameter_groups(), "proxies": list(loss.parameters())}
         require_trainable(model, groups, settings)
         self.optimisers = Optimisers(groups, dict(settings.optimiser), self.n_steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=settings.mixed_precision == "fp16")

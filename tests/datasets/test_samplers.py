@@ -64,7 +64,7 @@ def test_hierarchical(counts: list[int], per_class: int, n_classes: int, n_super
     labels = labels_of(counts)
     enough = [sum(count >= per_class for count in counts[one::3]) >= n_classes for one in range(3)]
     if sum(enough) < n_super:
-        with pytest.raises(ConfigurationError, match=f"but {sum(enough)} super-classes have so many"):
+        with pytest.raises(ConfigurationError, match=f"but {sum(enough)} super-classes have that many"):
             HierarchicalSampler(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
         return
     sampler = HierarchicalSampler(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)

@@ -74,7 +74,7 @@ def test_weights_that_are_not_there_or_of_another_model_are_refused(tmp_path: Pa
     with pytest.raises(ConfigurationError, match=r"pretrained is .*none\.pth, but there is no such file"):
         build_model(ModelSettings(backbone="test_resnet", pretrained=str(tmp_path / "none.pth")))
     torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "vit.pth")
-    with pytest.raises(ConfigurationError, match=r"test_resnet cannot be made with the weights of .*vit\.pth"):
+    with pytest.raises(ConfigurationError, match=r"test_resnet cannot be created with the weights of .*vit\.pth"):
         build_model(ModelSettings(backbone="test_resnet", pretrained=str(tmp_path / "vit.pth")))
     (tmp_path / "broken.pth").write_bytes(b"not weights")
     with pytest.raises(ConfigurationError, match=r"with the weights of .*broken\.pth"):

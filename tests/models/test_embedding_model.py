@@ -130,7 +130,7 @@ def test_autocast_does_not_reach_the_head() -> None:
 @pytest.mark.parametrize("settings", [{}, {"pooling": "gem", "dim": 5}, {"pooling": "gem", "gem_learnt": False}])
 def test_groups_hold_every_parameter_once(settings: dict[str, object]) -> None:
     model = tiny(**settings)
-    groups = model.groups()
+    groups = model.parameter_groups()
     assert list(groups) == ["backbone", "head"]
     together = [id(parameter) for group in groups.values() for parameter in group]
     assert sorted(together) == sorted(id(parameter) for parameter in model.parameters())
@@ -160,7 +160,7 @@ def test_a_frozen_backbone_stays_as_it_is_until_it_is_let_go() -> None:
     model.freeze_backbone(True)
     before = copy.deepcopy(model.state_dict())
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    assert len(parameters) == len(model.groups()["head"])
+    assert len(parameters) == len(model.parameter_groups()["head"])
     model.train()
     model(images())[:, 0].sum().backward()
     torch.optim.SGD(parameters, lr=0.1).step()
@@ -238,8 +238,8 @@ def test_presets_are_settings_of_models_that_timm_has(name: str) -> None:
         ("resnet51", "there is no preset 'resnet51'; is resnet50 meant"),
         ({"preset": 3}, "there is no preset 3"),
         ({"backbone": "resnet50", "pool": "gem"}, "pool"),
-        ({"backbone": "resnet50", "projection": "pca"}, "pca is what the projection begins with, but there is none"),
-        ({"backbone": "resnet50", "layer_norm": True, "l2_norm": True}, "a model has one of them"),
+        ({"backbone": "resnet50", "projection": "pca"}, "projection is pca, but the model has no projection"),
+        ({"backbone": "resnet50", "layer_norm": True, "l2_norm": True}, "a model has at most one of them"),
         ({"backbone": "resnet50", "gem_p": 0}, "gem_p"),
         ({"backbone": "resnet50", "dim": 0}, "dim"),
         ({"backbone": "resnet50", "pretrained": ""}, "is an empty text"),

@@ -26,8 +26,8 @@ class ReaderResult:
 class Reader(Protocol):
     """Reads a data set in its published layout.
 
-    A reader is a frozen dataclass whose fields are the settings that affect its result. Each field is an option of the
-    reader's command; the ``Args:`` section of the class docstring has its help text.
+    A reader is a frozen dataclass whose fields are the settings that affect its result. Each field is an option of
+    the reader's command; the ``Args:`` section of the class docstring has its help text.
     """
 
     def files(self, root: Path) -> Mapping[str, Path]:

@@ -11,8 +11,8 @@ from hgld.datasets.readers.image_files import image_file_manifest
 from hgld.datasets.readers.text_lists import parse_ranges
 from hgld.errors import InputError
 
-#: Class numbers of the models of each type, from Chang et al. (Your "Flamingo" is My "Bird", CVPR 2021), as used by the
-#: authors of H-GLDv2. Most model names contain the type.
+#: Class numbers of the models of each type, from Chang et al. (Your "Flamingo" is My "Bird", CVPR 2021), as used by
+#: the authors of H-GLDv2. Most model names contain the type.
 _MODELS = {
     "cab": "53-54 65 69-70 74-75 86-87 90-91 106 111 113-114 122 124-125",
     "convertible": "8 10 12 21 27 31 36 38-39 45 55 59 77 80-81 100 102-103 107 123 157-158 161 175 179 196",

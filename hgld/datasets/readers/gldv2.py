@@ -27,9 +27,9 @@ class Gldv2:
     excluded, as are those that the index lacks. Without a test share, all images have one split: that of the
     hierarchy, or train.
 
-    With a test share, landmarks are divided such that training never sees those of the test split (open set): a random
-    share of the landmarks of each label of the level above goes to the split test, the others to train. A fractional
-    number of landmarks is rounded up or down at random.
+    With a test share, landmarks are divided such that training never sees those of the test split (open set): a
+    random share of the landmarks of each label of the level above goes to the split test, the others to train. A
+    fractional number of landmarks is rounded up or down at random.
 
     Args:
         labels: The landmark of each image: train.csv, train_clean.csv, index_image_to_landmark.csv or a file with the

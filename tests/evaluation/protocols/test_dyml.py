@@ -71,7 +71,7 @@ def test_one_set_for_all_levels_with_columns_found_by_name(tmp_path: Path, text:
     [
         ("fname, labels0.jpg, x\n", 'line 1: the label is "x"'),
         ("fname, labels0.jpg, 1\n1.jpg, -1\n", 'line 2: the label is "-1"'),
-        ("fname, labels0.jpg, 1\n1.jpg, 1\n0.jpg, 1\n", "line 3: 0.jpg stands in line 1 already"),
+        ("fname, labels0.jpg, 1\n1.jpg, 1\n0.jpg, 1\n", "line 3: 0.jpg is already in line 1"),
         ("fname, labels0.jpg, 1\n, 1\n", "line 2: the fname is empty"),
         ("fname, labels0.jpg, 1\n1.jpg\n", "line 2: 1 values, expected 2"),
         ("fname, labels0.jpg, 1, 2\n", "line 1: 3 values, expected 2"),
