@@ -214,7 +214,8 @@ def draw_growth(path: Path, costs: dict[int, Cost]) -> None:
                 fontsize=9,
                 color=INK,
             )
-        decades = 10.0 ** np.arange(np.floor(np.log10(values.min())), np.ceil(np.log10(values.max())) + 1)
+        first, last = np.floor(np.log10(values.min())), np.ceil(np.log10(values.max()))
+        decades = 10.0 ** np.arange(first, max(last, first + 1) + 1)  # two at least: an axis needs a length
         axes.set_yticks(decades, [f"{decade:g}" for decade in decades])
         axes.set_ylim(decades[0], decades[-1])
         axes.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=8)

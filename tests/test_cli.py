@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from hgld import __version__
 from hgld.cli import app
+from tests.child_processes import run_child, run_script
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
@@ -36,8 +37,7 @@ def test_help_imports_no_heavy_module() -> None:
         "heavy = {'torch', 'pyarrow', 'pandas', 'sklearn', 'matplotlib', 'openpyxl', 'requests'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+    run_script(script)
 
 
 def test_version() -> None:
@@ -50,16 +50,12 @@ def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
         pytest.skip(f"{program} is not installed")
     # The shell is recognised by its process, so bash has to be the parent, and not to be replaced by hgld.
     install = ["bash", "-c", f"{program} --install-completion; exit $?"]
-    child = subprocess.run(
-        install, capture_output=True, text=True, env={**os.environ, "HOME": str(tmp_path)}, check=False
-    )
-    assert child.returncode == 0, child.stderr
+    run_child(install, environment={**os.environ, "HOME": str(tmp_path)})
     script = tmp_path / ".bash_completions" / "hgld.sh"
     complete = (
         f"source {script}; COMP_WORDS=({program} scr); COMP_CWORD=1; _hgld_completion {program}; echo $COMPREPLY"
     )
-    child = subprocess.run(["bash", "-c", complete], capture_output=True, text=True, check=False)
-    assert child.stdout == "scrape\n", child.stderr
+    assert run_child(["bash", "-c", complete]).stdout == "scrape\n"
 
 
 def test_scrape_of_wikimedia_needs_a_contact(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from hgld import resources
 from hgld.errors import ConfigurationError
+from tests.child_processes import run_child, run_script
 
 CHECKOUT = Path(__file__).parent.parent
 
@@ -19,8 +19,7 @@ CHECKOUT = Path(__file__).parent.parent
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", str(folder), str(CHECKOUT)]
-    built = subprocess.run([*build, "--no-build-isolation"], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
+    run_child([*build, "--no-build-isolation"])
     (wheel,) = folder.glob("hgld-*.whl")
     zipfile.ZipFile(wheel).extractall(folder / "site")
     return folder / "site"
@@ -42,10 +41,7 @@ def test_installed_wheel_finds_its_files(unpacked: Path) -> None:
         "import hgld\nfrom hgld.resources import annotation_file, sample_file\n"
         "print(annotation_file('taxonomy.csv'), sample_file('train_label_to_category.csv'))"
     )
-    run = [sys.executable, "-c", script]
-    child = subprocess.run(run, cwd=unpacked, capture_output=True, text=True, check=False)
-    assert child.returncode == 0, child.stderr
-    assert child.stdout.count(str(unpacked)) == 2
+    assert run_script(script, cwd=unpacked).count(str(unpacked)) == 2
 
 
 def test_missing_file_is_reported() -> None:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import platform
-import subprocess
-import sys
 
 import pytest
+
+from tests.child_processes import run_script
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="speaks to glibc")
@@ -26,6 +26,5 @@ disable_trimming()
 faults()
 print(without, faults())
 """
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    without, with_it = map(int, found.split())
+    without, with_it = map(int, run_script(script).split())
     assert with_it < without / 10

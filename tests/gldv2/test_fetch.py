@@ -100,7 +100,7 @@ def test_killed_run_resumes(host: FileServer, shared: Path, tmp_path: Path) -> N
     ]
     run = [sys.executable, "-c", "from hgld.cli import app; app()", *arguments, "--base-url", host.url]
     host.pause_s = 0.001
-    process = subprocess.Popen(run, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(run)
     second = partial_path(out / TARS[1])
     while not second.exists() or second.stat().st_size < 5_000_000:
         assert process.poll() is None

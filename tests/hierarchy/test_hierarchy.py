@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, column_of, load_hierarchy, lowest_common_level, relevance
 from hgld.hierarchy.official import write_official
+from tests.child_processes import run_script
 
 PROVENANCE = tables.Provenance("test")
 #: Group and root by super-category.
@@ -376,8 +375,7 @@ def test_304_000_landmarks_are_read_fast(tmp_path: Path) -> None:
 def test_the_package_imports_them_on_first_use() -> None:
     heavy = "print('numpy' in sys.modules)"
     script = f"import sys, hgld; print(hgld.__version__); {heavy}; hgld.Hierarchy; {heavy}"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert found == f"{hgld.__version__}\nFalse\nTrue\n"
+    assert run_script(script) == f"{hgld.__version__}\nFalse\nTrue\n"
     assert not hasattr(hgld, "hierarchies")
 
 

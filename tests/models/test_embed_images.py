@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +28,7 @@ from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_loading import load_model
 from hgld.tables import IMAGES, Provenance, read_table
 from hgld.tables.embeddings import read_embeddings
+from tests.child_processes import run_child, single_thread_environment
 from tests.datasets.pictures import manifest_of, picture, save
 from tests.gldv2.test_image_index import write_tar
 
@@ -152,10 +151,9 @@ def test_several_processes_write_the_bytes_of_one(made: Made, folder: Path, tmp_
         "    again = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), *made, config, processes=processes)\n"
         "    assert (summary.images, len(summary.skipped), again) == (21, 1, None)\n"
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     together, alone = tmp_path / "together.npy", tmp_path / "alone.npy"
-    subprocess.run([*torchrun, script, folder, together], env=environment, check=True, timeout=120)
+    run_child([*torchrun, script, folder, together], environment=single_thread_environment(), timeout_s=120)
     embed_images(folder, alone, *made, CONFIG)
     for name in ("npy", "ids.txt", "skipped.csv"):
         assert together.with_suffix(f".{name}").read_bytes() == alone.with_suffix(f".{name}").read_bytes()

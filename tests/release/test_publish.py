@@ -4,7 +4,6 @@ import csv
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from hgld.labels.clean import CleanConfig, clean_file
 from hgld.release import publish
 from hgld.release.checksums import verify_checksums
 from hgld.release.publish import ReleaseConfig, ReleaseSummary, write_release
+from tests.child_processes import run_child
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
 
 # The parser under mlcroissant, and pandas under its reader.
@@ -118,7 +118,7 @@ def test_checksums_hold_and_find_what_changed(released: Path) -> None:
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs sha256sum")
 def test_checksums_are_what_sha256sum_reads(released: Path) -> None:
     run = ["sha256sum", "--check", "--strict", "--quiet", "checksums.sha256"]
-    assert subprocess.run(run, cwd=released, capture_output=True, text=True, check=False).stderr == ""
+    assert run_child(run, cwd=released).stderr == ""
 
 
 def test_the_same_release_again_is_up_to_date(built: Path, released: Path) -> None:
@@ -219,8 +219,7 @@ def test_datasets_loads_the_folder(released: Path, tmp_path: Path) -> None:
         "print(json.dumps({split: found[split].to_list() for split in found}))"
     )
     run = [sys.executable, "-c", script, str(released), str(tmp_path / "cache")]
-    result = subprocess.run(run, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    result = run_child(run)
     assert "Ignoring" not in result.stderr, "the card's header is understood"
     found = json.loads(result.stdout)
     assert list(found) == ["train", "index"]

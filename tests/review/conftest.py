@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -15,6 +14,7 @@ import pytest
 from hgld.review.opinions import Opinions
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision
+from tests.child_processes import run_child
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 COMMONS = "https://commons.wikimedia.org/wiki/Category:"
@@ -127,7 +127,7 @@ def soffice(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         if path.suffix == ".csv":
             command.append("--infilter=Text - txt - csv (StarCalc):44,34,76")  # comma, quote, UTF-8
         command += ["--convert-to", f"{kind}:{options}" if options else kind, "--outdir", str(out), str(path)]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        run_child(command, timeout_s=120)
         (result,) = out.glob(f"*.{kind}")
         return result
 

@@ -20,6 +20,7 @@ from hgld.tables import CLASSES, SCRAPED, classes_beside, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
+from tests.child_processes import run_child
 from tests.scrapes import config_for, write_categories
 
 Replica = Callable[..., Any]
@@ -261,7 +262,7 @@ def test_killed_run_resumes(
         answered = journal.read_bytes().count(b"\n") - 1
         before = server.stats.snapshot()["requests"]
         assert before - answered <= 1, "at most the batch under way may be lost"
-        subprocess.run(command(washington, out, server, "--source", source), check=True, capture_output=True)
+        run_child(command(washington, out, server, "--source", source))
         total = server.stats.snapshot()["requests"]
     assert total - before < (23 if source == "api" else 844)
     assert total <= (23 if source == "api" else 844) + 1
@@ -348,12 +349,10 @@ def test_command_fails_and_says_how_to_retry(replica: Replica, washington: Path,
     with replica("washington.json.gz", error_rate=0.3, error_kinds=("http500",), seed=3) as server:
         port = server.port
         run = command(washington, out, server, "--max-retries", "0")
-        failed = subprocess.run(run, capture_output=True, text=True, check=False)
-    assert failed.returncode == 1
+        failed = run_child(run, exit_code=1)
     assert "rows or classes could not be had; to try just those again, run\n  hgld scrape " in failed.stderr
     advice = failed.stderr.strip().splitlines()[-1].strip()
     assert shlex.split(advice)[1:] == run[3:]
     with replica("washington.json.gz", port=port):
-        again = subprocess.run([*run[:3], *shlex.split(advice)[1:]], capture_output=True, text=True, check=False)
-    assert again.returncode == 0
+        run_child([*run[:3], *shlex.split(advice)[1:]])
     assert set(read_table(out, SCRAPED)["status"].to_pylist()) == {"ok", "no_instance_of"}

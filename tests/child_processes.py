@@ -1,0 +1,45 @@
+"""Child processes of tests, whose output is shown when they fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def run_child(
+    command: Sequence[str | Path],
+    *,
+    exit_code: int = 0,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = 300,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command and check its exit code; a failure shows what it printed.
+
+    Args:
+        command: Program and arguments.
+        exit_code: Expected exit code.
+        cwd: Working folder; by default that of the tests.
+        environment: Environment variables; by default those of the tests.
+        timeout_s: Seconds after which the child is killed.
+    """
+    child = subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=timeout_s, check=False
+    )
+    assert child.returncode == exit_code, (
+        f"exit code {child.returncode} of {' '.join(map(str, command))}\n{child.stdout}\n{child.stderr}"
+    )
+    return child
+
+
+def run_script(script: str, *arguments: str | Path, cwd: Path | None = None) -> str:
+    """Run Python code in a child process and return what it printed to stdout."""
+    return run_child([sys.executable, "-c", script, *arguments], cwd=cwd).stdout
+
+
+def single_thread_environment() -> dict[str, str]:
+    """Return environment variables with which a child imports what the tests do, and computes in one thread."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
