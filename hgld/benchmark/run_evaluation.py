@@ -32,7 +32,7 @@ from hgld.models.embed_images import EmbedImagesConfig, embed_images
 from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.progress import Progress
-from hgld.tables import Provenance, digests_of_files, is_up_to_date
+from hgld.tables import Provenance, input_digests, is_up_to_date
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run import is_finished
 from hgld.training.run_folder import RunFolder
@@ -205,7 +205,7 @@ def _provenance(settings: BenchmarkSettings, run: Run) -> Provenance:
         "protocol": evaluation.name,
         "metrics": list(settings.metrics),
     }
-    return Provenance("benchmark", parameters, data_digests(run.settings.data) | digests_of_files(files))
+    return Provenance("benchmark", parameters, data_digests(run.settings.data) | input_digests(**files))
 
 
 def _is_evaluated(settings: BenchmarkSettings, run: Run, provenance: Provenance) -> bool:

@@ -22,7 +22,7 @@ from hgld.labels.encoders import DEFAULT_ENCODER
 from hgld.labels.suggest import suggest_file
 from hgld.resources import sample_file
 from hgld.review.sheets.export import ExportConfig, export_sheets
-from hgld.tables import SPLITS, classes_beside
+from hgld.tables import SPLITS, classes_path
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
 
@@ -95,7 +95,7 @@ def run_demo(
     on_stage("embed", embed_file(clean, embeddings, encoder, force=force))
     division = ClusterConfig(n_subclusters=_SUBCLUSTERS)
     on_stage("cluster", cluster_file(embeddings, clusters, division, force=force))
-    class_tables = [classes_beside(table) for table in scraped.values() if source == "api"]
+    class_tables = [classes_path(table) for table in scraped.values() if source == "api"]
     on_stage("suggest", suggest_file(clusters, clusters, classes=class_tables, force=force))
     sheets = export_sheets(
         clusters,

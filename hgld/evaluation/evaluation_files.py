@@ -9,7 +9,7 @@ from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.tables import Provenance, digests_of_files
+from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import Embeddings, read_embeddings
 
 
@@ -65,7 +65,7 @@ class EvaluationFiles:
             "precision": config.ranking.precision,
             "ties": config.ranking.ties,
         }
-        return Provenance("evaluate", parameters, digests_of_files(paths))
+        return Provenance("evaluate", parameters, input_digests(**paths))
 
     def read(self) -> EvaluationInputs:
         """Read the hierarchy and the embeddings; labels and ground truth are read by the protocols.

@@ -120,7 +120,7 @@ def build_file(
     taxonomy = taxonomy or annotation_file("taxonomy.csv")
     beside = sorted(clean.parent.glob("*.classes.parquet"))
     classes = _tables_for("extra_levels", bool(config.extra_levels), "classes", classes, beside, clean)
-    scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.scraped_beside(clean), clean)
+    scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean)
     irrelevant = (irrelevant or annotation_file("irrelevant_labels.csv")) if config.multi else None
     for path in filter(None, (clean, decisions, taxonomy, irrelevant, *classes, *scraped)):
         if not path.is_file():
@@ -129,7 +129,7 @@ def build_file(
     provenance = tables.Provenance(
         "build",
         {"allow_undecided": config.allow_undecided, "extra_levels": config.extra_levels, "multi": config.multi},
-        tables.digests(**inputs, classes=classes, scraped=scraped),
+        tables.input_digests(**inputs, classes=classes, scraped=scraped),
     )
     if not force and tables.is_up_to_date(out, provenance):
         if csv is not None:

@@ -75,7 +75,7 @@ def find_trace_sources(
     return TraceSources(
         folder=hierarchy.parent,
         hierarchy=hierarchy if hierarchy.is_file() else None,
-        scraped=scraped or tables.scraped_beside(hierarchy),
+        scraped=scraped or tables.find_scraped_tables(hierarchy),
         clean=clean or beside("clean.parquet"),
         removed=removed or beside("removed.parquet"),
         clusters=clusters or beside("clusters.parquet"),

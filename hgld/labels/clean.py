@@ -119,7 +119,7 @@ def clean_file(
     provenance = tables.Provenance(
         "clean",
         {"keep_multiple": config.keep_multiple, "allow_errors": config.allow_errors},
-        tables.digests(scraped=scraped, irrelevant=irrelevant, classes=class_tables),
+        tables.input_digests(scraped=scraped, irrelevant=irrelevant, classes=class_tables),
     )
     if not force and all(tables.is_up_to_date(path, provenance) for path in (out, removed)):
         return None
@@ -218,7 +218,7 @@ def _class_tables(scraped: Sequence[Path], config: CleanConfig, classes: Sequenc
         if classes:
             raise ConfigurationError("`classes` is used only if `keep_multiple` is most-specific")
         return ()
-    defaults = [tables.classes_beside(path) for path in scraped]
+    defaults = [tables.classes_path(path) for path in scraped]
     existing = classes or [path for path in defaults if path.is_file()]
     if not existing:
         raise ConfigurationError(

@@ -61,7 +61,7 @@ def cluster_file(
     if not embeddings.is_file():
         raise InputError(f"{embeddings}: no such file; hgld embed writes it")
     picture, page = out.with_suffix(".png"), out.with_suffix(".html")
-    provenance = tables.Provenance("cluster", vars(config), tables.digests(embeddings=embeddings))
+    provenance = tables.Provenance("cluster", vars(config), tables.input_digests(embeddings=embeddings))
     if not force and tables.is_up_to_date(out, provenance) and all(path.is_file() for path in (picture, page)):
         return None
 

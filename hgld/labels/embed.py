@@ -95,7 +95,7 @@ def embed_file(
     provenance = tables.Provenance(
         "embed",
         {"encoder": config.encoder, "templates": list(config.templates)},
-        tables.digests(clean=clean, checkpoint=local_checkpoint(config.encoder)),
+        tables.input_digests(clean=clean, checkpoint=local_checkpoint(config.encoder)),
     )
     if not force and tables.is_up_to_date(out, provenance):
         return None

@@ -135,7 +135,7 @@ def suggest_file(
     names = [group.name for group in inputs.groups]
     latest = {row.label_id: row for path in decisions for row in read_decisions(path, names)}
     bare = inputs.clusters.drop_columns(list(_SUGGESTION_COLUMNS))
-    digests = tables.digests(
+    digests = tables.input_digests(
         embeddings=files.embeddings, classes=files.classes, taxonomy=files.taxonomy, decisions=decisions
     )
     previous = tables.read_provenance(clusters)

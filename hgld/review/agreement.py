@@ -37,7 +37,7 @@ from hgld.review.opinions import (
     read_opinions,
     require_landmark_counts,
 )
-from hgld.tables import CLUSTERS, Provenance, digests, read_table
+from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
 from hgld.taxonomy.groups import read_taxonomy
 
 
@@ -195,7 +195,7 @@ def agreement_files(
         landmarks = landmarks_by_label(read_table(clusters, CLUSTERS))
     agreement = measure_agreement(opinions, landmarks, config)
     if out is not None:
-        inputs = digests(decisions=decisions, clusters=clusters, taxonomy=taxonomy)
+        inputs = input_digests(decisions=decisions, clusters=clusters, taxonomy=taxonomy)
         _write_json(out, agreement, Provenance("agreement", {}, inputs))
     if figure is not None:
         draw_confusion(figure, confusion(opinions[0], opinions[1], [*groups, DROP, UNSURE], landmarks))

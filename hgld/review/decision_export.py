@@ -10,7 +10,7 @@ from hgld.errors import ConfigurationError
 from hgld.resources import annotation_file
 from hgld.review.projections import current_decisions, current_groups, update_clusters
 from hgld.review.store import read_store
-from hgld.tables import CLUSTERS, Provenance, digests, read_table, write_table
+from hgld.tables import CLUSTERS, Provenance, input_digests, read_table, write_table
 from hgld.taxonomy.decisions import write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 
@@ -63,7 +63,7 @@ def export_decisions(
     groups = current_groups(state, original_groups)
     changed_taxonomy = write_changed_taxonomy(list(groups.values()), original_groups, out)
     if clusters and clusters_out:
-        provenance = Provenance("decisions", inputs=digests(clusters=clusters, store=store))
+        provenance = Provenance("decisions", inputs=input_digests(clusters=clusters, store=store))
         write_table(clusters_out, CLUSTERS, update_clusters(read_table(clusters, CLUSTERS), state), provenance)
     decisions = current_decisions(state, groups)
     write_decisions(out, decisions)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.resources import annotation_file
-from hgld.tables import CLASSES, CLEAN, CLUSTERS, digests, read_table
+from hgld.tables import CLASSES, CLEAN, CLUSTERS, input_digests, read_table
 from hgld.taxonomy.groups import Group, read_taxonomy
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class ReviewInputs:
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of every file, by name."""
-        return digests(clusters=self.clusters, clean=self.clean, classes=self.classes, taxonomy=self.taxonomy)
+        return input_digests(clusters=self.clusters, clean=self.clean, classes=self.classes, taxonomy=self.taxonomy)
 
 
 def find_inputs(

@@ -1,17 +1,16 @@
 """Tables that stages exchange: schemas, provenance, and validated, atomic reading and writing.
 
 A table on disk is complete and valid, or it is absent: it is written to a temporary file that is then renamed, and
-rows that do not fit the schema are refused on writing as on reading. The Arrow metadata of a file names the table
-(``hgld.table``, e.g. ``clean/1``) and its provenance (``hgld.provenance``: command, version of hgld, parameters, and
+rows that do not fit the schema are refused on writing as on reading. The Arrow metadata of a file hold the schema id
+(``hgld.table``, such as ``clean/1``) and the provenance (``hgld.provenance``: command, version of hgld, parameters, and
 the SHA-256 of every input), so that a stage can skip work that is already done.
 """
 
-from hgld.tables.locations import classes_beside, scraped_beside
+from hgld.tables.locations import classes_path, find_scraped_tables
 from hgld.tables.parquet import read_table, repeated_keys, write_table
 from hgld.tables.provenance import (
     Provenance,
-    digests,
-    digests_of_files,
+    input_digests,
     is_up_to_date,
     read_provenance,
     with_provenance,
@@ -53,14 +52,13 @@ __all__ = [
     "TABLES",
     "Provenance",
     "TableSpec",
-    "classes_beside",
-    "digests",
-    "digests_of_files",
+    "classes_path",
+    "find_scraped_tables",
+    "input_digests",
     "is_up_to_date",
     "read_provenance",
     "read_table",
     "repeated_keys",
-    "scraped_beside",
     "with_provenance",
     "write_table",
 ]

@@ -21,14 +21,14 @@ _PROVENANCE_KEY = b"hgld.provenance"
 
 @dataclass(frozen=True)
 class Provenance:
-    """What made a table.
+    """Record of how a table was made.
 
     Args:
-        command: the stage, e.g. ``clean``.
-        parameters: the settings that can change the result, JSON values only.
-        inputs: SHA-256 (hex) of every input file, by the part it plays.
-        version: hgld's version.
-        before: what made the table that this stage has only added to.
+        command: Stage, such as ``clean``.
+        parameters: Settings that can change the result; JSON values only.
+        inputs: SHA-256 in hexadecimal of every input file, by its role.
+        version: Version of hgld.
+        before: Provenance of the table to which this stage only added columns.
     """
 
     command: str
@@ -38,57 +38,50 @@ class Provenance:
     before: Provenance | None = None
 
     def to_json(self) -> str:
-        """Stable text: the same provenance is the same bytes."""
-        said = {name: value for name, value in asdict(self).items() if value is not None}
-        return json.dumps(said, sort_keys=True, ensure_ascii=False)
+        """Return JSON with sorted keys: equal provenances give equal texts."""
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(fields, sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Provenance:
-        """The inverse of :meth:`to_json`."""
-        said = json.loads(text)
-        before = said.pop("before", None)
-        return cls(**said, before=cls(**before) if before else None)
+        """Parse the output of :meth:`to_json`."""
+        fields = json.loads(text)
+        before = fields.pop("before", None)
+        return cls(**fields, before=cls(**before) if before else None)
 
     def same_work(self, other: Provenance) -> bool:
-        """Whether both name the same command, parameters and inputs; hgld's version may differ."""
+        """Return whether both have the same command, parameters and inputs; the version of hgld may differ."""
         return (self.command, self.parameters, self.inputs) == (other.command, other.parameters, other.inputs)
 
 
-def digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
-    """SHA-256 by role, for :class:`Provenance`; files of one role are numbered, absent ones left out."""
-    found = {}
+def input_digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
+    """Return the SHA-256 of input files by role, for :attr:`Provenance.inputs`.
+
+    Args:
+        **inputs: A file; a folder, of which the tables are digested under ``role/name``; several files, which are
+            numbered ``role.0`` and so on; or None, which is omitted.
+    """
+    files: dict[str, Path] = {}
     for role, paths in inputs.items():
-        if isinstance(paths, Path):
-            found[role] = sha256_of(paths)
+        if not isinstance(paths, Path):
+            files |= {f"{role}.{n}": path for n, path in enumerate(paths or ())}
+        elif paths.is_dir():
+            files |= {"/".join((role, *path.relative_to(paths).parts)): path for path in _tables_in(paths)}
         else:
-            found |= {f"{role}.{n}": sha256_of(path) for n, path in enumerate(paths or ())}
-    return found
+            files[role] = paths
+    return {role: sha256_of(path) for role, path in files.items()}
 
 
-def digests_of_files(paths: Mapping[str, Path]) -> dict[str, str]:
-    """SHA-256 by role, for :class:`Provenance`; of folders, that of each table in them."""
-    return {
-        "/".join((name, *file.relative_to(path).parts)): sha256_of(file)
-        for name, path in paths.items()
-        for file in (_tables_in(path) if path.is_dir() else [path])
-    }
-
-
-def _tables_in(folder: Path) -> list[Path]:
-    """The tables in a folder, and in that of a release."""
-    return sorted(file for tables in ("*.csv", "*.parquet", "data/*.parquet") for file in folder.glob(tables))
-
-
-def with_provenance(schema: pa.Schema, tag: str, provenance: Provenance) -> pa.Schema:
-    """The schema with the metadata of a file: what kind of table it is, such as ``clean/1``, and what made it."""
-    return schema.with_metadata({TABLE_KEY: tag, _PROVENANCE_KEY: provenance.to_json()})
+def with_provenance(schema: pa.Schema, schema_id: str, provenance: Provenance) -> pa.Schema:
+    """Return the schema with the metadata of a file: its schema id, such as ``clean/1``, and its provenance."""
+    return schema.with_metadata({TABLE_KEY: schema_id, _PROVENANCE_KEY: provenance.to_json()})
 
 
 def read_provenance(path: Path) -> Provenance:
-    """What made the table at ``path``.
+    """Read the provenance of a table.
 
     Raises:
-        InputError: the file is missing, not Parquet, or not written by hgld.
+        InputError: The file is missing, not Parquet, or not written by hgld.
     """
     text = read_metadata(path).get(_PROVENANCE_KEY)
     if text is None:
@@ -97,22 +90,22 @@ def read_provenance(path: Path) -> Provenance:
 
 
 def is_up_to_date(path: Path, provenance: Provenance) -> bool:
-    """Whether ``path`` holds a table that the same command made from the same inputs and parameters.
+    """Return whether ``path`` holds a table that the same command made from the same inputs and parameters.
 
-    Another stage may have added to the table since.
+    Another stage may have added columns to the table since.
     """
     try:
-        made = read_provenance(path)
+        actual = read_provenance(path)
     except InputError:
         return False
-    return made.same_work(provenance) or (made.before is not None and made.before.same_work(provenance))
+    return actual.same_work(provenance) or (actual.before is not None and actual.before.same_work(provenance))
 
 
 def read_metadata(path: Path) -> dict[bytes, bytes]:
-    """Return the key-value metadata of a Parquet file.
+    """Read the key-value metadata of a Parquet file.
 
     Raises:
-        InputError: the file is missing or not Parquet.
+        InputError: The file is missing or not Parquet.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file")
@@ -120,3 +113,8 @@ def read_metadata(path: Path) -> dict[bytes, bytes]:
         return pq.read_schema(path).metadata or {}
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path}: not a Parquet file ({error})") from error
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    """Return the tables in a folder, and in the data folder of a release."""
+    return sorted(path for pattern in ("*.csv", "*.parquet", "data/*.parquet") for path in folder.glob(pattern))

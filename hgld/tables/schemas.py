@@ -1,4 +1,4 @@
-"""The schema of every table that hgld writes."""
+"""Schemas of all tables that hgld writes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-#: The splits of GLDv2; landmark ids of different splits are different numbering spaces.
+#: Splits of GLDv2; each numbers its landmarks by itself.
 SPLITS = ("train", "index")
 
-#: One "instance of" value: the class's item, its label and the label's language. ``item`` is null where the
-#: source does not show it, ``language`` where it does not say it or where the label is the bare item id.
+#: "Instance of" values: the class's item, its label and the label's language. ``item`` is null where the source does
+#: not show it, ``language`` where it is unknown or where the label is the bare item id.
 INSTANCE_OF = pa.list_(
     pa.field(
         "element",
@@ -26,8 +26,8 @@ INSTANCE_OF = pa.list_(
     )
 )
 _TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
-#: The groups that a label may belong to, best first: the group, the probability that an annotator chooses it
-#: (calibrated, 0 to 1) and in words what speaks for it.
+#: Groups that a label may belong to, best first: the group, the calibrated probability that an annotator chooses it
+#: (0 to 1) and the reason in words.
 SUGGESTIONS = pa.list_(
     pa.field(
         "element",
@@ -41,21 +41,21 @@ SUGGESTIONS = pa.list_(
         nullable=False,
     )
 )
-#: A fixed-size list of any length: the length is the encoder's business.
+#: Fixed-size list of any length: the encoder decides it.
 _EMBEDDING = pa.list_(pa.field("element", pa.float32(), nullable=False), 0)
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A kind of table.
+    """Schema of a table.
 
     Args:
-        name: what it is called.
-        version: of its layout.
-        schema: the columns that it always has.
-        key: the columns that no two rows agree in.
-        optional: columns that may follow, in this order.
-        named_by_table: the type of any further columns, whose names and number are a table's own; None for none.
+        name: Name of the table.
+        version: Version of its layout.
+        schema: Required columns.
+        key: Columns whose values together identify a row.
+        optional: Columns that may follow, in this order.
+        free_columns: Type of further columns with names of the table's own choice; None if there are none.
     """
 
     name: str
@@ -63,11 +63,11 @@ class TableSpec:
     schema: pa.Schema
     key: tuple[str, ...]
     optional: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    named_by_table: pa.DataType | None = None
+    free_columns: pa.DataType | None = None
 
     @property
-    def tag(self) -> str:
-        """What ``hgld.table`` says in a file's metadata."""
+    def schema_id(self) -> str:
+        """Value of ``hgld.table`` in a file's metadata, such as ``clean/1``."""
         return f"{self.name}/{self.version}"
 
 
@@ -92,7 +92,7 @@ SCRAPED = TableSpec(
             required("instance_of", INSTANCE_OF),
             required("status", pa.string()),
             required("source", pa.string()),
-            # Parquet knows no coarser unit.
+            # Parquet has no coarser unit.
             required("fetched_at", pa.timestamp("ms", tz="UTC")),
         ]
     ),
@@ -173,7 +173,7 @@ CLUSTERS = TableSpec(
             required("distance", pa.float32()),
             pa.field("suggested_group", pa.string()),
             pa.field("suggestion_score", pa.float32()),
-            # The two columns before are the first of these, for readers of flat tables.
+            # The two columns before repeat the first of these, for readers of flat tables.
             required("suggestions", SUGGESTIONS),
         ]
     ),
@@ -210,7 +210,7 @@ IMAGES = TableSpec(
     pa.schema(
         [
             required("id", pa.string()),
-            # The tar file, relative to the folder that was indexed, and where in it the photograph's bytes are.
+            # Tar file, relative to the folder that was indexed, and position of the photograph's bytes in it.
             required("shard", pa.string()),
             required("offset", pa.int64()),
             required("size", pa.int64()),
@@ -225,7 +225,7 @@ MANIFEST = TableSpec(
     pa.schema(
         [
             required("id", pa.string()),
-            # A picture, or a tar file and where in it the picture's bytes are; relative to a folder named on use.
+            # Image file, or tar file with the position of the image's bytes; relative to a folder given on use.
             required("path", pa.string()),
             pa.field("offset", pa.int64()),
             pa.field("size", pa.int64()),
@@ -234,11 +234,11 @@ MANIFEST = TableSpec(
     ),
     key=("id",),
     # A column per level, finest first.
-    named_by_table=pa.string(),
+    free_columns=pa.string(),
 )
 
-#: What a run found and took, for the tables of a comparison.
-_OF_RUN = [
+#: Result and cost of a run.
+_RUN_COLUMNS = [
     required("seed", pa.int64()),
     required("metric", pa.string()),
     # From 0 to 1; NaN where no query has the metric.
@@ -257,7 +257,7 @@ COMPARISON = TableSpec(
             required("method", pa.string()),
             required("title", pa.string()),
             required("baseline", pa.bool_()),
-            *_OF_RUN,
+            *_RUN_COLUMNS,
         ]
     ),
     key=("method", "seed", "metric"),
@@ -269,10 +269,10 @@ STUDY = TableSpec(
     pa.schema(
         [
             required("curve", pa.string()),
-            # The value of what is studied, as text.
+            # Value of the setting that varies, as text.
             required("setting", pa.string()),
             required("method", pa.string()),
-            *_OF_RUN,
+            *_RUN_COLUMNS,
         ]
     ),
     key=("curve", "setting", "seed", "metric"),

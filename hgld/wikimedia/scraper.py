@@ -22,7 +22,7 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError, SourceError
 from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
-from hgld.tables import CLASSES, SCRAPED, SPLITS, Provenance, classes_beside, digests, is_up_to_date, write_table
+from hgld.tables import CLASSES, SCRAPED, SPLITS, Provenance, classes_path, input_digests, is_up_to_date, write_table
 from hgld.wikimedia.api_source import ApiSource
 from hgld.wikimedia.categories import Landmark, read_categories
 from hgld.wikimedia.client import Client, ClientConfig
@@ -113,7 +113,7 @@ def scrape_file(
 
     Args:
         categories: columns landmark_id and category.
-        out: the table ``scraped``; with the source api the table ``classes`` goes beside it (``classes_beside``).
+        out: the table ``scraped``; with the source api the table ``classes`` goes beside it (``classes_path``).
         config: what to scrape, and how.
         force: begin anew, dropping a journal and replacing a table of another scrape.
         progress: told of every landmark that has its answer.
@@ -137,7 +137,7 @@ def scrape_file(
         "commons_url": config.client.commons_url,
         "wikidata_url": config.client.wikidata_url,
     }
-    provenance = Provenance("scrape", scrape, digests(categories=categories))
+    provenance = Provenance("scrape", scrape, input_digests(categories=categories))
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out):
         journal = journal_path(out)
@@ -176,7 +176,7 @@ def _scrape(
     met = run.finish(config.workers, config.class_depth)
     if source.class_kind is not None:
         classes = [met[item]._asdict() for item in sorted(met)]
-        write_table(classes_beside(out), CLASSES, pa.Table.from_pylist(classes, CLASSES.schema), provenance)
+        write_table(classes_path(out), CLASSES, pa.Table.from_pylist(classes, CLASSES.schema), provenance)
     statuses: Counter[str] = Counter()
     routes: Counter[str] = Counter()
 

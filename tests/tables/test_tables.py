@@ -17,8 +17,7 @@ from hgld.tables import (
     MANIFEST,
     TABLES,
     Provenance,
-    digests,
-    digests_of_files,
+    input_digests,
     is_up_to_date,
     read_provenance,
     read_table,
@@ -94,7 +93,7 @@ def test_embeddings_of_any_length_fit(tmp_path: Path, dimensions: int) -> None:
     [
         (clean_table().drop_columns(["category"]), "columns are"),
         (clean_table(supercategory=["lake", None]), r'"supercategory" is null in 1 of 2 rows'),
-        (clean_table(split=["train", "train"]), "1 keys stand more than once, first split train, landmark_id 1"),
+        (clean_table(split=["train", "train"]), "1 keys are repeated, first split train, landmark_id 1"),
         (clean_table().cast(pa.schema([*list(CLEAN.schema)[:4], ("class_item", pa.large_string())])), "large_string"),
     ],
 )
@@ -115,7 +114,7 @@ def test_what_does_not_fit_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a Parquet file"):
         read_table(path, CLEAN)
     pq.write_table(clean_table(), path)
-    with pytest.raises(InputError, match=r'expected a table "clean/1".*says nothing'):
+    with pytest.raises(InputError, match=r'expected a table "clean/1".*name no table'):
         read_table(path, CLEAN)
     write_table(path, CLEAN, clean_table(), MADE)
     with pytest.raises(InputError, match='expected a table "classes/1", but it is a table "clean/1"'):
@@ -125,14 +124,14 @@ def test_what_does_not_fit_is_not_read(tmp_path: Path) -> None:
 def test_up_to_date_means_same_command_parameters_and_inputs(tmp_path: Path) -> None:
     path, source = tmp_path / "clean.parquet", tmp_path / "in"
     source.write_text("one")
-    made = Provenance("clean", {"k": 1}, digests(scraped=[source], absent=None))
+    made = Provenance("clean", {"k": 1}, input_digests(scraped=[source], absent=None))
     assert not is_up_to_date(path, made)
     write_table(path, CLEAN, clean_table(), made)
     assert is_up_to_date(path, made)
     assert is_up_to_date(path, Provenance("clean", {"k": 1}, made.inputs, version="0.0.1"))
     assert not is_up_to_date(path, Provenance("clean", {"k": 2}, made.inputs))
     source.write_text("two")
-    assert not is_up_to_date(path, Provenance("clean", {"k": 1}, digests(scraped=[source])))
+    assert not is_up_to_date(path, Provenance("clean", {"k": 1}, input_digests(scraped=[source])))
 
 
 def test_a_stage_that_only_adds_to_a_table_leaves_it_up_to_date_for_the_one_before(tmp_path: Path) -> None:
@@ -159,7 +158,8 @@ def test_a_block_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_layouts_change_only_with_their_version() -> None:
     layouts = {
-        spec.tag: [f"{f.name}: {f.type}{'' if f.nullable else ' !'}" for f in spec.schema] for spec in TABLES.values()
+        spec.schema_id: [f"{f.name}: {f.type}{'' if f.nullable else ' !'}" for f in spec.schema]
+        for spec in TABLES.values()
     }
     values = "list<element: struct<item: string, label: string not null, language: string> not null>"
     of_run = [
@@ -242,6 +242,6 @@ def test_tables_in_folders_have_digests_of_their_own(tmp_path: Path) -> None:
         (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "folder" / name).write_text(name)
     (tmp_path / "file.csv").write_text("f")
-    found = digests_of_files({"truth": tmp_path / "folder", "labels": tmp_path / "file.csv"})
+    found = input_digests(truth=tmp_path / "folder", labels=tmp_path / "file.csv")
     assert list(found) == ["truth/a.csv", "truth/b.parquet", "truth/data/c.parquet", "labels"]
     assert found["truth/data/c.parquet"] == sha256_of(tmp_path / "folder" / "data" / "c.parquet")

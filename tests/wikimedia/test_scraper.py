@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from hgld.errors import BusyError, ConfigurationError, InputError, SourceError
-from hgld.tables import CLASSES, SCRAPED, classes_beside, read_table
+from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
@@ -103,13 +103,13 @@ def test_both_sources_agree_on_every_washington_landmark(calm: dict[str, Path]) 
 
 
 def test_classes_table_holds_every_class_and_its_ancestors(calm: dict[str, Path]) -> None:
-    rows = {row["item"]: row for row in read_table(classes_beside(calm["api"]), CLASSES).to_pylist()}
+    rows = {row["item"]: row for row in read_table(classes_path(calm["api"]), CLASSES).to_pylist()}
     met = {v["item"] for values in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in values}
     assert met <= set(rows)
     assert {parent for row in rows.values() for parent in row["subclass_of"]} <= set(rows)
     assert rows["Q207694"]["label"] == "art museum"
     assert "Q33506" in rows["Q207694"]["subclass_of"]  # museum
-    assert not classes_beside(calm["html"]).exists()
+    assert not classes_path(calm["html"]).exists()
 
 
 def test_class_depth_limits_the_ancestors(
@@ -118,7 +118,7 @@ def test_class_depth_limits_the_ancestors(
     with replica("washington.json.gz") as server:
         scrape_file(washington, tmp_path / "out.parquet", config_for(server, class_depth=0))
     met = {v["item"] for vs in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in vs}
-    classes = read_table(classes_beside(tmp_path / "out.parquet"), CLASSES)
+    classes = read_table(classes_path(tmp_path / "out.parquet"), CLASSES)
     assert set(classes["item"].to_pylist()) == met
 
 
@@ -294,7 +294,7 @@ def test_interrupted_run_writes_the_same_bytes(
         left = 1000
         scrape_file(washington, out, config_for(server, workers=3))
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-    assert classes_beside(out).read_bytes() == classes_beside(tmp_path / "whole.parquet").read_bytes()
+    assert classes_path(out).read_bytes() == classes_path(tmp_path / "whole.parquet").read_bytes()
 
 
 def test_concurrent_run_on_the_same_output_is_refused(
