@@ -41,7 +41,7 @@ def train(
     with friendly_errors(again="continue with --resume"):
         import torch
 
-        from hgld.cli.summaries.training import plan_text, training_text
+        from hgld.cli.summaries.training import format_plan, format_training
         from hgld.compute.malloc import disable_trimming
         from hgld.compute.processes import joined_processes, local_device, training_backend
         from hgld.errors import ConfigurationError
@@ -51,7 +51,7 @@ def train(
 
         settings = run.read_training_settings(config, overrides or ())
         if plan:
-            typer.echo(plan_text(TrainingImages(settings)))
+            typer.echo(format_plan(TrainingImages(settings)))
             return
         if out is None:
             raise ConfigurationError("no folder for the run; name one with --out")
@@ -68,4 +68,4 @@ def train(
                 progress=NoProgress() if processes.rank else bar,
             )
         if processes.rank == 0:
-            tell(out, summary, training_text)
+            tell(out, summary, format_training)

@@ -6,7 +6,7 @@ import torch
 
 
 def at_least_float32(values: torch.Tensor) -> torch.Tensor:
-    """Return float64 tensors as they are, and all others in float32.
+    """Return float64 tensors unchanged, and all others as float32.
 
     >>> at_least_float32(torch.zeros(2, dtype=torch.float16)).dtype
     torch.float32

@@ -1,4 +1,4 @@
-"""The machine that something was measured on, in words."""
+"""Description of the machine that a measurement was made on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def describe_machine() -> str:
-    """Processor, cores, memory and Python, in a line."""
+    """Return the processor, the number of cores, the memory and the Python version as one line."""
     cpuinfo = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text()) if cpuinfo.exists() else []
     processor = names[0] if names else platform.processor() or platform.machine()

@@ -1,23 +1,23 @@
-"""Memory that a network frees and wants again in every step."""
+"""Settings of the C library's memory allocator."""
 
 from __future__ import annotations
 
 import ctypes
 
-#: Of mallopt(3).
+#: Parameters of mallopt(3).
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def disable_trimming() -> None:
-    """Let this process keep the memory that it frees, for what it allocates next.
+    """Keep freed memory in this process for later allocations, if the C library is glibc.
 
-    The C library of most Linux systems (glibc) gives large pieces back to the system as soon as they are freed, and
-    gets them again page by page: on two cores, embedding images with a small network takes twice as long for it.
-    What a process holds is then what it held at most. With other libraries, nothing is done.
+    By default, glibc returns large blocks to the system as soon as they are freed, and a network that allocates them
+    again in every step fetches them page by page: on two cores, embedding images with a small network takes twice as
+    long. Without trimming, the process keeps the memory of its peak.
     """
     mallopt = getattr(ctypes.pythonapi, "mallopt", None)
     if mallopt is None:
         return
-    mallopt(_M_MMAP_MAX, 0)  # large pieces come from the heap, too
-    mallopt(_M_TRIM_THRESHOLD, -1)  # which never shrinks
-    mallopt(_M_TOP_PAD, 2**26)  # and grows by 64 MB at least
+    mallopt(_M_MMAP_MAX, 0)  # allocate large blocks on the heap, too
+    mallopt(_M_TRIM_THRESHOLD, -1)  # never shrink the heap
+    mallopt(_M_TOP_PAD, 2**26)  # grow it by at least 64 MiB

@@ -1,4 +1,4 @@
-"""Several processes that share the queries of an evaluation, as ``torchrun`` starts them."""
+"""Processes that work together, as ``torchrun`` starts them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Processes:
     """This process among those that work together.
 
     Args:
-        rank: which one this is, from 0.
-        count: how many there are.
+        rank: Rank of this process, from 0.
+        count: Number of processes.
     """
 
     rank: int = 0
@@ -27,20 +27,20 @@ class Processes:
 
     @property
     def part(self) -> tuple[int, int]:
-        """What of the work is this process's: see :func:`hgld.evaluation.ranking.rank`."""
+        """Rank and count: which part of the work is this process's, see :func:`hgld.evaluation.ranking.rank`."""
         return self.rank, self.count
 
     def gather(self, value: T) -> list[T]:
-        """The values of all processes, in the order of their ranks; every process gets them."""
+        """Return the values of all processes, in rank order, to every process."""
         if self.count == 1:
             return [value]
         values: list[T | None] = [None] * self.count
         torch.distributed.all_gather_object(values, value)
-        return values  # type: ignore[return-value]  # all are there now
+        return values  # type: ignore[return-value]  # no None is left
 
 
 def current_processes() -> Processes:
-    """The processes of ``torch.distributed``'s default group, where there is one; else this process alone."""
+    """Return the processes of ``torch.distributed``'s default group, or this process alone without one."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return Processes(torch.distributed.get_rank(), torch.distributed.get_world_size())
     return Processes()
@@ -48,10 +48,10 @@ def current_processes() -> Processes:
 
 @contextmanager
 def joined_processes(backend: str = "gloo") -> Iterator[Processes]:
-    """Join the others that ``torchrun`` has started; without it, be alone.
+    """Join the other processes that ``torchrun`` has started; without it, return this process alone.
 
     Args:
-        backend: of torch.distributed; where only results are exchanged, gloo serves for GPUs as well.
+        backend: Backend of ``torch.distributed``. The default suffices for exchanging results, on GPUs as well.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
@@ -64,10 +64,14 @@ def joined_processes(backend: str = "gloo") -> Iterator[Processes]:
 
 
 def training_backend(device: str) -> str:
-    """The backend of processes that exchange gradients on such devices."""
+    """Return the backend of processes that exchange gradients on such a device.
+
+    >>> training_backend("cuda:0"), training_backend("cpu")
+    ('cpu:gloo,cuda:nccl', 'gloo')
+    """
     return "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
 
 
 def local_device(device: str) -> str:
-    """``cuda`` as ``torchrun`` means it: to each process of a machine a GPU of its own; without it, the first."""
+    """Return the GPU of this process for ``cuda``: one per process under ``torchrun``, otherwise the first one."""
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device == "cuda" else device

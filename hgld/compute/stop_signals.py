@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as wishes: the step that is under way is finished, and what was learned is saved."""
+"""Stop gracefully on Ctrl-C and SIGTERM: finish the current step, then save."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether someone wants the work to end."""
+    """Whether a stop has been requested."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -19,33 +19,33 @@ class StopRequest:
 
 @contextmanager
 def catch_stop_signals() -> Iterator[StopRequest]:
-    """Take Ctrl-C and SIGTERM as wishes in the block, each once; a second one ends the process as ever.
+    """Turn the first Ctrl-C and SIGTERM in the block into a stop request; a second one takes effect as usual.
 
-    Only the main thread can do so; in others signals do what they always do.
+    Signals can be caught in the main thread only; in other threads they take effect as usual.
     """
-    wish, owner = StopRequest(), os.getpid()
+    stop, owner = StopRequest(), os.getpid()
 
-    def note(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:  # a forked process that reads images: it ends with this one
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a forked process that reads images
             if number == signal.SIGTERM:
                 os._exit(128 + number)
             return
-        wish.requested = True
-        signal.signal(number, before[signal.Signals(number)])
+        stop.requested = True
+        signal.signal(number, previous[signal.Signals(number)])
 
     if threading.current_thread() is not threading.main_thread():
-        yield wish
+        yield stop
         return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield wish
+        yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def stop_with_parent() -> None:
-    """Take it as SIGTERM when stdin ends, which is to be a pipe that a parent holds for as long as it lives."""
+    """Send SIGTERM to this process when stdin ends: a pipe that the parent process keeps open while it lives."""
 
     def watch() -> None:
         while os.read(0, 1):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 from numpy.typing import NDArray
+
+from hgld.compute.threads import one_thread
 
 
 def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
@@ -22,14 +21,3 @@ def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
     with one_thread():
         method = TSNE(perplexity=min(30.0, (n - 1) / 3), init="pca", random_state=seed)
         return np.asarray(method.fit_transform(vectors), np.float64)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Have scikit-learn compute in one thread: the order in which several add up their parts is left to chance."""
-    # Once scikit-learn is there: only libraries that are loaded are limited.
-    import sklearn.cluster  # noqa: F401
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1):
-        yield

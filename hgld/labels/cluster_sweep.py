@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.compute.threads import one_thread
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.label_map import SweepPoint, draw_sweep
-from hgld.figures.tsne import one_thread
 from hgld.labels.clustering import k_means
 from hgld.labels.clusters import read_label_vectors
 from hgld.progress import NoProgress, Progress

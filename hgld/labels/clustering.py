@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.compute.threads import one_thread
 from hgld.errors import ConfigurationError
-from hgld.figures.tsne import one_thread
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import pytest
 from tests.child_processes import run_script
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="speaks to glibc")
-def test_freed_memory_is_used_again() -> None:
-    """In a process of its own, as it holds for all of it: pages that are there already need not be fetched."""
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_freed_memory_is_reused() -> None:
+    """Count page faults, in a separate process because the setting applies to a whole process."""
     script = """
 import resource
 import numpy as np
@@ -21,10 +21,10 @@ def faults():
         np.ones(25_000_000)  # 200 MB
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-without = faults()
+default = faults()
 disable_trimming()
 faults()
-print(without, faults())
+print(default, faults())
 """
-    without, with_it = map(int, run_script(script).split())
-    assert with_it < without / 10
+    default, without_trimming = map(int, run_script(script).split())
+    assert without_trimming < default / 10

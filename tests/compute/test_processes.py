@@ -11,7 +11,7 @@ import torch.distributed
 
 from hgld.compute.processes import Processes, current_processes, joined_processes, local_device
 
-#: Evaluates with the others and alone. In the same process, since threads may change the last bits of scores.
+#: Evaluates together with the other processes and alone, in the same process, as threads may change the last bits.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ with joined_processes() as processes:
     fine = rng.integers(20, size=150)
     labels = np.stack([fine, fine // 4], axis=1)
     embeddings = rng.normal(size=(150, 32)).astype(np.float32)
-    for block_size in (7, 100):  # many blocks; one and a half, so that a third process has nothing to do
+    for block_size in (7, 100):  # many blocks; or one and a half, so that a third process is idle
         for name, those in (("together", processes), ("alone", None)):
             result = evaluate_retrieval(embeddings, labels, block_size=block_size, processes=those)
             name = f"{processes.count}_{processes.rank}_{block_size}_{name}.pkl"
@@ -37,8 +37,8 @@ with joined_processes() as processes:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]:
-    """The per-query values that two and three processes have got, by the names of their files."""
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]:
+    """Return the per-query values of two and of three processes by the names of their files."""
     folder = tmp_path_factory.mktemp("processes")
     script = folder / "script.py"
     script.write_text(SCRIPT)
@@ -56,16 +56,16 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]
 
 @pytest.mark.parametrize("block_size", [7, 100])
 @pytest.mark.parametrize(("count", "rank"), [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)])
-def test_processes_give_the_numbers_of_one(
-    written: dict[str, pd.DataFrame], count: int, rank: int, block_size: int
+def test_several_processes_return_the_numbers_of_one(
+    outputs: dict[str, pd.DataFrame], count: int, rank: int, block_size: int
 ) -> None:
-    together, alone = (written[f"{count}_{rank}_{block_size}_{name}"] for name in ("together", "alone"))
+    together, alone = (outputs[f"{count}_{rank}_{block_size}_{name}"] for name in ("together", "alone"))
     assert alone.notna().all(axis=None)
     pd.testing.assert_frame_equal(together, alone, check_exact=True)
-    pd.testing.assert_frame_equal(together, written[f"2_0_{block_size}_alone"], check_exact=True)
+    pd.testing.assert_frame_equal(together, outputs[f"2_0_{block_size}_alone"], check_exact=True)
 
 
-def test_alone_there_is_nobody_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_process_does_not_initialise_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with joined_processes() as processes:
         assert processes == current_processes() == Processes(0, 1)
@@ -74,7 +74,7 @@ def test_alone_there_is_nobody_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert not torch.distributed.is_initialized()
 
 
-def test_the_default_group_is_found(tmp_path: Path) -> None:
+def test_current_processes_are_those_of_the_default_group(tmp_path: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
     try:
         assert current_processes() == Processes(0, 1)
@@ -83,7 +83,7 @@ def test_the_default_group_is_found(tmp_path: Path) -> None:
     assert current_processes() == Processes()
 
 
-def test_each_process_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_local_process_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     assert local_device("cuda") == "cuda:0"  # torch.cuda.set_device takes no device without a number
     monkeypatch.setenv("LOCAL_RANK", "2")

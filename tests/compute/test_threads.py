@@ -1,4 +1,4 @@
-"""Work spread over threads."""
+"""Parallel work in threads."""
 
 from __future__ import annotations
 
@@ -24,47 +24,45 @@ def n_threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
-def test_results_come_in_order(n_threads: int) -> None:
-    assert parallel_map(lambda share: share * share, range(20), CPU) == [share * share for share in range(20)]
+def test_results_keep_the_order_of_the_items(n_threads: int) -> None:
+    assert parallel_map(lambda item: item * item, range(20), CPU) == [item * item for item in range(20)]
 
 
-def test_in_each_thread_torch_has_one_core_and_then_all_again(n_threads: int) -> None:
+def test_torch_uses_one_core_per_thread(n_threads: int) -> None:
     assert thread_count(CPU) == n_threads
     assert set(parallel_map(lambda _: torch.get_num_threads(), range(9), CPU)) == {1}
     assert torch.get_num_threads() == n_threads
 
 
-def test_an_error_leaves_torch_its_threads(n_threads: int) -> None:
+def test_number_of_threads_is_restored_after_an_error(n_threads: int) -> None:
     with pytest.raises(ZeroDivisionError):
-        parallel_map(lambda share: 1 // share, [1, 0], CPU)
+        parallel_map(lambda item: 1 // item, [1, 0], CPU)
     assert torch.get_num_threads() == n_threads
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
-def test_evaluation_within_any_mode_of_torch(
-    mode: Callable[[], AbstractContextManager[None]], n_threads: int
-) -> None:
-    """As at the end of an epoch, with embeddings that the same block has made."""
+def test_evaluation_in_any_gradient_mode(mode: Callable[[], AbstractContextManager[None]], n_threads: int) -> None:
+    """Embeddings computed in the same block can be evaluated, as at the end of an epoch."""
     labels = np.arange(40) % 5
     with mode():
         network = torch.nn.Linear(8, 4)
         embeddings = network(torch.from_numpy(np.random.default_rng(3).standard_normal((40, 8), np.float32)))
-        within = evaluate_retrieval(embeddings, labels)
-    alone = evaluate_retrieval(embeddings.detach().clone(), labels)
-    assert within.means == alone.means
+        inside = evaluate_retrieval(embeddings, labels)
+    outside = evaluate_retrieval(embeddings.detach().clone(), labels)
+    assert inside.means == outside.means
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
-    chance = np.random.default_rng(0)
-    queries, gallery = (chance.standard_normal((n, 48), np.float32) for n in (7, 6_000))
+    rng = np.random.default_rng(0)
+    queries, gallery = (rng.standard_normal((n, 48), np.float32) for n in (7, 6_000))
     labels = np.stack([np.arange(6_000) % 300, np.arange(6_000) % 3], axis=1)
-    found = []
+    results = []
     before = torch.get_num_threads()
     try:
         for n_threads in (1, 2, 3):
             torch.set_num_threads(n_threads)
-            found.append(evaluate_retrieval(queries, labels[:7], gallery, labels).per_query)
+            results.append(evaluate_retrieval(queries, labels[:7], gallery, labels).per_query)
     finally:
         torch.set_num_threads(before)
-    for other in found[1:]:
-        pd.testing.assert_frame_equal(found[0], other, check_exact=True)
+    for other in results[1:]:
+        pd.testing.assert_frame_equal(results[0], other, check_exact=True)

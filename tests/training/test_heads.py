@@ -10,7 +10,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from hgld.cli.summaries.training import training_text
+from hgld.cli.summaries.training import format_training
 from hgld.datasets.batch import Example, SkippedImage, collate
 from hgld.datasets.feature_dataset import FeatureDataset
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
@@ -89,7 +89,7 @@ def test_features_are_evaluated_without_steps_and_head(data: dict[str, str], tmp
     settings = head_settings(data, steps=0, model={"backbone": "features", "n_features": N_FEATURES})
     summary = train(settings, tmp_path / "run")
     assert list(summary.evaluations) == ["epoch 0"]
-    assert "0 steps" in training_text(summary)
+    assert "0 steps" in format_training(summary)
     assert is_finished(settings, tmp_path / "run")
     model, _ = load_checkpoint_model(tmp_path / "run" / "last.pt")
     vectors = torch.rand(3, N_FEATURES)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from hgld.cli.summaries.training import images_text, plan_text, training_text
+from hgld.cli.summaries.training import format_images, format_plan, format_training
 from hgld.datasets.batch import Example
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import read_settings
@@ -235,7 +235,7 @@ def test_unreadable_images_are_listed_and_skipped(tmp_path: Path) -> None:
         "0/1.png", "3/1.png", "3/2.png", *(f"4/{n}.png" for n in range(1, 6))
     ]  # fmt: skip
     assert summary.n_skipped_images == 8
-    assert "8 images could not be read (skipped.csv); 0 batches had too few left" in training_text(summary)
+    assert "8 images could not be read (skipped.csv); 0 batches had too few left" in format_training(summary)
 
 
 def test_batch_without_two_images_of_a_class_is_skipped(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_queries_and_gallery_share_one_numbering(tmp_path: Path) -> None:
     images = TrainingImages(settings)
     assert images.is_query is not None
     assert (images.test.manifest.labels[images.is_query] == [[1, 1]]).all()  # the same number as in the gallery
-    assert "1 queries, 17 in the gallery" in images_text(images)
+    assert "1 queries, 17 in the gallery" in format_images(images)
     summary = run.train(settings, tmp_path / "run")
     assert all(np.isfinite(list(row.values())).all() for row in summary.evaluations.values())
     wrong = toy.settings(path, data={"manifest": str(path), "queries": "query", "gallery": "index"})
@@ -395,8 +395,8 @@ def test_random_losses_draw_the_same_numbers_in_all_processes(manifest: Path, tm
     assert len(set(drawn)) == 4
 
 
-def test_plan_text(manifest: Path) -> None:
-    text = plan_text(TrainingImages(toy.settings(manifest)))
+def test_format_plan(manifest: Path) -> None:
+    text = format_plan(TrainingImages(toy.settings(manifest)))
     assert "train: 37 images, classes: 7, 2 of the levels class, super" in text
     assert "test: 18 ranked against each other" in text
     assert "4 batches per epoch, 8 steps" in text

@@ -8,7 +8,7 @@ from hgld.training.run import TrainingSummary
 from hgld.training.training_images import TrainingImages
 
 
-def training_text(summary: TrainingSummary) -> str:
+def format_training(summary: TrainingSummary) -> str:
     """Return a table of the first, the best and the last evaluation, the gain, and what could not be read."""
     names = list(summary.evaluations)
     first, best, last = names[0], summary.best, names[-1]
@@ -29,16 +29,16 @@ def training_text(summary: TrainingSummary) -> str:
     return "\n".join(lines)
 
 
-def plan_text(images: TrainingImages) -> str:
+def format_plan(images: TrainingImages) -> str:
     """Return all settings, and the numbers of images, classes, batches and steps."""
     n_batches = len(images.sampler)
     return (
-        f"{to_yaml(images.settings)}\n{images_text(images)}\n"
+        f"{to_yaml(images.settings)}\n{format_images(images)}\n"
         f"{n_batches:,} batches per epoch, {images.n_steps:,} steps"
     )
 
 
-def images_text(images: TrainingImages) -> str:
+def format_images(images: TrainingImages) -> str:
     """Return the numbers of training images, classes and test images."""
     train, test = images.train.manifest, images.test.manifest
     names = ", ".join(train.level_names)
