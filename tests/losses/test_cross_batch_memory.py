@@ -32,21 +32,27 @@ def batch(seed: int, dim: int = 4) -> torch.Tensor:
     return functional.normalize(torch.randn(6, dim, generator=generator))
 
 
-class Reading(Loss):
-    """Keeps what it is compared with."""
+class RecordingLoss(Loss):
+    """Records the references it is called with."""
 
     seen: list[float]
 
-    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor, *references: Any) -> torch.Tensor:
-        if references:
-            assert torch.equal(references[0][:, 0].long(), references[1][:, 0])
-            self.seen = references[0][:, 0].tolist()
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        if reference_embeddings is not None and reference_labels is not None:
+            assert torch.equal(reference_embeddings[:, 0].long(), reference_labels[:, 0])
+            self.seen = reference_embeddings[:, 0].tolist()
         return embeddings.sum()
 
 
 @given(sizes=st.lists(st.integers(1, 9), max_size=12), size=st.integers(1, 7))
-def test_the_memory_is_a_queue(sizes: list[int], size: int) -> None:
-    loss = Reading()
+def test_memory_is_a_queue(sizes: list[int], size: int) -> None:
+    loss = RecordingLoss()
     memory = CrossBatchMemory(loss, size, dim=1, n_levels=1)
     expected: deque[float] = deque(maxlen=size)
     n = 0
@@ -60,7 +66,7 @@ def test_the_memory_is_a_queue(sizes: list[int], size: int) -> None:
 
 
 @pytest.mark.parametrize("loss", [SupHAP(), DecomposabilityLoss(), XBMContrastive(), SoftBinAP(), TripletLoss()])
-def test_a_memory_of_everything_is_references_of_everything(loss: Loss) -> None:
+def test_memory_of_all_batches_equals_references_of_all_batches(loss: Loss) -> None:
     memory = CrossBatchMemory(loss, size=18, dim=4, n_levels=2, memory_weight=0.5)
     earlier = [batch(0), batch(1)]
     for x in earlier:
@@ -72,13 +78,13 @@ def test_a_memory_of_everything_is_references_of_everything(loss: Loss) -> None:
     y = x.detach().clone().requires_grad_()
     references = torch.cat([*earlier, y.detach()]), LABELS.repeat(3, 1)
     expected = loss(y, LABELS) + 0.5 * loss(y, LABELS, *references)
-    (of_expected,) = torch.autograd.grad(expected, y)
+    (expected_gradient,) = torch.autograd.grad(expected, y)
     torch.testing.assert_close(value, expected)
-    torch.testing.assert_close(gradient, of_expected)
-    assert of_expected.any()
+    torch.testing.assert_close(gradient, expected_gradient)
+    assert expected_gradient.any()
 
 
-def test_the_same_image_of_an_earlier_batch_is_a_positive() -> None:
+def test_same_image_of_an_earlier_batch_is_a_positive() -> None:
     memory = CrossBatchMemory(SupAP(), size=100, dim=4, n_levels=2)
     memory(batch(0), LABELS)
     x = batch(0) + 0.1 * batch(1)
@@ -87,7 +93,7 @@ def test_the_same_image_of_an_earlier_batch_is_a_positive() -> None:
     torch.testing.assert_close(memory.parts["memory"], SupAP()(x, LABELS, *references))
 
 
-def test_the_first_steps_fill_the_memory_only() -> None:
+def test_first_steps_only_fill_the_memory() -> None:
     memory = CrossBatchMemory(SupAP(), size=100, dim=4, n_levels=2, start_step=2)
     for seed in range(2):
         assert memory(batch(seed), LABELS) == SupAP()(batch(seed), LABELS)
@@ -108,7 +114,7 @@ def test_proxies_count_once() -> None:
     assert list(dict(memory.named_parameters())) == ["loss.losses.decomposability.proxies"]
 
 
-def test_a_memory_continues_from_its_state(tmp_path: Path) -> None:
+def test_memory_continues_from_its_state(tmp_path: Path) -> None:
     def new() -> CrossBatchMemory:
         return CrossBatchMemory(SupHAP(), size=10, dim=4, n_levels=2, start_step=1)
 
@@ -121,7 +127,7 @@ def test_a_memory_continues_from_its_state(tmp_path: Path) -> None:
     assert [second(batch(seed), LABELS) for seed in (3, 4)] == expected[3:]
 
 
-def test_evaluation_leaves_the_memory_as_it_is() -> None:
+def test_evaluation_does_not_change_the_memory() -> None:
     memory = CrossBatchMemory(SupAP(), size=100, dim=4, n_levels=2)
     assert memory.eval()(batch(0), LABELS) == SupAP()(batch(0), LABELS)  # nothing to compare with yet
     memory.train()(batch(0), LABELS)
@@ -131,7 +137,7 @@ def test_evaluation_leaves_the_memory_as_it_is() -> None:
     torch.testing.assert_close(memory.state_dict(), before)
 
 
-def test_it_is_stored_in_full_precision_and_without_a_graph() -> None:
+def test_memory_is_stored_in_float32_and_without_a_graph() -> None:
     memory = CrossBatchMemory(SupAP(), size=6, dim=4, n_levels=2)
     for x in (batch(0).half(), batch(0).double()):
         x.requires_grad_()
@@ -151,12 +157,12 @@ def test_it_is_stored_in_full_precision_and_without_a_graph() -> None:
         ({"loss": ProxyLoss(3, 4)}, "ProxyLoss compares with proxies only, .* use it without one"),
     ],
 )
-def test_settings_out_of_range(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_errors(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         CrossBatchMemory(**{"loss": SupAP(), "size": 6, "dim": 4, "n_levels": 2, **wrong})
 
 
-def test_batches_that_do_not_fit() -> None:
+def test_batches_that_do_not_fit_are_errors() -> None:
     memory = CrossBatchMemory(SupAP(), size=6, dim=4, n_levels=2)
     with pytest.raises(InputError, match="dimension 5 .* 2 levels, but the memory is for dimension 4 and 2 levels"):
         memory(batch(0, dim=5), LABELS)

@@ -1,4 +1,4 @@
-"""The rank losses against the numbers of independent implementations: values and gradients."""
+"""Values and gradients of independent implementations, for the rank losses."""
 
 from __future__ import annotations
 
@@ -6,102 +6,101 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
 from hgld.evaluation.relevance import by_level
-from hgld.losses import SmoothAP, SmoothHAP, SmoothNDCG, SmoothRecall, SupAP, SupHAP, SupNDCG, SupRecall
-from hgld.losses.kernels.rank_loss import RankLoss
-from hgld.losses.kernels.steps import LeakyStep, suprank_step
+from hgld.losses import (
+    LeakyStep,
+    RankLoss,
+    SmoothAP,
+    SmoothHAP,
+    SmoothNDCG,
+    SmoothRecall,
+    SupAP,
+    SupHAP,
+    SupNDCG,
+    SupRecall,
+    suprank_step,
+)
+from hgld.losses.kernels.steps import Variant
 from hgld.losses.simix import same_class_pairs, with_mixed_positives, with_virtual_items
-
-Arrays = dict[str, npt.NDArray[Any]]
+from tests.losses.golden import Arrays, expect_close, read_golden, references, tensor
 
 
 @pytest.fixture(scope="module")
 def golden(shared: Path) -> Arrays:
-    with np.load(shared / "golden" / "losses.npz") as arrays:
-        return dict(arrays)
+    return read_golden(shared)
 
 
-def of_each_step(variant: Any) -> dict[str, Callable[..., RankLoss]]:
+def suprank_losses(variant: Variant) -> dict[str, Callable[..., RankLoss]]:
     step = suprank_step(variant)
     return {
-        f"supap_{variant}": lambda **more: SupAP(step=step, **more),
-        f"supndcg_{variant}": lambda **more: SupNDCG(step=step, **more),
-        f"suprecall_{variant}_K1-2-4-8-16": lambda **more: SupRecall((1, 2, 4, 8, 16), step=step, **more),
-        f"suphap_{variant}_a1": lambda **more: SupHAP(step=step, **more),
-        f"suphap_{variant}_a3": lambda **more: SupHAP(3.0, step=step, **more),
-        f"suphap_{variant}_a5": lambda **more: SupHAP(5.0, step=step, **more),
+        f"supap_{variant}": partial(SupAP, step=step),
+        f"supndcg_{variant}": partial(SupNDCG, step=step),
+        f"suprecall_{variant}_K1-2-4-8-16": partial(SupRecall, (1, 2, 4, 8, 16), step=step),
+        f"suphap_{variant}_a1": partial(SupHAP, step=step),
+        f"suphap_{variant}_a3": partial(SupHAP, 3.0, step=step),
+        f"suphap_{variant}_a5": partial(SupHAP, 5.0, step=step),
     }
 
 
 CFG144 = suprank_step("cfg144")
 LOSSES: dict[str, Callable[..., RankLoss]] = {
-    **of_each_step("eq4"),
-    **of_each_step("cfg144"),
-    **of_each_step("cfginat"),
+    **suprank_losses("eq4"),
+    **suprank_losses("cfg144"),
+    **suprank_losses("cfginat"),
     "smoothap": SmoothAP,
     "smoothrecall_K1-2-4-8-16": SmoothRecall,
-    "suphap_cfg144_a1_hrank": lambda **more: SupHAP(step=CFG144, finer=LeakyStep(), **more),
-    # without numbers of our own implementation of the equations
-    "suprecall_cfg144_K10": lambda: SupRecall((10,), step=CFG144),
+    "suphap_cfg144_a1_hrank": partial(SupHAP, step=CFG144, finer=LeakyStep()),
+    # these lack the source "paper"
+    "suprecall_cfg144_K10": partial(SupRecall, (10,), step=CFG144),
     "smoothhap_a1": SmoothHAP,
     "smoothndcg": SmoothNDCG,
 }
-#: In float64, too, the published code has parts in float32: the offset sigma(delta / tau) + 1/2 of eq4, ranks of the
+#: Even in float64, the published code has parts in float32: the offset sigma(delta / tau) + 1/2 of eq4, ranks of the
 #: ideal ranking, relevances.
 ROUNDED_TO_FLOAT32 = {name for name in LOSSES if "eq4" in name or "hap" in name or "ndcg" in name}
 
 
-def value_and_gradient(
-    loss: RankLoss, golden: Arrays, dtype: torch.dtype, *, columns: int = 3, memory: bool = False
-) -> tuple[float, npt.NDArray[Any]]:
-    x = torch.from_numpy(golden["B64/x"]).to(dtype).requires_grad_()
-    labels = torch.from_numpy(golden["B64/labels"])[:, :columns]
-    references = ()
-    if memory:
-        references = (
-            torch.from_numpy(golden["B64/memory"]).to(dtype),
-            torch.from_numpy(golden["B64/memory_labels"])[:, :columns],
-        )
-    value = loss(x, labels, *references)
-    value.backward()
-    return value.item(), x.grad.numpy()
-
-
-def expect(golden: Arrays, key: str, found: tuple[float, npt.NDArray[Any]], atol: float) -> None:
-    np.testing.assert_allclose(found[0], golden[f"B64/{key}/value"], rtol=0, atol=atol)
-    np.testing.assert_allclose(found[1], golden[f"B64/{key}/grad"], rtol=0, atol=atol)
+def compare(
+    loss: RankLoss,
+    golden: Arrays,
+    key: str,
+    atol: float,
+    *,
+    dtype: torch.dtype = torch.float64,
+    columns: int = 3,
+    memory: bool = False,
+) -> None:
+    """Compare value and gradient."""
+    x = tensor(golden["x"], dtype).requires_grad_()
+    given = references(golden, dtype, columns) if memory else ()
+    value = loss(x, tensor(golden["labels"])[:, :columns], *given)
+    expect_close(value, golden[f"{key}/value"], atol)
+    expect_close(torch.autograd.grad(value, x)[0], golden[f"{key}/grad"], atol)
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_value_and_gradient(golden: Arrays, name: str) -> None:
     make = LOSSES[name]
-    in_float64 = value_and_gradient(make(), golden, torch.float64)
-    if f"B64/paper/{name}/value" in golden:
-        expect(golden, f"paper/{name}", in_float64, 1e-9)
-        left_out = value_and_gradient(make(include_query=False), golden, torch.float64)
-        expect(golden, f"paper_selfout/{name}", left_out, 1e-9)
-    expect(golden, f"official_f64/{name}", in_float64, 5e-8 if name in ROUNDED_TO_FLOAT32 else 1e-12)
-    expect(golden, f"official/{name}", value_and_gradient(make(), golden, torch.float32), 1e-5)
+    if f"paper/{name}/value" in golden:
+        compare(make(), golden, f"paper/{name}", 1e-9)
+        compare(make(include_query=False), golden, f"paper_selfout/{name}", 1e-9)
+    compare(make(), golden, f"official_f64/{name}", 5e-8 if name in ROUNDED_TO_FLOAT32 else 1e-12)
+    compare(make(), golden, f"official/{name}", 1e-5, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("variant", ["eq4", "cfg144", "cfginat"])
-def test_sup_ap_against_a_memory(golden: Arrays, variant: Any) -> None:
-    loss = SupAP(step=suprank_step(variant))
-    for dtype, source, atol in [(torch.float64, "official_f64", 2e-8), (torch.float32, "official", 1e-5)]:
-        found = value_and_gradient(loss, golden, dtype, memory=True)
-        expect(golden, f"{source}/supap_{variant}_memory", found, atol)
+def test_sup_ap_against_a_memory(golden: Arrays, variant: Variant) -> None:
+    loss, key = SupAP(step=suprank_step(variant)), f"supap_{variant}_memory"
+    compare(loss, golden, f"official_f64/{key}", 2e-8, memory=True)
+    compare(loss, golden, f"official/{key}", 1e-5, dtype=torch.float32, memory=True)
 
 
 def test_sup_hap_against_a_memory(golden: Arrays) -> None:
-    found = value_and_gradient(SupHAP(step=CFG144), golden, torch.float64, memory=True)
-    expect(golden, "official_f64/suphap_cfg144_a1_memory", found, 2e-8)
+    compare(SupHAP(step=CFG144), golden, "official_f64/suphap_cfg144_a1_memory", 2e-8, memory=True)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_sup_hap_against_a_memory(golden: Arrays) -> None:
     ],
 )
 def test_one_level(golden: Arrays, name: str, loss: RankLoss) -> None:
-    expect(golden, f"official_f64/{name}", value_and_gradient(loss, golden, torch.float64, columns=1), 5e-8)
+    compare(loss, golden, f"official_f64/{name}", 5e-8, columns=1)
 
 
 @pytest.mark.parametrize(
@@ -125,22 +124,21 @@ def test_one_level(golden: Arrays, name: str, loss: RankLoss) -> None:
     ],
 )
 def test_mixed_positives(golden: Arrays, name: str, make: Callable[..., RankLoss]) -> None:
-    alphas = torch.from_numpy(golden["B64/simix_alpha_official"])
+    alphas = tensor(golden["simix_alpha_official"])
     for dtype, source, atol in [(torch.float64, "official_f64", 5e-8), (torch.float32, "official", 1e-5)]:
         loss = make(mixup=partial(with_mixed_positives, alphas=alphas.to(dtype)))
-        expect(golden, f"{source}/{name}", value_and_gradient(loss, golden, dtype), atol)
+        compare(loss, golden, f"{source}/{name}", atol, dtype=dtype)
 
 
 def test_simix_of_patel_et_al(golden: Arrays, shared: Path) -> None:
     legend = json.loads((shared / "golden" / "losses.json").read_text("utf-8"))
     name = "smoothrecall_simix_paper_K10values"
-    x = torch.from_numpy(golden["B64/x"]).double().requires_grad_()
-    labels = torch.from_numpy(golden["B64/labels"])
-    pairs = torch.from_numpy(golden["B64/simix_pairs_paper"]).long()
+    x = tensor(golden["x"]).double().requires_grad_()
+    labels = tensor(golden["labels"])
+    pairs = tensor(golden["simix_pairs_paper"]).long()
     assert set(map(tuple, same_class_pairs(labels).tolist())) == set(map(tuple, pairs.tolist()))
-    alphas = torch.from_numpy(golden["B64/simix_alpha_paper"])
+    alphas = tensor(golden["simix_alpha_paper"])
     loss = SmoothRecall(legend["cases"]["B64"]["losses"][name]["K"], include_query=False)
     value = loss(*with_virtual_items(x, labels, pairs, alphas))
-    value.backward()
-    assert x.grad is not None
-    expect(golden, f"paper/{name}", (value.item(), x.grad.numpy()), 1e-9)
+    expect_close(value, golden[f"paper/{name}/value"], 1e-9)
+    expect_close(torch.autograd.grad(value, x)[0], golden[f"paper/{name}/grad"], 1e-9)

@@ -1,4 +1,4 @@
-"""Sums of steps: by sorting and by pairs in blocks, against plain loops."""
+"""Sums of steps, by sorting and by blocks of pairs, against plain loops."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from hgld.losses.kernels import pair_sums, step_sums
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
-from tests.losses import rank_oracles
+from tests.losses import oracles
 
 STEPS: list[Step] = [Heaviside(), Sigmoid(), SupRankStep(), suprank_step("cfg144"), LeakyStep()]
 
 
-def some_queries(
+def random_queries(
     seed: int, n_query: int, n_items: int, n_levels: int, dtype: torch.dtype = torch.float64
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores with ties, levels from -1 on, and weights of which a third is zero."""
+    """Return scores with ties, levels from -1 on, and weights of which a third is zero."""
     generator = torch.Generator().manual_seed(seed)
     scores = (torch.randn(n_query, n_items, generator=generator) * 0.1).mul(50).round().div(50).to(dtype)
     levels = torch.randint(-1, n_levels + 1, (n_query, n_items), generator=generator)
@@ -29,9 +29,9 @@ def some_queries(
     return scores, levels, weights.to(dtype)
 
 
-def by_loops(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
-    of_queries = zip(scores.tolist(), levels.tolist(), weights.expand(len(scores), -1, -1), strict=True)
-    sums = [[rank_oracles.step_sum(s, lv, k, w, step) for k in range(len(s))] for s, lv, w in of_queries]
+def loop_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
+    queries = zip(scores.tolist(), levels.tolist(), weights.expand(len(scores), -1, -1), strict=True)
+    sums = [[oracles.step_sum(s, lv, k, w, step) for k in range(len(s))] for s, lv, w in queries]
     return torch.tensor(sums, dtype=torch.float64)
 
 
@@ -43,13 +43,13 @@ def by_loops(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, 
     n_levels=st.integers(1, 3),
     step=st.sampled_from(STEPS),
 )
-def test_sums_are_those_of_loops(seed: int, n_query: int, n_items: int, n_levels: int, step: Step) -> None:
-    scores, levels, weights = some_queries(seed, n_query, n_items, n_levels)
-    found = step_sums.step_sums(scores, levels, weights, step)
-    torch.testing.assert_close(found, by_loops(scores, levels, weights, step), rtol=1e-12, atol=1e-12)
+def test_sums_agree_with_loops(seed: int, n_query: int, n_items: int, n_levels: int, step: Step) -> None:
+    scores, levels, weights = random_queries(seed, n_query, n_items, n_levels)
+    sums = step_sums.step_sums(scores, levels, weights, step)
+    torch.testing.assert_close(sums, loop_sums(scores, levels, weights, step), rtol=1e-12, atol=1e-12)
 
 
-def test_ties_count_and_the_item_itself_does_not() -> None:
+def test_ties_count_but_not_the_item_itself() -> None:
     scores, levels = torch.tensor([[0.5, 0.5, 0.5, 0.4]]), torch.tensor([[1, 1, 0, -1]])
     sums = step_sums.step_sums(scores, levels, torch.ones(1, 2, 2), Heaviside())
     assert sums.tolist() == [[2.0, 2.0, 0.0, 0.0]]
@@ -57,25 +57,25 @@ def test_ties_count_and_the_item_itself_does_not() -> None:
 
 @pytest.mark.parametrize("step", STEPS, ids=str)
 @pytest.mark.parametrize("block_pairs", [1, 7, 40, 10**6])
-def test_blocks_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch, step: Step, block_pairs: int) -> None:
-    scores, levels, weights = some_queries(4, 6, 20, 3)
+def test_block_size_does_not_change_the_sums(monkeypatch: pytest.MonkeyPatch, step: Step, block_pairs: int) -> None:
+    scores, levels, weights = random_queries(4, 6, 20, 3)
     scores.requires_grad_()
     whole = step_sums.step_sums(scores, levels, weights, step)
     upstream = torch.randn_like(whole)
     monkeypatch.setitem(pair_sums.BLOCK_PAIRS, "cpu", block_pairs)
-    found = step_sums.step_sums(scores, levels, weights, step)
-    torch.testing.assert_close(found, whole)
+    sums = step_sums.step_sums(scores, levels, weights, step)
+    torch.testing.assert_close(sums, whole)
     if whole.requires_grad:
         monkeypatch.undo()
         (expected,) = torch.autograd.grad(whole, scores, upstream)
         monkeypatch.setitem(pair_sums.BLOCK_PAIRS, "cpu", block_pairs)
-        torch.testing.assert_close(torch.autograd.grad(found, scores, upstream)[0], expected)
+        torch.testing.assert_close(torch.autograd.grad(sums, scores, upstream)[0], expected)
 
 
 @pytest.mark.parametrize("step", STEPS[1:], ids=str)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_gradient(step: Step, seed: int) -> None:
-    _, levels, weights = some_queries(seed, 3, 8, 3)
+def test_gradients_agree_with_finite_differences(step: Step, seed: int) -> None:
+    _, levels, weights = random_queries(seed, 3, 8, 3)
     # no difference is near a jump or a bend of a step
     scores = (torch.stack([torch.randperm(8) for _ in range(3)]) * 0.031 + 0.0007).double().requires_grad_()
     assert torch.autograd.gradcheck(
@@ -83,10 +83,10 @@ def test_gradient(step: Step, seed: int) -> None:
     )
 
 
-def test_only_the_needed_pairs_are_evaluated() -> None:
+def test_only_pairs_with_a_weight_are_evaluated() -> None:
     evaluated = []
 
-    class Counting(SupRankStep):
+    class CountingStep(SupRankStep):
         def value(self, t: torch.Tensor) -> torch.Tensor:
             evaluated.append(t.numel())
             return super().value(t)
@@ -96,13 +96,13 @@ def test_only_the_needed_pairs_are_evaluated() -> None:
 
     scores = torch.randn(4, 60)
     levels = torch.tensor([0] * 30 + [1] * 20 + [2] * 10).repeat(4, 1)
-    step_sums.step_sums(scores, levels, torch.ones(1, 3, 3).tril(-1), Counting())
+    step_sums.step_sums(scores, levels, torch.ones(1, 3, 3).tril(-1), CountingStep())
     assert sum(evaluated) == 1 + 4 * (20 * 30 + 10 * 50)
 
 
 @pytest.mark.parametrize("step", [Sigmoid(), SupRankStep(), suprank_step("cfg144")], ids=str)
-def test_many_pairs_go_without_pairs(monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
-    scores, levels, _ = some_queries(2, 3, 100, 3)
+def test_many_pairs_are_summed_by_interpolation(monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
+    scores, levels, _ = random_queries(2, 3, 100, 3)
     weights = torch.ones(1, 4, 4, dtype=torch.float64).tril(-1)
     by_pairs = step_sums.step_sums(scores, levels, weights, step)
 

@@ -1,16 +1,16 @@
-"""Steps: the published curves, slopes, and what bounds what."""
+"""Steps: the published curves, slopes and bounds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
+from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, Variant, suprank_step
 
 STEPS: list[Step] = [
     Heaviside(),
@@ -28,24 +28,24 @@ def curves(shared: Path) -> dict[str, torch.Tensor]:
         return {name.removeprefix("h_minus/"): torch.from_numpy(arrays[name]) for name in arrays if "h_minus" in name}
 
 
-def test_eq_4(curves: dict[str, torch.Tensor]) -> None:
+def test_default_step_is_eq_4(curves: dict[str, torch.Tensor]) -> None:
     at = curves["t"] != 0  # where the reference takes the first branch of Eq. 4, and hgld the second
-    found = SupRankStep().value(curves["t"])
-    torch.testing.assert_close(found[at], curves["eq4"][at], rtol=0, atol=1e-12)
-    assert found[~at].tolist() == [1.0]
+    values = SupRankStep().value(curves["t"])
+    torch.testing.assert_close(values[at], curves["eq4"][at], rtol=0, atol=1e-12)
+    assert values[~at].tolist() == [1.0]
     torch.testing.assert_close(Heaviside().value(curves["t"]), curves["heaviside"], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("variant", ["eq4", "cfg144", "cfginat"])
-def test_published_variants(curves: dict[str, torch.Tensor], variant: Any) -> None:
+def test_variants_agree_with_the_published_code(curves: dict[str, torch.Tensor], variant: Variant) -> None:
     at = curves["t"] != 0  # where the published code takes the first branch
-    found = suprank_step(variant).value(curves["t"])
-    torch.testing.assert_close(found[at], curves[f"official_{variant}"][at], rtol=0, atol=1e-7)
-    assert found[~at].tolist() == [0.5 if variant == "cfginat" else 1.0]
+    values = suprank_step(variant).value(curves["t"])
+    torch.testing.assert_close(values[at], curves[f"official_{variant}"][at], rtol=0, atol=1e-7)
+    assert values[~at].tolist() == [0.5 if variant == "cfginat" else 1.0]
 
 
 @pytest.mark.parametrize("step", [SupRankStep(), suprank_step("cfg144")], ids=str)
-def test_upper_bound(step: Step) -> None:
+def test_steps_bound_heaviside_from_above(step: Step) -> None:
     t = torch.linspace(-2, 2, 4001, dtype=torch.float64)
     assert (step.value(t) >= Heaviside().value(t)).all()
 
@@ -61,7 +61,7 @@ def test_slope_is_the_derivative(step: Step) -> None:
 
 @pytest.mark.parametrize("step", STEPS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_split_adds_up_and_arguments_stay(step: Step, dtype: torch.dtype) -> None:
+def test_split_adds_up_and_does_not_change_its_argument(step: Step, dtype: torch.dtype) -> None:
     t = torch.linspace(-0.2, 0.2, 401, dtype=dtype)
     given = t.clone()
     jump, rest = step.split()
@@ -83,6 +83,6 @@ def test_split_adds_up_and_arguments_stay(step: Step, dtype: torch.dtype) -> Non
         (lambda: suprank_step("eq5"), '`variant` is "eq5"; choose eq4, cfg144 or cfginat'),  # type: ignore[arg-type]
     ],
 )
-def test_numbers_out_of_range(make: Any, message: str) -> None:
+def test_numbers_out_of_range_are_errors(make: Callable[[], Step], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make()

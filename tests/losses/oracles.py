@@ -1,4 +1,4 @@
-"""Sums of steps and ranks as their equations say, for one query: slow, plain loops."""
+"""Sums of steps, ranks and metrics of one query as slow, plain loops over their equations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sigmoid(t: float, tau: float = 0.01) -> float:
 
 
 def h_minus(t: float, tau: float = 0.01, rho: float = 100.0, delta: float = 0.05) -> float:
-    """Eq. 4; at 0 the second branch."""
+    """Return H^- of Eq. 4, with the second branch at 0."""
     if t < 0:
         return sigmoid(t, tau)
     if t <= delta:
@@ -30,6 +30,7 @@ def h_minus(t: float, tau: float = 0.01, rho: float = 100.0, delta: float = 0.05
 
 
 def step_sum(scores: Sequence[float], levels: Sequence[int], k: int, weights: torch.Tensor, step: Step) -> float:
+    """Return S_k of :mod:`hgld.losses.kernels.step_sums`."""
     if levels[k] < 1:
         return 0.0
     total = 0.0
@@ -41,7 +42,7 @@ def step_sum(scores: Sequence[float], levels: Sequence[int], k: int, weights: to
 
 
 def rank(scores: Sequence[float], levels: Sequence[int], k: int, h: H = heaviside) -> float:
-    """Eq. 3, with ``h`` for items of lower levels."""
+    """Return the rank of item k (Eq. 3), with ``h`` for items of lower levels."""
     total = 1.0
     for j in range(len(scores)):
         if j != k and levels[j] >= 0:
@@ -50,13 +51,13 @@ def rank(scores: Sequence[float], levels: Sequence[int], k: int, h: H = heavisid
 
 
 def average_precision(scores: Sequence[float], levels: Sequence[int], n_levels: int) -> float:
-    """Eq. 9, ties against the ranking."""
+    """Return the average precision (Eq. 9), with ties counted against the ranking."""
     binary = [-1 if level < 0 else int(level == n_levels) for level in levels]
     return h_ap(scores, binary, [0.0, 1.0])
 
 
 def h_ap(scores: Sequence[float], levels: Sequence[int], relevance: Sequence[float], h: H = heaviside) -> float:
-    """Eq. 19, or with ``h`` the inner part of Eq. 21."""
+    """Return H-AP (Eq. 19), or with ``h`` its surrogate in Eq. 21."""
     positives = [k for k in range(len(scores)) if levels[k] > 0]
     total = 0.0
     for k in positives:
@@ -70,15 +71,15 @@ def h_ap(scores: Sequence[float], levels: Sequence[int], relevance: Sequence[flo
 
 
 def ndcg(scores: Sequence[float], levels: Sequence[int], h: H = heaviside) -> float:
-    """Eq. 23, or with ``h`` the inner part of Eq. 24."""
-    gains = [2 ** max(level, 0) - 1 for level in levels]
+    """Return NDCG (Eq. 23), or with ``h`` its surrogate in Eq. 24."""
+    gains = [2.0 ** max(level, 0) - 1 for level in levels]
     dcg = sum(gains[k] / math.log2(1 + rank(scores, levels, k, h)) for k in range(len(scores)) if gains[k])
     ideal = sum(gain / math.log2(2 + place) for place, gain in enumerate(sorted(gains, reverse=True)))
     return dcg / ideal
 
 
 def recall(scores: Sequence[float], levels: Sequence[int], k: int, tau_star: float, h: H) -> float:
-    """The inner part of Eq. 16."""
+    """Return the surrogate of recall at k in Eq. 16."""
     positives = [p for p in range(len(scores)) if levels[p] > 0]
-    found = sum(sigmoid(k - rank(scores, levels, p, h), tau_star) for p in positives)
-    return found / min(len(positives), k)
+    hits = sum(sigmoid(k - rank(scores, levels, p, h), tau_star) for p in positives)
+    return hits / min(len(positives), k)

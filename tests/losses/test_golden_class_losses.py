@@ -1,13 +1,11 @@
-"""Values and gradients of independent implementations, for the losses that are no rank losses."""
+"""Values and gradients of independent implementations, for the losses that are not rank losses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from torch import nn
@@ -27,8 +25,7 @@ from hgld.losses import (
     TripletLoss,
     XBMContrastive,
 )
-
-Arrays = dict[str, npt.NDArray[Any]]
+from tests.losses.golden import Arrays, expect_close, read_golden, references, tensor
 
 LOSSES: dict[str, Callable[[], Loss]] = {
     "LDG_eq7_a0.9_b0.6": DecomposabilityLoss,
@@ -52,76 +49,72 @@ WITH_PROXIES: dict[str, Callable[[torch.Tensor], Loss]] = {
     "csl_m.25-.35-.45_s32": lambda classes: CSL(classes, 32),
     "csl_m.25_s32_L1": lambda classes: CSL(classes[:, :1], 32),
 }
-#: These normalise their embeddings once more, which takes from the gradient what lies along them.
+#: Implementations that normalise embeddings again, which removes the component of the gradient along them.
 RENORMALISED = ("calibration", "triplet", "fastap", "arcface", "proxynca")
 TOLERANCES = {"paper": 1e-9, "official_f64": 1e-9, "official": 1e-5}
 
 
 @pytest.fixture(scope="module")
 def golden(shared: Path) -> Arrays:
-    with np.load(shared / "golden" / "losses.npz") as arrays:
-        return {name.removeprefix("B64/"): arrays[name] for name in arrays.files if name.startswith("B64/")}
+    return read_golden(shared)
+
+
+def gradient(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(value, parameter, retain_graph=True)[0]
 
 
 def compare(golden: Arrays, name: str, loss: Loss, proxies: nn.Parameter | None = None) -> None:
-    """Every source there is, each in its own precision."""
+    """Compare a loss with every source there is, each in its own precision."""
     key = name.split(" ")[0]
     sources = [source for source in TOLERANCES if f"{source}/{key}/value" in golden]
     assert sources
     levels = 1 if key.endswith("_L1") else 3
     for source in sources:
+        atol = TOLERANCES[source]
         dtype = torch.float32 if source == "official" else torch.float64
-        x = torch.from_numpy(golden["x"]).to(dtype).requires_grad_()
+        x = tensor(golden["x"], dtype).requires_grad_()
         embeddings = functional.normalize(x) if key.startswith(RENORMALISED) else x
-        labels = torch.from_numpy(golden["labels"])[:, :levels]
-        memory = ()
-        if key.endswith("_memory"):
-            memory = (torch.from_numpy(golden["memory"]).to(dtype), torch.from_numpy(golden["memory_labels"]))
-        value = loss(embeddings, labels, *memory)
-        value.backward()
+        given = references(golden, dtype) if key.endswith("_memory") else ()
+        value = loss(embeddings, tensor(golden["labels"])[:, :levels], *given)
         assert value.dtype == dtype
-        tolerance = {"rtol": 0, "atol": TOLERANCES[source]}
-        np.testing.assert_allclose(value.item(), golden[f"{source}/{key}/value"], **tolerance)
-        gradients = (x.grad, torch.from_numpy(golden[f"{source}/{key}/grad"]))
+        expect_close(value, golden[f"{source}/{key}/value"], atol)
+        grad, expected = gradient(value, x), tensor(golden[f"{source}/{key}/grad"])
         if key == "softbinap_20":
-            # Rounding says whether a query's score with itself has a gradient, which lies along the query.
-            gradients = tuple(gradient - (gradient * x).sum(1, keepdim=True) * x for gradient in gradients)
-        np.testing.assert_allclose(*(gradient.detach() for gradient in gradients), **tolerance)
-        if proxies is None:
-            continue
-        if (expected := golden.get(f"{source}/{key}/grad_proxies")) is not None:
-            gradient = proxies.grad if proxies.shape == expected.shape else proxies.grad.T
-            np.testing.assert_allclose(gradient, expected, **tolerance)
-        proxies.grad = None
+            # Rounding decides whether a query's score with itself has a gradient, which is along the query.
+            grad, expected = (each - (each * x).sum(1, keepdim=True) * x for each in (grad, expected))
+        expect_close(grad, expected.detach().numpy(), atol)
+        expected_proxies = golden.get(f"{source}/{key}/grad_proxies")
+        if proxies is not None and expected_proxies is not None:
+            grad_proxies = gradient(value, proxies)
+            transposed = grad_proxies.shape != expected_proxies.shape
+            expect_close(grad_proxies.T if transposed else grad_proxies, expected_proxies, atol)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_baseline_of_pairs(golden: Arrays, name: str) -> None:
+def test_losses_of_pairs_and_triplets(golden: Arrays, name: str) -> None:
     compare(golden, name, LOSSES[name]())
 
 
 @pytest.mark.parametrize("name", WITH_PROXIES)
-def test_every_loss_with_proxies(golden: Arrays, name: str) -> None:
-    classes = torch.from_numpy(golden["labels"]).unique(dim=0)
-    loss = WITH_PROXIES[name](classes)
+def test_losses_with_proxies(golden: Arrays, name: str) -> None:
+    loss = WITH_PROXIES[name](tensor(np.unique(golden["labels"], axis=0)))
     (parameter,) = loss.parameters()
-    proxies = torch.from_numpy(golden["proxies_nca" if name.startswith("proxynca") else "proxies"]).double()
+    proxies = tensor(golden["proxies_nca" if name.startswith("proxynca") else "proxies"]).double()
     parameter.data = proxies if parameter.shape == proxies.shape else proxies.T.contiguous()
     compare(golden, name, loss, parameter)
 
 
 @pytest.mark.parametrize(("name", "margin"), [("blackboxap_l4_m.02", 0.02), ("blackboxap_l4_m0", 0.0)])
-def test_black_box_with_the_noise_that_was_drawn(
+def test_blackbox_ap_with_recorded_noise(
     golden: Arrays, name: str, margin: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch, "randn_like", lambda _: torch.from_numpy(golden["bb_noise"]))
+    monkeypatch.setattr(torch, "randn_like", lambda _: tensor(golden["bb_noise"]))
     compare(golden, name, BlackBoxAP(margin=margin))
 
 
-def test_the_query_left_out_of_its_retrieval_set(golden: Arrays) -> None:
-    x = torch.from_numpy(golden["x"]).double().requires_grad_()
-    value = DecomposabilityLoss(include_query=False)(x, torch.from_numpy(golden["labels"]))
-    value.backward()
+def test_pair_loss_without_the_query_in_its_retrieval_set(golden: Arrays) -> None:
+    x = tensor(golden["x"]).double().requires_grad_()
+    value = DecomposabilityLoss(include_query=False)(x, tensor(golden["labels"]))
     key = "paper_selfout/LDG_eq7_a0.9_b0.6"
-    np.testing.assert_allclose(value.item(), golden[f"{key}/value"], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(x.grad, golden[f"{key}/grad"], rtol=0, atol=1e-12)
+    expect_close(value, golden[f"{key}/value"], 1e-12)
+    expect_close(gradient(value, x), golden[f"{key}/grad"], 1e-12)

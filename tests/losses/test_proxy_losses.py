@@ -1,0 +1,93 @@
+"""ArcFace, ProxyNCA++ and CSL; NormSoftMax is tested as a decomposability loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.losses import CSL, ArcFace, Loss, ProxyNCAPP
+from tests.losses.batches import class_vectors
+
+LABELS = torch.tensor([[0, 0], [0, 0], [1, 0], [1, 0], [1, 0], [2, 1], [0, 0], [3, 1]])
+CLASSES = torch.tensor([[0, 0], [1, 0], [2, 1], [3, 1]])
+X = class_vectors(LABELS)
+
+
+def test_csl_agrees_with_loops() -> None:
+    loss = CSL(CLASSES, 6).double()
+    proxies = functional.normalize(loss.proxies.detach())
+    level_losses = []
+    for column, margin in ((0, 0.25), (1, 0.45)):
+        total = 0.0
+        for x, label in zip(X, LABELS, strict=True):
+            own = 32 * float(x @ proxies[label[0]])
+            others = [32 * float(x @ proxies[z]) for z in range(4) if CLASSES[z, column] != label[column]]
+            total += math.log1p(math.exp(math.log(sum(math.exp(s) for s in others)) - own + 32 * margin))
+        level_losses.append(total / 8)
+    assert loss(X, LABELS).item() == pytest.approx(sum(level_losses), abs=1e-9)
+    assert {name: value.item() for name, value in loss.parts.items()} == pytest.approx(
+        {"level_2": level_losses[0], "level_1": level_losses[1]}
+    )
+
+
+def test_csl_with_a_single_class_at_the_root_ignores_the_root() -> None:
+    """No proxy has another class there, so the loss and the gradient of that level are 0."""
+    flat, rooted = CSL(CLASSES[:, :1], 6, (0.25,)), CSL(CLASSES * torch.tensor([1, 0]), 6, (0.25, 0.45))
+    rooted.proxies.data = flat.proxies.data.clone()
+    values = flat(X, LABELS[:, :1]), rooted(X, LABELS * torch.tensor([1, 0]))
+    assert values[0] == values[1]
+    with torch.autograd.set_detect_anomaly(True):
+        sum(values).backward()
+    torch.testing.assert_close(flat.proxies.grad, rooted.proxies.grad)
+
+
+@pytest.mark.parametrize("make", [lambda: CSL(CLASSES, 6), lambda: ArcFace(4, 6), lambda: ProxyNCAPP(4, 6)])
+def test_gradients_agree_with_finite_differences(make: Callable[[], Loss]) -> None:
+    torch.manual_seed(0)
+    loss = make().double()
+    ((name, parameter),) = loss.named_parameters()
+
+    def value(x: torch.Tensor, proxies: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.func.functional_call(loss, {name: proxies}, (x, LABELS))
+        return result
+
+    x = X.clone().requires_grad_()
+    assert torch.autograd.gradcheck(value, (x, parameter.detach().requires_grad_()))
+    assert loss.reference_part() is None
+
+
+def test_initial_proxies() -> None:
+    torch.manual_seed(0)
+    (arcface_proxies,), (nca_proxies,) = ArcFace(200, 16).parameters(), ProxyNCAPP(200, 16).parameters()
+    assert arcface_proxies.abs().max() <= 0.25
+    assert arcface_proxies.std().item() == pytest.approx(0.5 / 12**0.5, rel=0.05)
+    assert nca_proxies.std().item() == pytest.approx(1 / 8, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ArcFace(4, 6, margin=28.6), "0 to pi / 2"),
+        (lambda: ProxyNCAPP(4, 6, scale=0), "`scale` is 0"),
+        (lambda: CSL(CLASSES, 6, (0.1,)), "a margin for each of 2 levels, finest first, and has 1; give `margins`"),
+        (lambda: CSL(torch.zeros(1, 5, dtype=torch.int64), 6), "each of 5 levels, .* has none by default; give"),
+        (lambda: CSL(CLASSES, 6, scale=0), "`scale` is 0"),
+    ],
+)
+def test_numbers_out_of_range_are_errors(make: Callable[[], Loss], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def test_csl_rejects_labels_that_do_not_fit() -> None:
+    with pytest.raises(InputError, match=r"shape \(2, 2\); expected a row of labels per finest class"):
+        CSL(CLASSES[[1, 0]], 6)
+    with pytest.raises(InputError, match="`labels` have 1 levels, but the loss was built for 2"):
+        CSL(CLASSES, 6)(X, LABELS[:, :1])
+    with pytest.raises(InputError, match="`labels` have classes 0 to 9, but the loss has proxies for 0 to 3"):
+        CSL(CLASSES, 6)(X, LABELS * 3)

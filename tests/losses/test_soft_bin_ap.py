@@ -1,0 +1,78 @@
+"""SoftBin-AP and FastAP, which is a special case of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.losses import FastAP, SoftBinAP
+from tests.losses.batches import LABELS, REFERENCE_LABELS, unit_vectors
+
+
+def soft_bin_ap(scores: list[float], positives: list[bool], n_bins: int) -> float:
+    """Return 1 - AP of one query's histogram, bin by bin."""
+    width = 2 / (n_bins - 1)
+    hits, seen, total = 0.0, 0.0, 0.0
+    for b in range(n_bins):
+        shares = [max(0.0, 1 - abs(score - (1 - b * width)) / width) for score in scores]
+        bin_hits = sum(share for share, positive in zip(shares, positives, strict=True) if positive)
+        hits, seen = hits + bin_hits, seen + sum(shares)
+        total += bin_hits * hits / seen if seen else 0.0
+    return 1 - total / sum(positives)
+
+
+@pytest.mark.parametrize(
+    ("loss", "n_bins"), [(SoftBinAP(), 20), (SoftBinAP(7, include_query=False), 7), (SoftBinAP(2), 2), (FastAP(), 11)]
+)
+def test_values_agree_with_loops(loss: SoftBinAP, n_bins: int) -> None:
+    x, references = unit_vectors(8), unit_vectors(6, seed=1)
+    for items, item_labels in ((x, LABELS), (references, REFERENCE_LABELS)):
+        expected = []
+        for i in range(8):
+            kept = [j for j in range(len(items)) if items is references or loss.include_query or i != j]
+            positives = [bool(LABELS[i, 0] == item_labels[j, 0]) for j in kept]
+            if any(positives):
+                scores = [min(1.0, float(x[i] @ items[j])) for j in kept]
+                expected.append(soft_bin_ap(scores, positives, n_bins))
+        given = () if items is x else (items, item_labels)
+        assert loss(x, LABELS, *given).item() == pytest.approx(sum(expected) / len(expected), abs=1e-12)
+
+
+def test_fast_ap_agrees_with_pytorch_metric_learning() -> None:
+    from pytorch_metric_learning import losses
+
+    x = unit_vectors(8)
+    expected = losses.FastAPLoss(5)(x, LABELS[:, 0])
+    assert FastAP(5)(x, LABELS).item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", [SoftBinAP(6, include_query=False), FastAP(5)])
+def test_gradients_agree_with_finite_differences(loss: SoftBinAP) -> None:
+    x, references = unit_vectors(8).requires_grad_(), unit_vectors(6, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: loss(x, LABELS), x)
+    assert torch.autograd.gradcheck(lambda x, y: loss(x, LABELS, y, REFERENCE_LABELS), (x, references))
+
+
+def test_perfect_ranking_in_separate_bins_has_no_loss() -> None:
+    x = torch.eye(4, dtype=torch.float64)[[0, 0, 1, 1, 2, 2]].requires_grad_()
+    value = SoftBinAP(5)(x, torch.tensor([[0], [0], [1], [1], [2], [2]]))
+    value.backward()
+    assert value.item() == pytest.approx(0)
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("loss", [SoftBinAP(), FastAP()])
+def test_no_query_with_a_positive_is_an_error(loss: SoftBinAP) -> None:
+    with pytest.raises(
+        InputError, match="none of 2 queries has a positive; batches .* two or more images of a class"
+    ):
+        loss(unit_vectors(2), torch.tensor([[0], [1]]), unit_vectors(2), torch.tensor([[2], [3]]))
+
+
+def test_too_few_bins_are_an_error() -> None:
+    with pytest.raises(ConfigurationError, match="`n_bins` is 1; expected at least 2"):
+        SoftBinAP(1)
+    with pytest.raises(ConfigurationError, match="`n_bins` is 0; expected at least 1"):
+        FastAP(0)
