@@ -1,4 +1,4 @@
-"""Small tables to make sheets of, and LibreOffice to open them with."""
+"""Small tables from which sheets are made, and LibreOffice to convert them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,7 +23,7 @@ COMMONS = "https://commons.wikimedia.org/wiki/Category:"
 
 @dataclass
 class Label:
-    """A label of a made-up dataset; its landmarks are called after it."""
+    """A label of a made-up dataset; its landmarks are named after it."""
 
     label_id: str
     label: str
@@ -42,7 +43,8 @@ LABELS = (
 
 
 def clusters_table(labels: Sequence[Label]) -> pa.Table:
-    rows = [
+    """Return the ``clusters`` table of some labels."""
+    rows: list[dict[str, Any]] = [
         {
             "label_id": label.label_id,
             "label": label.label,
@@ -62,7 +64,8 @@ def clusters_table(labels: Sequence[Label]) -> pa.Table:
 
 
 def clean_table(labels: Sequence[Label]) -> pa.Table:
-    rows = []
+    """Return the ``clean`` table of their landmarks."""
+    rows: list[dict[str, Any]] = []
     for number, label in enumerate(labels):
         known = label.label_id.startswith("Q")
         for split, count in (("index", label.index), ("train", label.train)):
@@ -80,7 +83,7 @@ def clean_table(labels: Sequence[Label]) -> pa.Table:
 
 
 def decide(name: str, choices: str) -> Opinions:
-    """Decisions on Q0, Q1, ...: a group, drop, unsure, unsure:GUESS or - for none."""
+    """Return decisions on Q0, Q1, ...: a group, drop, unsure, unsure:GUESS, or - for none."""
     decisions = {}
     for number, choice in enumerate(choices.split()):
         label_id, (decision, _, guess) = f"Q{number}", choice.partition(":")
@@ -96,7 +99,7 @@ def decide(name: str, choices: str) -> Opinions:
 
 @pytest.fixture
 def tables(tmp_path: Path) -> Callable[..., Path]:
-    """Writes clusters.parquet, clean.parquet and classes for some labels; returns the first."""
+    """Write clusters.parquet, clean.parquet and classes for some labels; return the path of the first."""
 
     def write(labels: Sequence[Label] = LABELS) -> Path:
         made = Provenance("test")
@@ -115,7 +118,7 @@ def tables(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def soffice(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Converts a file with LibreOffice: ``soffice(path, "csv", options)`` returns the new file."""
+    """Convert a file with LibreOffice: ``soffice(path, "csv", options)`` returns the new file."""
     program = shutil.which("soffice")
     if program is None:
         pytest.skip("LibreOffice is not installed (Debian: libreoffice-calc-nogui)")

@@ -38,7 +38,7 @@ def by_id(rows: list[Decision]) -> dict[str, str]:
     return {row.label_id: category(row) for row in rows}
 
 
-def test_what_both_say_is_decided_and_signed_by_both() -> None:
+def test_joint_decision_is_signed_by_both() -> None:
     later = NOON + timedelta(hours=1)
     ada = Opinions("ada", {"Q0": Decision("Q0", "lake", "group", "lake", "ada", NOON, "clear")})
     ben = Opinions("ben", {"Q0": Decision("Q0", "lake", "group", "lake", "ben", later, "water")})
@@ -48,17 +48,17 @@ def test_what_both_say_is_decided_and_signed_by_both() -> None:
     assert adjudicate(ada, same, AGREE_ONLY).decisions == [replace(joint, annotator="ada", comment="clear")]
 
 
-def test_both_unsure_is_unsure_with_their_common_guess() -> None:
+def test_both_unsure_stays_unsure_with_a_common_guess() -> None:
     ada, ben = decide("ada", "unsure:lake unsure:lake unsure"), decide("ben", "unsure:lake unsure:river unsure:lake")
     for config in (AGREE_ONLY, PREFER_ADA, MOST_LANDMARKS):
-        outcome = adjudicate(ada, ben, config, LANDMARKS)
-        assert [(row.decision, row.group) for row in outcome.decisions] == [
+        adjudication = adjudicate(ada, ben, config, LANDMARKS)
+        assert [(row.decision, row.group) for row in adjudication.decisions] == [
             ("unsure", "lake"),
             ("unsure", None),
             ("unsure", None),
         ]
-        assert [one.label_id for one in outcome.still_open] == ["Q0", "Q1", "Q2"]
-        assert outcome.agreed == 0
+        assert [label.label_id for label in adjudication.still_open] == ["Q0", "Q1", "Q2"]
+        assert adjudication.agreed == 0
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_both_unsure_is_unsure_with_their_common_guess() -> None:
             AdjudicateConfig("prefer:ben"),
             {"Q2": "river", "Q4": "tower", "Q6": "lake", "Q7": "(unsure)", "Q8": "tower"},
         ),
-        # Agreed on: river 2, lake 1, dropped 8, tower none.
+        # Landmarks agreed on: river 2, lake 1, dropped 8, tower none.
         (MOST_LANDMARKS, {"Q2": "river", "Q4": "(drop)", "Q6": "lake", "Q7": "church"}),
     ],
 )
-def test_rules(config: AdjudicateConfig, settled: dict[str, str]) -> None:
-    outcome = adjudicate(ADA, BEN, config, LANDMARKS)
+def test_rules_settle_labels(config: AdjudicateConfig, settled: dict[str, str]) -> None:
+    adjudication = adjudicate(ADA, BEN, config, LANDMARKS)
     agreed = {"Q0": "lake", "Q1": "river", "Q3": "(drop)"}
-    assert by_id(outcome.decisions) == {**agreed, "Q5": "(unsure)", **settled}
-    assert outcome.agreed == 3
+    assert by_id(adjudication.decisions) == {**agreed, "Q5": "(unsure)", **settled}
+    assert adjudication.agreed == 3
     still_open = {f"Q{n}" for n in (2, 4, 5, 6, 7, 8, 9)} - {key for key, one in settled.items() if one != "(unsure)"}
-    assert {one.label_id for one in outcome.still_open} == still_open
+    assert {label.label_id for label in adjudication.still_open} == still_open
 
 
-def test_the_comment_says_what_the_other_decided() -> None:
+def test_comment_names_the_other_opinion() -> None:
     rows = {row.label_id: row for row in adjudicate(ADA, BEN, PREFER_ADA).decisions}
     assert rows["Q2"] == replace(ADA.decisions["Q2"], comment="ada on 2; ben: river (ben on 2)")
     assert rows["Q4"].comment == "ada on 4; ben: tower (ben on 4)"
@@ -93,7 +93,7 @@ def test_the_comment_says_what_the_other_decided() -> None:
 def test_equal_weights_stay_open() -> None:
     ada, ben = decide("ada", "lake river lake"), decide("ben", "lake river river")
     landmarks = {"Q0": 5, "Q1": 5, "Q2": 1}
-    assert [one.label_id for one in adjudicate(ada, ben, MOST_LANDMARKS, landmarks).still_open] == ["Q2"]
+    assert [label.label_id for label in adjudicate(ada, ben, MOST_LANDMARKS, landmarks).still_open] == ["Q2"]
     landmarks["Q1"] = 6
     assert by_id(adjudicate(ada, ben, MOST_LANDMARKS, landmarks).decisions)["Q2"] == "river"
 
@@ -101,34 +101,34 @@ def test_equal_weights_stay_open() -> None:
 @given(both, st.sampled_from(["agree-only", "prefer:ada", "prefer:ben", "most-landmarks"]))
 def test_every_label_is_settled_or_open(two: tuple[Opinions, Opinions], rule: str) -> None:
     ada, ben = two
-    outcome = adjudicate(ada, ben, AdjudicateConfig(rule), LANDMARKS)
-    settled = {row.label_id for row in outcome.decisions if row.decision != "unsure"}
-    still_open = {one.label_id for one in outcome.still_open}
+    adjudication = adjudicate(ada, ben, AdjudicateConfig(rule), LANDMARKS)
+    settled = {row.label_id for row in adjudication.decisions if row.decision != "unsure"}
+    still_open = {label.label_id for label in adjudication.still_open}
     assert settled | still_open == ada.decisions.keys() | ben.decisions.keys()
     assert not settled & still_open
-    for row in outcome.decisions:
+    for row in adjudication.decisions:
         opinions = [one.decisions[row.label_id] for one in two if row.label_id in one.decisions]
         assert category(row) in [category(opinion) for opinion in opinions]
     swapped = adjudicate(ben, ada, AdjudicateConfig(rule), LANDMARKS)
-    assert by_id(swapped.decisions) == by_id(outcome.decisions)
+    assert by_id(swapped.decisions) == by_id(adjudication.decisions)
 
 
 @given(both)
-def test_what_a_third_person_decides_counts(two: tuple[Opinions, Opinions]) -> None:
+def test_adjudicated_decisions_take_precedence(two: tuple[Opinions, Opinions]) -> None:
     ada, ben = two
-    doubtful = open_labels(ada, ben)
-    adjudicated = [Decision(one.label_id, one.label, "group", "tower", "cyd", NOON) for one in doubtful]
+    to_adjudicate = open_labels(ada, ben)
+    adjudicated = [Decision(label.label_id, label.label, "group", "tower", "cyd", NOON) for label in to_adjudicate]
     final = {row.label_id: row for row in final_decisions(ada, ben, adjudicated)}
     assert final.keys() == ada.decisions.keys() | ben.decisions.keys()
-    for one in doubtful:
-        assert final[one.label_id].annotator == "cyd"
-        assert (one.first, one.second) == (ada.decisions.get(one.label_id), ben.decisions.get(one.label_id))
+    for label in to_adjudicate:
+        assert final[label.label_id].annotator == "cyd"
+        assert (label.first, label.second) == (ada.decisions.get(label.label_id), ben.decisions.get(label.label_id))
     assert {row.annotator for row in final.values()} <= {"cyd", "ada+ben"}
 
 
 @pytest.fixture
 def files(tables: Callable[..., Path], tmp_path: Path) -> tuple[Path, Path, Path, Path]:
-    """Decisions of ada and ben, the file of final ones to write, and clusters."""
+    """Decisions of ada and ben, the output file, and clusters."""
     for opinions in (ADA, BEN):
         write_decisions(tmp_path / f"{opinions.annotator}.csv", opinions.decisions.values())
     clusters = tables([Label(f"Q{n}", f"label {n}", train=2**n) for n in range(10)])
@@ -160,17 +160,17 @@ def test_decisions_on_other_labels_are_kept(
         "  label 2 (Q2)  ada: lake (ada on 2), ben: river (ben on 2)",
     ]
     assert 'Q4 ("label 4")' in caplog.text
-    found = {row.label_id: row for row in read_decisions(out, GROUPS)}
-    assert found.keys() == {"Q50", "Q0", "Q1", "Q3", "Q5"}
-    assert found["Q50"] == earlier[0]
-    assert found["Q0"].annotator == "ada+ben"
+    decisions = {row.label_id: row for row in read_decisions(out, GROUPS)}
+    assert decisions.keys() == {"Q50", "Q0", "Q1", "Q3", "Q5"}
+    assert decisions["Q50"] == earlier[0]
+    assert decisions["Q0"].annotator == "ada+ben"
 
     adjudicate_files(ada, ben, out, AGREE_ONLY, force=True)
     assert "Q50" not in {row.label_id for row in read_decisions(out, GROUPS)}
 
 
-def test_a_label_is_the_same_by_its_text_where_an_id_is_made_from_it(tmp_path: Path) -> None:
-    """Pages show no items: a decision found by its text must not stand in for an open label."""
+def test_earlier_decisions_are_matched_by_text_if_an_id_is_made_from_it(tmp_path: Path) -> None:
+    """Category pages show no items: an earlier decision with the same text must not decide an open label."""
     choice = {"ada": "lake", "ben": "river"}
     for name, group in choice.items():
         rows = [
@@ -193,18 +193,18 @@ def test_a_label_is_the_same_by_its_text_where_an_id_is_made_from_it(tmp_path: P
     assert DecisionIndex(final).find("Q1", "tarn") is None
 
 
-def test_nothing_to_do(tmp_path: Path) -> None:
-    paths = [tmp_path / "ada.csv", tmp_path / "ben.csv"]
-    for path in paths:
+def test_up_to_date_output_is_not_written(tmp_path: Path) -> None:
+    ada, ben = tmp_path / "ada.csv", tmp_path / "ben.csv"
+    for path in (ada, ben):
         write_decisions(path, decide(path.stem, "lake drop").decisions.values())
     out = tmp_path / "final.csv"
-    assert adjudicate_files(*paths, out, AGREE_ONLY) is not None
+    assert adjudicate_files(ada, ben, out, AGREE_ONLY) is not None
     written = out.stat().st_mtime_ns
-    assert adjudicate_files(*paths, out, AGREE_ONLY) is None
+    assert adjudicate_files(ada, ben, out, AGREE_ONLY) is None
     assert out.stat().st_mtime_ns == written
 
 
-def test_rules_that_cannot_be_followed(files: tuple[Path, Path, Path, Path]) -> None:
+def test_invalid_rules_are_refused(files: tuple[Path, Path, Path, Path]) -> None:
     ada, ben, out, _ = files
     for rule in ("prefer", "ada", "", "agree"):
         with pytest.raises(ConfigurationError, match="give agree-only, most-landmarks or prefer:"):
@@ -218,10 +218,10 @@ def test_rules_that_cannot_be_followed(files: tuple[Path, Path, Path, Path]) -> 
     assert not out.exists()
 
 
-def test_the_command(files: tuple[Path, Path, Path, Path]) -> None:
+def test_adjudicate_command(files: tuple[Path, Path, Path, Path]) -> None:
     ada, ben, out, clusters = files
     command = ["adjudicate", str(ada), str(ben), "-o", str(out), "--rule"]
-    ran = CliRunner().invoke(app, [*command, "most-landmarks", "--clusters", str(clusters)])
-    assert ran.exit_code == 0, ran.output
-    assert ran.stdout.startswith("3 labels agreed, 4 settled, 3 open\nopen:\n  label 9 (Q9)")
+    result = CliRunner().invoke(app, [*command, "most-landmarks", "--clusters", str(clusters)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("3 labels agreed, 4 settled, 3 open\nopen:\n  label 9 (Q9)")
     assert CliRunner().invoke(app, [*command, "prefer:cyd"]).exit_code == 1

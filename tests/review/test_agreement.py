@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from hgld.cli.summaries.review import format_agreement
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.agreement import Confusion, draw_confusion
 from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement
-from hgld.review.opinions import DROP, UNSURE
+from hgld.review.opinions import DROP, UNSURE, Opinions
 from hgld.taxonomy.decisions import write_decisions
 from tests.review.conftest import Label, decide
 
@@ -25,22 +25,24 @@ ADA = decide("ada", "lake lake lake river drop drop unsure church tower -")
 BEN = decide("ben", "lake lake river river drop lake unsure lake - church")
 
 
-def measured(*opinions, landmarks=LANDMARKS, config=CONFIG) -> Agreement:
+def measured(
+    *opinions: Opinions, landmarks: Mapping[str, int] | None = LANDMARKS, config: AgreementConfig = CONFIG
+) -> Agreement:
     return measure_agreement(opinions, landmarks, config)
 
 
-def test_what_is_counted() -> None:
-    found = measured(ADA, BEN)
-    assert (found.annotators, found.labels, found.single) == (("ada", "ben"), 8, 2)
-    (pair,) = found.by_label.pairs
+def test_counts_and_raw_agreement() -> None:
+    result = measured(ADA, BEN)
+    assert (result.annotators, result.labels, result.single) == (("ada", "ben"), 8, 2)
+    (pair,) = result.by_label.pairs
     assert (pair.first, pair.second, pair.labels) == ("ada", "ben", 8)
     assert pair.raw.value == pytest.approx(5 / 8)
-    assert found.by_landmark is not None
-    (pair,) = found.by_landmark.pairs
+    assert result.by_landmark is not None
+    (pair,) = result.by_landmark.pairs
     assert pair.raw.value == pytest.approx((1 + 2 + 8 + 16 + 64) / 255)
 
 
-def test_groups_and_how_far_they_are_agreed_on() -> None:
+def test_agreement_by_group() -> None:
     groups = {group.category: group for group in measured(ADA, BEN).groups}
     assert {name: (group.both, group.one, group.specific) for name, group in groups.items()} == {
         "church": (0, 1, 0.0),
@@ -54,27 +56,27 @@ def test_groups_and_how_far_they_are_agreed_on() -> None:
     assert [group.category for group in measured(ADA, BEN).groups] == ["church", "lake", DROP, "river", UNSURE]
 
 
-def test_disagreements_have_most_landmarks_first() -> None:
-    found = measured(ADA, BEN)
-    assert [(one.label_id, one.landmarks, dict(one.opinions)) for one in found.disagreements] == [
+def test_disagreements_are_sorted_by_landmarks() -> None:
+    result = measured(ADA, BEN)
+    assert [(row.label_id, row.landmarks, dict(row.opinions)) for row in result.disagreements] == [
         ("Q7", 128, {"ada": "church", "ben": "lake"}),
         ("Q5", 32, {"ada": DROP, "ben": "lake"}),
         ("Q2", 4, {"ada": "lake", "ben": "river"}),
     ]
-    assert [one.label_id for one in measured(ADA, BEN, landmarks=None).disagreements] == ["Q2", "Q5", "Q7"]
-    text = format_agreement(found)
+    assert [row.label_id for row in measured(ADA, BEN, landmarks=None).disagreements] == ["Q2", "Q5", "Q7"]
+    text = format_agreement(result)
     assert "    128  label 7 (Q7)  ada: church, ben: lake; ada says: ada on 7; ben says: ben on 7" in text
     assert text.startswith("8 labels decided by two or more annotators, 2 by one only\n")
 
 
-def test_a_guess_does_not_count() -> None:
-    found = measured(decide("ada", "unsure:lake lake"), decide("ben", "unsure lake"))
-    assert not found.disagreements
-    assert format_agreement(found).endswith("no disagreements")
+def test_guesses_are_ignored() -> None:
+    result = measured(decide("ada", "unsure:lake lake"), decide("ben", "unsure lake"))
+    assert not result.disagreements
+    assert format_agreement(result).endswith("no disagreements")
 
 
-def test_intervals_are_those_of_resampled_labels() -> None:
-    """Drawn and measured one by one: percentiles of so many draws differ little."""
+def test_intervals_match_a_naive_bootstrap() -> None:
+    """Draw and measure samples one by one; their percentiles differ little with so many of them."""
     rng = np.random.default_rng(1)
     names = np.array(["lake", "river", "church"])
     first = rng.integers(0, 3, 60)
@@ -87,47 +89,47 @@ def test_intervals_are_those_of_resampled_labels() -> None:
         draw = rng.integers(0, 60, 60)
         slow.append((weights[draw] * (first == second)[draw]).sum() / weights[draw].sum())
     config = AgreementConfig(n_resamples=4000)
-    found = measured(ada, ben, landmarks=landmarks, config=config)
-    assert found.by_landmark is not None
-    raw = found.by_landmark.pairs[0].raw
+    result = measured(ada, ben, landmarks=landmarks, config=config)
+    assert result.by_landmark is not None
+    raw = result.by_landmark.pairs[0].raw
     assert (raw.low, raw.high) == pytest.approx(tuple(np.quantile(slow, [0.025, 0.975])), abs=0.01)
-    assert found == measured(ada, ben, landmarks=landmarks, config=config), "the seed decides"
+    assert result == measured(ada, ben, landmarks=landmarks, config=config), "the seed determines the samples"
     narrow = measured(ada, ben, landmarks=landmarks, config=AgreementConfig(confidence=0.5)).by_landmark
     assert narrow is not None
     assert raw.low < narrow.pairs[0].raw.low < raw.value < narrow.pairs[0].raw.high < raw.high
 
 
-def test_one_category_says_nothing() -> None:
-    found = measured(decide("ada", "lake lake"), decide("ben", "lake lake"))
-    text = format_agreement(found)
+def test_a_single_category_is_undefined() -> None:
+    result = measured(decide("ada", "lake lake"), decide("ben", "lake lake"))
+    text = format_agreement(result)
     assert text.count("undefined (both used one category)") == 2
     assert text.count("undefined (all used one category)") == 2
     assert "1.000 [1.000, 1.000]" in text
-    assert json.loads(json.dumps(found.to_json()))["by_label"]["alpha"]["value"] is None
+    assert json.loads(json.dumps(result.to_json()))["by_label"]["alpha"]["value"] is None
 
 
 def test_more_than_two_annotators() -> None:
     cyd = decide("cyd", "lake lake lake - drop - - - tower church")
-    found = measured(ADA, BEN, cyd)
-    assert [(pair.first, pair.second, pair.labels) for pair in found.by_label.pairs] == [
+    result = measured(ADA, BEN, cyd)
+    assert [(pair.first, pair.second, pair.labels) for pair in result.by_label.pairs] == [
         ("ada", "ben", 8),
         ("ada", "cyd", 5),
         ("ben", "cyd", 5),
     ]
-    assert (found.labels, found.single) == (10, 0)
-    assert found.disagreements[-1].opinions == {"ada": "lake", "ben": "river", "cyd": "lake"}
-    groups = {group.category: group for group in found.groups}
+    assert (result.labels, result.single) == (10, 0)
+    assert result.disagreements[-1].opinions == {"ada": "lake", "ben": "river", "cyd": "lake"}
+    groups = {group.category: group for group in result.groups}
     assert (groups["tower"].both, groups["tower"].one) == (1, 0)
     # ada and ben differ on Q2, and so do ben and cyd; the other pairs on Q0 to Q2 agree.
     assert (groups["lake"].both, groups["lake"].one) == (7, 4)
 
 
-def test_annotators_who_have_nothing_in_common() -> None:
+def test_annotators_without_common_labels_are_refused() -> None:
     with pytest.raises(InputError, match="ben and cyd decided no label in common"):
         measured(decide("ada", "lake lake"), decide("ben", "lake -"), decide("cyd", "- lake"))
 
 
-def test_labels_without_known_landmarks() -> None:
+def test_labels_without_landmark_counts_are_refused() -> None:
     with pytest.raises(InputError, match=r'2 labels are not in the table of clusters.*\n  Q3 \("label 3"\)'):
         measured(ADA, BEN, landmarks={key: n for key, n in LANDMARKS.items() if key not in ("Q3", "Q4", "Q9")})
 
@@ -135,22 +137,22 @@ def test_labels_without_known_landmarks() -> None:
 @pytest.mark.parametrize(
     "settings", [{"n_resamples": 0}, {"confidence": 1.0}, {"confidence": 0.0}, {"confidence": 95.0}]
 )
-def test_settings(settings: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match="take at least one|expected between 0 and 1"):
         AgreementConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_files(tables: Callable[..., Path], tmp_path: Path) -> None:
+def test_agreement_command_and_its_files(tables: Callable[..., Path], tmp_path: Path) -> None:
     clusters = tables([Label(f"Q{n}", f"label {n}", train=n) for n in range(10)])
     paths = [tmp_path / "ada.csv", tmp_path / "ben.csv"]
     for path, opinions in zip(paths, (ADA, BEN), strict=True):
         write_decisions(path, opinions.decisions.values())
     out, figure = tmp_path / "agreement.json", tmp_path / "agreement.png"
     command = ["agreement", *map(str, paths), "--clusters", str(clusters), "-o", str(out), "--figure", str(figure)]
-    ran = CliRunner().invoke(app, command)
-    assert ran.exit_code == 0, ran.output
-    assert "Cohen's kappa (ada, ben)" in ran.stdout
-    assert ran.stdout.endswith(f"{out}\n{figure}\n")
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "Cohen's kappa (ada, ben)" in result.stdout
+    assert result.stdout.endswith(f"{out}\n{figure}\n")
     report = json.loads(out.read_text())
     assert report["by_landmark"]["pairs"][0]["raw"]["value"] == pytest.approx((0 + 1 + 3 + 4 + 6) / 28)
     assert report["provenance"]["inputs"].keys() == {"decisions.0", "decisions.1", "clusters", "taxonomy"}
@@ -170,16 +172,16 @@ def test_files(tables: Callable[..., Path], tmp_path: Path) -> None:
         agreement_files([*paths, tmp_path / "cyd.csv"], figure=figure)
 
 
-def test_only_what_was_mixed_up_is_drawn() -> None:
-    found = confusion(ADA, BEN, ["river", "tower", "lake", "church", DROP, UNSURE], LANDMARKS)
-    assert found.names == ["river", "lake", "church", DROP]
-    assert found.counts.tolist() == [[8, 0, 0, 0], [4, 3, 0, 0], [0, 128, 0, 0], [0, 32, 0, 16]]
-    assert (found.elsewhere, found.unit) == (64, "landmarks")
+def test_confusion_has_only_confused_groups() -> None:
+    result = confusion(ADA, BEN, ["river", "tower", "lake", "church", DROP, UNSURE], LANDMARKS)
+    assert result.names == ["river", "lake", "church", DROP]
+    assert result.counts.tolist() == [[8, 0, 0, 0], [4, 3, 0, 0], [0, 128, 0, 0], [0, 32, 0, 16]]
+    assert (result.elsewhere, result.unit) == (64, "landmarks")
     assert confusion(ADA, BEN, ["lake", "river", "church", DROP], None).counts.sum() == 7
 
 
 @pytest.mark.parametrize("n", [0, 1, 9])
-def test_a_picture_of_any_size(tmp_path: Path, n: int) -> None:
+def test_confusion_figure_of_any_size(tmp_path: Path, n: int) -> None:
     names = [f"group {number}" for number in range(n)]
     draw_confusion(tmp_path / "x.png", Confusion("ada", "ben", names, np.eye(n, dtype=np.int64), 5, "labels"))
     assert (tmp_path / "x.png").stat().st_size > 1000

@@ -3,10 +3,12 @@ from __future__ import annotations
 import random
 import sqlite3
 import tempfile
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,10 +18,11 @@ from hgld.errors import BusyError, ConfigurationError, ConflictError, InputError
 from hgld.review.actions import InvalidActionError, LabelAction, StaleError
 from hgld.review.adjudication import open_labels
 from hgld.review.decision_export import export_decisions
-from hgld.review.events import AttributedChange, Change
+from hgld.review.events import AttributedChange, Change, FieldKind
 from hgld.review.opinions import Opinions
 from hgld.review.page.progress import seconds_per_label
 from hgld.review.review_labels import Suggestion, with_opinions
+from hgld.review.session import ReviewSession
 from hgld.review.store import open_store, read_store
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, read_decisions
@@ -27,9 +30,10 @@ from hgld.taxonomy.groups import read_taxonomy, write_taxonomy
 from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
 
 KEYS = [label.row.label_id for label in LABELS]
+KINDS: tuple[FieldKind, ...] = ("decision", "cluster", "name", "group")
 
 
-def table(session):
+def contents(session: ReviewSession) -> tuple[dict[Any, Any], ...]:
     """Return everything a session says, as plain values."""
     return (
         {key: session.decision_field(key).value for key in session.labels},
@@ -39,25 +43,33 @@ def table(session):
     )
 
 
+#: Decision and group by label_id.
+Decisions = dict[str, tuple[str, str | None]]
+
+
 class Oracle:
-    """Undo and redo over whole copies of the table of decisions."""
+    """Undo and redo with copies of all decisions."""
 
-    def __init__(self):
-        self.past, self.future, self.now = [], [], {}
+    def __init__(self) -> None:
+        self.past: list[Decisions] = []
+        self.future: list[Decisions] = []
+        self.now: Decisions = {}
 
-    def decide(self, keys, decision, group):
+    def decide(self, keys: Iterable[str], decision: str, group: str | None) -> None:
         after = dict(self.now)
         for key in keys:
-            after[key] = None if decision == "clear" else (decision, group)
-        after = {key: value for key, value in after.items() if value}
+            if decision == "clear":
+                after.pop(key, None)
+            else:
+                after[key] = (decision, group)
         if after != self.now:
             self.past.append(self.now)
             self.now, self.future = after, []
 
-    def back(self, come_from, go_to):
-        if come_from:
-            go_to.append(self.now)
-            self.now = come_from.pop()
+    def step(self, source: list[Decisions], target: list[Decisions]) -> None:
+        if source:
+            target.append(self.now)
+            self.now = source.pop()
 
 
 CHOICES = st.one_of(
@@ -75,7 +87,7 @@ ACTIONS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(ACTIONS)
-def test_decisions_undo_redo_and_reopening_are_those_of_whole_copies(actions):
+def test_undo_and_redo_match_a_stack_of_copies(actions: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, oracle = Path(folder) / "a.sqlite", Oracle()
         while actions:
@@ -85,54 +97,55 @@ def test_decisions_undo_redo_and_reopening_are_those_of_whole_copies(actions):
                     if name == "reopen":
                         break
                     if name == "decide":
-                        keys, (what, group) = arguments
-                        decide(session, LabelAction(what, group), *sorted(keys))
-                        oracle.decide(keys, what, group)
+                        keys, (kind, group) = arguments
+                        decide(session, LabelAction(kind, group), *sorted(keys))
+                        oracle.decide(keys, kind, group)
                     elif name == "undo" and session.state.next_undo is not None:
                         session.undo(session.state.next_undo)
-                        oracle.back(oracle.past, oracle.future)
+                        oracle.step(oracle.past, oracle.future)
                     elif name == "redo" and session.state.next_redo is not None:
                         session.undo(session.state.next_redo)
-                        oracle.back(oracle.future, oracle.past)
-                    found = {row.label_id: (row.decision, row.group) for row in session.decisions()}
-                    assert found == oracle.now
+                        oracle.step(oracle.future, oracle.past)
+                    decided = {row.label_id: (row.decision, row.group) for row in session.decisions()}
+                    assert decided == oracle.now
                     assert (session.state.next_undo is None) == (not oracle.past)
                     assert (session.state.next_redo is None) == (not oracle.future)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**9))
-def test_any_step_that_stands_can_be_taken_back_and_made_again(seed):
-    """Whatever else was done: only the cells of the step change, to what they were before it, and back again."""
+def test_any_unchanged_step_can_be_undone_and_redone(seed: int) -> None:
+    """Undo restores only the fields of the step to their values before it, and redo restores everything."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, open_session(Path(folder) / "a.sqlite") as session:
         for number in range(12):
-            act_at_random(session, chance, number)
+            random_action(session, chance, number)
         step = chance.choice([step for step in session.state.steps if session.state.can_undo(step)])
-        before = table(session)
+        before = contents(session)
         try:
             back = session.undo(step)
         except ConflictError:
-            assert table(session) == before, "refused, and nothing was changed"
+            assert contents(session) == before, "a refused undo changes nothing"
             return
         assert not session.state.can_undo(step)
         for event in session.state.steps[step]:
             assert session.state.field(event.kind, event.key).value == event.old
         with pytest.raises(ConflictError):
             session.undo(step)
+        assert back is not None
         session.undo(back)
-        assert table(session) == before
+        assert contents(session) == before
 
 
-def act_at_random(session, chance, number):
+def random_action(session: ReviewSession, chance: random.Random, number: int) -> None:
     keys = chance.sample(KEYS, chance.randint(1, 3))
-    seen = {key: session.version(key) for key in keys}
+    versions = {key: session.version(key) for key in keys}
     clusters, groups = list(session.clusters()), list(session.groups())
-    acts = [
-        lambda: session.decide(seen, LabelAction("group", chance.choice(groups))),
-        lambda: session.decide(seen, LabelAction("comment", comment=f"comment {number}")),
-        lambda: session.move(seen, None, f"new {number}"),
-        lambda: session.move(seen, chance.choice(clusters)),
+    actions: list[Callable[[], int | None]] = [
+        lambda: session.decide(versions, LabelAction("group", chance.choice(groups))),
+        lambda: session.decide(versions, LabelAction("comment", comment=f"comment {number}")),
+        lambda: session.move(versions, None, f"new {number}"),
+        lambda: session.move(versions, chance.choice(clusters)),
         lambda: session.merge(*chance.sample(clusters, 2)) if len(clusters) > 1 else None,
         lambda: session.propose_group(f"group {number}", "natural", "A proposal."),
         lambda: session.rename_group(
@@ -143,14 +156,14 @@ def act_at_random(session, chance, number):
         ),
     ]
     with suppress(ConflictError):
-        chance.choice(acts)()
-    with_again = read_store(session.store.path)[1]
-    assert {kind: with_again.fields(kind) for kind in ("decision", "cluster", "name", "group")} == {
-        kind: session.state.fields(kind) for kind in ("decision", "cluster", "name", "group")
-    }, "what is on disk is what is shown"
+        chance.choice(actions)()
+    reread = read_store(session.store.path)[1]
+    assert {kind: reread.fields(kind) for kind in KINDS} == {kind: session.state.fields(kind) for kind in KINDS}, (
+        "the state on disk is the state in memory"
+    )
 
 
-def test_a_step_that_was_built_on_cannot_be_taken_back(tmp_path):
+def test_step_that_later_steps_rely_on_cannot_be_undone(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.sqlite") as session:
         proposed = session.propose_group("quay", "human-made", "Where boats land.")
         (key,) = set(session.groups()) - {group.name for group in GROUPS}
@@ -161,6 +174,7 @@ def test_a_step_that_was_built_on_cannot_be_taken_back(tmp_path):
             (proposed, "would no longer exist"),
             (99, "no such step"),
         ):
+            assert step is not None
             with pytest.raises(ConflictError, match=reason):
                 session.undo(step)
         with pytest.raises(InvalidActionError, match='there is already a group "lake"'):
@@ -170,12 +184,12 @@ def test_a_step_that_was_built_on_cannot_be_taken_back(tmp_path):
         assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "pier", "Q2": None}
 
 
-def test_a_write_on_what_has_changed_is_refused_whole(tmp_path):
+def test_action_on_changed_labels_is_refused_as_a_whole(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.sqlite") as session:
-        seen = {key: session.version(key) for key in ("Q1", "Q2")}
+        versions = {key: session.version(key) for key in ("Q1", "Q2")}
         decide(session, LabelAction("drop"), "Q2")
         with pytest.raises(StaleError) as caught:
-            session.decide(seen, LabelAction("group", "lake"))
+            session.decide(versions, LabelAction("group", "lake"))
         assert caught.value.label_ids == ["Q2"]
         assert [row.label_id for row in session.decisions()] == ["Q2"]
         session.move({"Q1": 0}, 2)
@@ -186,7 +200,7 @@ def test_a_write_on_what_has_changed_is_refused_whole(tmp_path):
             session.rename_cluster(1, "second", 0)
 
 
-def test_a_comment_alone_decides_nothing_and_stays_with_a_decision(tmp_path):
+def test_comment_is_no_decision_and_is_kept_by_one(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.sqlite") as session:
         decide(session, LabelAction("comment", comment="look again"), "Q1")
         assert session.decisions() == []
@@ -197,7 +211,7 @@ def test_a_comment_alone_decides_nothing_and_stays_with_a_decision(tmp_path):
             decide(session, LabelAction("take"), "Q3")
 
 
-def test_an_unlikely_suggestion_is_not_accepted_in_passing(tmp_path):
+def test_unlikely_suggestion_is_taken_only_by_number(tmp_path: Path) -> None:
     unlikely = replace(label(2), suggestions=(Suggestion("church", 0.4, "because"),))
     with open_session(tmp_path / "a.sqlite", [label(1), unlikely]) as session:
         decide(session, LabelAction("accept"), "Q1", "Q2")
@@ -208,7 +222,7 @@ def test_an_unlikely_suggestion_is_not_accepted_in_passing(tmp_path):
         assert [row.group for row in session.decisions()] == ["lake", "church"]
 
 
-def test_labels_and_groups_that_are_gone_keep_their_decisions(tmp_path):
+def test_decisions_on_removed_labels_and_groups_are_kept(tmp_path: Path) -> None:
     with open_session(tmp_path / "a.sqlite") as session:
         decide(session, LabelAction("group", "museum"), "Q1", "Q4")
     with open_session(tmp_path / "a.sqlite", [label(1), label(9)], GROUPS[:2]) as session:
@@ -217,11 +231,11 @@ def test_labels_and_groups_that_are_gone_keep_their_decisions(tmp_path):
         session.propose_group("quay", "human-made", "Where boats land.")
 
 
-def test_one_process_and_one_annotator_at_a_time(tmp_path):
+def test_store_has_one_writer_and_one_annotator(tmp_path: Path) -> None:
     with open_store(tmp_path / "a.sqlite", "ada"):
         with pytest.raises(BusyError, match="open in another"), open_store(tmp_path / "a.sqlite", "ada"):
             pass
-        assert read_store(tmp_path / "a.sqlite")[0] == "ada", "reading goes on"
+        assert read_store(tmp_path / "a.sqlite")[0] == "ada", "reading is possible meanwhile"
     with (
         pytest.raises(ConfigurationError, match='decisions of "ada", not of "ben"'),
         open_store(tmp_path / "a.sqlite", "ben"),
@@ -229,7 +243,7 @@ def test_one_process_and_one_annotator_at_a_time(tmp_path):
         pass
 
 
-def test_events_are_only_added(tmp_path):
+def test_events_cannot_be_changed_or_deleted(tmp_path: Path) -> None:
     with open_store(tmp_path / "a.sqlite", "ada") as store:
         store.append([Change("name", "1", "first")])
     connection = sqlite3.connect(tmp_path / "a.sqlite")
@@ -239,7 +253,7 @@ def test_events_are_only_added(tmp_path):
     connection.close()
 
 
-def test_files_that_are_no_stores(tmp_path):
+def test_other_files_are_not_read_as_stores(tmp_path: Path) -> None:
     (tmp_path / "text.sqlite").write_text("not a database, but long enough to be looked at" * 30)
     connection = sqlite3.connect(tmp_path / "other.sqlite")
     connection.execute("CREATE TABLE t (a)")
@@ -255,7 +269,7 @@ def test_files_that_are_no_stores(tmp_path):
         pass
 
 
-def test_starting_from_decisions_keeps_who_and_when_and_what_was_done_here(tmp_path):
+def test_imported_decisions_keep_annotator_and_time_and_replace_nothing(tmp_path: Path) -> None:
     long_ago = datetime(2020, 1, 1, tzinfo=timezone.utc)
     given_rows = [Decision(key, f"label {key[1:]}", "group", "museum", "seed", long_ago, "") for key in ("Q1", "Q2")]
     with open_session(tmp_path / "a.sqlite") as session:
@@ -267,7 +281,7 @@ def test_starting_from_decisions_keeps_who_and_when_and_what_was_done_here(tmp_p
         assert (rows["Q2"].decision, rows["Q2"].annotator) == ("drop", "ada")
 
 
-def test_the_files_of_what_was_decided(tmp_path, tables):
+def test_exported_decisions_taxonomy_and_clusters(tmp_path: Path, tables: Callable[..., Path]) -> None:
     clusters = tables()
     write_taxonomy(tmp_path / "taxonomy.csv", GROUPS)
     with open_session(tmp_path / "a.sqlite", [label(n) for n in (1, 2)]) as session:
@@ -294,18 +308,24 @@ def test_the_files_of_what_was_decided(tmp_path, tables):
     assert moved["Q1"]["cluster"] == 0
 
 
-def test_disagreements_are_settled_by_taking_an_opinion(tmp_path):
+def test_adjudication_takes_an_opinion(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
-    def say(key, decision, group, comment=""):
-        return Decision(key, f"label {key[1:]}", decision, group, "x", now, comment)
+    def decision(key: str, kind: str, group: str | None, comment: str = "") -> Decision:
+        return Decision(key, f"label {key[1:]}", kind, group, "x", now, comment)
 
-    ada = [say("Q1", "group", "lake"), say("Q2", "unsure", "lake"), say("Q3", "drop", None)]
-    ben = [say("Q1", "group", "lake"), say("Q2", "unsure", "church"), say("Q3", "group", "museum", "it shows things")]
-    ben.append(say("Q5", "drop", None))
+    ada = [decision("Q1", "group", "lake"), decision("Q2", "unsure", "lake"), decision("Q3", "drop", None)]
+    ben = [
+        decision("Q1", "group", "lake"),
+        decision("Q2", "unsure", "church"),
+        decision("Q3", "group", "museum", "it shows things"),
+    ]
+    ben.append(decision("Q5", "drop", None))
     both = [Opinions(name, {row.label_id: row for row in rows}) for name, rows in (("ada", ada), ("ben", ben))]
     differing = with_opinions(LABELS, both, {row.label_id for row in open_labels(*both)})
-    assert [label.row.label_id for label in differing] == ["Q2", "Q3", "Q5"], "to be unsure settles nothing"
+    assert [label.row.label_id for label in differing] == ["Q2", "Q3", "Q5"], (
+        "labels that both are unsure about are open"
+    )
     assert (differing[2].opinions[0].annotator, differing[2].opinions[0].decision) == ("ada", None)
     with open_session(tmp_path / "final.sqlite", differing) as session:
         decide(session, LabelAction("take", candidate=2), "Q3")
@@ -313,7 +333,7 @@ def test_disagreements_are_settled_by_taking_an_opinion(tmp_path):
         assert (row.group, row.comment, row.annotator) == ("museum", "it shows things", "ada")
 
 
-def test_the_pace_ignores_pauses_and_leaps(tmp_path):
+def test_pace_ignores_pauses(tmp_path: Path) -> None:
     began = datetime(2026, 1, 1, tzinfo=timezone.utc)
     with open_session(tmp_path / "a.sqlite", [label(n) for n in range(1, 40)]) as session:
         seconds = 0
@@ -326,7 +346,7 @@ def test_the_pace_ignores_pauses_and_leaps(tmp_path):
         assert seconds_per_label(list(session.state.steps.values())[:3]) is None
 
 
-def test_the_command_that_writes_decisions(tmp_path):
+def test_decisions_command(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     from hgld.cli import app
@@ -334,8 +354,8 @@ def test_the_command_that_writes_decisions(tmp_path):
     with open_session(tmp_path / "a.sqlite") as session:
         decide(session, LabelAction("drop"), "Q1", "Q2")
     out = tmp_path / "a.csv"
-    told = CliRunner().invoke(app, ["decisions", str(tmp_path / "a.sqlite"), "-o", str(out)])
-    assert (told.exit_code, told.output) == (0, f"2 labels decided by ada\n{out}\n")
-    told = CliRunner().invoke(app, ["decisions", str(tmp_path / "b.sqlite"), "-o", str(out)])
-    assert told.exit_code == 1
-    assert "no such file" in told.output
+    result = CliRunner().invoke(app, ["decisions", str(tmp_path / "a.sqlite"), "-o", str(out)])
+    assert (result.exit_code, result.output) == (0, f"2 labels decided by ada\n{out}\n")
+    result = CliRunner().invoke(app, ["decisions", str(tmp_path / "b.sqlite"), "-o", str(out)])
+    assert result.exit_code == 1
+    assert "no such file" in result.output

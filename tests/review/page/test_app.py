@@ -3,7 +3,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -13,6 +15,7 @@ from hgld.review.opinions import Opinions
 from hgld.review.page.app import review_app
 from hgld.review.page.render import TEMPLATES
 from hgld.review.review_labels import with_opinions
+from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import Decision
 from tests.review.sessions import LABELS, decide, label, open_session
 
@@ -21,20 +24,20 @@ NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 
 
 
 @pytest.fixture
-def session(tmp_path):
+def session(tmp_path: Path) -> Iterator[ReviewSession]:
     with open_session(tmp_path / "ada.sqlite", [*LABELS, label(6, NASTY)]) as session:
         yield session
 
 
 @pytest.fixture
-def client(session):
-    """Somebody who has opened the printed address."""
+def client(session: ReviewSession) -> TestClient:
+    """A browser that has opened the printed address."""
     client = TestClient(review_app(session, "secret"), base_url=HOME)
     client.get("/?token=secret")
     return client
 
 
-def test_the_printed_address_sets_a_cookie_and_loses_the_token(session):
+def test_printed_address_sets_a_cookie_and_drops_the_token(session: ReviewSession) -> None:
     client = TestClient(review_app(session, "secret"), base_url=HOME, follow_redirects=False)
     assert client.get("/").status_code == 403
     assert client.get("/?token=guess").status_code == 403
@@ -66,7 +69,9 @@ def test_the_printed_address_sets_a_cookie_and_loses_the_token(session):
     ],
     ids=str,
 )
-def test_other_sites_are_refused(session, client, headers):
+def test_requests_from_other_sites_are_refused(
+    session: ReviewSession, client: TestClient, headers: dict[str, str]
+) -> None:
     answer = client.post("/decide", data={"choose": "drop", "focus": "0:Q1"}, headers=headers)
     assert answer.status_code == 403
     assert client.get("/", headers=headers).status_code == 403
@@ -74,13 +79,13 @@ def test_other_sites_are_refused(session, client, headers):
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "192.168.0.7:8000"])
-def test_our_own_pages_are_not(session, client, host):
+def test_requests_from_our_own_pages_are_answered(session: ReviewSession, client: TestClient, host: str) -> None:
     cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
     headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin", "cookie": cookies}
     assert client.get("/", headers=headers).status_code == 200
 
 
-def test_nothing_inline_and_nothing_from_elsewhere(client):
+def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: TestClient) -> None:
     page = client.get("/")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -92,7 +97,7 @@ def test_nothing_inline_and_nothing_from_elsewhere(client):
         assert not re.search(r"https?:|@import|url\(", (TEMPLATES / name).read_text(encoding="utf-8"))
 
 
-def test_a_label_with_html_and_quotes_is_text(client, session):
+def test_html_in_labels_is_escaped(client: TestClient, session: ReviewSession) -> None:
     decide(session, LabelAction("group", "lake", comment=NASTY), "Q6")
     for text in (client.get("/?label=Q6").text, *client.get("/changes?label=Q6").json()["parts"].values()):
         assert "<script>document" not in text
@@ -101,20 +106,20 @@ def test_a_label_with_html_and_quotes_is_text(client, session):
     assert client.get("/?label=Q6").text.count(escaped) > 4
 
 
-def test_forms_without_script(client, session):
-    """Decide, decide many, choose a cluster, search groups, undo: plain pages and redirects."""
+def test_decisions_without_script(client: TestClient, session: ReviewSession) -> None:
+    """Decisions on one and on several labels, search, undo and redo with plain pages and redirects."""
     page = client.get("/?cluster=1").text
     assert 'name="focus" value="0:Q1"' in page
     answer = client.post(
         "/decide", data={"choose": "group:lake", "focus": "0:Q1", "at_cluster": "1", "at_label": "Q1"}
     )
     assert answer.history[0].status_code == 303
-    assert 'name="focus" value="0:Q2"' in answer.text, "the next label is next"
+    assert 'name="focus" value="0:Q2"' in answer.text, "the next undecided label"
     client.post("/decide", data={"choose": "drop", "focus": "0:Q2", "label": ["0:Q2", "0:Q3"], "at_cluster": "1"})
     client.post("/decide", data={"choose": "take:1@0:Q4", "label": "0:Q5"})
-    found = {row.label_id: (row.decision, row.group) for row in session.decisions()}
+    decided = {row.label_id: (row.decision, row.group) for row in session.decisions()}
     drop = ("drop", None)
-    assert found == {"Q1": ("group", "lake"), "Q2": drop, "Q3": drop, "Q4": ("group", "church")}
+    assert decided == {"Q1": ("group", "lake"), "Q2": drop, "Q3": drop, "Q4": ("group", "church")}
     searched = client.get("/?q=STANDING").text
     assert re.findall(r'value="group:(\w+)"', searched) == ["lake"]
     client.post("/undo")
@@ -135,7 +140,7 @@ def test_forms_without_script(client, session):
     }
 
 
-def test_clusters_and_groups_without_script(client, session):
+def test_clusters_and_groups_without_script(client: TestClient, session: ReviewSession) -> None:
     client.post("/move", data={"label": ["0:Q1"], "into": "", "name": "split off"})
     client.post("/merge", data={"at_cluster": "2", "into": "1"})
     client.post("/rename-cluster", data={"at_cluster": "1", "name": "the rest", "version": "0"})
@@ -164,7 +169,9 @@ def test_clusters_and_groups_without_script(client, session):
         ("/undo", {"step": "x"}, "expected a number"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_reason(client, session, path, data, problem):
+def test_invalid_requests_are_refused_with_a_reason(
+    client: TestClient, session: ReviewSession, path: str, data: dict[str, str], problem: str
+) -> None:
     assert problem in client.post(path, data=data, headers={"accept": "application/json"}).json()["error"]
     answer = client.post(path, data=data)
     assert answer.status_code == 400
@@ -172,7 +179,9 @@ def test_what_makes_no_sense_is_refused_with_a_reason(client, session, path, dat
     assert session.state.last_event == 0
 
 
-def test_a_stale_write_is_answered_409_with_both_values_and_both_ways_on(client, session):
+def test_stale_request_gets_409_with_both_decisions_and_both_choices(
+    client: TestClient, session: ReviewSession
+) -> None:
     decide(session, LabelAction("group", "museum"), "Q2")
     data = {"choose": "drop", "label": ["0:Q1", "0:Q2"], "at_cluster": "1", "at_label": "Q1"}
     answer = client.post("/decide", data=data)
@@ -181,23 +190,23 @@ def test_a_stale_write_is_answered_409_with_both_values_and_both_ways_on(client,
     assert (theirs, mine) == ("group", "drop")
     assert client.post("/decide", data=data, headers={"accept": "application/json"}).json()["conflict"] in answer.text
 
-    def fields(form):
+    def fields(form: str) -> dict[str, list[str]]:
         return {name: re.findall(rf'name="{name}" value="([^"]*)"', form) for name in ("choose", "label")}
 
-    keep, write = map(fields, re.findall(r"<form.*?</form>", answer.text, re.DOTALL))
+    keep, save = map(fields, re.findall(r"<form.*?</form>", answer.text, re.DOTALL))
     client.post("/decide", data=keep)
     assert {row.label_id: row.group or row.decision for row in session.decisions()} == {"Q1": "drop", "Q2": "museum"}
-    assert client.post("/decide", data=write).status_code == 409, "Q1 has changed, by our own choice"
+    assert client.post("/decide", data=save).status_code == 409, "the first form has changed Q1"
     client.post("/undo")
     client.post("/undo")
     client.post("/redo")
     form = client.post("/decide", data={"choose": "take:1@0:Q2"})
-    write = fields(re.findall(r"<form.*?</form>", form.text, re.DOTALL)[1])
-    client.post("/decide", data=write)
+    save = fields(re.findall(r"<form.*?</form>", form.text, re.DOTALL)[1])
+    client.post("/decide", data=save)
     assert {row.label_id: row.group for row in session.decisions()} == {"Q2": "lake"}
 
 
-def test_the_script_is_told_what_changed_since_it_looked(client, session):
+def test_changes_since_an_event(client: TestClient, session: ReviewSession) -> None:
     decide(session, LabelAction("drop"), "Q1")
     seen = session.state.last_event
     quiet = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1").json()
@@ -213,7 +222,7 @@ def test_the_script_is_told_what_changed_since_it_looked(client, session):
     assert update["label"] != "Q2"
 
 
-def test_the_download_is_the_decision_table(client, session):
+def test_download_has_the_decisions(client: TestClient, session: ReviewSession) -> None:
     decide(session, LabelAction("group", "lake", comment="=1+1"), "Q6")
     answer = client.get("/decisions.csv")
     assert answer.headers["content-disposition"] == 'attachment; filename="ada.csv"'
@@ -221,7 +230,7 @@ def test_the_download_is_the_decision_table(client, session):
     assert (row["label_id"], row["label"], row["group"], row["comment"]) == ("Q6", NASTY, "lake", "'=1+1")
 
 
-def test_colours_are_chosen_without_script(client):
+def test_colour_theme_without_script(client: TestClient) -> None:
     assert '<html lang="en" data-theme="auto">' in client.get("/").text
     client.post("/theme", data={"theme": "dark"})
     assert '<html lang="en" data-theme="dark">' in client.get("/").text
@@ -229,16 +238,16 @@ def test_colours_are_chosen_without_script(client):
     assert '<html lang="en" data-theme="dark">' in client.get("/").text
 
 
-def test_every_text_can_be_read(client):
-    """WCAG AA: every text colour of the style has a contrast of 4.5 on every ground, in light and dark."""
+def test_text_contrast(client: TestClient) -> None:
+    """WCAG AA: every text colour has a contrast of at least 4.5 on every background, in the light and the dark theme."""
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     pairs = dict(re.findall(r"--([\w-]+): (light-dark\([^)]*\))", style))
 
-    def luminance(colour):
+    def luminance(colour: str) -> float:
         digits = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
         channels = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+        return float(sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
 
     for theme in (0, 1):
         colours = {name: luminance(re.findall(r"#(\w+)", pair)[theme]) for name, pair in pairs.items()}
@@ -249,7 +258,7 @@ def test_every_text_can_be_read(client):
             assert (high + 0.05) / (low + 0.05) >= 4.5, (theme, text, ground)
 
 
-def test_opinions_stand_side_by_side_and_one_is_taken(tmp_path):
+def test_opinions_are_shown_side_by_side_and_can_be_taken(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     opinions = [
         Opinions("ben", {"Q1": Decision("Q1", "label 1", "drop", None, "ben", now, "shows nothing")}),
@@ -263,7 +272,7 @@ def test_opinions_stand_side_by_side_and_one_is_taken(tmp_path):
             ("ben", "drop"),
             ("cleo", "group"),
         ]
-        assert "lake" not in row, "suggestions keep out of it"
+        assert "lake" not in row, "no suggestions beside opinions"
         client.post("/decide", data={"choose": "take:1", "focus": "0:Q1"})
         (settled,) = session.decisions()
         assert (settled.decision, settled.comment, settled.annotator) == ("drop", "shows nothing", "ada")

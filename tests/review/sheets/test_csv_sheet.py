@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -21,18 +22,18 @@ TRICKY = st.text("'=+-@\t\r\n＝;,\"aש😀", max_size=6)
 
 
 @given(TRICKY)
-def test_guarding_is_reversible_and_leaves_no_formula(text: str) -> None:
+def test_escaping_is_reversible_and_leaves_no_formula(text: str) -> None:
     assert unescape_formula(escape_formula(text)) == text
     assert not escape_formula(text).startswith(FORMULA_STARTS)
 
 
 @given(st.text())
-def test_ordinary_text_is_not_guarded(text: str) -> None:
+def test_ordinary_text_is_not_escaped(text: str) -> None:
     if not text.startswith(("'", "＝", "＋", "－", "＠", *FORMULA_STARTS)):
         assert escape_formula(text) == unescape_formula(text) == text
 
 
-def test_a_sheet_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     labels = [
         *LABELS,
         Label("Q5", "=SUM(A1)", 2),
@@ -59,7 +60,7 @@ def test_a_sheet_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("delimiter", "quoting"), [(";", csv.QUOTE_MINIMAL), ("\t", csv.QUOTE_ALL)])
-def test_what_a_spreadsheet_saved_is_read(tmp_path: Path, delimiter: str, quoting: int) -> None:
+def test_other_delimiters_are_read(tmp_path: Path, delimiter: str, quoting: Literal[0, 1]) -> None:
     path = tmp_path / "a.csv"
     rows = label_rows(clusters_table(LABELS), clean_table(LABELS))
     entry = Entry("Q3", "church building", "church", "", "a, b; c\u2028d\x85e")
@@ -67,7 +68,8 @@ def test_what_a_spreadsheet_saved_is_read(tmp_path: Path, delimiter: str, quotin
     with path.open(encoding="utf-8-sig", newline="") as stream:
         records = list(csv.reader(stream))
     with path.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream, delimiter=delimiter, quoting=quoting, lineterminator="\n").writerows(records)
+        writer = csv.writer(stream, delimiter=delimiter, quoting=quoting, lineterminator="\n")
+        writer.writerows(records)
     assert read_entries(path, read_csv_sheet(path)) == {"Q3": entry}
 
 
@@ -80,14 +82,14 @@ def test_what_a_spreadsheet_saved_is_read(tmp_path: Path, delimiter: str, quotin
         (",".join(COLUMNS).encode() + b'\n"Q1,lake\n', "not a readable CSV file"),
     ],
 )
-def test_a_file_that_is_no_sheet(tmp_path: Path, content: bytes, message: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_csv_sheet(path)
 
 
-def test_libreoffice_shows_guarded_text_and_saves_it_unchanged(tmp_path: Path, soffice: Callable[..., Path]) -> None:
+def test_libreoffice_keeps_escaped_text(tmp_path: Path, soffice: Callable[..., Path]) -> None:
     labels = [Label("Q1", "=1+1"), Label("Q2", "-5"), Label("Q3", "'=x"), Label("Q4", "@é")]
     path = tmp_path / "a.csv"
     write_csv_sheet(path, label_rows(clusters_table(labels), clean_table(labels)), {})

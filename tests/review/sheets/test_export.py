@@ -31,15 +31,16 @@ MERGE = ExportConfig(("ada",), merge=True)
 
 
 def entries(path: Path) -> dict[str, tuple[str, str, str]]:
-    lines = read_workbook(path).rows if path.suffix == ".xlsx" else read_csv_sheet(path)
-    return {key: (one.group, one.decision, one.comment) for key, one in read_entries(path, lines).items()}
+    """Return group, decision and comment by label_id."""
+    rows = read_workbook(path).rows if path.suffix == ".xlsx" else read_csv_sheet(path)
+    return {key: (entry.group, entry.decision, entry.comment) for key, entry in read_entries(path, rows).items()}
 
 
 def both(out: Path, name: str = "ada") -> dict[str, tuple[str, str, str]]:
-    """What was entered, checked to be the same in both files."""
-    found = entries(out / f"{name}.xlsx")
-    assert entries(out / f"{name}.csv") == found
-    return found
+    """Return the entries, which must be the same in both files."""
+    in_workbook = entries(out / f"{name}.xlsx")
+    assert entries(out / f"{name}.csv") == in_workbook
+    return in_workbook
 
 
 def test_every_annotator_gets_the_same_rows(tables: TABLES, tmp_path: Path) -> None:
@@ -57,12 +58,12 @@ def test_every_annotator_gets_the_same_rows(tables: TABLES, tmp_path: Path) -> N
     assert in_csv[1]["parents"] == "lake, Q99"
     for name in ("ada", "Ben-2"):
         in_workbook = [line.values for line in read_workbook(out / f"{name}.xlsx").rows]
-        for here, there in zip(in_workbook, in_csv, strict=True):
+        for workbook_row, csv_row in zip(in_workbook, in_csv, strict=True):
             shown = {column for column in COLUMNS if not column.startswith("example")}
-            assert {column: here[column] for column in shown} == {column: there[column] for column in shown}
+            assert {column: workbook_row[column] for column in shown} == {column: csv_row[column] for column in shown}
 
 
-def test_a_sheet_nobody_touched_is_up_to_date_or_written_again(tables: TABLES, tmp_path: Path) -> None:
+def test_sheet_without_entries_is_up_to_date_or_rewritten(tables: TABLES, tmp_path: Path) -> None:
     out = tmp_path / "review"
     clusters = tables()
     assert export_sheets(clusters, out, ONE) is not None
@@ -85,7 +86,7 @@ def test_a_sheet_nobody_touched_is_up_to_date_or_written_again(tables: TABLES, t
 
 @pytest.mark.parametrize("name", ["ada.xlsx", "ada.csv"])
 @pytest.mark.parametrize("column", ["group", "decision", "comment"])
-def test_what_was_entered_is_never_lost_by_accident(tables: TABLES, tmp_path: Path, name: str, column: str) -> None:
+def test_entries_are_only_discarded_on_request(tables: TABLES, tmp_path: Path, name: str, column: str) -> None:
     out = tmp_path / "review"
     clusters = tables()
     export_sheets(clusters, out, ExportConfig(("ada", "ben")))
@@ -96,7 +97,7 @@ def test_what_was_entered_is_never_lost_by_accident(tables: TABLES, tmp_path: Pa
         export_sheets(clusters, out, ExportConfig(("ada", "ben")))
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
-    wanted = tuple("drop" if column == one else "" for one in ("group", "decision", "comment"))
+    wanted = tuple("drop" if name == column else "" for name in ("group", "decision", "comment"))
     summary = export_sheets(clusters, out, MERGE)
     assert summary is not None
     assert summary.kept == 1
@@ -107,25 +108,25 @@ def test_what_was_entered_is_never_lost_by_accident(tables: TABLES, tmp_path: Pa
     assert both(out) == {}
 
 
-def test_merge_follows_the_file_that_was_changed(tables: TABLES, tmp_path: Path) -> None:
+def test_merge_uses_the_file_that_was_changed(tables: TABLES, tmp_path: Path) -> None:
     out = tmp_path / "review"
     clusters = tables()
     export_sheets(clusters, out, ONE)
     fill_workbook(out / "ada.xlsx", "Q1", group="lake", comment="sure")
     fill_workbook(out / "ada.xlsx", "Q2", decision="drop")
     export_sheets(clusters, out, MERGE)
-    # The CSV file now holds the first opinion; a change of mind in the workbook does not contradict it.
+    # The CSV file now has the first decision; a later change in the workbook does not contradict it.
     fill_workbook(out / "ada.xlsx", "Q1", group="river", comment=None)
     fill_workbook(out / "ada.xlsx", "Q2", decision=None)
     export_sheets(clusters, out, MERGE)
     assert both(out) == {"Q1": ("river", "", "")}
-    # And the other way round.
+    # The same with a change in the CSV file.
     fill_csv(out / "ada.csv", "Q1", group="dam")
     export_sheets(clusters, out, MERGE)
     assert both(out) == {"Q1": ("dam", "", "")}
 
 
-def test_merge_puts_both_files_together_unless_they_contradict(tables: TABLES, tmp_path: Path) -> None:
+def test_merge_combines_both_files_unless_they_contradict(tables: TABLES, tmp_path: Path) -> None:
     out = tmp_path / "review"
     clusters = tables()
     export_sheets(clusters, out, ONE)
@@ -146,7 +147,7 @@ def test_merge_puts_both_files_together_unless_they_contradict(tables: TABLES, t
 
 
 @pytest.mark.parametrize("missing", ["ada.xlsx", "ada.csv"])
-def test_one_file_alone_is_enough_to_merge(tables: TABLES, tmp_path: Path, missing: str) -> None:
+def test_merge_needs_only_one_file(tables: TABLES, tmp_path: Path, missing: str) -> None:
     out = tmp_path / "review"
     clusters = tables()
     export_sheets(clusters, out, ONE)
@@ -157,7 +158,7 @@ def test_one_file_alone_is_enough_to_merge(tables: TABLES, tmp_path: Path, missi
     assert both(out) == {"Q1": ("lake", "", "")}
 
 
-def test_entries_of_labels_that_are_gone_wait_for_them(
+def test_entries_of_removed_labels_are_set_aside_and_restored(
     tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     out = tmp_path / "review"
@@ -183,9 +184,7 @@ def test_entries_of_labels_that_are_gone_wait_for_them(
     assert SET_ASIDE not in load_workbook(out / "ada.xlsx").sheetnames
 
 
-def test_groups_that_the_taxonomy_does_not_have_are_told(
-    tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unknown_groups_are_reported(tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     export_sheets(tables(), tmp_path, ONE)
     fill_workbook(tmp_path / "ada.xlsx", "Q1", group="puddle")
     export_sheets(tables(), tmp_path, MERGE)
@@ -193,7 +192,9 @@ def test_groups_that_the_taxonomy_does_not_have_are_told(
     assert both(tmp_path) == {"Q1": ("puddle", "", "")}
 
 
-def test_merging_what_libreoffice_saved(tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]) -> None:
+def test_merge_of_a_workbook_saved_by_libreoffice(
+    tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]
+) -> None:
     out = tmp_path / "review"
     clusters = tables()
     export_sheets(clusters, out, ONE)
@@ -206,14 +207,14 @@ def test_merging_what_libreoffice_saved(tables: TABLES, tmp_path: Path, soffice:
 
 @pytest.mark.parametrize("lock", [".~lock.ada.xlsx#", ".~lock.ada.csv#", "~$ada.xlsx"])
 @pytest.mark.parametrize("force", [True, False])
-def test_an_open_sheet_is_left_alone(tables: TABLES, tmp_path: Path, lock: str, force: bool) -> None:
+def test_open_sheet_is_not_overwritten(tables: TABLES, tmp_path: Path, lock: str, force: bool) -> None:
     export_sheets(tables(), tmp_path, ONE)
     (tmp_path / lock).write_text("")
     with pytest.raises(BusyError, match="close it there"):
         export_sheets(tables(), tmp_path, ONE, force=force)
 
 
-def test_a_file_that_is_no_sheet_is_only_replaced_by_force(tables: TABLES, tmp_path: Path) -> None:
+def test_other_file_is_only_replaced_by_force(tables: TABLES, tmp_path: Path) -> None:
     (tmp_path / "ada.xlsx").write_text("my thesis")
     for config in (ONE, MERGE):
         with pytest.raises(InputError, match="not a readable workbook"):
@@ -221,9 +222,7 @@ def test_a_file_that_is_no_sheet_is_only_replaced_by_force(tables: TABLES, tmp_p
     assert export_sheets(tables(), tmp_path, ONE, force=True) is not None
 
 
-def test_nothing_is_left_behind_when_writing_fails(
-    tables: TABLES, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_export_leaves_nothing_behind(tables: TABLES, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "review"
     export_sheets(tables(), out, ONE)
     before = {path: path.read_bytes() for path in out.iterdir()}
@@ -246,12 +245,12 @@ def test_nothing_is_left_behind_when_writing_fails(
         (("ada", "ben", "Ada"), "two annotators have the same name"),
     ],
 )
-def test_names_of_annotators(names: tuple[str, ...], message: str) -> None:
+def test_invalid_annotator_names_are_refused(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ExportConfig(names)
 
 
-def test_inputs_that_are_missing(tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_inputs_are_reported(tables: TABLES, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clusters = tables()
     out = tmp_path / "review"
     with pytest.raises(ConfigurationError, match="give only one of them"):
@@ -267,23 +266,23 @@ def test_inputs_that_are_missing(tables: TABLES, tmp_path: Path, caplog: pytest.
         export_sheets(tables([]), out, ONE)
 
 
-def test_the_command(tables: TABLES, tmp_path: Path) -> None:
+def test_export_command(tables: TABLES, tmp_path: Path) -> None:
     out = tmp_path / "review"
     command = ["export", str(tables()), "-o", str(out), "--annotators"]
-    run = CliRunner().invoke(app, [*command, "ada, ben"])
-    assert run.exit_code == 0, run.output
-    assert run.stdout.startswith("4 labels of 15 landmarks in 2 clusters\n")
+    result = CliRunner().invoke(app, [*command, "ada, ben"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("4 labels of 15 landmarks in 2 clusters\n")
     assert CliRunner().invoke(app, [*command, "ada,ben"]).stdout == f"{out}: up to date\n"
     fill_workbook(out / "ben.xlsx", "Q1", group="lake")
-    run = CliRunner().invoke(app, [*command, "ada,ben"])
-    assert run.exit_code == 1
-    assert "--merge" in run.stderr
-    run = CliRunner().invoke(app, [*command, "ada,ben", "--merge"])
-    assert "entries of 1 labels kept" in run.stdout
+    result = CliRunner().invoke(app, [*command, "ada,ben"])
+    assert result.exit_code == 1
+    assert "--merge" in result.stderr
+    result = CliRunner().invoke(app, [*command, "ada,ben", "--merge"])
+    assert "entries of 1 labels kept" in result.stdout
 
 
-def test_washington(shared: Path, tmp_path: Path, soffice: Callable[..., Path]) -> None:
-    """All class labels of the real landmarks of Washington state, through LibreOffice and back."""
+def test_washington_through_libreoffice(shared: Path, tmp_path: Path, soffice: Callable[..., Path]) -> None:
+    """All class labels of the real landmarks of Washington state survive LibreOffice."""
     with gzip.open(shared / "wikimedia_replica/worlds/washington.json.gz") as stream:
         world = json.load(stream)
     items = {item["id"]: item for item in world["items"]}

@@ -31,13 +31,13 @@ ADA = ImportConfig("ada")
 VALID_ROWS = ImportConfig("ada", valid_rows_only=True)
 CHECKOUT = Path(__file__).parents[3]
 GROUPS = {group.name for group in read_taxonomy(CHECKOUT / "annotations/taxonomy.csv")}
-#: Labels that a program could change on the way.
+#: Labels that a spreadsheet program could change.
 NASTY = ("=1+1", "-1", "1862", "1862.0", "3-4", "TRUE", "a\nb", "a\tb", "a  b", "בית כנסת", "😀\u2028x", "nul\x00")
 
 
 @pytest.fixture
 def review(tables: TABLES, tmp_path: Path) -> Path:
-    """A folder with the sheets of ada and ben; the clusters are beside it."""
+    """Folder with the sheets of ada and ben, beside the clusters."""
     export_sheets(tables(), tmp_path / "review", ExportConfig(("ada", "ben")))
     return tmp_path / "review"
 
@@ -53,8 +53,8 @@ def imported(review: Path) -> dict[str, Decision]:
     return {row.label_id: row for row in rows}
 
 
-def spoil(path: Path) -> None:
-    """Everything that can be wrong with a workbook of ``LABELS``; they stand in the order Q1, Q2, Q4, Q3."""
+def add_mistakes(path: Path) -> None:
+    """Make every kind of mistake in a workbook of ``LABELS``, whose order is Q1, Q2, Q4, Q3."""
     book = load_workbook(path)
     sheet = book["Labels"]
     sheet["K2"], sheet["L2"] = "lake", "drop"
@@ -75,7 +75,7 @@ def spoil(path: Path) -> None:
     book.save(path)
 
 
-SPOILT = {
+MISTAKES = {
     "A3": 'there is no label_id "Q77"; that of "glacial lake" is Q2',
     "B4": 'the label is "chappel", but Q4 is "chapel"',
     "K5": "decided as group, but no group is given",
@@ -85,7 +85,7 @@ SPOILT = {
 }
 
 
-def test_what_was_entered_becomes_decisions(review: Path) -> None:
+def test_entries_become_decisions(review: Path) -> None:
     fill_workbook(review / "ada.xlsx", "Q1", group="lake", comment="=sure")
     fill_workbook(review / "ada.xlsx", "Q2", group="lake", decision="group")
     fill_workbook(review / "ada.xlsx", "Q3", decision="drop")
@@ -130,27 +130,27 @@ def test_a_decision_keeps_its_time_until_it_changes(review: Path, caplog: pytest
     assert {row.decided_at for row in imported(review).values()} == {later}
 
 
-def test_all_problems_are_told_by_cell_and_nothing_is_taken(review: Path) -> None:
-    spoil(review / "ada.xlsx")
+def test_all_problems_are_reported_and_nothing_is_imported(review: Path) -> None:
+    add_mistakes(review / "ada.xlsx")
     with pytest.raises(InputError) as error:
         run(review / "ada.xlsx")
     lines = str(error.value).splitlines()
     assert lines[0] == f"{review}/ada.xlsx: 6 problems, nothing was imported:"
-    assert lines[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in SPOILT.items()]
+    assert lines[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in MISTAKES.items()]
     assert "`valid_rows_only`" in lines[-1]
     assert not (review.parent / "decisions").exists()
 
 
-def test_the_good_rows_of_a_bad_sheet(review: Path) -> None:
-    spoil(review / "ada.xlsx")
+def test_valid_rows_only(review: Path) -> None:
+    add_mistakes(review / "ada.xlsx")
     fill_workbook(review / "ada.xlsx", "Q3", decision="drop")
     summary = run(review / "ada.xlsx", VALID_ROWS)
     assert summary is not None
     assert len(summary.problems) == 5
     assert "  Labels!A8: there is no label_id" in format_import(summary)
-    assert set(imported(review)) == {"Q3"}, "of two rows for Q1 neither is right"
+    assert set(imported(review)) == {"Q3"}, "of two rows for Q1 neither is taken"
     again = run(review / "ada.xlsx", VALID_ROWS)
-    assert again is not None, "what is left out is told every time"
+    assert again is not None, "skipped rows are reported every time"
     assert again.problems == summary.problems
 
 
@@ -164,7 +164,7 @@ def test_the_good_rows_of_a_bad_sheet(review: Path) -> None:
         ({"comment": "hm"}, "M2", "a comment without a decision"),
     ],
 )
-def test_entries_that_are_no_decision(review: Path, entries: dict[str, str], cell: str, text: str) -> None:
+def test_invalid_entries_are_reported(review: Path, entries: dict[str, str], cell: str, text: str) -> None:
     fill_workbook(review / "ada.xlsx", "Q1", **entries)
     with pytest.raises(InputError) as error:
         run(review / "ada.xlsx")
@@ -185,19 +185,19 @@ def test_merged_cells(review: Path, soffice: Callable[..., Path]) -> None:
     sheet.merge_cells("P5:Q6")  # beside the table
     book.save(review / "ada.xlsx")
     for path in (review / "ada.xlsx", soffice(review / "ada.xlsx", "xlsx"), soffice(review / "ada.xlsx", "ods")):
-        config = {"clusters": review.parent / "clusters.parquet", "now": NOON}
+        clusters, out = review.parent / "clusters.parquet", review / "out.csv"
         with pytest.raises(InputError) as error:
-            import_sheet(path, review / "out.csv", ADA, **config)
+            import_sheet(path, out, ADA, clusters=clusters, now=NOON)
         assert str(error.value).splitlines()[1:-1] == [
             "  Labels!K2:K3: merged cells; separate them and fill in each",
             "  Labels!G4:H4: merged cells; separate them and fill in each",
         ]
-        import_sheet(path, review / "out.csv", VALID_ROWS, force=True, **config)
-        assert [row.label_id for row in read_decisions(review / "out.csv", GROUPS)] == ["Q3"]
+        import_sheet(path, out, VALID_ROWS, clusters=clusters, now=NOON, force=True)
+        assert [row.label_id for row in read_decisions(out, GROUPS)] == ["Q3"]
 
 
-def test_libreoffice_changes_nothing(tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]) -> None:
-    """The decisions on all labels that were ever made, and labels a program could change, in all formats."""
+def test_libreoffice_round_trip_changes_nothing(tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]) -> None:
+    """All decisions that come with hgld, and labels that a program could change, in every format."""
     seed = read_decisions(CHECKOUT / "annotations/decisions/final.csv", GROUPS)
     texts = [Decision(f"label-{n}", label, "unsure", None, "seed", NOON, label) for n, label in enumerate(NASTY)]
     entered = {row.label_id: row for row in (*seed, *texts)}
@@ -207,14 +207,14 @@ def test_libreoffice_changes_nothing(tables: TABLES, tmp_path: Path, soffice: Ca
     sheet, out = tmp_path / "review/ada.xlsx", tmp_path / "ada.csv"
     book = load_workbook(sheet)
     for row in book["Labels"].iter_rows(min_row=2):
-        decision = entered[row[0].value]
+        decision = entered[str(row[0].value)]
         row[10].value = decision.group
         row[11].value = None if decision.decision == "group" else decision.decision
         row[12].value, row[12].data_type = fit_for_cell(decision.comment), "s"
     book.save(sheet)
     import_sheet(sheet, out, ADA, clusters=clusters, now=NOON)
-    found = {row.label_id: row for row in read_decisions(out, GROUPS)}
-    assert found == {
+    imported_rows = {row.label_id: row for row in read_decisions(out, GROUPS)}
+    assert imported_rows == {
         key: replace(
             row,
             label=fit_for_cell(row.label),
@@ -229,11 +229,11 @@ def test_libreoffice_changes_nothing(tables: TABLES, tmp_path: Path, soffice: Ca
 
 
 def test_problems_in_ods_have_the_same_addresses(review: Path, soffice: Callable[..., Path]) -> None:
-    spoil(review / "ada.xlsx")
+    add_mistakes(review / "ada.xlsx")
     saved = soffice(review / "ada.xlsx", "ods")
     with pytest.raises(InputError) as error:
         import_sheet(saved, review / "out.csv", ADA, clusters=review.parent / "clusters.parquet")
-    assert str(error.value).splitlines()[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in SPOILT.items()]
+    assert str(error.value).splitlines()[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in MISTAKES.items()]
 
 
 def write_ods(path: Path, rows: str) -> None:
@@ -254,7 +254,7 @@ def ods_row(values: Sequence[str], repeated: int = 1) -> str:
     return f'<table:table-row table:number-rows-repeated="{repeated}">{cells}{blank}</table:table-row>'
 
 
-def test_what_is_repeated_in_ods_is_there_more_than_once(review: Path) -> None:
+def test_repeated_rows_and_cells_in_ods(review: Path) -> None:
     header = list(csv_rows(review / "ada.csv")[0])
     lake = ["Q1", "lake", *[""] * 8, "lake", "", "<text:span>a<text:s text:c='2'/>b</text:span><text:tab/>c"]
     blank = '<table:table-row table:number-rows-repeated="1000000"><table:table-cell/></table:table-row>'
@@ -267,18 +267,18 @@ def test_what_is_repeated_in_ods_is_there_more_than_once(review: Path) -> None:
         run(path)
 
 
-def test_labels_that_a_spreadsheet_changed_in_csv(review: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_changed_labels_in_csv_are_warnings(review: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill_csv(review / "ada.csv", "Q1", label="01. Mrz", group="lake")
     assert run(review / "ada.csv") is not None
     assert imported(review)["Q1"].label == "lake"
     assert 'row 2, label: the label is "01. Mrz", but Q1 is "lake"' in caplog.text
-    # As after sorting one column alone: that is no spelling.
+    # The label of another row, as after sorting a single column.
     fill_csv(review / "ada.csv", "Q1", label="chapel")
     with pytest.raises(InputError, match='row 2, label: the label is "chapel", but Q1 is "lake"'):
         run(review / "ada.csv")
 
 
-def test_csv_that_libreoffice_saved(review: Path, soffice: Callable[..., Path]) -> None:
+def test_csv_saved_by_libreoffice(review: Path, soffice: Callable[..., Path]) -> None:
     fill_csv(review / "ada.csv", "Q3", group="church", comment="a, b\nc")
     saved = soffice(review / "ada.csv", "csv", "Text - txt - csv (StarCalc):59,34,76")
     import_sheet(saved, review / "out.csv", ADA, clusters=review.parent / "clusters.parquet", now=NOON)
@@ -286,7 +286,7 @@ def test_csv_that_libreoffice_saved(review: Path, soffice: Callable[..., Path]) 
     assert (row.label_id, row.group, row.comment) == ("Q3", "church", "a, b\nc")
 
 
-def test_a_sheet_of_an_earlier_clustering(tables: TABLES, review: Path) -> None:
+def test_sheet_of_an_earlier_clustering(tables: TABLES, review: Path) -> None:
     fill_workbook(review / "ada.xlsx", "Q1", group="lake")
     fill_workbook(review / "ada.xlsx", "Q4", group="church")
     tables([Label("Q1", "lake"), Label("Q3", "church building"), Label("Q2", "tarn")])
@@ -299,7 +299,7 @@ def test_a_sheet_of_an_earlier_clustering(tables: TABLES, review: Path) -> None:
     assert "export it again with `merge`" in str(error.value)
 
 
-def test_a_sheet_is_not_taken_for_that_of_another(review: Path) -> None:
+def test_sheet_of_another_annotator_is_refused(review: Path) -> None:
     fill_workbook(review / "ben.xlsx", "Q1", group="lake")
     with pytest.raises(ConfigurationError, match='exported for "ben", not for "ada"'):
         run(review / "ben.xlsx")
@@ -307,7 +307,7 @@ def test_a_sheet_is_not_taken_for_that_of_another(review: Path) -> None:
         ImportConfig("../ada")
 
 
-def test_decisions_of_others_are_not_written_over(review: Path) -> None:
+def test_decisions_of_others_are_not_overwritten(review: Path) -> None:
     fill_workbook(review / "ada.xlsx", "Q1", group="lake")
     out = review.parent / "decisions/ada.csv"
     write_decisions(out, [Decision("Q3", "church building", "group", "church", "ben", NOON)])
@@ -319,7 +319,7 @@ def test_decisions_of_others_are_not_written_over(review: Path) -> None:
     assert set(imported(review)) == {"Q1"}
 
 
-def test_files_that_cannot_be_imported(review: Path) -> None:
+def test_unreadable_files_are_refused(review: Path) -> None:
     with pytest.raises(InputError, match="no label is decided in it"):
         run(review / "ada.xlsx")
     with pytest.raises(InputError, match="no such file"):
@@ -343,13 +343,13 @@ ENTRIES = st.tuples(
 
 
 @given(st.lists(ENTRIES, max_size=6))
-def test_a_row_is_taken_if_and_only_if_it_is_a_decision(rows: list[tuple[str, str, str]]) -> None:
+def test_row_is_imported_if_and_only_if_it_is_a_decision(rows: list[tuple[str, str, str]]) -> None:
     labels = {f"Q{number}": f"label {number}" for number in range(1, len(rows) + 1)}
-    lines = [
+    sheet_rows = [
         SheetRow(number, {"label_id": key, "label": label, "group": group, "decision": choice, "comment": comment})
         for number, ((key, label), (group, choice, comment)) in enumerate(zip(labels.items(), rows, strict=True), 2)
     ]
-    checked = check_sheet(lines, labels=labels, groups=GROUPS, annotator="ada", now=NOON, labels_are_safe=True)
+    checked = check_sheet(sheet_rows, labels=labels, groups=GROUPS, annotator="ada", now=NOON, labels_are_safe=True)
     taken = {row.label_id: (row.group or "", row.decision, row.comment) for row in checked.decisions}
     for key, (group, choice, comment) in zip(labels, rows, strict=True):
         whole = (group, choice or "group", comment)
@@ -359,18 +359,18 @@ def test_a_row_is_taken_if_and_only_if_it_is_a_decision(rows: list[tuple[str, st
     assert len(taken) + len(bad) == sum(any(entries) for entries in rows)
 
 
-def test_the_command(review: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_import_sheet_command(review: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     fill_workbook(review / "ada.xlsx", "Q1", group="lake")
     command = ["import-sheet", str(review / "ada.xlsx"), "--annotator", "ada"]
-    ran = CliRunner().invoke(app, command)
+    result = CliRunner().invoke(app, command)
     out = review.parent.resolve() / "decisions/ada.csv"
-    assert ran.exit_code == 0, ran.output
-    assert ran.stdout.startswith("1 of 4 labels decided (5 of 15 landmarks): 1 into 1 groups")
-    assert ran.stdout.endswith(f"{out}\n")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("1 of 4 labels decided (5 of 15 landmarks): 1 into 1 groups")
+    assert result.stdout.endswith(f"{out}\n")
     assert CliRunner().invoke(app, command).stdout == f"{out}: up to date\n"
     fill_workbook(review / "ada.xlsx", "Q2", comment="?")
-    ran = CliRunner().invoke(app, command)
-    assert ran.exit_code == 1
-    assert "Labels!M3: a comment without a decision" in ran.stderr
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "Labels!M3: a comment without a decision" in result.stderr
     assert CliRunner().invoke(app, [*command, "--valid-rows-only"]).exit_code == 0

@@ -24,7 +24,7 @@ from tests.review.conftest import COMMONS, LABELS, Label, clean_table, clusters_
 
 CELL = st.sampled_from(["", "", "church", "drop", "why?"])
 ENTRIES = st.dictionaries(st.sampled_from(["Q1", "Q2", "Q3"]), st.tuples(CELL, CELL, CELL)).map(
-    lambda found: {key: Entry(key, "", *cells) for key, cells in found.items() if any(cells)}
+    lambda drawn: {key: Entry(key, "", *cells) for key, cells in drawn.items() if any(cells)}
 )
 
 
@@ -35,7 +35,7 @@ def test_columns() -> None:
     )
 
 
-def test_rows_stand_by_cluster_subcluster_and_landmarks() -> None:
+def test_rows_are_sorted_by_cluster_subcluster_and_landmarks() -> None:
     labels = [
         Label("Q7", "f", 1, 5),
         Label("Q6", "e", 0, 4, train=1, index=8),
@@ -48,34 +48,34 @@ def test_rows_stand_by_cluster_subcluster_and_landmarks() -> None:
     assert [row.landmarks for row in rows] == [2, 1, 9, 9, 1]
 
 
-def test_examples_are_the_first_of_train_then_index() -> None:
+def test_examples_come_from_train_then_index() -> None:
     rows = {row.label_id: row.examples for row in label_rows(clusters_table(LABELS), clean_table(LABELS))}
     assert rows["Q1"] == tuple(f"Category:Q1 train {n}" for n in range(3))
     assert rows["Q3"] == ("Category:Q3 train 0", "Category:Q3 train 1", "Category:Q3 index 0")
     assert rows["Q2"] == ("Category:Q2 train 0",)
 
 
-def test_a_category_of_both_splits_is_one_example() -> None:
+def test_category_in_both_splits_is_one_example() -> None:
     row = {"landmark_id": 1, "category": f"{COMMONS}Seen_twice", "supercategory": "lake", "class_item": "Q1"}
     clean = pa.Table.from_pylist([row | {"split": "train"}, row | {"split": "index"}], CLEAN.schema)
     assert label_rows(clusters_table(LABELS[:1]), clean)[0].examples == ("Category:Seen twice",)
 
 
-def test_labels_without_an_item_find_their_examples() -> None:
+def test_labels_without_an_item_have_examples() -> None:
     labels = [Label(label_id("Lake ", None), "lake"), Label("Q1", "lake")]
     rows = label_rows(clusters_table(labels), clean_table(labels))
     assert all(len(row.examples) == 1 for row in rows)
     assert rows[0].examples != rows[1].examples
 
 
-def test_a_category_that_is_no_url_is_reported() -> None:
+def test_invalid_category_url_is_reported() -> None:
     clean = clean_table(LABELS)
     clean = clean.set_column(2, "category", pa.array(["Lake"] * len(clean)))
     with pytest.raises(InputError, match='"Lake" is not a URL of Wikimedia Commons'):
         label_rows(clusters_table(LABELS), clean)
 
 
-def test_parents_have_labels_and_the_first_table_counts() -> None:
+def test_parents_are_labelled_from_the_first_table() -> None:
     def classes(*rows: tuple[str, str, list[str]]) -> pa.Table:
         columns = ("item", "label", "subclass_of")
         named = [dict(zip(columns, row, strict=True)) | {"language": "en"} for row in rows]
@@ -91,7 +91,7 @@ def test_parents_have_labels_and_the_first_table_counts() -> None:
 
 
 @given(st.text())
-def test_ordinary_text_is_left_alone(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     fitted = fit_for_cell(text)
     assert fit_for_cell(fitted) == fitted
     assert len(fitted) == len(text)
@@ -101,7 +101,7 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 
 @pytest.mark.parametrize("char", ["a", "é", "😀", "ש"])
 @pytest.mark.parametrize("excess", [-1, 0, 1, 2])
-def test_long_text_is_cut_to_what_a_cell_holds(char: str, excess: int) -> None:
+def test_long_text_is_cut_to_fit_a_cell(char: str, excess: int) -> None:
     units = len(char.encode("utf-16-le")) // 2
     text = "x" + char * ((MAX_UNITS + excess) // units)
     fitted = fit_for_cell(text)
@@ -112,17 +112,17 @@ def test_long_text_is_cut_to_what_a_cell_holds(char: str, excess: int) -> None:
         assert len(fitted) > len(text) - 4
 
 
-def test_entries_are_joined_on_the_id_and_only_where_something_was_entered() -> None:
-    lines = [
+def test_entries_are_keyed_by_label_id() -> None:
+    rows = [
         SheetRow(2, {"label_id": "Q1", "label": "lake", "group": " lake ", "decision": "", "comment": ""}),
         SheetRow(3, {"label_id": "Q2", "label": "x", "group": " ", "decision": "", "comment": "\n"}),
         SheetRow(4, {"label_id": "", "label": "", "group": "", "decision": "", "comment": ""}),
     ]
-    assert read_entries(Path("a.csv"), lines) == {"Q1": Entry("Q1", "lake", group="lake")}
+    assert read_entries(Path("a.csv"), rows) == {"Q1": Entry("Q1", "lake", group="lake")}
 
 
-def test_rows_that_cannot_be_read_are_reported() -> None:
-    lines = [
+def test_unreadable_rows_are_reported() -> None:
+    rows = [
         SheetRow(2, {"label_id": "Q1", "label": "lake", "group": "lake"}),
         SheetRow(3, {"label_id": "Q1", "label": "lake", "decision": "drop"}),
         SheetRow(4, {"label_id": "", "comment": "hm"}),
@@ -130,7 +130,7 @@ def test_rows_that_cannot_be_read_are_reported() -> None:
         SheetRow(6, {"label_id": "Q6", "label": "x", "comment": "x" * (MAX_UNITS + 1)}),
     ]
     with pytest.raises(InputError) as error:
-        read_entries(Path("a.csv"), lines)
+        read_entries(Path("a.csv"), rows)
     assert str(error.value).splitlines() == [
         "a.csv: 4 problems, so the sheet cannot be read; fix them:",
         '  row 3, label_id: Q1 ("lake") already has an entry in row 2',
@@ -140,16 +140,16 @@ def test_rows_that_cannot_be_read_are_reported() -> None:
             for row in (5, 6)
         ),
     ]
-    found, _ = collect_entries(lines)
-    assert "Q1" not in found, "which of the two rows is right, nobody knows"
+    entries, _ = collect_entries(rows)
+    assert "Q1" not in entries, "of two rows for Q1 neither is taken"
 
 
-def test_line_ends_of_spreadsheets_are_one() -> None:
+def test_line_ends_are_normalised() -> None:
     assert normalise_entry(" a_x000D_\nb\r\nc ") == normalise_entry("a\nb\nc") == "a\nb\nc"
 
 
 @given(ENTRIES, ENTRIES)
-def test_combine_keeps_every_cell_or_refuses(first: dict[str, Entry], second: dict[str, Entry]) -> None:
+def test_merging_keeps_every_entry_or_fails(first: dict[str, Entry], second: dict[str, Entry]) -> None:
     cells = [
         (key, column, getattr(entry, column))
         for entries in (first, second)
@@ -173,5 +173,5 @@ def test_combine_keeps_every_cell_or_refuses(first: dict[str, Entry], second: di
 
 
 @given(ENTRIES, ENTRIES)
-def test_digests_tell_entries_apart(first: dict[str, Entry], second: dict[str, Entry]) -> None:
+def test_digests_differ_if_and_only_if_entries_do(first: dict[str, Entry], second: dict[str, Entry]) -> None:
     assert (entries_digest(first) == entries_digest(second)) == (first == second)

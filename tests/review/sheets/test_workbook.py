@@ -60,7 +60,7 @@ def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("nasty") / "ada.xlsx", NASTY_LABELS)
 
 
-def test_any_label_comes_back_as_text(nasty: Path) -> None:
+def test_special_labels_are_read_back_as_text(nasty: Path) -> None:
     lines = read_workbook(nasty).rows
     assert {line.values["label_id"]: line.values["label"] for line in lines} == {
         label.label_id: fit_for_cell(label.label) for label in NASTY_LABELS
@@ -74,7 +74,7 @@ def test_any_label_comes_back_as_text(nasty: Path) -> None:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(label=st.text(min_size=1), comment=st.text())
-def test_any_text_survives(tmp_path: Path, label: str, comment: str) -> None:
+def test_any_text_survives_a_round_trip(tmp_path: Path, label: str, comment: str) -> None:
     comment = fit_for_cell(comment).replace("\r", "\n").strip()
     entries = {"Q1": Entry("Q1", fit_for_cell(label), comment=comment)} if comment else {}
     path = write(tmp_path / "ada.xlsx", [Label("Q1", label)], entries)
@@ -83,7 +83,7 @@ def test_any_text_survives(tmp_path: Path, label: str, comment: str) -> None:
     assert read_entries(path, lines) == entries
 
 
-def test_libreoffice_reads_every_label_and_keeps_what_matters(nasty: Path, soffice: Callable[..., Path]) -> None:
+def test_libreoffice_keeps_labels_and_provenance(nasty: Path, soffice: Callable[..., Path]) -> None:
     written = {line.values["label_id"]: line.values["label"] for line in read_workbook(nasty).rows}
     saved = read_workbook(soffice(nasty, "xlsx"))
     for line in saved.rows:
@@ -92,7 +92,7 @@ def test_libreoffice_reads_every_label_and_keeps_what_matters(nasty: Path, soffi
     assert saved.provenance == MADE
 
 
-def test_what_was_entered_survives_libreoffice(tmp_path: Path, soffice: Callable[..., Path]) -> None:
+def test_libreoffice_keeps_entries(tmp_path: Path, soffice: Callable[..., Path]) -> None:
     entries = {
         "Q1": Entry("Q1", "lake", "group 1", "group", "=1+1"),
         "Q3": Entry("Q3", "church building", decision="drop", comment="two\nlines"),
@@ -106,15 +106,15 @@ def test_what_was_entered_survives_libreoffice(tmp_path: Path, soffice: Callable
         assert saved.exported == read_workbook(path).exported
 
 
-def test_libreoffice_counts_progress(tmp_path: Path, soffice: Callable[..., Path]) -> None:
+def test_progress_formulas_in_libreoffice(tmp_path: Path, soffice: Callable[..., Path]) -> None:
     entries = {
         "Q1": Entry("Q1", "lake", "group 1"),
         "Q2": Entry("Q2", "glacial lake", decision="unsure"),
-        "Q3": Entry("Q3", "church building", decision="group"),  # the group is missing
+        "Q3": Entry("Q3", "church building", decision="group"),  # without a group
         "Q4": Entry("Q4", "chapel", comment="hm"),
     }
     path = write(tmp_path / "ada.xlsx", entries=entries)
-    # The last option is the number of the sheet; the name of the file tells it too.
+    # The last option is the number of the sheet, which is also part of the file name.
     saved = soffice(path, "csv", "Text - txt - csv (StarCalc):44,34,76,1,,0,false,true,false,false,false,3")
     with saved.open(encoding="utf-8-sig", newline="") as stream:
         assert list(csv.reader(stream)) == [
@@ -125,12 +125,12 @@ def test_libreoffice_counts_progress(tmp_path: Path, soffice: Callable[..., Path
         ]
 
 
-def test_libreoffice_makes_pages_of_it(nasty: Path, soffice: Callable[..., Path]) -> None:
+def test_libreoffice_converts_to_pdf_and_ods(nasty: Path, soffice: Callable[..., Path]) -> None:
     assert soffice(nasty, "pdf").read_bytes().startswith(b"%PDF")
     assert zipfile.is_zipfile(soffice(nasty, "ods"))
 
 
-def test_sheets_and_what_can_be_changed(tmp_path: Path) -> None:
+def test_only_entries_are_unlocked(tmp_path: Path) -> None:
     book = load_workbook(write(tmp_path / "ada.xlsx"))
     assert book.sheetnames == ["Read me", "Labels", "Clusters", "Groups", "lists", "about"]
     assert [sheet.sheet_state for sheet in book] == ["visible"] * 4 + ["hidden"] * 2
@@ -141,20 +141,20 @@ def test_sheets_and_what_can_be_changed(tmp_path: Path) -> None:
         assert not sheet.protection.formatColumns
         assert sheet.protection.deleteRows
     sheet = book[LABELS_SHEET]
-    for row in sheet.iter_rows():
-        for cell in row:
-            free = cell.row > 1 and COLUMNS[cell.column - 1] in ("group", "decision", "comment")
-            assert cell.protection.locked is not free
+    for number, row in enumerate(sheet.iter_rows(), 1):
+        for column, cell in zip(COLUMNS, row, strict=True):
+            is_entry = number > 1 and column in ("group", "decision", "comment")
+            assert cell.protection.locked is not is_entry
     assert sheet.freeze_panes == "C2"
     assert sheet.auto_filter.ref == "A1:M5"
 
 
-def test_lists_to_choose_from(tmp_path: Path) -> None:
+def test_drop_down_lists(tmp_path: Path) -> None:
     book = load_workbook(write(tmp_path / "ada.xlsx"))
-    found = {str(one.sqref): one for one in book[LABELS_SHEET].data_validations.dataValidation}
-    assert found["K2:K5"].formula1 == "lists!$A$1:$A$78"
-    assert found["L2:L5"].formula1 == '"group,drop,unsure"'
-    assert all(one.showErrorMessage and not one.showDropDown for one in found.values())
+    lists = {str(item.sqref): item for item in book[LABELS_SHEET].data_validations.dataValidation}
+    assert lists["K2:K5"].formula1 == "lists!$A$1:$A$78"
+    assert lists["L2:L5"].formula1 == '"group,drop,unsure"'
+    assert all(item.showErrorMessage and not item.showDropDown for item in lists.values())
     assert [cell.value for cell in book["lists"]["A"]] == [group.name for group in GROUPS]
     guidelines = [[cell.value for cell in row] for row in book["Groups"].iter_rows(min_row=2)]
     assert guidelines == [[group.name, group.root, group.guideline] for group in GROUPS]
@@ -169,7 +169,7 @@ def test_examples_are_links(tmp_path: Path) -> None:
     assert sheet["H3"].hyperlink is None
 
 
-def test_bands_change_with_cluster_and_subcluster(tmp_path: Path) -> None:
+def test_row_colours_follow_clusters_and_subclusters(tmp_path: Path) -> None:
     labels = [Label(f"Q{n}", f"label {n}", n // 4, n // 2) for n in range(1, 40)]
     sheet = load_workbook(write(tmp_path / "ada.xlsx", labels))[LABELS_SHEET]
     rows = [
@@ -180,13 +180,13 @@ def test_bands_change_with_cluster_and_subcluster(tmp_path: Path) -> None:
         assert (colour == next_colour) == ((cluster, sub) == (next_cluster, next_sub))
 
 
-def test_cells_hold_no_more_than_excel_allows(nasty: Path) -> None:
+def test_texts_fit_into_excel_cells(nasty: Path) -> None:
     sheet = load_workbook(nasty)[LABELS_SHEET]
     longest = max(len(str(cell.value).encode("utf-16-le")) // 2 for row in sheet.iter_rows() for cell in row)
     assert longest == MAX_UNITS
 
 
-def test_a_file_that_is_no_sheet(tmp_path: Path) -> None:
+def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "ada.xlsx"
     path.write_bytes(b"PK, but no more")
     with pytest.raises(InputError, match="not a readable workbook"):

@@ -1,0 +1,50 @@
+"""Commands that write report a bad place in one line, before they do any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hgld.cli import app
+
+COMMANDS = {
+    "review": ["review", "{clusters}", "--annotator", "ada", "--no-open", "--store"],
+    "decisions": ["decisions", "{missing}", "-o"],
+    "import-sheet": ["import-sheet", "{missing}", "--annotator", "ada", "-o"],
+    "agreement": ["agreement", "{missing}", "{missing}", "-o"],
+    "agreement figure": ["agreement", "{missing}", "{missing}", "--figure"],
+    "adjudicate": ["adjudicate", "{missing}", "{missing}", "--rule", "agree-only", "-o"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_folder_in_place_of_a_file(name: str, tmp_path: Path, tables: Callable[..., Path]) -> None:
+    clusters, folder = tables(), tmp_path / "folder"
+    folder.mkdir()
+    arguments = [part.format(clusters=clusters, missing=tmp_path / "missing") for part in COMMANDS[name]]
+    result = CliRunner().invoke(app, [*arguments, str(folder)])
+    assert (result.exit_code, result.stderr) == (1, f"error: {folder} is a folder; name a file in it\n")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "export"])
+def test_place_below_a_file(name: str, tmp_path: Path, tables: Callable[..., Path]) -> None:
+    clusters, file = tables(), tmp_path / "file"
+    file.touch()
+    command = COMMANDS.get(name, ["export", "{missing}", "--annotators", "ada", "-o"])
+    arguments = [part.format(clusters=clusters, missing=tmp_path / "missing") for part in command]
+    result = CliRunner().invoke(app, [*arguments, str(file / "out")])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {file} is a file")
+    assert result.stderr.count("\n") == 1
+
+
+def test_default_store_in_place_of_a_folder(tmp_path: Path, tables: Callable[..., Path]) -> None:
+    clusters = tables()
+    (tmp_path / "review").touch()
+    result = CliRunner().invoke(app, ["review", str(clusters), "--annotator", "ada", "--no-open"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {tmp_path / 'review'} is a file")
