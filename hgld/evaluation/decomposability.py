@@ -1,4 +1,4 @@
-"""How far a metric of batches is from the metric of the whole gallery (paper, Eq. 6)."""
+"""Decomposability gap: difference between a metric of the whole gallery and its mean over batches (paper, Eq. 6)."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def decomposability_gap(
     metric: str = "AP",
     relevance_alpha: float = 1.0,
 ) -> npt.NDArray[np.float64]:
-    """The decomposability gap of a metric for each query: DG = M - (1/K) sum_b M_b (paper, Eq. 6).
+    """Decomposability gap of a metric for each query: DG = M - (1/K) sum_b M_b (paper, Eq. 6).
 
-    M is the metric over the whole gallery, M_b that over batch b. Batches look better than the whole, so the gap is
-    mostly negative; appendix A of the paper draws and bounds it with the opposite sign. A batch without positives of
-    a query has no M_b and is left out of its mean, which is therefore taken over the K batches that have one.
+    M is the metric over the whole gallery, M_b that over batch b. Batches score higher than the whole gallery, so the gap
+    is mostly negative; appendix A of the paper draws and bounds it with the opposite sign. A batch without positives of
+    a query has no M_b: the mean is taken over the K batches that have one.
 
     Args:
         query_embeddings: float, shape (n_query, d).
         query_labels: int64, shape (n_query, L), finest first.
-        gallery_embeddings: float, shape (n_gallery, d); without a gallery each query is ranked against the others.
+        gallery_embeddings: float, shape (n_gallery, d). Without a gallery each query is ranked against the others.
         gallery_labels: int64, shape (n_gallery, L).
-        batches: integers, shape (n_gallery,); the batch of each gallery item.
-        metric: its name, see :meth:`hgld.evaluation.metric_registry.Metric.of`.
-        relevance_alpha: of Eq. 20, for H-AP; relevances are those within the batch.
+        batches: Integers, shape (n_gallery,); batch of each gallery item.
+        metric: Name of the metric, see :meth:`hgld.evaluation.metric_registry.Metric.from_name`.
+        relevance_alpha: Exponent alpha of Eq. 20, for H-AP; relevances are those within the batch.
 
     Returns:
         float64, shape (n_query,); NaN where a query has no positives.
 
     Raises:
-        InputError: ``batches`` does not fit the gallery, or without a gallery a batch holds a single item; besides
-            see :func:`~hgld.evaluation.evaluate.evaluate_retrieval`.
-        ConfigurationError: the gallery is given in part, or see there.
+        InputError: ``batches`` does not fit the gallery, or without a gallery a batch holds a single item; see also
+            :func:`~hgld.evaluation.evaluate_arrays.evaluate_retrieval`.
+        ConfigurationError: The gallery is given in part; see also that function.
 
     >>> labels = np.array([0, 1, 0, 1, 0])
     >>> embeddings = np.array([[1.0, 0.0], [0.9, 0.4], [0.8, 0.6], [0.7, 0.7], [0.6, 0.8]])
@@ -50,7 +50,7 @@ def decomposability_gap(
     """
     if (gallery_embeddings is None) != (gallery_labels is None):
         raise ConfigurationError("the gallery is given in part; expected its embeddings and its labels, or neither")
-    alone = gallery_embeddings is None
+    leave_one_out = gallery_embeddings is None
     gallery = query_embeddings if gallery_embeddings is None else gallery_embeddings
     labels = query_labels if gallery_labels is None else gallery_labels
     numbers = np.asarray(batches)
@@ -59,10 +59,10 @@ def decomposability_gap(
             f"batches has the shape {numbers.shape}; expected one number for each of {len(labels):,} items"
         )
     names, sizes = np.unique(numbers, return_counts=True)
-    if alone and (sizes == 1).any():
-        raise InputError(f"batch {names[sizes == 1][0]} holds one item only, which cannot be ranked against itself")
+    if leave_one_out and (sizes == 1).any():
+        raise InputError(f"batch {names[sizes == 1][0]} holds a single item, which cannot be ranked against itself")
     ids = np.arange(len(labels))
-    queries = ids if alone else np.full(len(query_labels), -1)  # a query is left out of the batch that holds it
+    queries = ids if leave_one_out else np.full(len(query_labels), -1)  # excludes a query from its own batch
 
     def values(items: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         result = evaluate_retrieval(

@@ -1,6 +1,7 @@
-"""What all metrics need of a ranking, summed in one pass over the levels of its items in ranked order.
+"""Sufficient statistics of rankings: all metrics are functions of a few sums over the levels in ranked order.
 
-Write G_m(k) for the number of items of level m or finer among the first k. The sums are, for levels l and m,
+Write G_m(k) for the number of items of level m or finer among the first k. The sums, taken in one pass, are for levels
+l and m
 
     precision[l, m] = sum over ranks k with an item of level >= l of G_m(k) / k
     discount[l]     = sum over ranks k with an item of level >= l of 1 / log2(1 + k)
@@ -8,9 +9,9 @@ Write G_m(k) for the number of items of level m or finer among the first k. The 
 
 where A_k are the first k items and B_k the first k of a perfect ranking. AP of level l is
 precision[l, l] / R_l (Eq. 34). H-rank^+ (Eq. 18) adds up min(rel(k), rel(j)) over the items j before k; since an
-item's relevance depends on its level only, differences of ``precision`` count how often levels l and m meet that way,
-and H-AP follows for any relevance, though the relevance was not known during the pass. Each item costs L cumulative
-counts and one L x L product, whatever the length of the ranking.
+item's relevance depends on its level only, differences of ``precision`` give the contribution of each pair of levels,
+and H-AP follows for any relevance, which need not be known during the pass. Each item costs L cumulative counts and
+one L x L product, whatever the length of the ranking.
 """
 
 from __future__ import annotations
@@ -23,30 +24,29 @@ import torch
 from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
 
-#: Elements of a temporary array [rows, L, ranks] of the pass: it should stay in a core's cache on a CPU, and keep
-#: a GPU busy.
+#: Elements of a temporary array [rows, L, ranks] of the pass: few enough for a core's cache, or enough to occupy a GPU.
 _BLOCK = {"cpu": 3 * 2**16, "cuda": 2**25}
 _WIDTH = {"cpu": 2**14, "cuda": 2**18}
 
 
 @dataclass(frozen=True, eq=False)
 class RankingStatistics:
-    """The sums of n rankings: float64 tensors on one device; position l - 1 along an axis of L is level l.
+    """Statistics of n rankings: float64 tensors on one device; index l - 1 of an axis of length L is level l.
 
     Args:
-        n_ranked: shape (n,); the items that were ranked.
-        positives: shape (n, L); R_l, the items of level l or finer in the whole ranking.
-        precision: shape (n, L, L); see the module.
+        n_ranked: shape (n,); number of ranked items.
+        positives: shape (n, L); R_l, the number of items of level l or finer in the whole ranking.
+        precision: shape (n, L, L); see above.
         precision_at_r: shape (n, L); precision[l, l], but over the first R_l ranks only.
-        discount: shape (n, L); see the module.
+        discount: shape (n, L); see above.
         ideal_discount: shape (n, L); the sum of 1 / log2(1 + k) over the ranks k = 1, ..., R_l.
-        overlap: shape (n,); see the module.
-        cutoffs: ascending ranks, for each of which there is a position on the last axis of what follows.
+        overlap: shape (n,); see above.
+        cutoffs: Ascending ranks k; the last axis of the following arrays has one index for each.
         hits_at: shape (n, L, n_cutoff); G_l at the cutoff.
         precision_at: shape (n, L, n_cutoff); precision[l, l] over the ranks up to the cutoff.
         discount_at: shape (n, L, n_cutoff); discount[l] over the ranks up to the cutoff.
-        ideal_discount_at: shape (n, L, n_cutoff); ideal_discount[l], likewise.
-        level_at: int64, shape (n, n_cutoff); the level of the item at the cutoff.
+        ideal_discount_at: shape (n, L, n_cutoff); ideal_discount[l] over the ranks up to the cutoff.
+        level_at: int64, shape (n, n_cutoff); level of the item at the cutoff.
     """
 
     n_ranked: torch.Tensor
@@ -65,23 +65,23 @@ class RankingStatistics:
 
     @property
     def n_levels(self) -> int:
-        """L."""
+        """Number of levels L."""
         return self.positives.shape[1]
 
     def counts(self) -> torch.Tensor:
-        """The items of exactly each level, level 0 first: float64, shape (n, L + 1)."""
+        """Return the number of items of exactly each level, level 0 first: float64, shape (n, L + 1)."""
         at_least = torch.cat([self.n_ranked[:, None], self.positives], dim=1)
         return at_least - torch.nn.functional.pad(self.positives, (0, 1))
 
 
 class RankTables:
-    """Functions of the rank k = 1, ..., n, worked out once: float64, shape (n,).
+    """Functions of the rank k = 1, ..., n, computed once: float64, shape (n,).
 
     Attributes:
         rank: k.
         inverse: 1 / k.
         discount: 1 / log2(1 + k).
-        ideal: the sum of the discounts of the first k ranks, with a 0 in front: shape (n + 1,).
+        ideal: Sum of the discounts of the first k ranks, for k = 0, ..., n: shape (n + 1,).
     """
 
     def __init__(self, n_ranks: int, device: torch.device | str = "cpu") -> None:
@@ -99,19 +99,18 @@ def ranking_statistics(
     n_ranked: torch.Tensor | None = None,
     tables: RankTables | None = None,
 ) -> RankingStatistics:
-    """Take the sums of some rankings. Memory: a few MB besides the result.
+    """Compute the statistics of rankings; memory is a few MB besides the result.
 
     Args:
-        ranked_levels: uint8, shape (n, N); the level of the item at each rank, best rank first. Items that do not
-            count stand at the end, with level 0.
-        n_levels: L; no level is above it.
-        cutoffs: the ranks k that metrics "at k" will be asked for. Where k is beyond N, there is nothing more to find
-            after rank N; evaluations refuse such a k.
-        n_ranked: shape (n,); how many items of each row count. All, unless given.
-        tables: for N ranks or more, to be made only once for many calls.
+        ranked_levels: uint8, shape (n, N); level of the item at each rank, best rank first. Excluded items come last,
+            with level 0.
+        n_levels: Number of levels L; no level is above it.
+        cutoffs: Ranks k of metrics "at k". No item follows rank N where k is larger; evaluations refuse such a k.
+        n_ranked: shape (n,); number of items of each row that are not excluded; N by default.
+        tables: Tables for N ranks or more, to share between calls.
 
     Raises:
-        ConfigurationError: a cutoff is below 1.
+        ConfigurationError: A cutoff is below 1.
     """
     n_rows, n_items = ranked_levels.shape
     device = ranked_levels.device
@@ -123,13 +122,13 @@ def ranking_statistics(
         n_ranked = torch.full((n_rows,), n_items, device=device)
     elements, width = _BLOCK[device.type], _WIDTH[device.type]
     step = max(1, elements // (n_levels * min(width, max(n_items, 1))))
-    parts = parallel_map(lambda some: _whole(some, n_levels, width, tables), torch.split(ranked_levels, step), device)
+    rows = torch.split(ranked_levels, step)
+    totals = parallel_map(lambda levels: _over_all_ranks(levels, n_levels, width, tables), rows, device)
     step = max(1, elements // (n_levels * min(max(cutoffs, default=1), n_items)))
-    heads = parallel_map(
-        lambda some: _heads(some, n_levels, cutoffs, tables), torch.split(ranked_levels, step), device
-    )
-    positives, precision, precision_at_r, discount, overlap = (torch.cat(sums) for sums in zip(*parts, strict=True))
-    hits_at, precision_at, discount_at = (torch.cat(sums) for sums in zip(*heads, strict=True))
+    rows = torch.split(ranked_levels, step)
+    at_cutoffs = parallel_map(lambda levels: _up_to_cutoffs(levels, n_levels, cutoffs, tables), rows, device)
+    positives, precision, precision_at_r, discount, overlap = (torch.cat(sums) for sums in zip(*totals, strict=True))
+    hits_at, precision_at, discount_at = (torch.cat(sums) for sums in zip(*at_cutoffs, strict=True))
     ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
     return RankingStatistics(
         n_ranked=n_ranked.to(torch.float64),
@@ -148,8 +147,8 @@ def ranking_statistics(
     )
 
 
-def _whole(levels: torch.Tensor, n_levels: int, width: int, tables: RankTables) -> tuple[torch.Tensor, ...]:
-    """The positives of a few rankings and the sums over all ranks, ``width`` ranks at a time."""
+def _over_all_ranks(levels: torch.Tensor, n_levels: int, width: int, tables: RankTables) -> tuple[torch.Tensor, ...]:
+    """Return positives, precision, precision_at_r, discount and overlap, computed ``width`` ranks at a time."""
     n_rows, n_items = levels.shape
     at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
     positives = torch.zeros(n_rows, n_levels, dtype=torch.int64, device=levels.device)
@@ -186,15 +185,15 @@ def _whole(levels: torch.Tensor, n_levels: int, width: int, tables: RankTables) 
     return positives, precision, precision_at_r, discount, overlap
 
 
-def _heads(
+def _up_to_cutoffs(
     levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...], tables: RankTables
 ) -> tuple[torch.Tensor, ...]:
-    """The sums over the ranks up to each cutoff: hits, precisions and discounts, each (n, L, n_cutoff)."""
+    """Return hits, precisions and discounts summed up to each cutoff, each (n, L, n_cutoff)."""
     last = min(max(cutoffs, default=0), levels.shape[1])
     at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
     member = (levels[:, None, :last] >= at_least).to(torch.float64)
     seen = member.cumsum(2)
     precision = (member * seen * tables.inverse[:last]).cumsum(2)
     discount = (member * tables.discount[:last]).cumsum(2)
-    at = torch.tensor(cutoffs, dtype=torch.int64, device=levels.device).clamp(max=last) - 1
-    return seen[..., at], precision[..., at], discount[..., at]
+    indices = torch.tensor(cutoffs, dtype=torch.int64, device=levels.device).clamp(max=last) - 1
+    return seen[..., indices], precision[..., indices], discount[..., indices]

@@ -1,8 +1,7 @@
 """Relevance of gallery items by their level (paper, Eq. 20 and Property 1), and the gain of NDCG.
 
-A relevance is a function of how many items each level has for each query. It maps counts, float64 of the shape
-(n_query, L + 1) with level 0 first, to relevances of the same shape; level 0 has none. All of them are cheap: the
-items themselves are never looked at.
+A relevance is a function of the number of items at each level. It maps counts, float64, shape (n_query, L + 1) with
+level 0 first, to relevances of the same shape, 0 at level 0. None of them looks at single items, so all are cheap.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ import torch
 
 from hgld.errors import ConfigurationError
 
-#: From the number of items at each level to the relevance of each level, both float64 (n_query, L + 1).
+#: Function from the number of items at each level to the relevance of each level, both float64, (n_query, L + 1).
 Relevance = Callable[[torch.Tensor], torch.Tensor]
 
 
 def hierarchical_relevance(counts: torch.Tensor, alpha: float = 1.0, *, count_query: bool = False) -> torch.Tensor:
-    """rel(k) = (l/L)^alpha / |Omega^(l)| for an item k of level l (paper, Eq. 20).
+    """Relevance (l/L)^alpha / |Omega^(l)| of an item of level l (paper, Eq. 20).
 
     Args:
-        counts: float64, shape (n_query, L + 1); |Omega^(l)|, the items of exactly level l.
-        alpha: how fast relevance falls towards coarse levels: 1 in H-AP, more favours fine levels.
-        count_query: count the query itself in |Omega^(L)|, as the authors' published code does when queries are
-            left out of their own gallery. It lowers the weight of the finest level.
+        counts: float64, shape (n_query, L + 1); |Omega^(l)|, the number of items of exactly level l.
+        alpha: Exponent, 0 or more: 1 in H-AP; larger values favour fine levels.
+        count_query: Whether to count the query itself in |Omega^(L)|, as the authors' published code does when queries
+            are excluded from their own gallery. It lowers the weight of the finest level.
 
     Returns:
         float64, shape (n_query, L + 1); 0 for levels without items.
@@ -49,18 +48,18 @@ def hierarchical_relevance(counts: torch.Tensor, alpha: float = 1.0, *, count_qu
 
 
 def weighted_ap_relevance(counts: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
-    """The relevance that makes H-AP the weighted sum of the APs of all levels (paper, Property 1).
+    """Relevance for which H-AP is the weighted sum of the APs of all levels (paper, Property 1).
 
-    rel(k) = sum over p <= l of w_p / |Omega^(+,p)| for an item k of level l, where Omega^(+,p) are the items of
-    level p or finer. Where a level has no positives for a query, its AP does not exist: it drops out of the sum, and
-    the other weights are scaled to add up to 1, which :func:`hgld.evaluation.metrics.h_ap` does by itself.
+    The relevance of an item of level l is the sum over p <= l of w_p / |Omega^(+,p)|, where Omega^(+,p) are the items
+    of level p or finer. The AP of a level without positives is undefined: it drops out of the sum, and the other weights
+    are scaled to add up to 1, which :func:`hgld.evaluation.metrics.h_ap` does by itself.
 
     Args:
-        counts: as in :func:`hierarchical_relevance`.
+        counts: float64, shape (n_query, L + 1), as in :func:`hierarchical_relevance`.
         weights: w_1, ..., w_L, coarsest first, positive.
 
     Raises:
-        ConfigurationError: the number of weights is not L, or one is not positive.
+        ConfigurationError: The number of weights is not L, or one is not positive.
 
     >>> weighted_ap_relevance(torch.tensor([[5.0, 3.0, 1.0]]), [0.5, 0.5])
     tensor([[0.0000, 0.1250, 0.6250]], dtype=torch.float64)
@@ -77,7 +76,7 @@ def weighted_ap_relevance(counts: torch.Tensor, weights: Sequence[float]) -> tor
 
 
 def exponential_gain(counts: torch.Tensor) -> torch.Tensor:
-    """2^l - 1 for an item of level l, whatever the counts: the gain of NDCG (paper, section V-B).
+    """Gain 2^l - 1 of an item of level l, whatever the counts, for NDCG (paper, section V-B).
 
     >>> exponential_gain(torch.tensor([[5.0, 3.0, 1.0]]))
     tensor([[0., 1., 3.]], dtype=torch.float64)
@@ -87,13 +86,15 @@ def exponential_gain(counts: torch.Tensor) -> torch.Tensor:
 
 
 def by_level(table: npt.ArrayLike) -> Relevance:
-    """A relevance of one's own: a value per level, level 0 first.
+    """Return a relevance with given values per level.
 
     Args:
-        table: shape (L + 1,), the same for every query, or (n_query, L + 1); 0 for level 0, none negative.
+        table: float, shape (L + 1,), the same for every query, or (n_query, L + 1); level 0 first, which is 0; none
+            negative.
 
     Raises:
-        ConfigurationError: the values are not that; or, when used, there are not as many as queries and levels.
+        ConfigurationError: The values are negative, infinite, or not 0 at level 0; or, when the relevance is called,
+            their shape does not fit the counts.
 
     >>> by_level([0, 1, 2, 4])(torch.tensor([[5.0, 3.0, 1.0, 1.0]]))
     tensor([[0., 1., 2., 4.]], dtype=torch.float64)

@@ -1,9 +1,9 @@
-"""How near each gallery item is to each query, as a small integer: its level.
+"""Relevance judgements: the level of each gallery item for each query, as a small integer.
 
 Every metric of this package counts items by level and never compares relevances: two levels can have the same
 relevance. For nested labels the level is that of the lowest common ancestor (1: coarsest, L: finest, 0: nothing
-shared). Lists of positives have one level, labels per image with several concepts as many as Algorithm 1 of the
-thesis tells apart, a table of relevances as many as it has values.
+shared). Lists of positives have one level, images with several labels as many as Algorithm 1 of the thesis
+distinguishes, a table of relevances as many as it has distinct values.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from hgld.errors import InputError
 from hgld.hierarchy.label_matrix import LabelMatrix, nested_codes
 from hgld.ragged import RaggedIndices
 
-#: Levels are uint8; the byte also has to tell the items apart that are left out of a ranking.
-MOST_LEVELS = 254
+#: Levels are uint8, and one value is reserved for items excluded from a ranking.
+MAX_LEVELS = 254
 
 
 class RelevanceJudgements(Protocol):
-    """What an evaluation needs to know of queries and gallery besides their embeddings."""
+    """Interface of relevance judgements; levels are read block by block."""
 
     @property
     def n_queries(self) -> int:
-        """How many queries there are."""
+        """Number of queries."""
 
     @property
     def n_gallery(self) -> int:
-        """How many gallery items there are."""
+        """Number of gallery items."""
 
     @property
     def n_levels(self) -> int:
-        """L, the largest level."""
+        """Largest level L."""
 
     def relevance(self) -> npt.NDArray[np.float64] | None:
-        """The relevance of each level, (L + 1,) or (n_query, L + 1), where the levels come with one."""
+        """Return relevances that come with the levels: float64, shape (L + 1,) or (n_query, L + 1); or None."""
 
     def to(self, device: torch.device) -> RelevanceJudgements:
-        """The same, with what :meth:`levels` reads on a device."""
+        """Return judgements whose :meth:`levels` are computed on a device."""
 
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        """The levels of a part of the gallery for a few queries: uint8, shape (n_query, n_gallery) of the slices."""
+        """Return the levels of a block of pairs: uint8, shape (n_query, n_gallery) of the slices."""
 
 
 class LabelJudgements:
@@ -57,7 +57,7 @@ class LabelJudgements:
         gallery_labels: int64, shape (n_gallery, L), finest first.
 
     Raises:
-        InputError: the shapes do not fit, or the labels are not nested.
+        InputError: The shapes do not fit, there are more than 254 levels, or the labels are not nested.
 
     >>> lake, pond, church = [0, 0, 0], [1, 0, 0], [2, 1, 1]
     >>> judgements = LabelJudgements(np.array([lake]), np.array([lake, pond, church]))
@@ -70,28 +70,28 @@ class LabelJudgements:
             queries, gallery = nested_codes(query_labels, gallery_labels)
         except ValueError as error:
             raise InputError(str(error)) from error
-        if queries.shape[1] > MOST_LEVELS:
-            raise InputError(f"the labels have {queries.shape[1]} levels; expected at most {MOST_LEVELS}")
+        if queries.shape[1] > MAX_LEVELS:
+            raise InputError(f"the labels have {queries.shape[1]} levels; expected at most {MAX_LEVELS}")
         self._queries = torch.from_numpy(np.ascontiguousarray(queries))
         self._gallery = torch.from_numpy(np.ascontiguousarray(gallery.T))
 
     @property
     def n_queries(self) -> int:
-        """How many queries there are."""
+        """Number of queries."""
         return self._queries.shape[0]
 
     @property
     def n_gallery(self) -> int:
-        """How many gallery items there are."""
+        """Number of gallery items."""
         return self._gallery.shape[1]
 
     @property
     def n_levels(self) -> int:
-        """L, the largest level."""
+        """Largest level L."""
         return self._queries.shape[1]
 
     def relevance(self) -> None:
-        """These levels have none of their own."""
+        """Return None: these levels have no relevances of their own."""
 
     def to(self, device: torch.device) -> LabelJudgements:
         """See :class:`RelevanceJudgements`."""
@@ -100,24 +100,25 @@ class LabelJudgements:
         return moved
 
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        """See :class:`RelevanceJudgements`. Labels are nested, so the number of equal columns is the level."""
-        own, others = self._queries[queries], self._gallery[:, gallery]
-        levels = torch.zeros(len(own), others.shape[1], dtype=torch.uint8, device=own.device)
-        equal = torch.empty(levels.shape, dtype=torch.bool, device=own.device)
+        """See :class:`RelevanceJudgements`; as labels are nested, the level is the number of equal columns."""
+        query_codes, gallery_codes = self._queries[queries], self._gallery[:, gallery]
+        shape = len(query_codes), gallery_codes.shape[1]
+        levels = torch.zeros(shape, dtype=torch.uint8, device=query_codes.device)
+        equal = torch.empty(shape, dtype=torch.bool, device=query_codes.device)
         for column in range(self.n_levels):
-            levels += torch.eq(own[:, column, None], others[column], out=equal)
+            levels += torch.eq(query_codes[:, column, None], gallery_codes[column], out=equal)
         return levels
 
 
 class ListJudgements:
-    """One level: the items listed for a query are its positives.
+    """A single level: the items listed for a query are its positives.
 
     Args:
-        positives: of each query.
-        n_gallery: how many gallery items there are.
+        positives: Positions of the positives in the gallery, for each query.
+        n_gallery: Number of gallery items.
 
     Raises:
-        InputError: a position is not in the gallery.
+        InputError: A position is not in the gallery.
     """
 
     n_levels = 1
@@ -129,11 +130,11 @@ class ListJudgements:
 
     @property
     def n_queries(self) -> int:
-        """How many queries there are."""
+        """Number of queries."""
         return len(self._positives)
 
     def relevance(self) -> None:
-        """These levels have none of their own."""
+        """Return None: these levels have no relevances of their own."""
 
     def to(self, device: torch.device) -> ListJudgements:
         """See :class:`RelevanceJudgements`."""
@@ -145,10 +146,10 @@ class ListJudgements:
         """See :class:`RelevanceJudgements`."""
         start, stop, _ = gallery.indices(self.n_gallery)
         rows, columns = map(torch.from_numpy, self._positives.block(queries))
-        here = (columns >= start) & (columns < stop)
+        inside = (columns >= start) & (columns < stop)
         n_rows = len(range(*queries.indices(self.n_queries)))
         levels = torch.zeros(n_rows, stop - start, dtype=torch.uint8)
-        levels[rows[here], columns[here] - start] = 1
+        levels[rows[inside], columns[inside] - start] = 1
         return levels.to(self._device)
 
 
@@ -160,12 +161,12 @@ class MultiLabelJudgements:
     from 0 to n L, and :meth:`relevance` divides it.
 
     Args:
-        query_labels: for each query its labels, int64, shape (n, L), finest first; one label at least.
-        gallery_labels: for each gallery item likewise.
+        query_labels: Labels of each query: int64, shape (n, L), finest first; at least one label.
+        gallery_labels: Labels of each gallery item, in the same form.
 
     Raises:
-        InputError: an image has no label, the numbers of levels differ, the labels are not nested, or a query has
-            so many labels that n L is above 254.
+        InputError: An image has no label, the numbers of levels differ, the labels are not nested, or n L is above
+            254 for a query.
     """
 
     def __init__(self, query_labels: Sequence[LabelMatrix], gallery_labels: Sequence[LabelMatrix]) -> None:
@@ -183,10 +184,10 @@ class MultiLabelJudgements:
             raise InputError(str(error)) from error
         self._depth: int = queries.shape[1]
         self._counts = np.array([len(labels) for labels in query_labels], np.int64)
-        if self._counts.max() * self._depth > MOST_LEVELS:
+        if self._counts.max() * self._depth > MAX_LEVELS:
             raise InputError(
                 f"query {self._counts.argmax()} has {self._counts.max()} labels of {self._depth} levels; expected n "
-                f"times L of at most {MOST_LEVELS}"
+                f"times L of at most {MAX_LEVELS}"
             )
         self._queries = np.split(queries, np.cumsum(self._counts)[:-1])
         self._gallery = torch.from_numpy(gallery)
@@ -195,21 +196,21 @@ class MultiLabelJudgements:
 
     @property
     def n_queries(self) -> int:
-        """How many queries there are."""
+        """Number of queries."""
         return len(self._queries)
 
     @property
     def n_gallery(self) -> int:
-        """How many gallery items there are."""
+        """Number of gallery items."""
         return len(self._offsets) - 1
 
     @property
     def n_levels(self) -> int:
-        """The largest n L of any query."""
+        """Largest n L of any query."""
         return int(self._counts.max()) * self._depth
 
     def relevance(self) -> npt.NDArray[np.float64]:
-        """The relevance of each level for each query: float64, shape (n_query, n_levels + 1)."""
+        """Return the relevance of each level for each query: float64, shape (n_query, n_levels + 1)."""
         shares: npt.NDArray[np.float64] = np.arange(self.n_levels + 1) / (self._counts[:, None] * self._depth)
         return shares.clip(max=1.0)  # levels above a query's own n L do not occur
 
@@ -226,9 +227,9 @@ class MultiLabelJudgements:
         owners = torch.from_numpy(np.repeat(np.arange(stop - start), np.diff(self._offsets[start : stop + 1])))
         owners = owners.to(self._device)
         rows = []
-        for own in self._queries[queries]:
+        for query_labels in self._queries[queries]:
             total = torch.zeros(stop - start, dtype=torch.int64, device=self._device)
-            for label in torch.from_numpy(own).to(self._device):
+            for label in torch.from_numpy(query_labels).to(self._device):
                 shared = (labels == label).sum(1)
                 total += torch.zeros_like(total).scatter_reduce_(0, owners, shared, "amax")
             rows.append(total.to(torch.uint8))
@@ -236,14 +237,14 @@ class MultiLabelJudgements:
 
 
 class TableJudgements:
-    """Levels from a table of relevances: its distinct values, in order.
+    """Levels from a table of relevances: the ranks of its distinct values.
 
     Args:
         relevance: float, shape (n_query, n_gallery), 0 or more; 0 is irrelevant.
 
     Raises:
-        InputError: the table is not two-dimensional, has a negative or not finite value, nothing above 0, or more
-            than 254 distinct values above 0.
+        InputError: The table is not two-dimensional, has a negative or infinite value or NaN, no value above 0, or
+            more than 254 distinct values above 0.
 
     >>> judgements = TableJudgements(np.array([[0.5, 0.0, 2.0]]))
     >>> judgements.levels(slice(0, 1), slice(0, 3)), judgements.relevance()
@@ -262,30 +263,30 @@ class TableJudgements:
         self._values = np.unique(np.append(table, 0.0))
         if len(self._values) == 1:
             raise InputError("all relevances are 0; expected some above 0")
-        if len(self._values) - 1 > MOST_LEVELS:
+        if len(self._values) - 1 > MAX_LEVELS:
             raise InputError(
                 f"the relevances have {len(self._values) - 1:,} distinct values above 0; expected at most "
-                f"{MOST_LEVELS}: round them"
+                f"{MAX_LEVELS}: round them"
             )
         self._levels = torch.from_numpy(np.searchsorted(self._values, table).astype(np.uint8))
 
     @property
     def n_queries(self) -> int:
-        """How many queries there are."""
+        """Number of queries."""
         return self._levels.shape[0]
 
     @property
     def n_gallery(self) -> int:
-        """How many gallery items there are."""
+        """Number of gallery items."""
         return self._levels.shape[1]
 
     @property
     def n_levels(self) -> int:
-        """How many distinct values above 0 there are."""
+        """Number of distinct values above 0."""
         return len(self._values) - 1
 
     def relevance(self) -> npt.NDArray[np.float64]:
-        """The relevance of each level: float64, shape (n_levels + 1,)."""
+        """Return the relevance of each level: float64, shape (n_levels + 1,)."""
         return self._values
 
     def to(self, device: torch.device) -> TableJudgements:

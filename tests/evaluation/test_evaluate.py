@@ -365,7 +365,7 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], messag
             "6 of 6 query embeddings have NaN, infinite or huge values: rows 0, 1",
         ),
         ({"query_embeddings": EMBEDDINGS * 0}, "6 of 6 query embeddings have only zeros or tiny values: rows 0, 1"),
-        ({"query_embeddings": EMBEDDINGS[:1], "query_labels": LABELS[:1]}, "nothing of the gallery is left to rank"),
+        ({"query_embeddings": EMBEDDINGS[:1], "query_labels": LABELS[:1]}, "no gallery item is left to rank"),
         ({"query_embeddings": EMBEDDINGS[:0], "query_labels": LABELS[:0]}, "there are no queries; expected one row"),
         ({"gallery_embeddings": EMBEDDINGS[:0], "gallery_labels": LABELS[:0]}, "there are no gallery items"),
         (
@@ -389,7 +389,7 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], messag
             {"ignored": [[1], [], [6], [], [], []]},
             "ignored names the gallery position 6 for query 2; expected 0 to 5",
         ),
-        ({"ignored": [[0, 1, 2, 3, 4, 5]] * 6}, "nothing of the gallery is left to rank for query 0: all 6 items"),
+        ({"ignored": [[0, 1, 2, 3, 4, 5]] * 6}, "no gallery item is left to rank for query 0: all 6 items"),
         ({"ignored": np.ones((6, 6), bool)}, "list of query 0 has values of the type bool; expected positions"),
     ],
 )

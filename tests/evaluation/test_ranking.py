@@ -364,17 +364,17 @@ def test_embeddings_fit_each_other_and_the_labels(queries: torch.Tensor, gallery
     [
         (
             {"excluded": RaggedIndices.from_lists([[0], [1]])},
-            "items to leave out has lists for 2 queries, but there are 1 queries",
+            "`excluded` has lists for 2 queries, but there are 1 queries",
         ),
         ({"excluded": RaggedIndices.from_lists([[2]])}, "names the gallery position 2 for query 0; expected 0 to 1"),
         ({"excluded": RaggedIndices.from_lists([[-1]])}, "names the gallery position -1 for query 0"),
         (
             {"excluded": RaggedIndices.from_lists([[1, 0, 1]])},
-            "nothing of the gallery is left to rank for query 0: all 2 items",
+            "no gallery item is left to rank for query 0: all 2 items",
         ),
         (
             {"excluded": RaggedIndices.from_lists([[1]]), "gallery_mask": np.array([False, True])},
-            "nothing of the gallery is left to rank",
+            "no gallery item is left to rank",
         ),
         (
             {"gallery_mask": np.array([True])},
