@@ -1,1 +1,1 @@
-"""Every picture: what a stage draws is here, what it computes is not."""
+"""Figures drawn from plain data: arrays and small dataclasses of this package, which import no other part of hgld."""

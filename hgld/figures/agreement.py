@@ -1,4 +1,4 @@
-"""Which groups two annotators took for which."""
+"""Confusion matrix of the groups that two annotators chose."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import FAINT, INK, LIGHT, ROOT_COLOURS, any_script, save
+from hgld.figures.style import FAINT, INK, LIGHT, ROOT_COLOURS, save, without_glyph_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,15 +21,15 @@ _CELL, _CHARACTER, _NOTE = 0.34, 0.068, 0.85  # inches
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often two annotators chose which groups.
+    """Confusion matrix of two annotators.
 
     Args:
-        first: the annotator of the rows.
-        second: the annotator of the columns.
-        names: the groups that were taken for another at least once.
-        counts: int64, shape (n, n).
-        elsewhere: count of what both put into groups that are not among these.
-        unit: what is counted, e.g. landmarks.
+        first: Name of the annotator of the rows.
+        second: Name of the annotator of the columns.
+        names: Groups that were confused with another one at least once.
+        counts: Confusion matrix, int64, shape (n, n).
+        elsewhere: Number of units that both annotators put into groups other than ``names``.
+        unit: Plural of what is counted, e.g. landmarks.
     """
 
     first: str
@@ -41,36 +41,41 @@ class Confusion:
 
 
 def draw_confusion(path: Path, confusion: Confusion) -> None:
-    """Draw a matrix of the groups that were mixed up; where both agree is on the diagonal."""
+    """Draw the confusion matrix of the confused groups; agreement is on the diagonal.
+
+    Args:
+        path: Picture to write.
+        confusion: Confusion matrix; may be empty.
+    """
     from matplotlib.figure import Figure
 
     n = len(confusion.names)
-    around = 0.6 + _CHARACTER * max(map(len, confusion.names), default=0)  # names and a title
-    width, height = max(n * _CELL + around + 0.2, 5.0), n * _CELL + around + _NOTE
+    label_size = 0.6 + _CHARACTER * max(map(len, confusion.names), default=0)
+    width, height = max(n * _CELL + label_size + 0.2, 5.0), n * _CELL + label_size + _NOTE
     figure = Figure(figsize=(width, height))
     note = (
-        f"Counted are {confusion.unit}. Green: both agree. Red: they do not.\n"
-        f"Left out: {confusion.elsewhere:,} in groups that were never mixed up."
+        f"Numbers are {confusion.unit}. Green: agreement. Red: disagreement.\n"
+        f"Not shown: {confusion.elsewhere:,} in groups that were never confused."
         if n
         else f"{confusion.first} and {confusion.second} agree on all {confusion.elsewhere:,} {confusion.unit}."
     )
     figure.text(0.2 / width, 0.2 / height, note, fontsize=8, color=FAINT, va="bottom", linespacing=1.5)
     if n:
-        axes = figure.add_axes((around / width, _NOTE / height, n * _CELL / width, n * _CELL / height))
-        _fill(axes, confusion)
-    with any_script():
+        axes = figure.add_axes((label_size / width, _NOTE / height, n * _CELL / width, n * _CELL / height))
+        _draw_matrix(axes, confusion)
+    with without_glyph_warnings():
         save(figure, path)
 
 
-def _fill(axes: Axes, confusion: Confusion) -> None:
+def _draw_matrix(axes: Axes, confusion: Confusion) -> None:
     from matplotlib.colors import to_rgb
 
     n = len(confusion.names)
     counts, diagonal = confusion.counts, np.eye(n, dtype=bool)
-    # Roots, so that one label of many landmarks leaves the others visible.
+    # Square roots, so that one label with many landmarks does not hide the others.
     shade = np.sqrt(counts)
-    for part in (diagonal, ~diagonal):
-        shade[part] /= max(shade[part].max(initial=0), 1)
+    for cells in (diagonal, ~diagonal):
+        shade[cells] /= max(shade[cells].max(initial=0), 1)
     shade[counts > 0] = 0.15 + 0.85 * shade[counts > 0]
     colours = np.where(diagonal[..., None], to_rgb(_AGREED), to_rgb(_DIFFERED))
     axes.imshow(1 - shade[..., None] * (1 - colours), interpolation="nearest")

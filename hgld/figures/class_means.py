@@ -1,4 +1,4 @@
-"""The mean embeddings of classes on a plane, coloured by their categories (paper, Fig. 9a, b)."""
+"""Mean embeddings of classes in two dimensions, coloured by category (paper, Fig. 9a, b)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import INK, LIGHT, arrange, save
+from hgld.figures.style import INK, LIGHT, make_axes, save
 
 _OTHERS = "#c9ced4"
 
 
 @dataclass(frozen=True, eq=False)
 class ClassMeans:
-    """The classes as a method places them.
+    """Positions of n classes in the embedding space of one method.
 
     Args:
-        title: of its panel.
-        positions: float64, shape (n, 2).
-        categories: of the n classes.
-        roots: what these belong to; four at most.
+        title: Title of the panel.
+        positions: Positions of the classes, float64, shape (n, 2).
+        categories: Category of each class.
+        roots: Root of each class; at most four different ones.
     """
 
     title: str
@@ -33,31 +33,30 @@ class ClassMeans:
 
 
 def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
-    """Draw classes side by side; the most frequent categories have colours.
+    """Draw the classes of several methods side by side; the most frequent categories are coloured.
 
     Args:
-        path: the picture to write.
-        methods: a panel for each, of the same classes.
+        path: Picture to write.
+        methods: Positions of the same classes, one panel each.
     """
     from matplotlib.lines import Line2D
 
     counts, roots = Counter(methods[0].categories), sorted(set(methods[0].roots))
-    # By name where as many have them: the picture is to be the same every time.
-    shown = sorted(counts, key=lambda name: (-counts[name], name))[: len(LIGHT)]
-    colours = dict.fromkeys(counts, _OTHERS) | dict(zip(shown, LIGHT, strict=False))
+    # Ties are broken by name, so that the picture is reproducible.
+    frequent = sorted(counts, key=lambda name: (-counts[name], name))[: len(LIGHT)]
+    colours = dict.fromkeys(counts, _OTHERS) | dict(zip(frequent, LIGHT, strict=False))
     markers = dict(zip(roots, "o^sD", strict=False))
-    figure, places = arrange(len(methods), 4.2)
+    figure, panels = make_axes(len(methods), 4.2)
     size = float(np.clip(6000 / counts.total(), 4, 50))
-    for axes, method in zip(places, methods, strict=True):
-        positions = _lying(method.positions)
+    for axes, method in zip(panels, methods, strict=True):
+        positions = _rotate_to_width(method.positions)
         for root in roots:
-            mine = np.array([root == of for of in method.roots])
-            colour = [colours[name] for name, is_mine in zip(method.categories, mine, strict=True) if is_mine]
+            in_root = np.array([class_root == root for class_root in method.roots])
             axes.scatter(
-                positions[mine, 0],
-                positions[mine, 1],
+                positions[in_root, 0],
+                positions[in_root, 1],
                 s=size,
-                c=colour,
+                c=[colours[name] for name, selected in zip(method.categories, in_root, strict=True) if selected],
                 marker=markers[root],
                 edgecolor="white",
                 linewidth=0.5,
@@ -68,8 +67,8 @@ def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
         axes.set_aspect("equal", "datalim")
         axes.spines[:].set_color(_OTHERS)
     root_of = dict(zip(methods[0].categories, methods[0].roots, strict=True))
-    entries = [(f"{name} ({counts[name]})", colours[name], markers[root_of[name]]) for name in shown]
-    if len(shown) < len(counts):
+    entries = [(f"{name} ({counts[name]})", colours[name], markers[root_of[name]]) for name in frequent]
+    if len(frequent) < len(counts):
         entries.append(("others", _OTHERS, "o"))
     if len(roots) > 1:
         entries += [(root, INK, markers[root]) for root in roots]
@@ -84,7 +83,7 @@ def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
     save(figure, path)
 
 
-def _lying(positions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same, turned so that they are spread most from left to right: t-SNE knows no directions."""
+def _rotate_to_width(positions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rotate positions so that their variance is largest from left to right: t-SNE has no preferred direction."""
     centred = positions - positions.mean(axis=0)
     return np.asarray(centred @ np.linalg.svd(centred, full_matrices=False)[2].T)

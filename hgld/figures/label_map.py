@@ -1,4 +1,4 @@
-"""Labels on a plane, as an image and as a page; curves over the number of clusters."""
+"""Map of labels in two dimensions, as a picture and as a page; curves over the number of clusters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, any_script, save
+from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, save, without_glyph_warnings
 from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -23,22 +23,22 @@ _Box = tuple[float, float, float, float]  # left, low, right, high
 
 _PAGE = Path(__file__).parents[1] / "templates" / "label_map.html"
 
-_MOST_NAMES = 60
-#: The page's drawing, in its own units.
+_MAX_NAMES = 60
+#: Size of the drawing on the page, its margin and its font, in SVG units.
 _WIDTH, _HEIGHT, _MARGIN, _FONT = 1000.0, 760.0, 24.0, 13.0
 
 
 @dataclass(frozen=True)
 class LabelMap:
-    """Labels on a plane; all arrays have one entry per label.
+    """Positions and clusters of n labels.
 
     Args:
-        positions: float64, shape (n, 2).
-        labels: their texts.
-        landmarks: int64, shape (n,); how many landmarks have the label.
-        cluster: int, shape (n,), from 1.
-        subcluster: int, shape (n,), from 1 within the cluster.
-        names: of the clusters, by number.
+        positions: Positions of the labels, float64, shape (n, 2).
+        labels: Texts of the labels.
+        landmarks: Number of landmarks with each label, int64, shape (n,).
+        cluster: Cluster numbers from 1, int32, shape (n,).
+        subcluster: Numbers of the subclusters from 1 within the cluster, int32, shape (n,).
+        names: Names of the clusters by number.
     """
 
     positions: NDArray[np.float64]
@@ -49,16 +49,16 @@ class LabelMap:
     names: dict[int, str]
 
     def largest_first(self) -> list[int]:
-        """The rows by landmarks, descending: drawn in this order, a large circle hides no small one."""
+        """Return the rows in descending order of landmarks: drawn in this order, large circles hide no small ones."""
         return [int(row) for row in np.argsort(-self.landmarks, kind="stable")]
 
     def radii(self, largest: float) -> NDArray[np.float64]:
-        """Radii that grow with the root of the landmarks up to ``largest``, and stay visible."""
+        """Return radii proportional to the square root of the landmarks, up to ``largest``, with a visible minimum."""
         root = np.sqrt(self.landmarks / max(int(self.landmarks.max()), 1))
         return np.asarray(largest * (0.15 + 0.85 * root))
 
     def legend(self) -> list[tuple[int, str, int, int]]:
-        """Number, name, labels and landmarks of every cluster."""
+        """Return the number, the name, the number of labels and the number of landmarks of each cluster."""
         return [
             (
                 number,
@@ -72,7 +72,7 @@ class LabelMap:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """How well K clusters fit: inertia (lower is tighter), silhouette (higher is better separated)."""
+    """Quality of K clusters: inertia (lower is tighter) and silhouette (higher is better separated)."""
 
     n_clusters: int
     inertia: float
@@ -80,7 +80,7 @@ class SweepPoint:
 
 
 def draw_label_map(path: Path, label_map: LabelMap) -> None:
-    """Draw the labels, coloured by cluster and sized by landmarks, the largest of them named."""
+    """Draw labels as circles, coloured by cluster and sized by landmarks, with the names of the largest."""
     figure, axes, legend = _label_map_frame()
     rows = label_map.largest_first()
     # Radii in points; a scatter wants the squares of diameters.
@@ -95,27 +95,27 @@ def draw_label_map(path: Path, label_map: LabelMap) -> None:
         edgecolors="white",
     )
     axes.margins(0.04)
-    axes.autoscale_view()  # now, for the names are placed in pixels
-    with any_script():
+    axes.autoscale_view()  # now, because names are placed in pixels
+    with without_glyph_warnings():
         _write_names(axes, label_map, rows, radii)
         _write_legend(legend, label_map)
         save(figure, path)
 
 
 def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
-    """Draw inertia and silhouette over K, one above the other."""
+    """Draw inertia and silhouette over the number of clusters, one above the other."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True)
     ks = [point.n_clusters for point in points]
-    for axes, values, what, colour in (
+    for axes, values, title, colour in (
         (upper, [point.inertia for point in points], "inertia (lower is tighter)", LIGHT[0]),
         (lower, [point.silhouette for point in points], "silhouette, cosine (higher is better)", LIGHT[2]),
     ):
         axes.plot(ks, values, marker="o", markersize=4, color=colour)
-        axes.set_ylabel(what)
+        axes.set_ylabel(title)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     lower.set_xlabel("clusters (K)")
@@ -124,7 +124,7 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
 
 
 def write_label_page(path: Path, label_map: LabelMap) -> None:
-    """Write the labels as a page that needs nothing else: hover, search, light and dark."""
+    """Write the labels as a self-contained page with tooltips, search, and light and dark colours."""
     rows = label_map.largest_first()
     points = _on_page(label_map.positions)
     radii = label_map.radii(largest=_largest_radius(len(rows), 18.0))
@@ -134,8 +134,8 @@ def write_label_page(path: Path, label_map: LabelMap) -> None:
         f'data-landmarks="{label_map.landmarks[row]}" data-label="{escape(label_map.labels[row])}"/>'
         for row, number in zip(rows, label_map.cluster[rows], strict=True)
     ]
-    named = rows[:_MOST_NAMES]
-    # The browser's font is not known here: 0.56 em a character is what sans-serif fonts come to.
+    named = rows[:_MAX_NAMES]
+    # The browser's font is unknown; characters of sans-serif fonts are about 0.56 em wide.
     sizes = np.array([(0.56 * _FONT * len(label_map.labels[row]), 1.15 * _FONT) for row in named])
     frame = (0.0, 0.0, _WIDTH, _HEIGHT)
     texts = [
@@ -168,28 +168,28 @@ def place_names(
     sizes: NDArray[np.float64],
     frame: _Box,
 ) -> dict[int, tuple[float, float]]:
-    """Where to write names beside their circles so that none overlaps another or leaves the frame.
+    """Place names beside their circles so that they neither overlap nor leave the frame.
 
-    Greedy, in the given order: each name goes to the right, the left, above, below or across its circle,
-    where it covers the fewest circles; one that fits nowhere is left out.
+    Greedy, in the given order: each name is placed to the right of its circle, to the left, above, below or across it,
+    where it covers the fewest circles; names that fit nowhere are omitted.
 
     Args:
-        points: centres of all circles, shape (n, 2).
-        radii: of the circles, shape (n,).
-        sizes: widths and heights of the texts of the first m circles, shape (m, 2).
-        frame: left, lowest, right and highest coordinate.
+        points: Centres of the circles, float64, shape (n, 2).
+        radii: Radii of the circles, float64, shape (n,).
+        sizes: Widths and heights of the names of the first m circles, float64, shape (m, 2).
+        frame: Lowest x, lowest y, highest x and highest y.
 
     Returns:
-        The centre of the text, by row, for those that found a place.
+        The centre of each placed name by row.
     """
     low, high = points - radii[:, None], points + radii[:, None]
     placed: dict[int, tuple[float, float]] = {}
     boxes: list[_Box] = []
     for row, (width, height) in enumerate(sizes):
         (x, y), radius = points[row], radii[row]
-        beside, over = radius + width / 2 + 2, radius + height / 2 + 1
+        dx, dy = radius + width / 2 + 2, radius + height / 2 + 1
         free = []
-        for centre in ((x + beside, y), (x - beside, y), (x, y + over), (x, y - over), (x, y)):
+        for centre in ((x + dx, y), (x - dx, y), (x, y + dy), (x, y - dy), (x, y)):
             box = _box(centre, width, height)
             if _within(box, frame) and not any(_overlap(box, other) for other in boxes):
                 covered = np.sum(np.all((low < box[2:]) & (high > box[:2]), axis=1))
@@ -215,7 +215,7 @@ def _overlap(a: _Box, b: _Box) -> bool:
 
 
 def _largest_radius(n: int, largest: float) -> float:
-    """Smaller circles where there are many, so that they do not run into one."""
+    """Return a smaller radius for many circles, so that they stay distinguishable."""
     return largest * min(1.0, float(np.sqrt(300 / n)) + 0.25)
 
 
@@ -225,8 +225,8 @@ def _label_map_frame() -> tuple[Figure, Axes, Axes]:
     figure = Figure(figsize=(13, 8), dpi=DPI)
     axes = figure.add_axes((0.01, 0.01, 0.70, 0.98))
     legend = figure.add_axes((0.72, 0.01, 0.27, 0.98))
-    for part in (axes, legend):
-        part.set_axis_off()
+    for panel in (axes, legend):
+        panel.set_axis_off()
     return figure, axes, legend
 
 
@@ -240,7 +240,7 @@ def _write_names(axes: Axes, label_map: LabelMap, rows: Sequence[int], radii: ND
         "color": INK,
         "parse_math": False,
     }
-    drawn = [axes.text(0, 0, label_map.labels[row], **style) for row in rows[:_MOST_NAMES]]
+    drawn = [axes.text(0, 0, label_map.labels[row], **style) for row in rows[:_MAX_NAMES]]
     extents = [text.get_window_extent() for text in drawn]
     sizes = np.array([(extent.width, extent.height) for extent in extents])
     points = axes.transData.transform(label_map.positions[rows])
@@ -269,20 +269,20 @@ def _write_legend(axes: Axes, label_map: LabelMap) -> None:
         colour = LIGHT[(number - 1) % len(LIGHT)]
         axes.scatter([0.025], [y], s=90, color=colour, edgecolors="white", clip_on=False)
         text: dict[str, Any] = {"va": "center", "parse_math": False}
-        axes.text(0.07, y + step * 0.16, f"{number}  {_shortened(name)}", fontsize=size, color=INK, **text)
+        axes.text(0.07, y + step * 0.16, f"{number}  {_shorten(name)}", fontsize=size, color=INK, **text)
         counts = f"{labels:,} labels, {landmarks:,} landmarks"
         axes.text(0.07, y - step * 0.24, counts, fontsize=0.8 * size, color=FAINT, **text)
 
 
-def _shortened(name: str, most: int = 46) -> str:
-    """A cluster's name without the last of its labels where all are too long for a line."""
-    while len(name) > most and " / " in name:
+def _shorten(name: str, max_length: int = 46) -> str:
+    """Shorten the name of a cluster by omitting its last labels."""
+    while len(name) > max_length and " / " in name:
         name = name.rpartition(" / ")[0]
-    return name if len(name) <= most else name[: most - 1].rstrip() + "…"
+    return name if len(name) <= max_length else name[: max_length - 1].rstrip() + "…"
 
 
 def _on_page(positions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Positions in the page's units; y points down there."""
+    """Return positions in SVG units, where y points down."""
     low, high = positions.min(axis=0), positions.max(axis=0)
     extent = np.where(high > low, high - low, 1.0)
     scaled = (positions - low) / extent

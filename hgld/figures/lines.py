@@ -1,4 +1,4 @@
-"""Curves in panels: precision over recall, a metric over steps, a metric over the values of a setting."""
+"""Curves in panels: precision over recall, metrics over steps or over the values of a setting."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import INK, arrange, open_axes, save
+from hgld.figures.style import INK, make_axes, open_axes, save
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-#: Inches of a row.
-_HEIGHT = 2.9
-#: So many points are shown as such.
-_MOST_MARKED = 20
+_ROW_HEIGHT = 2.9  # inches
+#: Curves with at most this number of points have markers.
+_MAX_MARKERS = 20
 
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How a curve is drawn; thick if it is to be seen first."""
+    """Style of a curve; thick curves are emphasised."""
 
     colour: str
     dashed: bool = False
@@ -33,14 +32,14 @@ class LineStyle:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A curve, of one or several runs.
+    """A curve of one or several runs.
 
     Args:
-        title: the same in all panels.
-        style: likewise.
+        title: Title in the legend, the same in all panels.
+        style: Style, the same in all panels.
         x: float64, shape (n,).
-        y: float64, shape (n_runs, n); the curve is their mean, in a band from the lowest to the highest. NaN where a
-            run has no value, and another has.
+        y: float64, shape (n_runs, n); NaN where a run has no value, but another has. The mean is drawn over a band
+            from the minimum to the maximum.
     """
 
     title: str
@@ -51,15 +50,15 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A part of a picture.
+    """A plot of several curves.
 
     Args:
-        title: above it.
-        lines: in the order of the legend.
-        x_label: of the axis.
-        y_label: likewise.
-        scale: of the x axis.
-        ticks: names of places on the x axis; those that matplotlib finds fit unless given.
+        title: Title above the plot.
+        lines: Curves in the order of the legend.
+        x_label: Label of the x axis.
+        y_label: Label of the y axis.
+        scale: Scale of the x axis.
+        ticks: Tick labels by position on the x axis; None for those of matplotlib.
     """
 
     title: str
@@ -73,12 +72,19 @@ class Panel:
 def draw_panels(
     path: Path, panels: Sequence[Panel], *, title: str | None = None, n_columns: int | None = None
 ) -> None:
-    """Draw panels in rows, of two or three unless given, with one legend below, and a title above if there is one."""
-    figure, places = arrange(len(panels), _HEIGHT, n_columns=n_columns)
+    """Draw panels in rows, with one legend below.
+
+    Args:
+        path: Picture to write.
+        panels: Panels, row by row.
+        title: Title above all panels.
+        n_columns: Number of panels in a row; two or three by default.
+    """
+    figure, panel_axes = make_axes(len(panels), _ROW_HEIGHT, n_columns=n_columns)
     if title is not None:
         figure.suptitle(title, fontsize=11, color=INK)
     legend: dict[str, Artist] = {}
-    for axes, panel in zip(places, panels, strict=True):
+    for axes, panel in zip(panel_axes, panels, strict=True):
         _draw_panel(axes, panel)
         handles, titles = axes.get_legend_handles_labels()
         legend |= dict(zip(map(str, titles), handles, strict=True))
@@ -96,7 +102,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             "--" if line.style.dashed else "-",
             color=line.style.colour,
             linewidth=2.0 if line.style.thick else 1.2,
-            marker="o" if len(line.x) <= _MOST_MARKED else "",
+            marker="o" if len(line.x) <= _MAX_MARKERS else "",
             markersize=4 if line.style.thick else 3,
             label=line.title,
         )

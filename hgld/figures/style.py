@@ -1,4 +1,4 @@
-"""What all pictures share: colours, and how a figure becomes a file."""
+"""Colours, layout and output format shared by all figures."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Twelve colours on white and twelve on near-black, found by search: the smallest OKLab distance between two
-#: of them is above 0.14 to normal sight and 0.09 to simulated protanopia, deuteranopia and tritanopia; the
-#: usual lists of twelve come to a third of that. Neighbours in the list are far apart; after it, it repeats.
+#: Palettes of twelve colours on white and on near-black, found by search: the smallest OKLab distance between two
+#: colours is above 0.14 in normal vision and 0.09 in simulated protanopia, deuteranopia and tritanopia; common palettes
+#: of twelve reach a third of that. Neighbours in the list are far apart; longer series repeat it.
 LIGHT = (
     *("#3e3bff", "#7dd024", "#ff3876", "#541e12", "#359cad", "#dfadcc"),
     *("#3d0982", "#275e13", "#9e712a", "#ad7afd", "#aa1f69", "#7e0bba"),
@@ -25,10 +25,10 @@ DARK = (
     *("#30bdfe", "#4dff94", "#d77602", "#814e53", "#a4b58b", "#ecd2fd"),
     *("#385a9d", "#1d917a", "#fdb512", "#ac77c3", "#c30807", "#8e1dff"),
 )
-#: Those of them that are dark enough for thin lines on white.
+#: Colours of ``LIGHT`` that are dark enough for thin lines on white.
 LINES = tuple(colour for colour in LIGHT if colour not in ("#7dd024", "#dfadcc"))
 INK, FAINT = "#1b1f24", "#6a737d"
-#: The colour of each root, wherever the two stand side by side.
+#: Colours of the roots in figures that compare them.
 ROOT_COLOURS = {"natural": "#2f8f4e", "human-made": "#3b5bdb"}
 
 DPI = 150
@@ -36,15 +36,21 @@ _WIDTH = 9.6  # inches
 
 
 @contextmanager
-def any_script() -> Iterator[None]:
-    """Draw labels in scripts that the font has not without a warning each: boxes in an image, right on a page."""
+def without_glyph_warnings() -> Iterator[None]:
+    """Silence warnings about scripts that the font lacks; their letters are drawn as boxes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
-def arrange(n: int, row_height: float, *, n_columns: int | None = None) -> tuple[Figure, list[Axes]]:
-    """A picture of n plots in rows of so many inches, by two or three unless given, with room for a legend below."""
+def make_axes(n: int, row_height: float, *, n_columns: int | None = None) -> tuple[Figure, list[Axes]]:
+    """Return a figure with n plots in rows, and room for a legend below.
+
+    Args:
+        n: Number of plots.
+        row_height: Height of a row in inches.
+        n_columns: Number of plots in a row; two or three by default.
+    """
     from matplotlib.figure import Figure
 
     n_columns = n_columns or {1: 1, 2: 2, 4: 2}.get(n, 3)
@@ -52,21 +58,21 @@ def arrange(n: int, row_height: float, *, n_columns: int | None = None) -> tuple
     width = _WIDTH if n > 1 else 0.65 * _WIDTH
     figure = Figure(figsize=(width, n_rows * row_height + 0.5), layout="constrained")
     axes = list(figure.subplots(n_rows, n_columns, squeeze=False).flat)
-    for spare in axes[n:]:
-        spare.remove()
+    for unused in axes[n:]:
+        unused.remove()
     return figure, axes[:n]
 
 
 def open_axes(axes: Axes) -> None:
-    """A plot without a frame, upon a faint grid."""
+    """Draw a faint grid, and no frame at the top and the right."""
     axes.grid(alpha=0.3)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of the suffix, atomically and the same bytes every time."""
-    # matplotlib puts the time of drawing into PDF and SVG files unless told not to.
+    """Write a figure atomically in the format of the suffix; the bytes are reproducible."""
+    # matplotlib would write the current time into PDF and SVG files.
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-    with any_script(), atomic_write(path) as draft:
+    with without_glyph_warnings(), atomic_write(path) as draft:
         figure.savefig(draft, dpi=DPI, facecolor="white", metadata=metadata)

@@ -1,4 +1,4 @@
-"""How far the scores of suggestions can be trusted."""
+"""Calibration of the scores of suggestions."""
 
 from __future__ import annotations
 
@@ -49,9 +49,13 @@ class SuggestionOutcomes:
 
 
 def draw_reliability(path: Path, runs: Sequence[SuggestionOutcomes]) -> None:
-    """Draw, side by side, how often first suggestions are right over their score, and how many have which score.
+    """Draw reliability diagrams and histograms of scores side by side.
 
-    Perfect scores lie on the diagonal. Bars are what Wilson's interval holds in 19 of 20 cases.
+    Calibrated scores lie on the diagonal; bars are 95 % Wilson intervals.
+
+    Args:
+        path: Picture to write.
+        runs: Outcomes, one column each.
     """
     from matplotlib.figure import Figure
 
@@ -59,7 +63,7 @@ def draw_reliability(path: Path, runs: Sequence[SuggestionOutcomes]) -> None:
     axes = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False, height_ratios=(5, 3))
     for (upper, lower), run in zip(axes.T, runs, strict=True):
         upper.set_title(f"{run.title}: calibration error {run.calibration_error():.3f}", fontsize=10, color=INK)
-        _draw_shares(upper, run)
+        _draw_accuracy(upper, run)
         _draw_counts(lower, run)
     axes[0, 0].set_ylabel("chosen by annotators")
     axes[1, 0].set_ylabel("labels")
@@ -71,39 +75,52 @@ def draw_reliability(path: Path, runs: Sequence[SuggestionOutcomes]) -> None:
     save(figure, path)
 
 
-def _draw_shares(axes: Axes, run: SuggestionOutcomes) -> None:
+def _draw_accuracy(axes: Axes, run: SuggestionOutcomes) -> None:
     bins = run.bins()
     filled = np.unique(bins)
     count = np.array([np.sum(bins == number) for number in filled])
-    share = np.array([run.right[bins == number].mean() for number in filled])
+    accuracy = np.array([run.right[bins == number].mean() for number in filled])
     score = np.array([run.score[bins == number].mean() for number in filled])
-    low, high = wilson(share, count)
+    low, high = wilson(accuracy, count)
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--")
     axes.errorbar(
-        score, share, yerr=np.stack([share - low, high - share]), fmt="o", color=LIGHT[0], markersize=5, capsize=2
+        score,
+        accuracy,
+        yerr=np.stack([accuracy - low, high - accuracy]),
+        fmt="o",
+        color=LIGHT[0],
+        markersize=5,
+        capsize=2,
     )
-    for x, y, labels in zip(score, share, count, strict=True):
-        beside = (6, 4) if y < 0.5 else (6, -11)
-        axes.annotate(f"{labels:,}", (x, y), beside, textcoords="offset points", fontsize=8, color=FAINT)
+    for x, y, labels in zip(score, accuracy, count, strict=True):
+        offset = (6, 4) if y < 0.5 else (6, -11)
+        axes.annotate(f"{labels:,}", (x, y), offset, textcoords="offset points", fontsize=8, color=FAINT)
     axes.set_xlim(0, 1.06)
     axes.set_ylim(-0.03, 1.03)
 
 
 def _draw_counts(axes: Axes, run: SuggestionOutcomes) -> None:
     wrong = ~run.right & ~run.dropped
-    parts = {"right": (run.right, _RIGHT), "wrong": (wrong, _WRONG), "dropped": (run.dropped, _DROPPED)}
+    outcomes = {"right": (run.right, _RIGHT), "wrong": (wrong, _WRONG), "dropped": (run.dropped, _DROPPED)}
     axes.hist(
-        [run.score[which] for which, _ in parts.values()],
+        [run.score[selected] for selected, _ in outcomes.values()],
         bins=np.linspace(0, 1, N_BINS + 1).tolist(),
         stacked=True,
-        color=[colour for _, colour in parts.values()],
-        label=list(parts),
+        color=[colour for _, colour in outcomes.values()],
+        label=list(outcomes),
         rwidth=0.9,
     )
 
 
 def wilson(share: NDArray[np.float64], count: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Wilson's 95 % interval of shares in samples of these sizes.
+    """Return the Wilson score interval (95 %) of shares in samples.
+
+    Args:
+        share: Shares, float64, shape (n,).
+        count: Sizes of the samples, int64, shape (n,).
+
+    Returns:
+        The lower and upper ends, float64, shape (n,) each.
 
     >>> low, high = wilson(np.array([0.5, 1.0]), np.array([10, 10]))
     >>> low.round(2), high.round(2)
@@ -112,5 +129,5 @@ def wilson(share: NDArray[np.float64], count: NDArray[np.int64]) -> tuple[NDArra
     z = 1.96
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    # The share lies within, but for rounding.
+    # Rounding may move an end past the share.
     return np.minimum(middle - half, share), np.maximum(middle + half, share)

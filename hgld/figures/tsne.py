@@ -1,4 +1,4 @@
-"""Vectors on a plane."""
+"""Projection of vectors to two dimensions by t-SNE."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from hgld.compute.threads import one_thread
 
 
 def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
-    """Positions on a plane that keep neighbours together (t-SNE), shape (n, 2).
+    """Project vectors to two dimensions by t-SNE (van der Maaten and Hinton, 2008), which keeps neighbours together.
 
-    The perplexity is 30, or a third of the other vectors where there are few.
+    The perplexity is 30, or a third of the number of other vectors if that is less.
+
+    Args:
+        vectors: float64, shape (n, d).
+        seed: Seed of the optimisation.
+
+    Returns:
+        float64, shape (n, 2); fewer than four vectors are placed side by side.
     """
     from sklearn.manifold import TSNE
 
     n = len(vectors)
-    if n < 4:  # too few to have neighbours
+    if n < 4:
         return np.array([[float(row), 0.0] for row in range(n)])
     with one_thread():
         method = TSNE(perplexity=min(30.0, (n - 1) / 3), init="pca", random_state=seed)

@@ -122,7 +122,7 @@ def compare_files(
         write_changes(changes, first, second)
     if picture is not None:
         flows = [(flow.source, flow.target, flow.landmarks) for flow in comparison.flows]
-        draw_flows(picture, flows, common=comparison.common)
+        draw_flows(picture, flows, n_landmarks=comparison.common)
     return comparison
 
 

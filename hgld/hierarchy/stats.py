@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import GroupSize, draw_groups
-from hgld.figures.tree import draw_tree, nodes_of
+from hgld.figures.tree import build_nodes, draw_tree
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
@@ -213,7 +213,7 @@ def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
     table = hierarchy.to_arrow()
     levels = [name for name in (ROOT, GROUP, "supercategory") if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
-    draw_tree(path, nodes_of(zip(*(column.to_pylist() for column in counts.columns), strict=True)))
+    draw_tree(path, build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True)))
 
 
 def _split_and_path(images: Path | tuple[str, Path], hierarchy: Hierarchy) -> tuple[str, Path]:

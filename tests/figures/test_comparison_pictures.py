@@ -1,4 +1,4 @@
-"""Pictures of a comparison of methods: what is drawn of what is given."""
+"""Figures of comparisons: elements drawn for given data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def some_means(path: Path) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Figures are kept instead of saved."""
+    """Keep figures instead of saving them."""
     figures: list[Figure] = []
     for module in (lines, scores, class_means):
         monkeypatch.setattr(module, "save", lambda figure, path: figures.append(figure))
@@ -61,14 +61,14 @@ def legend_of(figure: Figure) -> list[str]:
 
 
 @pytest.mark.parametrize("draw", [some_panels, some_scores, some_means])
-def test_a_picture_is_the_same_every_time(draw: Draw, tmp_path: Path) -> None:
+def test_figures_are_reproducible(draw: Draw, tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         draw(tmp_path / name)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-def test_curves_are_means_in_a_band_of_all_runs(drawn: list[Figure], tmp_path: Path) -> None:
+def test_curves_are_means_in_a_band_from_minimum_to_maximum(drawn: list[Figure], tmp_path: Path) -> None:
     some_panels(tmp_path / "a.png")
     (figure,) = drawn
     first, second = figure.axes
@@ -90,16 +90,16 @@ def test_a_single_run_has_no_band(drawn: list[Figure], tmp_path: Path) -> None:
     assert not axes.collections
 
 
-def test_scores_are_drawn_where_there_are_any(drawn: list[Figure], tmp_path: Path) -> None:
+def test_score_axis_is_limited_to_occurring_scores(drawn: list[Figure], tmp_path: Path) -> None:
     some_scores(tmp_path / "a.png")
     (figure,) = drawn
     assert len(figure.axes) == 4
     assert figure.axes[0].get_title() == "a: AUC 50.0 %"
     assert figure.axes[0].get_xlim() == (-0.5, 0.5)
-    assert legend_of(figure) == ["same place", "same root", "nothing", "β = 0.6 of Eq. 7", "α = 0.9 of Eq. 7"]
+    assert legend_of(figure) == ["same place", "same root", "nothing", "β = 0.6 (Eq. 7)", "α = 0.9 (Eq. 7)"]
 
 
-def test_the_most_frequent_categories_have_colours_and_roots_have_shapes(drawn: list[Figure], tmp_path: Path) -> None:
+def test_frequent_categories_have_colours_and_roots_have_markers(drawn: list[Figure], tmp_path: Path) -> None:
     some_means(tmp_path / "a.png")
     (figure,) = drawn
     names = legend_of(figure)
@@ -115,9 +115,9 @@ def test_the_most_frequent_categories_have_colours_and_roots_have_shapes(drawn: 
         assert height > 0
 
 
-def test_there_is_an_axis_for_each_plot() -> None:
+def test_make_axes_returns_one_axes_per_plot() -> None:
     for n, rows, columns in ((1, 1, 1), (2, 1, 2), (3, 1, 3), (4, 2, 2), (7, 3, 3)):
-        figure, axes = style.arrange(n, 2.0)
+        figure, axes = style.make_axes(n, 2.0)
         assert len(figure.axes) == len(axes) == n
         spec = axes[0].get_gridspec()
         assert spec is not None

@@ -21,11 +21,11 @@ def judged(score: list[float], right: list[bool]) -> SuggestionOutcomes:
         ([0.95, 0.25], [True, True], (0.05 + 0.75) / 2),
     ],
 )
-def test_the_calibration_error_by_hand(score: list[float], right: list[bool], error: float) -> None:
+def test_calibration_error_of_small_examples(score: list[float], right: list[bool], error: float) -> None:
     assert judged(score, right).calibration_error() == pytest.approx(error)
 
 
-def test_an_interval_holds_the_share() -> None:
+def test_interval_contains_the_share() -> None:
     count = np.arange(1, 200)
     for share in (np.zeros(199), np.ones(199), np.floor(count / 3) / count):
         low, high = wilson(share, count)
@@ -36,7 +36,7 @@ def test_an_interval_holds_the_share() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 500])
-def test_the_plot_is_drawn_the_same_every_time(tmp_path: Path, n: int) -> None:
+def test_reliability_is_reproducible(tmp_path: Path, n: int) -> None:
     rng = np.random.default_rng(0)
     score = rng.random(n)
     run = SuggestionOutcomes("a run", score, right=rng.random(n) < score, dropped=rng.random(n) < 0.1)

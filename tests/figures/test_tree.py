@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.figures.tree import draw_tree, nodes_of, squarify
+from hgld.figures.tree import build_nodes, draw_tree, squarify
 
 Box = tuple[float, float, float, float]
 
 
 def overlap(one: Box, other: Box) -> float:
-    """The area that two boxes share."""
+    """Return the area that two boxes share."""
     wide = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
     high = min(one[1] + one[3], other[1] + other[3]) - max(one[1], other[1])
     return max(wide, 0.0) * max(high, 0.0)
@@ -22,7 +22,7 @@ def overlap(one: Box, other: Box) -> float:
     st.lists(st.integers(1, 10_000), min_size=1, max_size=30),
     st.tuples(st.floats(-5, 5), st.floats(-5, 5), st.floats(0.5, 20), st.floats(0.5, 20)),
 )
-def test_boxes_fill_the_box_in_proportion_without_overlap(sizes: list[int], box: Box) -> None:
+def test_squarify_fills_the_box_in_proportion_without_overlap(sizes: list[int], box: Box) -> None:
     left, top, width, height = box
     boxes = squarify(sizes, box)
     area = width * height
@@ -37,7 +37,7 @@ def test_boxes_fill_the_box_in_proportion_without_overlap(sizes: list[int], box:
         assert all(overlap(one, other) <= 1e-6 * area for other in boxes[:n])
 
 
-def test_boxes_of_the_paper_that_gave_the_layout() -> None:
+def test_squarify_reproduces_the_example_of_its_paper() -> None:
     # Bruls, Huizing and van Wijk (2000), section 3.1: 6, 6, 4, 3, 2, 2, 1 in a box of 6 by 4.
     boxes = squarify([6, 6, 4, 3, 2, 2, 1], (0, 0, 6, 4))
     assert boxes[:2] == [(0, 0, 3, 2), (0, 2, 3, 2)]
@@ -45,31 +45,33 @@ def test_boxes_of_the_paper_that_gave_the_layout() -> None:
     assert boxes[3] == pytest.approx((3 + 12 / 7, 0, 9 / 7, 7 / 3))
 
 
-def test_nothing_takes_no_room() -> None:
+def test_squarify_without_sizes() -> None:
     assert squarify([], (0, 0, 1, 1)) == []
 
 
-def test_a_tree_adds_up_what_is_below_and_puts_the_largest_first() -> None:
-    roots = nodes_of([("natural", "lake", "pond", 2), ("natural", "sea", "bay", 5), ("human-made", "inn", "inn", 1)])
+def test_build_nodes_sums_landmarks_and_sorts_by_size() -> None:
+    roots = build_nodes(
+        [("natural", "lake", "pond", 2), ("natural", "sea", "bay", 5), ("human-made", "inn", "inn", 1)]
+    )
     assert [(root.name, root.landmarks) for root in roots] == [("natural", 7), ("human-made", 1)]
-    assert [(group.name, group.landmarks) for group in roots[0].parts] == [("sea", 5), ("lake", 2)]
-    assert roots[0].parts[1].parts[0].name == "pond"
+    assert [(group.name, group.landmarks) for group in roots[0].children] == [("sea", 5), ("lake", 2)]
+    assert roots[0].children[1].children[0].name == "pond"
 
 
-def test_names_are_drawn_where_there_is_room_for_them(tmp_path: Path) -> None:
+def test_names_are_drawn_where_they_fit(tmp_path: Path) -> None:
     leaves = [
         ("natural", "lake", "$x^2$ & <b>", 900),
         ("natural", "lake", "灯台", 90),
         ("natural", "reef", "reef", 1),
     ]
-    draw_tree(tmp_path / "tree.svg", nodes_of(leaves))
+    draw_tree(tmp_path / "tree.svg", build_nodes(leaves))
     drawn = (tmp_path / "tree.svg").read_text(encoding="utf-8")
     for name in ("natural  991 landmarks, 2 groups", "lake  990", "$x^2$ &amp; &lt;b&gt;"):
         assert f"<!-- {name} -->" in drawn
     assert "reef" not in drawn, "a thousandth of the area holds no name"
 
 
-def test_a_tree_is_drawn_the_same_every_time(tmp_path: Path) -> None:
+def test_tree_is_reproducible(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
-        draw_tree(tmp_path / name, nodes_of([("natural", "lake", 3), ("human-made", "inn", 1)]))
+        draw_tree(tmp_path / name, build_nodes([("natural", "lake", 3), ("human-made", "inn", 1)]))
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
