@@ -47,7 +47,7 @@ def fetch(
 
     Example: hgld fetch gldv2 --metadata --images --split train --shards 0:4
     """
-    from hgld.cli.summaries.gldv2 import fetch_text
+    from hgld.cli.summaries.gldv2 import format_fetch
     from hgld.gldv2.fetch import FetchConfig, fetch_gldv2
     from hgld.gldv2.files import parse_shards
 
@@ -63,7 +63,7 @@ def fetch(
             force=force,
         )
         summary = fetch_gldv2(out, config, progress=progress)
-        tell(out, summary, fetch_text)
+        tell(out, summary, format_fetch)
         if summary.failed:
             raise SourceError(
                 f"{len(summary.failed):,} files could not be downloaded:\n{indented_list(summary.failed)}\n"
@@ -85,8 +85,8 @@ def index_images(
 
     Example: hgld index-images data/gldv2 -o images.parquet
     """
-    from hgld.cli.summaries.gldv2 import index_text
+    from hgld.cli.summaries.gldv2 import format_index
     from hgld.gldv2.image_index import index_images as index
 
     with friendly_errors(), TerminalProgress("index", "tar files") as progress:
-        tell(out, index(folder, out, workers=workers, force=force, progress=progress), index_text)
+        tell(out, index(folder, out, workers=workers, force=force, progress=progress), format_index)

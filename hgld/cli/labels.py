@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import ClassesBeside, Force, Taxonomy, app, friendly_errors, tell
+from hgld.cli.base import ClassesBeside, Force, Taxonomy, app, friendly_errors, tell, writable_file
 from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import TerminalProgress
 
@@ -20,21 +20,23 @@ def scrape(
     categories: Annotated[
         Path, typer.Argument(metavar="INPUT", help="GLDv2's *_label_to_category.csv: landmark_id, category URL.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Table to write.")],
     split: Annotated[
-        Literal["train", "index"], typer.Option(help="Which of GLDv2's two landmark numberings the ids are from.")
+        Literal["train", "index"], typer.Option(help="Split of the landmark ids, which are numbered per split.")
     ],
     source: Annotated[
         Literal["api", "html"],
-        typer.Option(help="The APIs, 50 landmarks a request, or the category pages, one a landmark."),
+        typer.Option(help="The APIs, 50 landmarks per request, or the category pages, one landmark per request."),
     ] = "api",
     contact: Annotated[
         str | None,
         typer.Option(envvar="HGLD_CONTACT", help="Your e-mail address or wiki user page, for the User-Agent."),
     ] = None,
-    rate: Annotated[float, typer.Option(help="Requests a minute over both hosts; 0: no limit (own servers).")] = 150,
-    workers: Annotated[int, typer.Option(help="Requests under way at once, 1 to 3.")] = 1,
-    max_retries: Annotated[int, typer.Option(help="Repetitions before a batch is given up.")] = 10,
+    rate: Annotated[
+        float, typer.Option(help="Requests per minute over both hosts; 0 for no limit, on own servers only.")
+    ] = 150,
+    workers: Annotated[int, typer.Option(help="Number of parallel requests, 1 to 3.")] = 1,
+    max_retries: Annotated[int, typer.Option(help="Number of times that a request is repeated.")] = 10,
     class_depth: Annotated[int, typer.Option(help='Steps of "subclass of" to fetch above each class.')] = 10,
     commons_url: Annotated[
         str, typer.Option(envvar="HGLD_COMMONS_URL", help="Root of Commons, above wiki/ and w/api.php.")
@@ -42,20 +44,22 @@ def scrape(
     wikidata_url: Annotated[
         str, typer.Option(envvar="HGLD_WIKIDATA_URL", help="Root of Wikidata, above w/api.php.")
     ] = "https://www.wikidata.org",
-    force: Annotated[bool, typer.Option("--force", help="Begin anew and replace what is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Discard an unfinished scrape, and replace an existing table.")
+    ] = False,
 ) -> None:
     """Look up what each landmark is an instance of, on Wikidata and Commons.
 
-    An interrupted run goes on where it was when the same command is given again; rows that could not be had are
-    tried again in the same way. Beside X.parquet the API source writes X.classes.parquet, the classes and their
-    superclasses.
+    The same command resumes an interrupted run, and tries failed rows again. Beside X.parquet the API source writes
+    X.classes.parquet with the classes and their superclasses.
 
     Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
     """
+    from hgld.cli.summaries.wikimedia import format_scrape
     from hgld.wikimedia.client import ClientConfig
     from hgld.wikimedia.scraper import ScrapeConfig, scrape_file
 
-    with friendly_errors():
+    with friendly_errors(rate_per_minute="--rate"):
         client = ClientConfig(
             commons_url=commons_url.rstrip("/"),
             wikidata_url=wikidata_url.rstrip("/"),
@@ -66,10 +70,10 @@ def scrape(
         config = ScrapeConfig(split, source, workers, class_depth, client)
         with TerminalProgress("scrape", "landmarks") as progress:
             summary = scrape_file(categories, out, config, force=force, progress=progress)
-        tell(out, summary)
+        tell(out, summary, format_scrape)
         if summary is not None and summary.errors:
             raise SourceError(
-                f"{summary.errors:,} rows or classes could not be had; to try just those again, run\n"
+                f"{summary.errors:,} rows or classes failed; to try only these again, run\n"
                 f"  {shlex.join(['hgld', *sys.argv[1:]])}"
             )
 

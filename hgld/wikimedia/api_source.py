@@ -1,102 +1,87 @@
-"""The APIs of Wikidata and Commons, fifty titles or items a request.
+"""The APIs of Wikidata and Commons as a source: up to fifty titles or items per request.
 
 Most landmarks take a fiftieth of one request: Wikidata knows the item whose sitelink is the category
-(``wbgetentities`` by title). For the others Commons says whether the page exists, where it redirects to and
-which item it names; category items and redirect targets are looked up in further batches; each class is asked
-for once, however many landmarks it has.
+(``wbgetentities`` by title). For the others Commons says whether the page exists, where it redirects to and which
+item it names; items and redirect targets are requested in further batches. Each class is requested once, however many
+landmarks have it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from sys import intern
-from typing import Any, NamedTuple
+from typing import Any
 
 from hgld.errors import SourceError
-from hgld.wikimedia.client import Client, TooManyValuesError
-from hgld.wikimedia.source import Answer, ClassFact, Facts, Value, unique_values
-from hgld.wikimedia.titles import CATEGORY_PREFIX, is_sendable, normalise_title
+from hgld.wikimedia.api_facts import (
+    LANGUAGE,
+    ItemFact,
+    PageFact,
+    QueryResult,
+    class_fact,
+    item_fact,
+    page_fact,
+    soft_redirect_target,
+)
+from hgld.wikimedia.client import TooManyValuesError, WikimediaClient
+from hgld.wikimedia.source import (
+    ClassFact,
+    FactStore,
+    InstanceOfValue,
+    Resolution,
+    route_of,
+    unique_values,
+)
+from hgld.wikimedia.titles import is_sendable
 
-INSTANCE_OF, SUBCLASS_OF, MAIN_TOPIC = "P31", "P279", "P301"
-WIKIMEDIA_CATEGORY = "Q4167836"
-
-# Kinds of facts.
+# Kinds of facts, as the journal names them.
 SITELINK = "sitelink"  # title -> ItemFact of the item whose Commons sitelink it is, or None
 PAGE = "page"  # title -> PageFact
-TARGET = "target"  # title of a soft redirect -> the title it names, or None
-ITEM = "item"  # item id -> ItemFact, or None where it was deleted
+REDIRECT_TARGET = "target"  # title of a soft redirect -> the title that it names, or None
+ITEM = "item"  # item id -> ItemFact, or None where the item was deleted
 CLASS = "class"  # item id -> ClassFact
 
-_LANGUAGE = "en"
+_WIKIMEDIA_CATEGORY = "Q4167836"
 _REDIRECT_TEMPLATE = "Template:Category redirect"
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_TEMPLATE = re.compile(r"\{\{\s*([^{}|]+?)\s*\|([^{}]*)\}\}")
-#: The template behind soft redirects and its aliases on Commons, without spaces, hyphens and capitals.
-_REDIRECT_NAMES = frozenset(
-    (
-        *("categoryredirect", "categoryredir", "catredirect", "catredir", "catred"),
-        *("redirectcategory", "redirectcat", "seecat"),
-    )
-)
-
-
-class ItemFact(NamedTuple):
-    """An item, after entity redirects: its best-rank P31 values and the first best-rank P301 value."""
-
-    item: str
-    revision: int
-    instance_of: tuple[str, ...]
-    main_topic: str | None
-
-
-class PageFact(NamedTuple):
-    """Where hard redirects from a title end.
-
-    ``status``: ``found``, or what the landmark's status is: ``missing``, ``invalid_title``, ``redirect_loop``,
-    ``redirect_unresolved``.
-    """
-
-    status: str
-    title: str
-    item: str | None
-    redirected: bool
-    soft_redirect: bool
 
 
 class ApiSource:
-    """See :class:`hgld.wikimedia.source.Source`."""
+    """See :class:`hgld.wikimedia.source.Source`.
 
-    kinds = (CLASS, ITEM, TARGET, PAGE, SITELINK)
+    Args:
+        client: Client of both APIs.
+    """
+
+    kinds = (CLASS, ITEM, REDIRECT_TARGET, PAGE, SITELINK)
     class_kind = CLASS
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: WikimediaClient) -> None:
         self._client = client
         self._batch_size = 50
-        self._asks: dict[str, Callable[[Sequence[str]], dict[str, Any]]] = {
-            SITELINK: self._ask_sitelinks,
-            PAGE: self._ask_pages,
-            TARGET: self._ask_targets,
-            ITEM: self._ask_items,
-            CLASS: self._ask_classes,
+        self._fetchers: dict[str, Callable[[Sequence[str]], dict[str, Any]]] = {
+            SITELINK: self._fetch_sitelinks,
+            PAGE: self._fetch_pages,
+            REDIRECT_TARGET: self._fetch_redirect_targets,
+            ITEM: self._fetch_items,
+            CLASS: self._fetch_classes,
         }
 
     def batch_size(self) -> int:
         """See :class:`Source`."""
         return self._batch_size
 
-    def ask(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
-        """See :class:`Source`; a list that the server finds too long is halved, now and from now on."""
+    def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
+        """See :class:`Source`; if the server refuses a list as too long, batches are halved from then on."""
         try:
-            return self._asks[kind](keys)
+            return self._fetchers[kind](keys)
         except TooManyValuesError:
             if len(keys) == 1:
                 raise
             half = len(keys) // 2
             self._batch_size = min(self._batch_size, max(half, 1))
-            return self.ask(kind, keys[:half]) | self.ask(kind, keys[half:])
+            return self.fetch(kind, keys[:half]) | self.fetch(kind, keys[half:])
 
-    def restore(self, kind: str, fact: Any) -> Any:
+    def from_json(self, kind: str, fact: Any) -> Any:
         """See :class:`Source`."""
         if kind in (SITELINK, ITEM) and fact is not None:
             item, revision, instance_of, main_topic = fact
@@ -108,63 +93,56 @@ class ApiSource:
             return ClassFact(item, label, language, tuple(map(intern, subclass_of)))
         return fact
 
-    # -- resolving ------------------------------------------------------------
-
-    def resolve(self, title: str, facts: Facts) -> Answer:
-        """See :class:`Source`.
-
-        An item that is a Wikimedia category gives way to its main topic, once, where it has a usable one.
-        """
+    def resolve(self, title: str, facts: FactStore) -> Resolution:
+        """See :class:`Source`; the item of a Wikimedia category gives way to its main topic, once, if it has one."""
         if not is_sendable(title):
-            return Answer("invalid_title")
-        found = _find_item(title, facts)
-        if isinstance(found, Answer):
-            return found
-        page_title, item, hops = found
-        if WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
+            return Resolution("invalid_title")
+        outcome = _resolve_item(title, facts)
+        if isinstance(outcome, Resolution):
+            return outcome
+        page_title, item, redirects = outcome
+        if _WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
             topic: ItemFact | None = facts.get(ITEM, item.main_topic)
             if topic is not None:
                 item = topic
-                hops.append("topic")
+                redirects.append("topic")
         classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
-        values = unique_values(Value(c.item, c.label, c.language) for c in classes)
+        values = unique_values(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes)
         status = "ok" if values else "no_instance_of"
-        return Answer(status, page_title, item.item, _route(hops), item.revision, values)
+        return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
 
-    # -- asking ---------------------------------------------------------------
-
-    def _ask_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
-        entities = self._entities(
+    def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
+        entities = self._get_entities(
             {"sites": "commonswiki", "titles": "|".join(titles), "sitefilter": "commonswiki"},
             "info|claims|sitelinks",
         )
-        found = {
-            entity["sitelinks"]["commonswiki"]["title"]: _item(entity)
+        items = {
+            entity["sitelinks"]["commonswiki"]["title"]: item_fact(entity)
             for entity in entities.values()
             if "sitelinks" in entity
         }
-        # A title that Wikidata spells otherwise is asked of Commons, like those that it does not know.
-        return {title: found.get(title) for title in titles}
+        # A title that Wikidata spells differently is looked up on Commons, as are those that it does not know.
+        return {title: items.get(title) for title in titles}
 
-    def _ask_items(self, ids: Sequence[str]) -> dict[str, Any]:
-        entities = self._entities({"ids": "|".join(ids)}, "info|claims")
-        return {key: None if "missing" in entities[key] else _item(entities[key]) for key in ids}
+    def _fetch_items(self, ids: Sequence[str]) -> dict[str, Any]:
+        entities = self._get_entities({"ids": "|".join(ids)}, "info|claims")
+        return {key: None if "missing" in entities[key] else item_fact(entities[key]) for key in ids}
 
-    def _ask_classes(self, ids: Sequence[str]) -> dict[str, Any]:
-        parameters = {"ids": "|".join(ids), "languages": _LANGUAGE, "languagefallback": "1"}
-        entities = self._entities(parameters, "labels|claims")
-        return {key: _class(key, entities[key]) for key in ids}
+    def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
+        parameters = {"ids": "|".join(ids), "languages": LANGUAGE, "languagefallback": "1"}
+        entities = self._get_entities(parameters, "labels|claims")
+        return {key: class_fact(key, entities[key]) for key in ids}
 
-    def _entities(self, parameters: dict[str, str], props: str) -> dict[str, Any]:
-        """``wbgetentities``; entity redirects are followed, the key stays the id that was asked for."""
+    def _get_entities(self, parameters: dict[str, str], props: str) -> dict[str, Any]:
+        """Call ``wbgetentities``; entity redirects are followed, and the key stays the requested id."""
         document = self._client.wikidata({"action": "wbgetentities", "props": props} | parameters)
         entities: dict[str, Any] = document["entities"]
         missing = [key for key in parameters.get("ids", "").split("|") if key and key not in entities]
         if missing:
-            raise SourceError(f"Wikidata's answer says nothing of {', '.join(missing)}")
+            raise SourceError(f"the response of Wikidata does not contain {', '.join(missing)}")
         return entities
 
-    def _ask_pages(self, titles: Sequence[str]) -> dict[str, Any]:
+    def _fetch_pages(self, titles: Sequence[str]) -> dict[str, Any]:
         query = self._query(
             {
                 "prop": "pageprops|templates",
@@ -175,18 +153,18 @@ class ApiSource:
                 "titles": "|".join(titles),
             }
         )
-        return {title: _page(title, query) for title in titles}
+        return {title: page_fact(title, query) for title in titles}
 
-    def _ask_targets(self, titles: Sequence[str]) -> dict[str, Any]:
+    def _fetch_redirect_targets(self, titles: Sequence[str]) -> dict[str, Any]:
         query = self._query({"prop": "revisions", "rvprop": "content", "rvslots": "main", "titles": "|".join(titles)})
-        return {title: _target(query.pages.get(title, {})) for title in titles}
+        return {title: soft_redirect_target(query.pages.get(title, {})) for title in titles}
 
-    def _query(self, parameters: dict[str, str]) -> _Query:
-        """``action=query`` to its end: an answer may come in parts, and a page may be spread over them."""
-        result = _Query({}, {}, {})
-        go_on: dict[str, str] = {}
+    def _query(self, parameters: dict[str, str]) -> QueryResult:
+        """Call ``action=query`` until it is complete: a response, and even a page, may come in several parts."""
+        result = QueryResult({}, {}, {})
+        continuation: dict[str, str] = {}
         while True:
-            document = self._client.commons({"action": "query"} | parameters | go_on)
+            document = self._client.commons({"action": "query"} | parameters | continuation)
             query = document.get("query", {})
             result.normalized.update((row["from"], row["to"]) for row in query.get("normalized", ()))
             result.redirects.update((row["from"], row["to"]) for row in query.get("redirects", ()))
@@ -194,121 +172,44 @@ class ApiSource:
                 result.pages.setdefault(page["title"], {}).update(page)
             if "continue" not in document:
                 return result
-            go_on = document["continue"]
+            continuation = document["continue"]
 
 
-def _find_item(title: str, facts: Facts) -> Answer | tuple[str, ItemFact, list[str]]:
-    """The page in the end, its item and the redirects on the way; or the answer, where there is no item.
+def _resolve_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[str]]:
+    """Return the final page title, its item and the redirects to it; or the resolution, where there is no item.
 
-    One soft redirect is followed, with the hard ones before and after it.
+    One soft redirect is followed, and the hard ones before and after it.
     """
-    hops: list[str] = []
+    redirects: list[str] = []
     item: ItemFact | None = facts.get(SITELINK, title)
     if item is not None:
-        return title, item, hops
+        return title, item, redirects
     page: PageFact = facts.get(PAGE, title)
     if page.soft_redirect:
-        seen = {title, page.title}
-        target: str | None = facts.get(TARGET, page.title)
+        visited = {title, page.title}
+        target: str | None = facts.get(REDIRECT_TARGET, page.title)
         if target is None:
-            return Answer("redirect_unresolved")
-        if target in seen:
-            return Answer("redirect_loop")
-        hops += ["hard_redirect"] * page.redirected + ["soft_redirect"]
+            return Resolution("redirect_unresolved")
+        if target in visited:
+            return Resolution("redirect_loop")
+        redirects += ["hard_redirect"] * page.redirected + ["soft_redirect"]
         item = facts.get(SITELINK, target)
         if item is not None:
-            return target, item, hops
+            return target, item, redirects
         page = facts.get(PAGE, target)
         if page.soft_redirect:
-            looped = page.title in seen or facts.get(TARGET, page.title) in {*seen, target, page.title}
-            return Answer("redirect_loop" if looped else "redirect_unresolved")
+            is_loop = page.title in visited or facts.get(REDIRECT_TARGET, page.title) in {
+                *visited,
+                target,
+                page.title,
+            }
+            return Resolution("redirect_loop" if is_loop else "redirect_unresolved")
     if page.status != "found":
-        return Answer(page.status)
-    hops += ["hard_redirect"] * page.redirected
+        return Resolution(page.status)
+    redirects += ["hard_redirect"] * page.redirected
     if page.item is None:
-        return Answer("no_item", page.title)
+        return Resolution("no_item", page.title)
     item = facts.get(ITEM, page.item)
     if item is None:
-        return Answer("item_missing", page.title, page.item, _route(hops))
-    return page.title, item, hops
-
-
-class _Query(NamedTuple):
-    """The parts of an answer of ``action=query``; pages by their title."""
-
-    normalized: dict[str, str]
-    redirects: dict[str, str]
-    pages: dict[str, dict[str, Any]]
-
-
-def best_values(statements: Iterable[dict[str, Any]]) -> list[str]:
-    """The item ids that the best-rank statements name, in order.
-
-    Preferred statements if there are any, else the normal ones, never deprecated ones. The rank is chosen first;
-    "no value" and "some value" are dropped after that.
-    """
-    statements = list(statements)
-    rank = "preferred" if any(s["rank"] == "preferred" for s in statements) else "normal"
-    snaks = (s["mainsnak"] for s in statements if s["rank"] == rank)
-    return [snak["datavalue"]["value"]["id"] for snak in snaks if snak["snaktype"] == "value"]
-
-
-def _item(entity: dict[str, Any]) -> ItemFact:
-    claims = entity["claims"]
-    topics = best_values(claims.get(MAIN_TOPIC, ()))
-    return ItemFact(
-        entity["id"],
-        entity["lastrevid"],
-        tuple(map(intern, best_values(claims.get(INSTANCE_OF, ())))),
-        topics[0] if topics else None,
-    )
-
-
-def _class(key: str, entity: dict[str, Any]) -> ClassFact:
-    if "missing" in entity:
-        return ClassFact(key, key, None, ())
-    label = entity["labels"].get(_LANGUAGE, {})
-    parents = tuple(map(intern, best_values(entity["claims"].get(SUBCLASS_OF, ()))))
-    return ClassFact(entity["id"], label.get("value", entity["id"]), label.get("language"), parents)
-
-
-def _page(asked: str, query: _Query) -> PageFact:
-    """Follow one title through an answer of Commons: normalisation, hard redirects, the page."""
-    title = query.normalized.get(asked, asked)
-    seen: set[str] = set()
-    while title in query.redirects:
-        if title in seen:
-            return PageFact("redirect_loop", title, None, True, False)
-        seen.add(title)
-        title = query.redirects[title]
-    page = query.pages.get(title)
-    if page is None and seen:  # out of Commons, to another wiki
-        return PageFact("redirect_unresolved", title, None, True, False)
-    if page is None:
-        raise SourceError(f'the answer of Commons says nothing of "{asked}"')
-    if "invalid" in page:
-        return PageFact("invalid_title", title, None, False, False)
-    if "missing" in page:
-        return PageFact("missing", title, None, bool(seen), False)
-    item = page.get("pageprops", {}).get("wikibase_item")
-    return PageFact("found", title, item, bool(seen), "templates" in page)
-
-
-def _target(page: dict[str, Any]) -> str | None:
-    """The category that a page's ``{{Category redirect}}`` names, from its wikitext."""
-    slots = page.get("revisions", [{}])[0].get("slots", {})
-    wikitext = _COMMENT.sub("", slots.get("main", {}).get("content", ""))
-    for name, parameters in _TEMPLATE.findall(wikitext):
-        if re.sub("[ _-]", "", name).lower() not in _REDIRECT_NAMES:
-            continue
-        for parameter in parameters.split("|"):
-            key, named, value = parameter.partition("=")
-            if not named or key.strip() == "1":
-                title = normalise_title((value if named else parameter).strip())
-                title = title if title.startswith(CATEGORY_PREFIX) else normalise_title(CATEGORY_PREFIX + title)
-                return title if title != CATEGORY_PREFIX and is_sendable(title) else None
-    return None
-
-
-def _route(hops: Sequence[str]) -> str:
-    return "+".join(hops) or "direct"
+        return Resolution("item_missing", page.title, page.item, route_of(redirects))
+    return page.title, item, redirects

@@ -1,7 +1,7 @@
-"""Google Landmarks Dataset v2's own files.
+"""GLDv2's lists of landmarks, which are the input of a scrape.
 
-``train_label_to_category.csv`` and ``index_label_to_category.csv`` name every landmark by the URL of a
-category of Wikimedia Commons (columns ``landmark_id``, ``category``).
+``train_label_to_category.csv`` and ``index_label_to_category.csv`` name each landmark by the URL of a category of
+Wikimedia Commons (columns ``landmark_id`` and ``category``).
 """
 
 from __future__ import annotations
@@ -20,34 +20,39 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Landmark:
-    """One row of ``*_label_to_category.csv``: the id, the URL as it stands there, the title in it."""
+class LandmarkCategory:
+    """One row of ``*_label_to_category.csv``.
+
+    Args:
+        landmark_id: Id of the landmark.
+        category: URL of the category as in the file.
+        title: Normalised title of the category.
+    """
 
     landmark_id: int
     category: str
     title: str
 
 
-def read_categories(path: Path) -> list[Landmark]:
-    """Read and check ``*_label_to_category.csv``.
+def read_categories(path: Path) -> list[LandmarkCategory]:
+    """Read and validate ``*_label_to_category.csv``.
 
-    Further columns are ignored. A row that repeats an earlier one word for word counts once; a UTF-8 byte
-    order mark is skipped; both with a warning.
+    Additional columns are ignored. A row that repeats an earlier one exactly counts once, and a UTF-8 byte order mark
+    is skipped; both are logged as warnings.
 
     Returns:
-        The landmarks in the file's order, each id once.
+        The landmarks in the order of the file, with unique ids.
 
     Raises:
-        InputError: the file is missing, empty, not UTF-8 or without the columns, or rows have an id that is
-            not an integer, a URL that is not a Commons category, or an id that stands with two URLs. All bad
-            rows are reported together, by their line in the file.
+        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is not a whole number, its URL
+            not that of a Commons category, or its id in an earlier row with another URL.
     """
-    first: dict[int, tuple[int, str]] = {}
+    first_rows: dict[int, tuple[int, str]] = {}
 
-    def parse(line: int, row: Mapping[str, str]) -> Landmark:
+    def parse(line: int, row: Mapping[str, str]) -> LandmarkCategory:
         number, url = parse_whole_number("landmark_id", row["landmark_id"]), row["category"]
-        landmark = Landmark(number, url, title_of_url(url))
-        earlier_line, earlier_url = first.setdefault(number, (line, url))
+        landmark = LandmarkCategory(number, url, title_of_url(url))
+        earlier_line, earlier_url = first_rows.setdefault(number, (line, url))
         if earlier_url != url:
             raise ValueError(
                 f"landmark {number} has the category {url}, but line {earlier_line} says {earlier_url}; expected one "
@@ -58,8 +63,8 @@ def read_categories(path: Path) -> list[Landmark]:
     rows = read_rows(path, ("landmark_id", "category"), parse)
     with path.open("rb") as stream:
         if stream.read(len(_BOM)) == _BOM:
-            log.warning("%s: line 1 begins with a byte order mark, which GLDv2's files have not; skipped", path)
-    if len(first) < len(rows):
-        log.warning("%s: %d rows repeat an earlier row word for word and count once", path, len(rows) - len(first))
+            log.warning("%s: line 1 begins with a byte order mark, which GLDv2's files do not have; skipped", path)
+    if len(first_rows) < len(rows):
+        log.warning("%s: %d rows repeat an earlier row and count once", path, len(rows) - len(first_rows))
         return list(dict.fromkeys(rows))
     return rows

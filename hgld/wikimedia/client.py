@@ -1,9 +1,9 @@
-"""The HTTP client: polite towards Wikimedia, patient with what fails, one rate for all workers and both hosts.
+"""HTTP client of Commons and Wikidata, with one request rate over all threads and both hosts.
 
-Manners (https://www.mediawiki.org/wiki/API:Etiquette and Wikimedia's User-Agent policy): a User-Agent that
-names hgld, its version and the operator's contact; a token bucket; ``maxlag``; ``Retry-After`` obeyed by all
-workers at once; gzip; a 403 ends the run. What fails for a while (5xx, 429, lag, broken connections, half
-documents) is tried again with exponential backoff and jitter, up to ``max_retries`` times.
+It follows https://www.mediawiki.org/wiki/API:Etiquette and Wikimedia's User-Agent policy: a User-Agent that names
+hgld, its version and the operator's contact; a token bucket; ``maxlag``; ``Retry-After``, which pauses all threads;
+gzip; and an end of the run at a 403. Transient failures (5xx, 429, lag, broken connections, truncated documents) are
+retried with exponential back-off and jitter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hgld.wikimedia.titles import title_path
 COMMONS_URL = "https://commons.wikimedia.org"
 WIKIDATA_URL = "https://www.wikidata.org"
 
-#: What Wikimedia grants a client that names itself and its operator, since 2026; 10 without.
+#: Limit for clients that name themselves and their operator, since 2026; it is 10 for others.
 WIKIMEDIA_REQUESTS_PER_MINUTE = 200
 _MAXLAG_S = 5
 _MAX_PAGE_REDIRECTS = 5
@@ -40,23 +40,25 @@ _MAX_PAGE_REDIRECTS = 5
 _WIKIMEDIA_HOST = re.compile(r"(.+\.)?(wikimedia|wikidata|wikipedia)\.org", re.IGNORECASE)
 _CONTACT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+|https?://\S+/\S+|User:\S.*", re.IGNORECASE)
 
-#: Error codes of the action API that pass with time.
-_PASSING_ERRORS = re.compile(r"maxlag|ratelimited|readonly|internal_api_error_.*|.*timeout.*|.*unavailable.*")
+#: Error codes of the action API for transient failures.
+_TRANSIENT_ERRORS = re.compile(r"maxlag|ratelimited|readonly|internal_api_error_.*|.*timeout.*|.*unavailable.*")
 
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """Where the servers are and how to treat them.
+    """Addresses of the servers, and limits on requests to them.
 
     Args:
-        commons_url: root of Commons; category pages are at ``wiki/`` below it, the API at ``w/api.php``.
-        wikidata_url: root of Wikidata, likewise.
-        contact: the operator's e-mail address, or the name or URL of a wiki user page. Wikimedia's hosts are not
-            asked anything without one.
-        rate_per_minute: requests a minute over all workers and both hosts; 0 is no limit, for servers of your own.
-        max_retries: how often a request is repeated before its batch is given up.
-        timeout_s: how long a server may stay silent.
-        backoff_s: the wait before the first repetition; it doubles with each.
+        commons_url: Root of Commons; category pages are at ``wiki/`` below it, the API at ``w/api.php``.
+        wikidata_url: Root of Wikidata, likewise.
+        contact: E-mail address of the operator, or name or URL of a wiki user page. Required for Wikimedia's hosts.
+        rate_per_minute: Requests per minute over all threads and both hosts; 0 for no limit, on own servers only.
+        max_retries: Number of times that a request is repeated.
+        timeout_s: Seconds that a server may stay silent.
+        backoff_s: Seconds before the first repetition; the wait doubles with each further one.
+
+    Raises:
+        ConfigurationError: A value is invalid or not allowed on Wikimedia's hosts.
     """
 
     commons_url: str = COMMONS_URL
@@ -72,7 +74,7 @@ class ClientConfig:
         for name, url in (("commons_url", self.commons_url), ("wikidata_url", self.wikidata_url)):
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ConfigurationError(f'{name} is "{url}"; expected a URL such as {COMMONS_URL}')
+                raise ConfigurationError(f'`{name}` is "{url}"; expected a URL such as {COMMONS_URL}')
             hosts.append(parts.hostname)
         wikimedia = next((host for host in hosts if _WIKIMEDIA_HOST.fullmatch(host)), None)
         if self.contact is not None and not _CONTACT.fullmatch(self.contact):
@@ -82,21 +84,21 @@ class ClientConfig:
             )
         if wikimedia and self.contact is None:
             raise ConfigurationError(
-                f"{wikimedia} asks every client to name its operator: give an e-mail address or a wiki user page "
-                "with --contact or in the environment variable HGLD_CONTACT; it is sent in the User-Agent only"
+                f"{wikimedia} asks every client to name its operator: give an e-mail address or a wiki user page as "
+                "`contact` or in the environment variable HGLD_CONTACT; it is sent in the User-Agent only"
             )
         if self.rate_per_minute < 0 or self.max_retries < 0 or self.timeout_s <= 0 or self.backoff_s < 0:
             raise ConfigurationError("rate, retries, timeout and backoff cannot be negative")
         if wikimedia and not 0 < self.rate_per_minute <= WIKIMEDIA_REQUESTS_PER_MINUTE:
             raise ConfigurationError(
                 f"a rate of {self.rate_per_minute:g} requests a minute is not allowed on {wikimedia}; choose one "
-                f"above 0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE} (--rate)"
+                f"above 0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE} (`rate_per_minute`)"
             )
 
     @property
     def user_agent(self) -> str:
-        """What every request says of who asks."""
-        # Headers are ASCII; a user's name need not be.
+        """User-Agent of every request."""
+        # Headers are ASCII, which a user's name need not be.
         operator = (
             f"operator: {quote(self.contact, safe=string.printable)}"
             if self.contact
@@ -105,25 +107,34 @@ class ClientConfig:
         return user_agent(operator)
 
 
-#: API calls only read, though they are POST requests: Wikimedia may serve them from the nearest data centre.
-#: MediaWiki answers 400 to this header outside the API.
-_READ_ONLY_CALL = {"Promise-Non-Write-API-Action": "true"}
+#: Lets Wikimedia serve calls, which only read although they are POST requests, from the nearest data centre.
+#: Outside the API, MediaWiki answers 400 to this header.
+_READ_ONLY_HEADER = {"Promise-Non-Write-API-Action": "true"}
 
 
 class TooManyValuesError(SourceError):
-    """The API takes fewer values a request than it was sent."""
+    """A list of values is longer than the API allows in one request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A category page as the server sent it: 200, 404 (no such page) or 400 (no valid title)."""
+class CategoryPage:
+    """A category page as the server sent it.
+
+    Args:
+        status: HTTP status: 200, 404 (no such page) or 400 (invalid title).
+        html: Complete HTML document.
+    """
 
     status: int
     html: str
 
 
-class Client:
-    """Asks Commons and Wikidata; safe to use from several threads."""
+class WikimediaClient:
+    """Client of Commons and Wikidata; safe to use from several threads.
+
+    Args:
+        config: Addresses of the servers, and limits on requests to them.
+    """
 
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
@@ -141,77 +152,82 @@ class Client:
 
     @property
     def requests(self) -> int:
-        """How many requests were sent."""
+        """Number of requests sent, repetitions included."""
         return self._http.requests
 
     @property
     def retries(self) -> int:
-        """How many of them were a repetition."""
+        """Number of repetitions."""
         return self._http.retries
 
     def commons(self, parameters: Mapping[str, str]) -> dict[str, Any]:
-        """Call the action API of Commons; see :meth:`wikidata`."""
+        """Call the action API of Commons and return its JSON document; see :meth:`wikidata`."""
         return self._call(f"{self.config.commons_url}/w/api.php", parameters)
 
     def wikidata(self, parameters: Mapping[str, str]) -> dict[str, Any]:
         """Call the action API of Wikidata and return its JSON document (format version 2).
 
+        Args:
+            parameters: Parameters of the call, without ``format`` and ``maxlag``.
+
         Raises:
-            SourceError: it still failed after the last repetition, or the API refuses the call.
-            TooManyValuesError: a list in ``parameters`` is longer than the API allows.
-            ConfigurationError: the server refuses this client (403), or there is no API at this address.
+            SourceError: The call failed after the last repetition, or the API refuses it.
+            TooManyValuesError: A list in ``parameters`` is longer than the API allows.
+            ConfigurationError: The server refuses this client (403), or there is no API at this address.
         """
         return self._call(f"{self.config.wikidata_url}/w/api.php", parameters)
 
-    def page(self, title: str) -> Page:
-        """The page ``title`` of Commons, in English, following the server's redirects to its own spelling.
+    def page(self, title: str) -> CategoryPage:
+        """Return a page of Commons in English, following HTTP redirects to the server's spelling of the title.
 
         Raises:
-            SourceError: it still failed after the last repetition.
-            ConfigurationError: the server refuses this client (403).
+            SourceError: The request failed after the last repetition, or the redirects lead elsewhere.
+            ConfigurationError: The server refuses this client (403).
         """
         root = f"{self.config.commons_url}/wiki/"
         url = root + title_path(title)
         for _ in range(_MAX_PAGE_REDIRECTS):
-            page = self._http.retry(partial(self._get, url))
-            if isinstance(page, Page):
-                return page
-            url = urljoin(url, page)
+            outcome = self._http.retry(partial(self._get_page, url))
+            if isinstance(outcome, CategoryPage):
+                return outcome
+            url = urljoin(url, outcome)
             if not url.startswith(root):
-                raise SourceError(f"{title}: sent on to {url}, which is not below {root}")
-        raise SourceError(f"{title}: sent on more than {_MAX_PAGE_REDIRECTS} times, last to {url}")
+                raise SourceError(f"{title}: redirected to {url}, which is not below {root}")
+        raise SourceError(f"{title}: redirected more than {_MAX_PAGE_REDIRECTS} times, last to {url}")
 
     def close(self) -> None:
-        """Wake every thread that waits; it raises :class:`SourceError`, as does every later request."""
+        """Wake all waiting threads; they raise :class:`SourceError`, as does every later request."""
         self._http.close()
 
     @property
-    def _options(self) -> dict[str, Any]:
+    def _request_options(self) -> dict[str, Any]:
         return {"timeout": (CONNECT_TIMEOUT_S, self.config.timeout_s), "allow_redirects": False}
 
     def _call(self, url: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         # POST, because fifty titles in a URL can be longer than servers take.
         data = {**parameters, "format": "json", "formatversion": "2", "maxlag": str(_MAXLAG_S)}
         return self._http.retry(
-            lambda session: _read_call(session.post(url, data=data, headers=_READ_ONLY_CALL, **self._options))
+            lambda session: _read_call(
+                session.post(url, data=data, headers=_READ_ONLY_HEADER, **self._request_options)
+            )
         )
 
-    def _get(self, url: str, session: Session) -> Page | str:
-        return _read_page(session.get(url, **self._options))
+    def _get_page(self, url: str, session: Session) -> CategoryPage | str:
+        return _read_page(session.get(url, **self._request_options))
 
 
 def _check_status(response: Response) -> None:
-    """Raise for an answer that is none, whatever was asked."""
+    """Raise on error statuses that mean the same for calls and pages."""
     if response.status_code == 403:
         raise ConfigurationError(
             f"{response.request.method} {response.url} answered 403 and the run was stopped: the server refuses this "
-            f"client. Its words: {' '.join(response.text.split())[:300]!r}"
+            f"client. It says: {' '.join(response.text.split())[:300]!r}"
         )
     raise_if_transient(response)
 
 
 def _read_call(response: Response) -> dict[str, Any]:
-    """The JSON document of an answer of the action API; raises unless it is whole and without an error."""
+    """Return the JSON document of the action API; raise unless it is complete and without an error."""
     _check_status(response)
     if response.status_code != 200:
         target = response.headers.get("Location")
@@ -222,27 +238,27 @@ def _read_call(response: Response) -> dict[str, Any]:
     try:
         document: dict[str, Any] = response.json()
     except ValueError as broken:
-        raise TransientError(f"{response.url} answered what is not JSON ({broken})") from broken
+        raise TransientError(f"{response.url} sent invalid JSON ({broken})") from broken
     error = document.get("error")
     if error is None:
         return document
-    code, told = error.get("code", "unknown"), f"{response.url}: {error.get('code')}: {error.get('info')}"
+    code, message = error.get("code", "unknown"), f"{response.url}: {error.get('code')}: {error.get('info')}"
     if code == "toomanyvalues":
-        raise TooManyValuesError(told)
-    if _PASSING_ERRORS.fullmatch(code):
-        raise TransientError(told, retry_after_s(response))
-    raise SourceError(f"the API refused the call: {told}")
+        raise TooManyValuesError(message)
+    if _TRANSIENT_ERRORS.fullmatch(code):
+        raise TransientError(message, retry_after_s(response))
+    raise SourceError(f"the API refused the call: {message}")
 
 
-def _read_page(response: Response) -> Page | str:
-    """The page, or the URL that it redirects to; raises unless it is whole."""
+def _read_page(response: Response) -> CategoryPage | str:
+    """Return the page, or the URL that it redirects to; raise unless it is complete."""
     _check_status(response)
     if response.is_redirect:
         return response.headers["Location"]
     if response.status_code not in (200, 400, 404):
         raise SourceError(f"{response.url} answered {response.status_code}")
-    # A connection cut on a boundary can leave a well-formed message with half a document.
+    # A connection that is cut at a chunk boundary can leave a well-formed response with half a document.
     response.encoding = "utf-8"
     if not response.text.rstrip().endswith("</html>"):
-        raise TransientError(f"{response.url} answered half a page")
-    return Page(response.status_code, response.text)
+        raise TransientError(f"{response.url} sent a truncated page")
+    return CategoryPage(response.status_code, response.text)

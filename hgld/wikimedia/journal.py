@@ -1,7 +1,7 @@
-"""The journal of a scrape: every answered batch, on disk before the next one is asked for.
+"""Journal of a scrape: every batch of facts is on disk before the next one is requested.
 
-One JSON line a batch, below a first line that says which scrape it belongs to. The file is only ever appended to;
-a line cut short by a kill is the last one, and is dropped when the journal is opened again.
+The first line identifies the scrape; each further line is a JSON object with one batch. The file is only appended to.
+A last line that was cut short by a kill is dropped when the journal is opened again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _FORMAT = "hgld.scrape-journal/1"
 
 
 class Journal:
-    """The open journal at ``path``, created if it is not there; a context manager.
+    """Journal at a path, opened as a context manager and created if it does not exist.
 
     Args:
-        path: the file.
-        scrape: what identifies the scrape, JSON values only.
+        path: File of the journal.
+        scrape: Identity of the scrape: its input and settings, JSON values only.
 
     Raises:
-        InputError: the file belongs to another scrape, or is damaged before its last line.
+        InputError: The file belongs to another scrape.
     """
 
     def __init__(self, path: Path, scrape: Mapping[str, Any]) -> None:
@@ -34,13 +34,17 @@ class Journal:
         self._header = {"format": _FORMAT, "scrape": dict(scrape)}
         self._stream = path.open("a+b")
         try:
-            self._begin()
+            self._recover()
         except BaseException:
             self._stream.close()
             raise
 
     def batches(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
-        """Kind, time and facts of every batch, in the order they came."""
+        """Yield kind, time (seconds since 1970) and facts of every batch, in the order of arrival.
+
+        Raises:
+            InputError: A line is damaged.
+        """
         self._stream.seek(0)
         for number, line in enumerate(self._stream, 1):
             try:
@@ -49,11 +53,11 @@ class Journal:
                     yield record["kind"], record["at"], record["facts"]
             except (ValueError, KeyError) as error:
                 raise InputError(
-                    f"{self._path}: line {number} is damaged ({error}); delete the file to begin the scrape anew"
+                    f"{self._path}: line {number} is damaged ({error}); delete the file to start the scrape again"
                 ) from error
 
     def append(self, kind: str, at: int, facts: Mapping[str, Any]) -> None:
-        """Put a batch on disk."""
+        """Write a batch to disk."""
         self._write({"kind": kind, "at": at, "facts": facts})
 
     def __enter__(self) -> Journal:
@@ -64,8 +68,8 @@ class Journal:
     ) -> None:
         self._stream.close()
 
-    def _begin(self) -> None:
-        """Drop a last line that was cut short, then read or write the first one."""
+    def _recover(self) -> None:
+        """Drop a truncated last line, then check or write the first line."""
         end = self._stream.seek(0, os.SEEK_END)
         while end and not self._ends_line(end):
             end -= 1
@@ -76,13 +80,13 @@ class Journal:
             self._write(self._header)
             return
         try:
-            found = json.loads(first)
+            header = json.loads(first)
         except ValueError:
-            found = first.decode(errors="replace")
-        if found != self._header:
+            header = None
+        if header != self._header:
             raise InputError(
-                f"{self._path}: this journal was begun by another scrape (other input, split, source, servers or "
-                "hgld): finish that one, choose another output, or use --force to drop it and begin anew"
+                f"{self._path}: this journal belongs to another scrape (other input, split, source, servers or "
+                "hgld): finish that one, choose another output, or use `force` to discard it and start again"
             )
 
     def _ends_line(self, end: int) -> bool:

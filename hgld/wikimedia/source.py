@@ -1,9 +1,9 @@
-"""What a source of "instance of" values is, and the facts it works on.
+"""Interface of a source of "instance of" values, and the store of the facts that it works on.
 
-A scrape is split in two. A source *asks*: it turns keys (titles, item ids) into facts, fifty at a time, over the
-network. And it *resolves*: from a title and the facts known so far it computes a landmark's answer, without any
-network, or says which facts are missing. So the table is a function of the input and the facts alone; in
-which order they came, in which batches, and in how many runs, makes no difference.
+A scrape has two parts. A source *fetches*: it turns keys (titles, item ids) into facts over the network, up to fifty
+at a time. And it *resolves*: from a title and the facts known so far it computes the result for a landmark without
+any network, or names the facts that are missing. The scraped table is therefore a function of the input and the facts
+alone: the order, the batches and the number of runs in which the facts arrived make no difference.
 """
 
 from __future__ import annotations
@@ -12,20 +12,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
-class Value(NamedTuple):
-    """One "instance of" value, as in the column ``instance_of`` of the table ``scraped``."""
+class InstanceOfValue(NamedTuple):
+    """One "instance of" value, as in the column ``instance_of`` of the table ``scraped``.
+
+    Args:
+        item: Id of the class; None where the source does not show it.
+        label: Label of the class, or its id if it has none.
+        language: Language of the label; None where unknown.
+    """
 
     item: str | None
     label: str
     language: str | None
 
 
-class Answer(NamedTuple):
-    """What a source says of one landmark; the fields are columns of the table ``scraped``.
+class Resolution(NamedTuple):
+    """What a source says about one landmark; the fields are columns of the table ``scraped``.
 
-    ``status``: ``ok``; ``no_instance_of``, an item without values; ``no_item`` (api) or ``no_infobox`` (html);
-    ``item_missing``, the page names an item that was deleted; ``missing``, no such page; ``invalid_title``;
-    ``redirect_loop``; ``redirect_unresolved``, further than redirects are followed; ``error``, to be tried again.
+    Args:
+        status: ``ok``; ``no_instance_of``: the item has no values; ``no_item`` (API) or ``no_infobox`` (HTML);
+            ``item_missing``: the page names a deleted item; ``missing``: no such page; ``invalid_title``;
+            ``redirect_loop``; ``redirect_unresolved``: more redirects than are followed; ``error``: facts are missing
+            because requests failed, to be tried again.
+        resolved_title: Title after all redirects.
+        item: Id of the landmark's item.
+        route: Redirects that were followed, joined by ``+``, or ``direct``.
+        revision: Revision of the item.
+        instance_of: Values of the item, without repetitions.
     """
 
     status: str
@@ -33,11 +46,11 @@ class Answer(NamedTuple):
     item: str | None = None
     route: str | None = None
     revision: int | None = None
-    instance_of: tuple[Value, ...] = ()
+    instance_of: tuple[InstanceOfValue, ...] = ()
 
 
 class ClassFact(NamedTuple):
-    """A class, as in the table ``classes``; one that was deleted has its id for a label."""
+    """A class, as in the table ``classes``; a deleted class has its id as label."""
 
     item: str
     label: str
@@ -46,85 +59,108 @@ class ClassFact(NamedTuple):
 
 
 class MissingFactsError(Exception):
-    """Raised while resolving: these keys of this kind have to be asked for first."""
+    """Raised while resolving: facts must be fetched first.
+
+    Args:
+        kind: Kind of the missing facts.
+        keys: Keys of the missing facts.
+    """
 
     def __init__(self, kind: str, keys: Sequence[str]) -> None:
         super().__init__(kind, keys)
         self.kind, self.keys = kind, keys
 
 
-class Facts:
-    """Everything the servers have said, by kind and key, with the time (seconds since 1970) of the answer."""
+class FactStore:
+    """All facts received so far, by kind and key, with the time of the response (seconds since 1970).
+
+    Attributes:
+        latest: Time of the most recent of the facts that were read since this was last set.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, tuple[Any, int]]] = {}
-        #: The time of the latest fact that was read since it was last set.
+        self._facts: dict[str, dict[str, tuple[Any, int]]] = {}
         self.latest = 0
 
     def add(self, kind: str, facts: Mapping[str, Any], at: int) -> None:
-        """Remember an answer."""
-        self._known.setdefault(kind, {}).update((key, (fact, at)) for key, fact in facts.items())
+        """Store the facts of one response.
 
-    def known(self, kind: str, key: str) -> bool:
-        """Whether there is a fact under this key."""
-        return key in self._known.get(kind, ())
+        Args:
+            kind: Kind of the facts.
+            facts: Facts by key.
+            at: Time of the response.
+        """
+        self._facts.setdefault(kind, {}).update((key, (fact, at)) for key, fact in facts.items())
+
+    def has(self, kind: str, key: str) -> bool:
+        """Return whether the fact is known."""
+        return key in self._facts.get(kind, ())
 
     def get(self, kind: str, key: str) -> Any:
-        """The fact under ``key``.
+        """Return one fact.
 
         Raises:
-            MissingFactsError: there is none yet.
+            MissingFactsError: The fact is not known yet.
         """
         return self.get_all(kind, (key,))[0]
 
     def get_all(self, kind: str, keys: Sequence[str]) -> list[Any]:
-        """The facts under ``keys``, in their order.
+        """Return several facts of one kind, in the order of the keys.
 
         Raises:
-            MissingFactsError: naming all keys that are not known yet.
+            MissingFactsError: Facts are not known yet; it names all of them.
         """
-        known = self._known.get(kind, {})
+        known = self._facts.get(kind, {})
         missing = [key for key in keys if key not in known]
         if missing:
             raise MissingFactsError(kind, missing)
-        found = [known[key] for key in keys]
-        self.latest = max(self.latest, *(at for _, at in found)) if found else self.latest
-        return [fact for fact, _ in found]
+        entries = [known[key] for key in keys]
+        self.latest = max([self.latest, *(at for _, at in entries)])
+        return [fact for fact, _ in entries]
 
 
 class Source(Protocol):
-    """A way to learn what landmarks are instances of."""
+    """A way to find out what landmarks are instances of."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of facts, those that end a landmark's resolution first."""
+        """Kinds of facts, in the order in which full batches are sent: those that finish a landmark come first."""
 
     @property
     def class_kind(self) -> str | None:
-        """The kind whose facts are :class:`ClassFact`; None for a source that does not know classes."""
+        """Kind whose facts are :class:`ClassFact`; None for a source that does not know classes."""
 
     def batch_size(self) -> int:
-        """How many keys one request takes."""
+        """Return the number of keys that fit into one request."""
 
-    def ask(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
-        """A fact for every key; facts are tuples of JSON values, or None.
-
-        Raises:
-            SourceError: the batch was given up.
-            ConfigurationError: the whole run has to stop.
-        """
-
-    def restore(self, kind: str, fact: Any) -> Any:
-        """A fact that was through JSON, in its own type again."""
-
-    def resolve(self, title: str, facts: Facts) -> Answer:
-        """The answer for the landmark whose category is ``title``.
+    def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
+        """Return a fact for every key; facts are tuples of JSON values, or None.
 
         Raises:
-            MissingFactsError: facts have to be asked for first.
+            SourceError: The batch failed.
+            ConfigurationError: The whole run has to stop.
+        """
+
+    def from_json(self, kind: str, fact: Any) -> Any:
+        """Restore the type of a fact that was stored as JSON."""
+
+    def resolve(self, title: str, facts: FactStore) -> Resolution:
+        """Return the result for the landmark whose category is ``title``.
+
+        Raises:
+            MissingFactsError: Facts must be fetched first.
         """
 
 
-def unique_values(values: Iterable[Value]) -> tuple[Value, ...]:
-    """The values in order, one that is stated twice only once."""
+def unique_values(values: Iterable[InstanceOfValue]) -> tuple[InstanceOfValue, ...]:
+    """Return the values in order, without repetitions."""
     return tuple(dict.fromkeys(values))
+
+
+def route_of(redirects: Sequence[str]) -> str:
+    """Return the column ``route`` for the redirects that were followed, in order.
+
+    >>> route_of(["hard_redirect", "topic"]), route_of([])
+    ('hard_redirect+topic', 'direct')
+    """
+    return "+".join(redirects) or "direct"

@@ -1,7 +1,7 @@
-"""Page titles of MediaWiki: out of URLs, into one spelling, and back into URL paths.
+"""Page titles of MediaWiki: read from URLs, normalised, and written into URL paths.
 
-The rules are those of MediaWiki's title parser as far as they decide which page is meant; a title that breaks
-the others (illegal characters, more than 255 bytes) is passed on as it is, and the server's answer says so.
+The rules are those of MediaWiki's title parser as far as they decide which page is meant. A title that breaks other
+rules (illegal characters, more than 255 bytes) is passed on unchanged; the server reports it as invalid.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e]")
 
 
 def title_of_url(url: str) -> str:
-    """The category that a URL of Wikimedia Commons names, in one spelling.
+    """Return the normalised title of the category that a URL of Wikimedia Commons names.
 
-    ``http`` and ``https``, the desktop, mobile and upload hosts, ``/wiki/Category:...`` and
-    ``index.php?title=Category:...`` are all understood; the query and the fragment are dropped.
+    Accepted are ``http`` and ``https``, the desktop, mobile and upload hosts, and both ``/wiki/Category:...`` and
+    ``index.php?title=Category:...``. The fragment and other parts of the query are dropped.
 
     Raises:
-        ValueError: the URL is not that of a category; the message says what was expected.
+        ValueError: The URL is not that of a category; the message says what was expected.
 
     >>> title_of_url("http://commons.wikimedia.org/wiki/Category:Caf%C3%A9_de_Flore#Media")
     'Category:Café de Flore'
@@ -52,10 +52,10 @@ def title_of_url(url: str) -> str:
 
 
 def normalise_title(raw: str) -> str:
-    """The spelling under which MediaWiki keeps a title.
+    """Return a title as MediaWiki stores it.
 
-    NFC, runs of spaces and underscores as one space, no direction marks, ``Category:`` capitalised, and the
-    first letter after it in upper case.
+    The result is in NFC, with single spaces for runs of spaces and underscores, without direction marks, with
+    ``Category:`` capitalised and the first letter after it in upper case.
 
     >>> normalise_title("category:lime_kiln  Point ")
     'Category:Lime kiln Point'
@@ -69,7 +69,9 @@ def normalise_title(raw: str) -> str:
 
 
 def is_sendable(title: str) -> bool:
-    """Whether a title can stand in a list of titles; ``|`` and control characters cannot, nor name a page.
+    """Return whether a title can be sent in a list of titles.
+
+    Titles with ``|`` or control characters cannot; no page has such a title.
 
     >>> is_sendable("Category:AC/DC"), is_sendable("Category:AC|DC")
     (True, False)
@@ -78,7 +80,7 @@ def is_sendable(title: str) -> bool:
 
 
 def title_path(title: str) -> str:
-    """A title as it stands in a URL's path, after ``/wiki/``.
+    """Return a title as written in the path of a URL, after ``/wiki/``.
 
     >>> title_path("Category:Where is Edge?")
     'Category:Where_is_Edge%3F'
@@ -87,6 +89,6 @@ def title_path(title: str) -> str:
 
 
 def _upper_first(text: str) -> str:
-    # A letter whose capital is two letters (ß) stays as it is, as on the server.
+    # Like the server, keep a letter whose upper case has two letters (ß).
     upper = text[:1].upper()
     return (upper if len(upper) == 1 else text[:1]) + text[1:]

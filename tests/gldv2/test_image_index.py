@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.gldv2 import index_text
+from hgld.cli.summaries.gldv2 import format_index
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2 import image_index
 from hgld.gldv2.image_index import ShardIndex, index_images, index_shard
@@ -68,7 +68,7 @@ def test_only_new_and_changed_tar_files_are_read(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(image_index, "index_shard", record_and_index)
     summary = index_images(folder, out)
     assert summary is not None
-    assert index_text(summary).startswith("3 photographs in 3 tar files, 3 of them read")
+    assert format_index(summary).startswith("3 photographs in 3 tar files, 3 of them read")
     assert index_images(folder, out) is None
     assert len(read) == 3
 

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from hgld.errors import SourceError
-from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, SITELINK, TARGET, ApiSource, PageFact, best_values
-from hgld.wikimedia.client import Client, TooManyValuesError
-from hgld.wikimedia.source import Facts
+from hgld.wikimedia.api_facts import PageFact, best_rank_items
+from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, SITELINK, ApiSource
+from hgld.wikimedia.client import TooManyValuesError, WikimediaClient
+from hgld.wikimedia.source import FactStore
 from tests.scrapes import config_for
 
 
@@ -30,18 +32,18 @@ def statement(value: str | None, rank: str = "normal") -> dict[str, Any]:
     ],
 )
 def test_best_rank_items(statements: list[dict[str, Any]], values: list[str]) -> None:
-    assert best_values(statements) == values
+    assert best_rank_items(statements) == values
 
 
 class CannedClient:
-    """Gives the documents in turn."""
+    """Returns the given documents one after the other."""
 
     def __init__(self, *documents: dict[str, Any]) -> None:
         self.documents = list(documents)
-        self.asked: list[dict[str, str]] = []
+        self.calls: list[dict[str, str]] = []
 
     def commons(self, parameters: dict[str, str]) -> dict[str, Any]:
-        self.asked.append(parameters)
+        self.calls.append(parameters)
         return self.documents.pop(0)
 
     wikidata = commons
@@ -69,7 +71,7 @@ def source(*documents: dict[str, Any]) -> ApiSource:
 )
 def test_soft_redirect_target(wikitext: str, target: str | None) -> None:
     page = {"title": "Category:Old", "revisions": [{"slots": {"main": {"content": wikitext}}}]}
-    assert source({"query": {"pages": [page]}}).ask(TARGET, ["Category:Old"]) == {"Category:Old": target}
+    assert source({"query": {"pages": [page]}}).fetch(REDIRECT_TARGET, ["Category:Old"]) == {"Category:Old": target}
 
 
 def test_continued_responses_are_merged() -> None:
@@ -81,20 +83,20 @@ def test_continued_responses_are_merged() -> None:
         {"query": {"pages": [{"title": "A", "pageprops": {"wikibase_item": "Q1"}}, {"title": "B"}]}},
     )
     api = source(*parts)
-    facts = api.ask(PAGE, ["A", "B"])
+    facts = api.fetch(PAGE, ["A", "B"])
     assert {title: fact.item for title, fact in facts.items()} == {"A": "Q1", "B": "Q2"}
 
 
 def test_incomplete_response_is_an_error() -> None:
-    with pytest.raises(SourceError, match='says nothing of "B"'):
-        source({"query": {"pages": [{"title": "A"}]}}).ask(PAGE, ["A", "B"])
-    with pytest.raises(SourceError, match="says nothing of Q2"):
-        source({"entities": {"Q1": {"missing": ""}}}).ask(ITEM, ["Q1", "Q2"])
+    with pytest.raises(SourceError, match='does not contain "B"'):
+        source({"query": {"pages": [{"title": "A"}]}}).fetch(PAGE, ["A", "B"])
+    with pytest.raises(SourceError, match="does not contain Q2"):
+        source({"entities": {"Q1": {"missing": ""}}}).fetch(ITEM, ["Q1", "Q2"])
 
 
 def test_redirect_to_another_wiki_is_not_followed() -> None:
     document = {"query": {"redirects": [{"from": "A", "to": "en:A", "tointerwiki": "en"}]}}
-    assert source(document).ask(PAGE, ["A"])["A"].status == "redirect_unresolved"
+    assert source(document).fetch(PAGE, ["A"])["A"].status == "redirect_unresolved"
 
 
 def test_batch_size_is_halved_when_a_list_is_too_long() -> None:
@@ -110,34 +112,32 @@ def test_batch_size_is_halved_when_a_list_is_too_long() -> None:
 
     api = ApiSource(Limited())  # type: ignore[arg-type]
     ids = [f"Q{n}" for n in range(1, 51)]
-    assert list(api.ask(ITEM, ids)) == ids
+    assert list(api.fetch(ITEM, ids)) == ids
     assert lengths == [50, 25, 12, 13, 25, 12, 13]
     assert api.batch_size() == 12
 
 
-@pytest.mark.parametrize("kind", [SITELINK, PAGE, TARGET, ITEM, CLASS])
+@pytest.mark.parametrize("kind", [SITELINK, PAGE, REDIRECT_TARGET, ITEM, CLASS])
 def test_facts_survive_the_journal(replica: Callable[..., Any], kind: str) -> None:
-    import json
-
     keys: dict[str, Sequence[str]] = {
         SITELINK: ["Category:Edge plain", "Category:Edge no item"],
         PAGE: ["Category:Edge hard redirect", "Category:Edge missing", "Category:Edge soft redirect"],
-        TARGET: ["Category:Edge soft redirect"],
+        REDIRECT_TARGET: ["Category:Edge soft redirect"],
         ITEM: ["Q950000001", "Q969999999", "Q961000001"],
         CLASS: ["Q16970", "Q960000008", "Q960000009"],
     }
     with replica("edge_cases.json") as server:
-        client = Client(config_for(server).client)
+        client = WikimediaClient(config_for(server).client)
         api = ApiSource(client)
-        facts = api.ask(kind, keys[kind])
+        facts = api.fetch(kind, keys[kind])
     assert list(facts) == list(keys[kind])
-    again = {key: api.restore(kind, fact) for key, fact in json.loads(json.dumps(facts)).items()}
-    assert again == facts
-    assert [type(fact) for fact in again.values()] == [type(fact) for fact in facts.values()]
+    restored = {key: api.from_json(kind, fact) for key, fact in json.loads(json.dumps(facts)).items()}
+    assert restored == facts
+    assert [type(fact) for fact in restored.values()] == [type(fact) for fact in facts.values()]
 
 
 def test_unsendable_titles_are_invalid_without_a_request() -> None:
-    assert source().resolve("Category:A|B", Facts()).status == "invalid_title"
+    assert source().resolve("Category:A|B", FactStore()).status == "invalid_title"
 
 
 def page(title: str, *, soft: bool = False, redirected: bool = False, status: str = "found") -> PageFact:
@@ -162,9 +162,9 @@ def page(title: str, *, soft: bool = False, redirected: bool = False, status: st
 def test_redirect_chains_end_with_a_status(
     pages: dict[str, PageFact], targets: dict[str, str | None], status: str
 ) -> None:
-    facts = Facts()
+    facts = FactStore()
     facts.add(SITELINK, dict.fromkeys("ABC"), 1)
     facts.add(PAGE, pages, 2)
-    facts.add(TARGET, targets, 3)
+    facts.add(REDIRECT_TARGET, targets, 3)
     assert source().resolve("A", facts).status == status
     assert facts.latest in (2, 3)

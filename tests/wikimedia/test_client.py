@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.wikimedia.client import Client, ClientConfig, TooManyValuesError
+from hgld.wikimedia.client import ClientConfig, TooManyValuesError, WikimediaClient
 
 
 class Reply(NamedTuple):
@@ -24,15 +24,15 @@ class Reply(NamedTuple):
 
 
 def api_error(code: str, *headers: tuple[str, str]) -> Reply:
-    return Reply(body=json.dumps({"error": {"code": code, "info": "told"}}), headers=headers)
+    return Reply(body=json.dumps({"error": {"code": code, "info": "details"}}), headers=headers)
 
 
 class ScriptedServer:
-    """Answers with the replies in turn, the last one for ever; keeps what it was asked and when."""
+    """Sends the replies one after the other, then the last one again; records the requests and their times."""
 
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)
-        self.asked: list[tuple[str, dict[str, str], str]] = []
+        self.requests: list[tuple[str, dict[str, str], str]] = []
         self.times: list[float] = []
         scripted = self
 
@@ -42,7 +42,7 @@ class ScriptedServer:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
                 scripted.times.append(time.monotonic())
-                scripted.asked.append((self.path, dict(self.headers), body))
+                scripted.requests.append((self.path, dict(self.headers), body))
                 reply = scripted.replies.pop(0) if len(scripted.replies) > 1 else scripted.replies[0]
                 self.send_response(reply.status)
                 for name, value in reply.headers:
@@ -59,10 +59,10 @@ class ScriptedServer:
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
-    def client(self, **settings: object) -> Client:
+    def client(self, **settings: object) -> WikimediaClient:
         root = f"http://127.0.0.1:{self.http.server_port}"
         defaults: dict[str, object] = {"rate_per_minute": 0, "backoff_s": 0.001, "contact": "me@example.org"}
-        return Client(ClientConfig(f"{root}/commons", f"{root}/wikidata", **(defaults | settings)))  # type: ignore[arg-type]
+        return WikimediaClient(ClientConfig(f"{root}/commons", f"{root}/wikidata", **(defaults | settings)))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def serve() -> Iterator[Callable[..., ScriptedServer]]:
 def test_headers_and_parameters_of_a_call(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply())
     assert server.client().wikidata({"action": "x"}) == {"ok": True}
-    path, headers, body = server.asked[0]
+    path, headers, body = server.requests[0]
     assert path == "/wikidata/w/api.php"
     assert headers["User-Agent"].startswith("hgld/0.1.0 (operator: me@example.org) ")
     assert headers["Accept-Encoding"] == "gzip"
@@ -114,11 +114,11 @@ def test_retries_are_exhausted(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(503))
     with pytest.raises(SourceError, match=r"given up after 4 attempts.*answered 503"):
         server.client(max_retries=3).commons({})
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
 def test_unreachable_server_exhausts_the_retries() -> None:
-    client = Client(ClientConfig("http://127.0.0.1:9", "http://127.0.0.1:9", backoff_s=0, max_retries=2))
+    client = WikimediaClient(ClientConfig("http://127.0.0.1:9", "http://127.0.0.1:9", backoff_s=0, max_retries=2))
     with pytest.raises(SourceError, match="given up after 3 attempts"):
         client.commons({})
 
@@ -127,7 +127,7 @@ def test_403_is_not_retried(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(403, "Please  respect our\n robot policy"))
     with pytest.raises(ConfigurationError, match="403.*Please respect our robot policy"):
         server.client().commons({})
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(("reply", "kind"), [(api_error("badvalue"), SourceError), (Reply(404), ConfigurationError)])
@@ -137,7 +137,7 @@ def test_permanent_failure_is_not_retried(
     server = serve(reply)
     with pytest.raises(kind):
         server.client().commons({})
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_too_many_values_has_its_own_error(serve: Callable[..., ScriptedServer]) -> None:
@@ -174,7 +174,7 @@ def test_close_wakes_waiting_threads(serve: Callable[..., ScriptedServer]) -> No
 
     thread = threading.Thread(target=call)
     thread.start()
-    while not server.asked:
+    while not server.requests:
         time.sleep(0.001)
     client.close()
     thread.join(timeout=5)
@@ -188,23 +188,23 @@ def test_page_redirects_to_another_spelling_are_followed(serve: Callable[..., Sc
     server = serve(Reply(301, "", (("Location", "/commons/wiki/Category:Where%3F"),)), Reply(body=PAGE))
     page = server.client().page("Category:where?")
     assert (page.status, page.html) == (200, PAGE)
-    assert [path for path, _, _ in server.asked] == [
+    assert [path for path, _, _ in server.requests] == [
         "/commons/wiki/Category:where%3F",
         "/commons/wiki/Category:Where%3F",
     ]
-    assert not any("Promise-Non-Write-API-Action" in headers for _, headers, _ in server.asked)
+    assert not any("Promise-Non-Write-API-Action" in headers for _, headers, _ in server.requests)
 
 
 def test_truncated_page_is_retried_and_a_missing_page_returned(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(404, PAGE[:30]), Reply(404, PAGE))
     assert server.client().page("Category:X").status == 404
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_page_redirects_elsewhere_or_in_a_loop_are_errors(serve: Callable[..., ScriptedServer]) -> None:
-    with pytest.raises(SourceError, match="sent on to http://example.org/"):
+    with pytest.raises(SourceError, match="redirected to http://example.org/"):
         serve(Reply(302, "", (("Location", "http://example.org/"),))).client().page("Category:X")
-    with pytest.raises(SourceError, match="more than 5 times"):
+    with pytest.raises(SourceError, match="redirected more than 5 times"):
         serve(Reply(302, "", (("Location", "/commons/wiki/Category:X"),))).client().page("Category:X")
 
 
@@ -220,12 +220,12 @@ def test_contact_in_any_script_fits_into_a_header() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "commons.wikimedia.org asks every client to name its operator.*--contact.*HGLD_CONTACT"),
+        ({}, "commons.wikimedia.org asks every client to name its operator.*`contact`.*HGLD_CONTACT"),
         ({"commons_url": "http://127.0.0.1:1/commons"}, "www.wikidata.org asks"),
         ({"contact": "me"}, 'the contact is "me"; expected an e-mail address'),
         ({"contact": "me@example.org\r\nX: y"}, "the contact is"),
         ({"contact": "me@example.org", "rate_per_minute": 0}, "rate of 0 .*not allowed"),
-        ({"contact": "me@example.org", "rate_per_minute": 201}, "rate of 201"),
+        ({"contact": "me@example.org", "rate_per_minute": 201}, "rate of 201 .*`rate_per_minute`"),
         ({"contact": "me@example.org", "commons_url": "commons.wikimedia.org"}, "expected a URL"),
         ({"contact": "me@example.org", "max_retries": -1}, "cannot be negative"),
     ],

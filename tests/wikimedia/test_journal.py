@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,10 @@ from hgld.errors import InputError
 from hgld.wikimedia.journal import Journal
 
 SCRAPE = {"split": "train"}
-BATCHES = [("page", 1, {"Category:Ä\n\u2028": ["found", None]}), ("item", 2, {"Q1": None, "Q2": [1, ["Q3"]]})]
+BATCHES: list[tuple[str, int, dict[str, Any]]] = [
+    ("page", 1, {"Category:Ä\n\u2028": ["found", None]}),
+    ("item", 2, {"Q1": None, "Q2": [1, ["Q3"]]}),
+]
 
 
 def filled(path: Path) -> Path:
@@ -49,7 +53,7 @@ def test_truncated_journal_keeps_its_complete_batches(tmp_path_factory: pytest.T
 def test_journal_of_another_scrape_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path / "j")
     before = path.read_bytes()
-    with pytest.raises(InputError, match="begun by another scrape.*--force"):
+    with pytest.raises(InputError, match="belongs to another scrape.*`force`"):
         Journal(path, {"split": "index"})
     assert path.read_bytes() == before
 

@@ -27,8 +27,8 @@ Replica = Callable[..., Any]
 ALL_KINDS = ("http500", "http502", "http503", "reset", "truncate", "garble", "stall")
 
 
-def answers(out: Path) -> pa.Table:
-    """All of a scraped table that does not depend on the time of day."""
+def untimed(out: Path) -> pa.Table:
+    """The scraped table without the column that depends on the time."""
     return read_table(out, SCRAPED).drop_columns(["fetched_at"])
 
 
@@ -46,7 +46,7 @@ def calm(replica: Replica, washington: Path, tmp_path_factory: pytest.TempPathFa
     return outs
 
 
-# -- right answers -----------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", ["api", "html"])
@@ -59,14 +59,14 @@ def test_edge_cases(replica: Replica, edge_cases: list[dict[str, Any]], tmp_path
     assert summary.errors == 0
     rows = read_table(out, SCRAPED).to_pylist()
     assert len(rows) == len(edge_cases)
-    found, expected = {}, {}
+    actual, expected = {}, {}
     for case, row in zip(edge_cases, rows, strict=True):
-        told = {"status": row["status"], "labels": [value["label"] for value in row["instance_of"]]}
+        result = {"status": row["status"], "labels": [value["label"] for value in row["instance_of"]]}
         if source == "api":
-            told |= {"page": row["resolved_title"], "item": row["item"]}
-            told["class_ids"] = [value["item"] for value in row["instance_of"]]
-        found[case["note"]], expected[case["note"]] = told, case[source]
-    assert found == expected
+            result |= {"page": row["resolved_title"], "item": row["item"]}
+            result["class_ids"] = [value["item"] for value in row["instance_of"]]
+        actual[case["note"]], expected[case["note"]] = result, case[source]
+    assert actual == expected
 
 
 def test_route_revision_and_language(replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -123,7 +123,8 @@ def test_class_depth_limits_the_ancestors(
 
 
 def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
-    from wikimedia_replica.make_stress_world import main  # the ``replica`` fixture makes it importable
+    # The ``replica`` fixture makes it importable.
+    from wikimedia_replica.make_stress_world import main  # type: ignore[import-not-found]
 
     main(["--landmarks", "8000", "--csv", str(tmp_path / "in.csv"), "--classes", "200"])
     with replica("stress:landmarks=8000,classes=200") as server:
@@ -139,7 +140,7 @@ def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
     assert labels(tmp_path / "out.parquet") == truth
 
 
-# -- faults and manners ------------------------------------------------------------------------------------------
+# -- faults and limits -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", ["api", "html"])
@@ -158,7 +159,7 @@ def test_faults_do_not_change_the_tables(
     assert stats["requests_before_retry_after"] == 0
     assert stats["http_403_sent"] == 0
     assert stats["max_concurrent_requests"] == 1
-    assert answers(out).equals(answers(calm[source]))
+    assert untimed(out).equals(untimed(calm[source]))
     if source == "html":
         assert len(stats["faults"]) == len(ALL_KINDS)
 
@@ -170,7 +171,7 @@ def test_stall_longer_than_the_timeout_is_retried(
         summary = scrape_file(washington, tmp_path / "out.parquet", config_for(server, timeout_s=0.3))
     assert summary is not None
     assert summary.retries > 0
-    assert answers(tmp_path / "out.parquet").equals(answers(calm["api"]))
+    assert untimed(tmp_path / "out.parquet").equals(untimed(calm["api"]))
 
 
 def test_failed_batches_become_error_rows_and_are_retried_alone(
@@ -185,9 +186,9 @@ def test_failed_batches_become_error_rows_and_are_retried_alone(
     assert summary is not None
     assert 0 < summary.statuses["error"] < 844
     assert journal_path(out).exists()
-    rows = answers(out).to_pylist()
+    rows = untimed(out).to_pylist()
     assert len(rows) == 844
-    for row, right in zip(rows, answers(calm["api"]).to_pylist(), strict=True):
+    for row, right in zip(rows, untimed(calm["api"]).to_pylist(), strict=True):
         assert row == right or (row["status"], row["instance_of"], row["item"]) == ("error", [], None)
     with replica("washington.json.gz", port=port) as server:
         again = scrape_file(washington, out, config)
@@ -195,7 +196,7 @@ def test_failed_batches_become_error_rows_and_are_retried_alone(
     assert again is not None
     assert again.errors == 0
     assert asked < 844
-    assert answers(out).equals(answers(calm["api"]))
+    assert untimed(out).equals(untimed(calm["api"]))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.classes.parquet", "out.parquet"]
 
 
@@ -206,12 +207,12 @@ def test_server_that_is_down_ends_the_run_and_keeps_the_journal(
     with replica("washington.json.gz") as server:
         config = config_for(server, "html", max_retries=0)
         port = server.port
-    with pytest.raises(SourceError, match="10 batches in a row were given up.*run the same command again"):
+    with pytest.raises(SourceError, match="10 batches in a row failed.*run the same command again"):
         scrape_file(washington, out, config)
     assert not out.exists()
     with replica("washington.json.gz", port=port):
         scrape_file(washington, out, config)
-    assert answers(out).equals(answers(calm["html"]))
+    assert untimed(out).equals(untimed(calm["html"]))
 
 
 def test_refused_user_agent_stops_the_run(
@@ -247,17 +248,17 @@ def test_killed_run_resumes(
             stderr=subprocess.PIPE,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a shell's background
         )
-        journal, patience = journal_path(out), time.monotonic() + 30
+        journal, deadline = journal_path(out), time.monotonic() + 30
         batches = 6 if source == "api" else 200
         while not journal.exists() or journal.read_bytes().count(b"\n") < batches:
             assert run.poll() is None, run.communicate()
-            assert time.monotonic() < patience
+            assert time.monotonic() < deadline
             time.sleep(0.005)
         run.send_signal(kill)
-        _, told = run.communicate(timeout=30)
+        _, stderr = run.communicate(timeout=30)
         assert run.returncode == (-signal.SIGKILL if kill == signal.SIGKILL else 130)
         if kill == signal.SIGINT:
-            assert b"run the same command again" in told
+            assert b"run the same command again" in stderr
         assert not out.exists()
         answered = journal.read_bytes().count(b"\n") - 1
         before = server.stats.snapshot()["requests"]
@@ -266,7 +267,7 @@ def test_killed_run_resumes(
         total = server.stats.snapshot()["requests"]
     assert total - before < (23 if source == "api" else 844)
     assert total <= (23 if source == "api" else 844) + 1
-    assert answers(out).equals(answers(calm[source]))
+    assert untimed(out).equals(untimed(calm[source]))
 
 
 def test_interrupted_run_writes_the_same_bytes(
@@ -309,7 +310,7 @@ def test_concurrent_run_on_the_same_output_is_refused(
         with pytest.raises(BusyError, match="another run is writing"):
             scrape_file(washington, out, config_for(server))
         assert run.wait(timeout=30) == 0
-    assert answers(out).equals(answers(calm["api"]))
+    assert untimed(out).equals(untimed(calm["api"]))
     assert sorted(os.listdir(tmp_path)) == ["out.classes.parquet", "out.parquet"]  # noqa: PTH208
 
 
@@ -339,9 +340,9 @@ def test_invalid_input_is_reported_before_any_request(replica: Replica, tmp_path
 
 @pytest.mark.parametrize("settings", [{"split": "test"}, {"source": "sparql"}, {"workers": 4}, {"class_depth": -1}])
 def test_invalid_config(settings: dict[str, Any]) -> None:
-    here = ClientConfig("http://127.0.0.1:1", "http://127.0.0.1:1")
+    valid: dict[str, Any] = {"split": "train", "client": ClientConfig("http://127.0.0.1:1", "http://127.0.0.1:1")}
     with pytest.raises(ConfigurationError, match="expected"):
-        ScrapeConfig(**({"split": "train", "client": here} | settings))
+        ScrapeConfig(**(valid | settings))
 
 
 def test_command_fails_and_says_how_to_retry(replica: Replica, washington: Path, tmp_path: Path) -> None:
@@ -350,7 +351,7 @@ def test_command_fails_and_says_how_to_retry(replica: Replica, washington: Path,
         port = server.port
         run = command(washington, out, server, "--max-retries", "0")
         failed = run_child(run, exit_code=1)
-    assert "rows or classes could not be had; to try just those again, run\n  hgld scrape " in failed.stderr
+    assert "rows or classes failed; to try only these again, run\n  hgld scrape " in failed.stderr
     advice = failed.stderr.strip().splitlines()[-1].strip()
     assert shlex.split(advice)[1:] == run[3:]
     with replica("washington.json.gz", port=port):

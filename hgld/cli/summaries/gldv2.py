@@ -7,7 +7,7 @@ from hgld.gldv2.image_index import IndexSummary
 from hgld.progress import byte_size
 
 
-def fetch_text(summary: FetchSummary) -> str:
+def format_fetch(summary: FetchSummary) -> str:
     """Format the numbers of files by their outcome."""
     n_files = summary.fetched + summary.existing + len(summary.failed)
     return (
@@ -16,7 +16,7 @@ def fetch_text(summary: FetchSummary) -> str:
     )
 
 
-def index_text(summary: IndexSummary) -> str:
+def format_index(summary: IndexSummary) -> str:
     """Format the numbers of photographs and tar files."""
     return (
         f"{summary.images:,} photographs in {summary.shards:,} tar files, {summary.read:,} of them read in "

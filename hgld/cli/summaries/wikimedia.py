@@ -1,0 +1,21 @@
+"""What ``hgld scrape`` prints."""
+
+from __future__ import annotations
+
+from hgld.wikimedia.scraper import ScrapeSummary
+
+
+def format_scrape(summary: ScrapeSummary) -> str:
+    """Format the cost of a scrape, and its landmarks by status and by route."""
+    per_landmark = f" ({summary.requests / summary.landmarks:.4f} a landmark)"
+    lines = [
+        f"{summary.landmarks:,} landmarks, {summary.classes:,} classes and superclasses; "
+        f"{summary.requests:,} requests{per_landmark}, {summary.retries:,} of them repeated, "
+        f"{summary.seconds:.1f} s",
+    ]
+    width = max(map(len, (*summary.statuses, *summary.routes)))
+    for title, counts in (("status", summary.statuses), ("route", summary.routes)):
+        lines.append(f"{title:<{width}}   landmarks")
+        for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+            lines.append(f"  {name:<{width}}{count:>10,} {count / summary.landmarks:>8.2%}")
+    return "\n".join(lines)
