@@ -1,8 +1,7 @@
-"""How long the review page takes to answer a key, at the size of the full dataset, in headless Chromium.
+"""Latency of the review page at the size of the full dataset, in headless Chromium.
 
-The page shows 5,685 made-up labels in 12 clusters, the largest of 2,000. A key counts as answered when the decision
-is on disk and a frame with it was drawn: the time runs from the ``keydown`` event to the frame after the one in which
-the page changed::
+The page shows 5,685 made-up labels in 12 clusters, the largest of which has 2,000. The latency of a key runs from its
+``keydown`` event until the decision is on disk and a frame that shows it has been drawn::
 
     python benchmarks/review.py
 """
@@ -35,7 +34,7 @@ HGLD = Path(sys.executable).with_name("hgld")
 #: Labels in each cluster.
 SIZES = (2000, *(335 for _ in range(11)))
 
-#: Press a key on the current row, wait until the page is as the condition says, and for the frame that shows it.
+#: Press a key on the current row; wait until the condition holds and a frame that shows it has been drawn.
 PRESS = """
 const [key, condition, done] = arguments;
 const holds = new Function("before", "return " + condition);
@@ -60,7 +59,7 @@ DECIDED = "document.querySelector('#status b').textContent !== before.decided"
 
 
 def main() -> None:
-    """Measure and write the table."""
+    """Run the benchmark and write its table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--presses", type=int, default=60)
     presses = parser.parse_args().presses
@@ -93,18 +92,18 @@ def main() -> None:
 
 
 def measure(browser: WebDriver, name: str, keys: list[tuple[str, str]], presses: int) -> list[str]:
-    """A row of the table: keys pressed in turns, each until its condition holds."""
+    """Return a row of the table, for keys pressed alternately, each until its condition holds."""
     times = []
     for number in range(presses):
         key, condition = keys[number % len(keys)]
         times.append(browser.execute_async_script(PRESS, key, condition))
         time.sleep(0.03)
-    worst = statistics.quantiles(times, n=20)[-1] if len(times) > 1 else times[0]
-    return [name, str(presses), f"{statistics.median(times):.0f}", f"{worst:.0f}", f"{max(times):.0f}"]
+    percentile_95 = statistics.quantiles(times, n=20)[-1] if len(times) > 1 else times[0]
+    return [name, str(presses), f"{statistics.median(times):.0f}", f"{percentile_95:.0f}", f"{max(times):.0f}"]
 
 
 def make_tables(folder: Path) -> Path:
-    """Clusters of made-up labels with suggestions, and the clean table of their landmarks."""
+    """Write clusters of made-up labels with suggestions, and the clean table of their landmarks."""
     chance = random.Random(0)
     groups = [group.name for group in read_taxonomy(annotation_file("taxonomy.csv"))]
     words = [word for name in groups for word in re.findall(r"\w+", name)]
@@ -144,15 +143,15 @@ def make_tables(folder: Path) -> Path:
                 }
                 for number in range(3)
             ]
-    made = Provenance("benchmark")
-    write_table(folder / "clusters.parquet", CLUSTERS, pa.Table.from_pylist(clusters, CLUSTERS.schema), made)
-    write_table(folder / "clean.parquet", CLEAN, pa.Table.from_pylist(clean, CLEAN.schema), made)
+    provenance = Provenance("benchmark")
+    write_table(folder / "clusters.parquet", CLUSTERS, pa.Table.from_pylist(clusters, CLUSTERS.schema), provenance)
+    write_table(folder / "clean.parquet", CLEAN, pa.Table.from_pylist(clean, CLEAN.schema), provenance)
     return folder / "clusters.parquet"
 
 
 @contextmanager
 def serving(clusters: Path) -> Iterator[str]:
-    """The address of the page, served by the real command."""
+    """Serve the page with ``hgld review`` and yield its address."""
     command = [str(HGLD), "review", str(clusters), "--annotator", "a", "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -164,7 +163,7 @@ def serving(clusters: Path) -> Iterator[str]:
 
 @contextmanager
 def chromium() -> Iterator[WebDriver]:
-    """A headless Chromium."""
+    """Yield a headless Chromium."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for argument in (

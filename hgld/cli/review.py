@@ -47,8 +47,8 @@ def review(
 ) -> None:
     """Decide on labels on a local page.
 
-    Every decision is saved before the page shows it. Stop with Ctrl-C; the same command resumes. hgld decisions writes
-    the decisions as CSV.
+    Every decision is saved before the page shows it. Stop with Ctrl-C; the same command resumes. hgld decisions
+    writes the decisions as CSV.
 
     Example: hgld review clusters.parquet --annotator ada
     """
@@ -259,8 +259,8 @@ def adjudicate(
 ) -> None:
     """Combine the decisions of two annotators into one per label, by a rule or on the review page.
 
-    The page shows the labels on which they differ, with both opinions side by side. Stop it with Ctrl-C to write the file;
-    the same command resumes.
+    The page shows the labels on which they differ, with both opinions side by side. Stop it with Ctrl-C to write the
+    file; the same command resumes.
 
     Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
     """

@@ -56,8 +56,8 @@ class LabelAction:
     """What to do with labels.
 
     Args:
-        kind: ``group``, ``drop``, ``unsure``, ``accept`` (take the first candidate if it is likely), ``take`` (take the
-            candidate with this number), ``clear`` (back to undecided) or ``comment`` (keep the decision).
+        kind: ``group``, ``drop``, ``unsure``, ``accept`` (take the first candidate if it is likely), ``take`` (take
+            the candidate with this number), ``clear`` (back to undecided) or ``comment`` (keep the decision).
         group: Key of the group; a guess if the kind is ``unsure``.
         candidate: Number of the candidate to take, counted from 1.
         comment: New comment; None keeps the present one.

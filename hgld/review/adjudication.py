@@ -1,7 +1,7 @@
 """The stage ``adjudicate``: combine the decisions of two annotators into one decision per label.
 
-A decision on which both agree is final and signed by both. The other labels are decided by a person or by a rule; those
-that neither settles stay open and are listed.
+A decision on which both agree is final and signed by both. The other labels are decided by a person or by a rule;
+those that neither settles stay open and are listed.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class AdjudicateConfig:
     """How to settle labels on which two annotators differ.
 
     Args:
-        rule: ``agree-only`` settles none; ``prefer:NAME`` takes the decision of that annotator; ``most-landmarks`` takes
-            the group with more landmarks among the labels on which both agree.
+        rule: ``agree-only`` settles none; ``prefer:NAME`` takes the decision of that annotator; ``most-landmarks``
+            takes the group with more landmarks among the labels on which both agree.
 
     Raises:
         ConfigurationError: There is no such rule.
@@ -160,8 +160,8 @@ def open_labels(first: Opinions, second: Opinions) -> list[OpenLabel]:
 def final_decisions(first: Opinions, second: Opinions, adjudicated: Iterable[Decision]) -> list[Decision]:
     """Return one decision per label: the adjudicated one if there is one, else the one on which both agree.
 
-    A joint decision is signed by both annotators, has the later time and joins their comments. If both are unsure, it is
-    ``unsure``, with their guess if they have the same.
+    A joint decision is signed by both annotators, has the later time and joins their comments. If both are unsure, it
+    is ``unsure``, with their guess if they have the same.
     """
     decisions = {
         label_id: _joint_decision(decision, second.decisions[label_id])

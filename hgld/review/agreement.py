@@ -2,11 +2,11 @@
 
 Units are labels; the category of a decision is its group, dropped or unsure. By landmark, every landmark counts as a
 unit with the decision on its label. The coefficients are those of :mod:`hgld.review.coefficients`, and for each group
-the proportion of specific agreement (D. V. Cicchetti and A. R. Feinstein, "High agreement but low kappa: II", Journal of
-Clinical Epidemiology 43, 1990).
+the proportion of specific agreement (D. V. Cicchetti and A. R. Feinstein, "High agreement but low kappa: II", Journal
+of Clinical Epidemiology 43, 1990).
 
-Intervals are percentiles over bootstrap samples of the labels. This also holds where landmarks are counted, because the
-landmarks of a label were not decided independently.
+Intervals are percentiles over bootstrap samples of the labels. This also holds where landmarks are counted, because
+the landmarks of a label were not decided independently.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def cohen_kappa(first: Codes, second: Codes, weights: Floats) -> Floats:
 def krippendorff_alpha(codes: Codes, weights: Floats) -> Floats:
     """Return Krippendorff's alpha for nominal data, ``1 - D_o / D_e``.
 
-    Let ``n_uc`` be the number of annotators who put unit u into category c and ``m_u = sum_c n_uc``. All sums are over the
-    units with ``m_u >= 2``::
+    Let ``n_uc`` be the number of annotators who put unit u into category c and ``m_u = sum_c n_uc``. All sums are
+    over the units with ``m_u >= 2``::
 
         D_o = sum_u w_u (m_u^2 - sum_c n_uc^2) / (m_u - 1)
         D_e = (n^2 - sum_c n_c^2) / (n - 1),    n_c = sum_u w_u n_uc,    n = sum_c n_c

@@ -11,8 +11,8 @@ name        number of a cluster          new name of the cluster
 group       key of a group               {"name", "root", "guideline"} of a renamed or proposed group
 ==========  ===========================  ============================================================
 
-The key of a group is its name in the taxonomy, or a generated key if the annotator proposed it. Decisions refer to the
-key, so they follow when a group is renamed.
+The key of a group is its name in the taxonomy, or a generated key if the annotator proposed it. Decisions refer to
+the key, so they follow when a group is renamed.
 
 All events of one action, such as a decision on several labels, form a step. The log only grows: a step is undone by
 another step of inverse events, each of which names the event that it undoes.

@@ -51,7 +51,10 @@ class ReviewLabel:
 
 
 def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Table] = ()) -> list[ReviewLabel]:
-    """Return the labels of a ``clusters`` table in the order of sheets; see :func:`hgld.review.sheets.rows.label_rows`."""
+    """Return the labels of a ``clusters`` table in the order of sheets.
+
+    See :func:`hgld.review.sheets.rows.label_rows`.
+    """
     columns = ("label_id", "suggestions", "suggested_group", "suggestion_score")
     suggestions = {}
     for row in clusters.select(columns).to_pylist():

@@ -129,7 +129,7 @@ class ReviewSession:
                 changes.append(Change("decision", label_id, value))
         if not changes:
             raise InvalidActionError(
-                f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; press 1 to take the first one anyway"
+                f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; press 1 to take the first anyway"
                 if action.kind == "accept"
                 else f"there is no suggestion {action.candidate} to take"
             )

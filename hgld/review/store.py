@@ -1,7 +1,7 @@
 """The event store of an annotator: an SQLite file that only grows.
 
-Each step is one transaction with ``synchronous=FULL``: once :meth:`EventStore.append` returns, the step is on disk. A lock
-file beside the store keeps a second process from writing to it; reading is always possible.
+Each step is one transaction with ``synchronous=FULL``: once :meth:`EventStore.append` returns, the step is on disk. A
+lock file beside the store keeps a second process from writing to it; reading is always possible.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class EventStore:
-    """An event store that is open for writing, made by :func:`open_store`; not safe for use by several threads at once.
+    """An event store that is open for writing, made by :func:`open_store`.
+
+    It must not be used by several threads at once.
 
     Attributes:
         state: State of the review after all events in the store.

@@ -1,8 +1,8 @@
 """Access control of the page: only requests with the token, from the page itself.
 
-The token is in the address that is printed at the start. The first request with it sets a cookie that scripts cannot read
-and other sites cannot send; from then on, the address without the token is enough. Requests that another site makes the
-browser send are refused by ``Origin``, ``Sec-Fetch-Site`` and, against DNS rebinding, by ``Host``.
+The token is in the address that is printed at the start. The first request with it sets a cookie that scripts cannot
+read and other sites cannot send; from then on, the address without the token is enough. Requests that another site
+makes the browser send are refused by ``Origin``, ``Sec-Fetch-Site`` and, against DNS rebinding, by ``Host``.
 """
 
 from __future__ import annotations

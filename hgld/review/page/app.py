@@ -1,7 +1,7 @@
 """The review page as a web application: plain forms, answered by a redirect, or by the changed parts for the script.
 
-Every form sends the position of the annotator (``at_cluster``, ``at_label``). The script also sends the last event that the
-page shows (``since``); the answer holds everything that has changed after it, whoever changed it.
+Every form sends the position of the annotator (``at_cluster``, ``at_label``). The script also sends the last event
+that the page shows (``since``); the answer holds everything that has changed after it, whoever changed it.
 """
 
 from __future__ import annotations

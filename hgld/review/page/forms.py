@@ -35,7 +35,7 @@ def label_versions(form: FormFields) -> dict[str, int]:
 
 
 def label_action(form: FormFields) -> LabelAction:
-    """Return what a form of ``/decide`` asks for; its field ``choose`` is e.g. ``drop``, ``group:lake`` or ``take:1``."""
+    """Return the action of a form; its field ``choose`` is e.g. ``drop``, ``group:lake`` or ``take:1``."""
     kind, _, value = form.get("choose", "").partition(":")
     comment = None if form.get("comment", "") == form.get("comment_was", "") else form["comment"].strip()
     if kind == "take":

@@ -74,7 +74,8 @@ def seconds_per_label(steps: Sequence[Sequence[Event]]) -> float | None:
     """Return the recent pace: the median over steps, so that pauses and decisions on many labels have little weight.
 
     Args:
-        steps: Events of all steps in order. The time of a step runs from the step before it and is shared by its labels.
+        steps: Events of all steps in order. The time of a step runs from the step before it and is shared by its
+            labels.
 
     Returns:
         Seconds per label; None if there are too few steps.

@@ -1,7 +1,8 @@
 """A review sheet as CSV: UTF-8 with a byte order mark, by which Excel knows the encoding; every value quoted.
 
-Spreadsheet programs take a value that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end for a formula, quoted
-or not. Such values are written after an apostrophe, which is removed on reading (:func:`hgld.io.csv_files.escape_formula`).
+Spreadsheet programs take a value that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end for a formula,
+quoted or not. Such values are written after an apostrophe, which is removed on reading
+(:func:`hgld.io.csv_files.escape_formula`).
 """
 
 from __future__ import annotations

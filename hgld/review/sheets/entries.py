@@ -1,6 +1,6 @@
 """Entries of an annotator in a review sheet, read back and joined on ``label_id`` alone.
 
-Spreadsheet programs change texts that look like numbers, dates or formulas, so the text of a label identifies nothing.
+Spreadsheet programs change texts that look like numbers, dates or formulas, so a label is not identified by its text.
 """
 
 from __future__ import annotations

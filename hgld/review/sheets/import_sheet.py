@@ -1,7 +1,7 @@
 """The stage ``import-sheet``: turn the entries of an annotator in a sheet into decisions.
 
-Every row is checked, with or without an entry, and all problems are reported together with the addresses of their cells.
-A sheet with a problem is rejected as a whole, unless the valid rows are asked for.
+Every row is checked, with or without an entry, and all problems are reported together with the addresses of their
+cells. A sheet with a problem is rejected as a whole, unless the valid rows are asked for.
 """
 
 from __future__ import annotations
@@ -156,8 +156,9 @@ def import_sheet(
 
 
 def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:
+    lines = indented_list(problems, limit=len(problems))
     return InputError(
-        f"{sheet}: {len(problems):,} problems, nothing was imported:\n{indented_list(problems, limit=len(problems))}\n"
+        f"{sheet}: {len(problems):,} problems, nothing was imported:\n{lines}\n"
         "fix them; if the sheet is from an earlier clustering, export it again with `merge`; "
         "or import the other rows with `valid_rows_only`"
     )

@@ -1,7 +1,7 @@
 """Rows of a review sheet: what an annotator is shown of each label.
 
-A sheet is written as a workbook (:mod:`hgld.review.sheets.workbook`) and as CSV (:mod:`hgld.review.sheets.csv_sheet`), with
-the same rows and columns.
+A sheet is written as a workbook (:mod:`hgld.review.sheets.workbook`) and as CSV
+(:mod:`hgld.review.sheets.csv_sheet`), with the same rows and columns.
 """
 
 from __future__ import annotations

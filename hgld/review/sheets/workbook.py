@@ -1,8 +1,8 @@
 """A review sheet as a workbook for one annotator, to be filled in with LibreOffice Calc or Excel.
 
-All cells but those for entries are locked, without a password, against mistakes. What hgld has to know when it reads the
-file back (provenance, and a digest of the exported entries) is on a hidden sheet, because every spreadsheet program keeps
-sheets, but not document properties.
+All cells but those for entries are locked, without a password, against mistakes. What hgld has to know when it reads
+the file back (provenance, and a digest of the exported entries) is on a hidden sheet, because every spreadsheet
+program keeps sheets, but not document properties.
 """
 
 from __future__ import annotations

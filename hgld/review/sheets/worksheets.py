@@ -51,9 +51,9 @@ _INSTRUCTIONS = (
     ("What to do", ""),
     (
         "",
-        "Thousands of landmarks have a label such as “arch bridge” or “lake”. Put every label into one of the groups. "
-        "Your decision on a label holds for all of its landmarks; the photographs of the three examples show what the "
-        "label is used for.",
+        "Thousands of landmarks have a label such as “arch bridge” or “lake”. Put every label into one of the "
+        "groups. Your decision on a label holds for all of its landmarks; the photographs of the three examples show "
+        "what the label is used for.",
     ),
     ("1", f"Open the sheet “{LABELS}” and go from top to bottom. Similar labels are next to each other."),
     ("2", "Choose a group from the list in the column “group”. That alone is a complete decision."),

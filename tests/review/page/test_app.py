@@ -239,7 +239,7 @@ def test_colour_theme_without_script(client: TestClient) -> None:
 
 
 def test_text_contrast(client: TestClient) -> None:
-    """WCAG AA: every text colour has a contrast of at least 4.5 on every background, in the light and the dark theme."""
+    """WCAG AA: every text colour has a contrast of at least 4.5 on every background, in both themes."""
     style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
     pairs = dict(re.findall(r"--([\w-]+): (light-dark\([^)]*\))", style))
 
