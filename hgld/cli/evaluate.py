@@ -95,7 +95,7 @@ def evaluate(
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
     """
     with friendly_errors(metrics="--metric", relevance_alpha="--alpha"):
-        from hgld.cli.summaries.evaluation import evaluation_text
+        from hgld.cli.summaries.evaluation import format_evaluation
         from hgld.compute.processes import joined_processes, local_device
         from hgld.errors import ConfigurationError
         from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
@@ -131,7 +131,7 @@ def evaluate(
         elif latex:
             text = results_to_latex(results, metrics=metric)
         else:
-            text = evaluation_text(results, intervals=bounds, mean=evaluation.mean)
+            text = format_evaluation(results, intervals=bounds, mean=evaluation.mean)
         typer.echo(text)
         # The results are on the screen before writing files can fail.
         if per_query:

@@ -22,9 +22,9 @@ def decomposability_gap(
 ) -> npt.NDArray[np.float64]:
     """Decomposability gap of a metric for each query: DG = M - (1/K) sum_b M_b (paper, Eq. 6).
 
-    M is the metric over the whole gallery, M_b that over batch b. Batches score higher than the whole gallery, so the gap
-    is mostly negative; appendix A of the paper draws and bounds it with the opposite sign. A batch without positives of
-    a query has no M_b: the mean is taken over the K batches that have one.
+    M is the metric over the whole gallery, M_b that over batch b. Batches score higher than the whole gallery, so the
+    gap is mostly negative; appendix A of the paper draws and bounds it with the opposite sign. A batch without
+    positives of a query has no M_b: the mean is taken over the K batches that have one.
 
     Args:
         query_embeddings: float, shape (n_query, d).

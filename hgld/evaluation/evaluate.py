@@ -33,8 +33,8 @@ class EvaluationConfig:
         metrics: Names of metrics, see :meth:`hgld.evaluation.metric_registry.Metric.from_name`; those of the task by
             default.
         relevance_alpha: Exponent alpha of Eq. 20.
-        relevance: Relevance of H-AP, H-R@k and H-P@k: a function (see :mod:`hgld.evaluation.relevance`), one value per
-            level, float (L + 1,), or one per query and level, float (n_query, L + 1). By default that of the
+        relevance: Relevance of H-AP, H-R@k and H-P@k: a function (see :mod:`hgld.evaluation.relevance`), one value
+            per level, float (L + 1,), or one per query and level, float (n_query, L + 1). By default that of the
             judgements, or where they have none that of Eq. 20.
         gain: Gain of NDCG, in the same forms; by default that of the judgements, or where they have none 2^l - 1.
         ranking: How to rank.
@@ -66,8 +66,8 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
         One result per task, or per group of its queries where it has :attr:`RetrievalTask.query_groups`.
 
     Raises:
-        ConfigurationError: A metric or level is unknown or is not one of the protocol's, k is beyond the gallery, or a
-            setting is wrong.
+        ConfigurationError: A metric or level is unknown or is not one of the protocol's, k is beyond the gallery, or
+            a setting is wrong.
         InputError: Embeddings, ids and judgements do not fit each other; see :func:`~hgld.evaluation.ranking.rank`.
     """
     config = config or EvaluationConfig()

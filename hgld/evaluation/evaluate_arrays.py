@@ -50,8 +50,8 @@ def evaluate_retrieval(
     """Evaluate embeddings of images with hierarchical labels.
 
     Args:
-        query_embeddings: float16, float32, bfloat16 or float64, shape (n_query, d); an array or a tensor, which may be
-            memory-mapped.
+        query_embeddings: float16, float32, bfloat16 or float64, shape (n_query, d); an array or a tensor, which may
+            be memory-mapped.
         query_labels: Integers, shape (n_query, L), finest first; or (n_query,) for one level.
         gallery_embeddings: The same for the gallery, shape (n_gallery, d). Without a gallery every query is ranked
             against all the others (leave-one-out), and never against itself.

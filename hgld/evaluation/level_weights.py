@@ -32,7 +32,8 @@ class LevelWeights:
     """Weights of the levels for all queries of a task.
 
     Args:
-        relevance: A function of the level counts, or values of the shape (L + 1,) or (n_query, L + 1); Eq. 20 if None.
+        relevance: A function of the level counts, or values of the shape (L + 1,) or (n_query, L + 1); Eq. 20 if
+            None.
         alpha: Exponent alpha of Eq. 20.
         gain: Gain in the same forms; 2^l - 1 if None.
         shape: (n_query, L + 1).

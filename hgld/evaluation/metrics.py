@@ -1,8 +1,8 @@
 """Binary metrics at each semantic level and hierarchical metrics, one value per query.
 
-Each is a function of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics` and returns float64, shape (n,), one
-value per ranking in [0, 1]; NaN where a ranking has no item that the metric could count as positive. Means exclude NaN.
-The name of a metric fixes its denominator:
+Each is a function of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics` and returns float64, shape (n,),
+one value per ranking in [0, 1]; NaN where a ranking has no item that the metric could count as positive. Means
+exclude NaN. The name of a metric fixes its denominator:
 
 =============  =====================================================================================
 ``AP``         sum of the precisions at the ranks of positives, divided by their number R (Eq. 34)
@@ -119,7 +119,7 @@ def h_precision_at_k(
 
 
 def ndcg(statistics: RankingStatistics, gain: Relevance = exponential_gain) -> torch.Tensor:
-    """NDCG over the whole ranking (paper, Eq. 23) with the discount 1 / log2(1 + rank) and by default gain 2^l - 1."""
+    """NDCG over the whole ranking (paper, Eq. 23); discount 1 / log2(1 + rank), gain 2^l - 1 by default."""
     steps = _gain_steps(statistics, gain)
     return _ratio((steps * statistics.discount).sum(1), (steps * statistics.ideal_discount).sum(1))
 
@@ -145,7 +145,7 @@ def _ratio(numerator: torch.Tensor, denominator: torch.Tensor) -> torch.Tensor:
 
 
 def _level_index(statistics: RankingStatistics, level: int | None) -> int:
-    """Return the index of a level on the axes of the statistics; :func:`column_of` refuses one that does not exist."""
+    """Return the index of a level on the axes of the statistics; raises for a level that does not exist."""
     level = statistics.n_levels if level is None else level
     return statistics.n_levels - 1 - column_of(level, statistics.n_levels)
 

@@ -1,9 +1,9 @@
 """Rank a gallery for each query, keeping only the level of each item.
 
 All metrics need the levels in ranked order and nothing else, so the level is part of the sort key. A block of queries
-is compared with the gallery a few thousand items at a time; each score becomes the upper bits of an integer that sorts
-as the scores do, best first, and the level its lowest bits. After one sort of these keys the levels are read from
-them. Besides the embeddings that takes 5 bytes per query of a block and gallery item (9 with 64-bit keys).
+is compared with the gallery a few thousand items at a time; each score becomes the upper bits of an integer that
+sorts as the scores do, best first, and the level its lowest bits. After one sort of these keys the levels are read
+from them. Besides the embeddings that takes 5 bytes per query of a block and gallery item (9 with 64-bit keys).
 
 Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
 """
@@ -43,11 +43,11 @@ class RankingConfig:
     """Settings of ranking.
 
     Args:
-        block_size: Number of queries ranked at once; by default as many as fit into half a gigabyte (on a GPU: 8), 256
-            at most. It decides how much memory is used, and changes metrics only by the rounding of scores.
+        block_size: Number of queries ranked at once; by default as many as fit into half a gigabyte (on a GPU: 8),
+            256 at most. It decides how much memory is used, and changes metrics only by the rounding of scores.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
-        precision: Precision of scores: ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits of
-            mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
+        precision: Precision of scores: ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits
+            of mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
             ``float64``, which sorts the scores themselves, at several times the time and memory.
         ties: Which of two items with equal scores is ranked first: ``pessimistic``, the one of lower level, or
             ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
@@ -129,7 +129,8 @@ def ranked_items(
     """Count the items of each ranking, see :func:`rank`; an item may be excluded in both ways.
 
     Raises:
-        InputError: There is no query or no gallery item, the exclusions do not fit them, or a query has no items left.
+        InputError: There is no query or no gallery item, the exclusions do not fit them, or a query has no items
+            left.
     """
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
     for count, name in ((n_queries, "queries"), (n_gallery, "gallery items")):
@@ -171,8 +172,8 @@ def rank(
         gallery_embeddings: The same for the gallery, shape (n_gallery, d).
         judgements: Levels of all pairs.
         excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
-        gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from every
-            ranking.
+        gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from
+            every ranking.
         config: Settings of ranking.
         part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
         progress: Progress bar over the queries.

@@ -1,7 +1,7 @@
 """Sufficient statistics of rankings: all metrics are functions of a few sums over the levels in ranked order.
 
-Write G_m(k) for the number of items of level m or finer among the first k. The sums, taken in one pass, are for levels
-l and m
+Write G_m(k) for the number of items of level m or finer among the first k. The sums, taken in one pass, are for
+levels l and m
 
     precision[l, m] = sum over ranks k with an item of level >= l of G_m(k) / k
     discount[l]     = sum over ranks k with an item of level >= l of 1 / log2(1 + k)
@@ -24,7 +24,8 @@ import torch
 from hgld.compute.threads import parallel_map
 from hgld.errors import ConfigurationError
 
-#: Elements of a temporary array [rows, L, ranks] of the pass: few enough for a core's cache, or enough to occupy a GPU.
+#: Elements of a temporary array [rows, L, ranks] of the pass: few enough for a core's cache, or enough to occupy a
+#: GPU.
 _BLOCK = {"cpu": 3 * 2**16, "cuda": 2**25}
 _WIDTH = {"cpu": 2**14, "cuda": 2**18}
 

@@ -24,8 +24,8 @@ def hierarchical_relevance(counts: torch.Tensor, alpha: float = 1.0, *, count_qu
     Args:
         counts: float64, shape (n_query, L + 1); |Omega^(l)|, the number of items of exactly level l.
         alpha: Exponent, 0 or more: 1 in H-AP; larger values favour fine levels.
-        count_query: Whether to count the query itself in |Omega^(L)|, as the authors' published code does when queries
-            are excluded from their own gallery. It lowers the weight of the finest level.
+        count_query: Whether to count the query itself in |Omega^(L)|, as the authors' published code does when
+            queries are excluded from their own gallery. It lowers the weight of the finest level.
 
     Returns:
         float64, shape (n_query, L + 1); 0 for levels without items.
@@ -51,8 +51,8 @@ def weighted_ap_relevance(counts: torch.Tensor, weights: Sequence[float]) -> tor
     """Relevance for which H-AP is the weighted sum of the APs of all levels (paper, Property 1).
 
     The relevance of an item of level l is the sum over p <= l of w_p / |Omega^(+,p)|, where Omega^(+,p) are the items
-    of level p or finer. The AP of a level without positives is undefined: it drops out of the sum, and the other weights
-    are scaled to add up to 1, which :func:`hgld.evaluation.metrics.h_ap` does by itself.
+    of level p or finer. The AP of a level without positives is undefined: it drops out of the sum, and the other
+    weights are scaled to add up to 1, which :func:`hgld.evaluation.metrics.h_ap` does by itself.
 
     Args:
         counts: float64, shape (n_query, L + 1), as in :func:`hierarchical_relevance`.

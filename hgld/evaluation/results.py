@@ -31,8 +31,8 @@ class RetrievalResult:
             and perhaps ``class``, the name of the query's finest class. The index ``query`` holds the ids of the
             queries, or their positions.
         metrics: Names of the metrics, in the order of tables.
-        counts: ``queries``, ``gallery``, and ``without_positives_l1``, ...: the number of queries that have no gallery
-            item of that level or finer, which are excluded from means of that level.
+        counts: ``queries``, ``gallery``, and ``without_positives_l1``, ...: the number of queries that have no
+            gallery item of that level or finer, which are excluded from means of that level.
         settings: Settings that the numbers depend on, by name: relevance, ties, precision of scores and so on.
     """
 

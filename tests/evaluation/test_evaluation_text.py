@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from hgld.cli.summaries.evaluation import evaluation_text, means_text
+from hgld.cli.summaries.evaluation import format_evaluation, format_means
 from hgld.evaluation.results import RetrievalResult
 from tests.evaluation.sample_results import result
 
 
 def test_what_the_papers_report_fits_into_80_columns(evaluated: RetrievalResult) -> None:
-    lines = evaluation_text([evaluated], intervals=[evaluated.intervals()]).splitlines()
+    lines = format_evaluation([evaluated], intervals=[evaluated.intervals()]).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0].split()[3:] == list(evaluated.metrics)  # after "mean in %"
     assert lines[2].split()[1:] == [f"{100 * mean:.2f}" for mean in evaluated.means.values()]
@@ -24,7 +24,7 @@ def test_what_the_papers_report_fits_into_80_columns(evaluated: RetrievalResult)
 
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_metrics_that_do_not_fit_go_into_a_further_table(evaluated: RetrievalResult, width: int) -> None:
-    lines = evaluation_text([evaluated], width=width).splitlines()
+    lines = format_evaluation([evaluated], width=width).splitlines()
     heads = [line for line in lines if line.startswith("mean in %")]
     assert [name for head in heads for name in head.split()[3:]] == list(evaluated.metrics)
     assert len(heads) == {40: 3, 60: 2, 80: 1}[width]
@@ -34,7 +34,7 @@ def test_metrics_that_do_not_fit_go_into_a_further_table(evaluated: RetrievalRes
 
 def test_a_metric_that_a_part_lacks_is_an_empty_cell_and_one_without_queries_a_dash() -> None:
     parts = [result("labelled", {"H-AP": 0.25, "ASI": math.nan}), result("official", {"ASI": 0.75}, n_levels=1)]
-    lines = evaluation_text(parts).splitlines()
+    lines = format_evaluation(parts).splitlines()
     assert [line.split() for line in lines[2:4]] == [["labelled", "25.00", "–"], ["official", "75.00"]]
     assert lines[3].endswith(" 75.00")
     assert lines[0].endswith("H-AP    ASI")
@@ -45,25 +45,25 @@ def test_a_metric_that_a_part_lacks_is_an_empty_cell_and_one_without_queries_a_d
 
 
 def test_queries_left_out_are_counted_by_level() -> None:
-    text = evaluation_text([result(counts={"without_positives_l3": 12, "without_positives_l2": 3})])
+    text = format_evaluation([result(counts={"without_positives_l3": 12, "without_positives_l2": 3})])
     (line,) = re.findall("^all .*1,234,567.*$", text, re.MULTILINE)
     assert line.split() == ["all", "2", "1,234,567", "12", "3", "0"]
     assert text.index("Means leave out the queries without a positive") > text.index(line)
 
 
 def test_names_are_text_and_not_markup() -> None:
-    assert "[bold]x[/] :smile: [/]" in evaluation_text([result("[bold]x[/] :smile: [/]")])
+    assert "[bold]x[/] :smile: [/]" in format_evaluation([result("[bold]x[/] :smile: [/]")])
 
 
 def test_there_are_no_colours(monkeypatch: pytest.MonkeyPatch, evaluated: RetrievalResult) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "\x1b" not in evaluation_text([evaluated])
+    assert "\x1b" not in format_evaluation([evaluated])
 
 
 def test_a_table_has_a_row_per_result_that_has_something_to_say() -> None:
     parts = [result("easy", {"mAP": 0.5}), result("hard", {"ASI": 0.5})]
     intervals = [part.intervals() for part in parts]
-    texts = [evaluation_text(parts, intervals=bounds, width=20) for bounds in (None, intervals)]
+    texts = [format_evaluation(parts, intervals=bounds, width=20) for bounds in (None, intervals)]
     for text, n_rows in zip(texts, (1, 3), strict=True):  # each table has a single metric
         for table in text.split("mean in %")[1:]:
             assert len(table[: table.index("\n\n")].splitlines()) == 2 + n_rows
@@ -71,9 +71,9 @@ def test_a_table_has_a_row_per_result_that_has_something_to_say() -> None:
 
 def test_rows_have_the_metrics_of_the_first_and_fit_the_width() -> None:
     rows = {"epoch 0": {"H-AP": 0.5, "R@1": 0.25}, "epoch 4": {"H-AP": 0.612, "R@1": math.nan}}
-    text = means_text(rows)
+    text = format_means(rows)
     assert [line.split() for line in text.splitlines()[2:4]] == [
         ["epoch", "0", "50.00", "25.00"],
         ["epoch", "4", "61.20", "–"],
     ]
-    assert len(means_text(rows, width=20).split("mean in %")) == 3  # a table for each metric
+    assert len(format_means(rows, width=20).split("mean in %")) == 3  # a table for each metric

@@ -10,9 +10,8 @@ from hgld.benchmark.launcher import Slot
 from hgld.benchmark.markdown import gain, mean_and_std
 from hgld.benchmark.method_results import best_baselines
 from hgld.benchmark.step_timing import CPU_PICTURES
-from hgld.cli.render import aligned
+from hgld.cli.render import aligned, wrapped_table
 from hgld.errors import indented_list
-from hgld.evaluation.report import text_table
 from hgld.progress import byte_size
 
 _FLOAT32_BYTES = 4
@@ -31,15 +30,17 @@ def format_comparison(summary: ComparisonSummary, *, width: int = 80) -> str:
 def format_results(summary: ComparisonSummary, *, width: int = 80) -> str:
     """Return the means of all methods and their differences from the best baseline."""
     methods, columns = summary.methods, summary.columns
-    means = {
-        method.title: [mean_and_std(method.means, method.stds, metric) for metric in columns] for method in methods
-    }
-    parts = [text_table("mean ± sd in %", columns, means, width=width)]
+    means = [
+        (method.title, {metric: mean_and_std(method.means, method.stds, metric) for metric in columns})
+        for method in methods
+    ]
+    parts = [wrapped_table("mean ± sd in %", columns, means, width=width)]
     if baselines := best_baselines(methods, columns):
-        gains = {
-            method.title: [gain(method, best, metric) for metric, best in baselines.items()] for method in methods
-        }
-        parts.append(text_table("difference, 95 % CI", list(baselines), gains, width=width))
+        gains = [
+            (method.title, {metric: gain(method, best, metric) for metric, best in baselines.items()})
+            for method in methods
+        ]
+        parts.append(wrapped_table("difference, 95 % CI", list(baselines), gains, width=width))
         titles = ", ".join(f"{metric} {best.title}" for metric, best in baselines.items())
         parts.append(fill(f"Best baseline, from which differences are taken: {titles}.", width))
     return "\n".join(parts)

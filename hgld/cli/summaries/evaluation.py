@@ -17,7 +17,7 @@ _EXCLUDED_QUERIES = (
 )
 
 
-def evaluation_text(
+def format_evaluation(
     results: Sequence[RetrievalResult],
     *,
     intervals: Sequence[Mapping[str, Interval]] | None = None,
@@ -49,7 +49,7 @@ def evaluation_text(
     return "\n".join([means, _counts_table(results, width), *notes])
 
 
-def means_text(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -> str:
+def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -> str:
     """Format means in percent as a table.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hgld.evaluation.report import rows_table
+from hgld.cli.summaries.evaluation import format_means
 from hgld.io.settings import to_yaml
 from hgld.training.run import TrainingSummary
 from hgld.training.training_images import TrainingImages
@@ -18,7 +18,7 @@ def format_training(summary: TrainingSummary) -> str:
     }
     gain = summary.evaluations[best][summary.metric] - summary.evaluations[first][summary.metric]
     lines = [
-        rows_table(rows),
+        format_means(rows),
         f"{summary.n_steps:,} steps; {summary.metric} {100 * gain:+.2f} from {first} to the best, {best}",
     ]
     if summary.n_skipped_images:

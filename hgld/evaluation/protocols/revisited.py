@@ -34,7 +34,8 @@ def revisited_tasks(queries: Embeddings, gallery: Embeddings, truth: RevisitedGr
         truth: Ground truth.
 
     Returns:
-        A task per setting, with the metrics of the protocol. A query without positives in a setting has no value there.
+        A task per setting, with the metrics of the protocol. A query without positives in a setting has no value
+        there.
 
     Raises:
         InputError: Images are not embedded, or two ids mean the same image.

@@ -75,8 +75,9 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
     """Read and check ``gnd_roxford5k.pkl``, ``gnd_rparis6k.pkl`` or a file of the same layout.
 
     Raises:
-        InputError: See :func:`hgld.io.restricted_pickle.read_pickle`; or something is missing or malformed: names that
-            repeat, positions beyond the gallery or of two kinds at once, another number of entries than of queries.
+        InputError: See :func:`hgld.io.restricted_pickle.read_pickle`; or something is missing or malformed: names
+            that repeat, positions beyond the gallery or of two kinds at once, another number of entries than of
+            queries.
     """
     content = read_pickle(path)
     if not isinstance(content, dict) or not {"imlist", "qimlist", "gnd"} <= content.keys():
