@@ -98,7 +98,7 @@ def _settings_parameters(reader: type[Reader]) -> list[inspect.Parameter]:
 def settings_help(reader: type[Reader]) -> dict[str, str]:
     """Return the description of each field of a reader, from the ``Args:`` section of its docstring."""
     _, _, section = (inspect.getdoc(reader) or "").partition("\nArgs:\n")
-    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section.partition("\n\n")[0], re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
 
 

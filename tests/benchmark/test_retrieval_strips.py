@@ -20,7 +20,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
 from hgld.tables.embeddings import write_embeddings
 from tests.benchmark.comparisons import write_comparison, write_data
-from tests.datasets.pictures import save
+from tests.datasets.pictures import save_pictures
 
 SPLIT = ("data.test=null", "data.queries=test", "data.gallery=train")
 
@@ -58,7 +58,7 @@ def comparison(
 @pytest.mark.parametrize("overrides", [(), SPLIT], ids=["for each other", "queries and gallery"])
 def test_strips_are_made_of_what_runs_left(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     settings, methods = comparison(tmp_path, overrides, seeds=(3, 4))
-    save(tmp_path, *(f"{c}/{n}" for c in range(8) for n in range(4)))
+    save_pictures(tmp_path, *(f"{c}/{n}" for c in range(8) for n in range(4)))
     page, picture = write_strips(settings, methods, tmp_path / "out")
     assert [page, picture] == [tmp_path / "out" / "strips.html", tmp_path / "out" / "strips.png"]
     html = page.read_text()

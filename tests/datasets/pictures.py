@@ -1,10 +1,11 @@
-"""Small pictures in folders and tar files, and manifests of them."""
+"""Small pictures and manifests of them."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +16,14 @@ from hgld.tables import MANIFEST
 
 
 def picture(name: str, size: tuple[int, int] = (20, 16), file_format: str = "PNG", mode: str = "RGB") -> bytes:
-    """Noise that depends on the name."""
+    """Return an encoded picture of noise seeded by the name."""
     noise = np.random.default_rng(list(name.encode())).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
     data = io.BytesIO()
     Image.fromarray(noise).convert(mode).save(data, file_format)
     return data.getvalue()
 
 
-def save(root: Path, *paths: str) -> None:
+def save_pictures(root: Path, *paths: str) -> None:
     """Write a picture to each path below the folder."""
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -30,10 +31,13 @@ def save(root: Path, *paths: str) -> None:
 
 
 def manifest_table(
-    paths: Sequence[str], levels: Mapping[str, Sequence[str]], splits: Sequence[str] | None = None, **changes: object
+    paths: Sequence[str],
+    levels: Mapping[str, Sequence[str | None]],
+    splits: Sequence[str] | None = None,
+    **changes: Sequence[object],
 ) -> pa.Table:
-    """Plain pictures, whose paths are their ids."""
-    columns = {
+    """Return the table of a manifest of picture files, whose paths are their ids unless changed."""
+    columns: dict[str, Any] = {
         "id": list(paths),
         "path": list(paths),
         "offset": [None] * len(paths),
@@ -44,5 +48,10 @@ def manifest_table(
     return pa.table(fixed | {name: pa.array(texts, pa.string()) for name, texts in levels.items()})
 
 
-def manifest_of(paths: Sequence[str], levels: Mapping[str, Sequence[str]], **changes: object) -> Manifest:
-    return Manifest.from_arrow(manifest_table(paths, levels, **changes))
+def manifest_of(
+    paths: Sequence[str],
+    levels: Mapping[str, Sequence[str]],
+    splits: Sequence[str] | None = None,
+    **changes: Sequence[object],
+) -> Manifest:
+    return Manifest.from_arrow(manifest_table(paths, levels, splits, **changes))

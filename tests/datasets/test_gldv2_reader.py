@@ -21,7 +21,7 @@ from hgld.datasets.readers.gldv2 import Gldv2, open_set_split
 from hgld.datasets.transforms import ImageSettings, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
-from tests.datasets.pictures import picture, save
+from tests.datasets.pictures import picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 
 IDS = [f"{n:016x}" for n in range(0xABC000, 0xABC00C)]
@@ -86,7 +86,7 @@ def test_extracted_images_without_a_hierarchy(folder: Path, tmp_path: Path) -> N
     assert manifest.offsets.tolist() == [-1] * 12
     assert manifest.level_names == ("landmark",)
     assert manifest.class_names == (("10", "20", "30"),)
-    save(folder, *manifest.paths)
+    save_pictures(folder, *manifest.paths)
     assert all_readable(manifest, folder)
 
 

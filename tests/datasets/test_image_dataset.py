@@ -22,21 +22,21 @@ from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.datasets.transforms import ImageSettings, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
-from tests.datasets.pictures import manifest_of, picture, save
+from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 
 PATHS = [f"{n % 5}/{n}.jpg" for n in range(24)]
 SMALL = ImageSettings(size=8, resize=10)
 IN_ORDER = transforms.evaluation_transform(SMALL)
 
-#: Python 3.12 and 3.13 warn of workers that are forked while there are threads.
+#: Python 3.12 and 3.13 warn about forking workers while there are threads.
 forking = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
-    """Six classes of four pictures in a folder."""
-    save(tmp_path, *PATHS)
+    """Return a manifest of six classes with four images each, in a folder."""
+    save_pictures(tmp_path, *PATHS)
     return manifest_of(PATHS, {"class": [str(n // 4) for n in range(24)], "group": [str(n // 12) for n in range(24)]})
 
 
@@ -45,28 +45,38 @@ def training(manifest: Manifest, tmp_path: Path) -> ImageDataset:
     return ImageDataset(manifest, tmp_path, training_transform(SMALL))
 
 
-def batches_of(dataset: ImageDataset, epoch: int = 0, **changes: int | Processes) -> list[Batch]:
+def batches_of(
+    dataset: ImageDataset,
+    epoch: int = 0,
+    *,
+    start: int = 0,
+    processes: Processes | None = None,
+    seed: int = 0,
+    workers: int = 0,
+) -> list[Batch]:
     sampler = ClassBalancedSampler(dataset.manifest.labels, 8, 2, seed=0)
-    how = {"seed": 0, "workers": 0} | changes
-    return list(loading.training_batches(dataset, sampler, epoch, **how))
+    batches = loading.training_batches(
+        dataset, sampler, epoch, start=start, processes=processes, seed=seed, workers=workers
+    )
+    return list(batches)
 
 
-def same(some: list[Batch], others: list[Batch]) -> bool:
-    return len(some) == len(others) and all(
-        torch.equal(one.images, other.images)
-        and torch.equal(one.labels, other.labels)
-        and torch.equal(one.rows, other.rows)
-        and one.skipped == other.skipped
-        for one, other in zip(some, others, strict=True)
+def same(batches: list[Batch], others: list[Batch]) -> bool:
+    return len(batches) == len(others) and all(
+        torch.equal(batch.images, other.images)
+        and torch.equal(batch.labels, other.labels)
+        and torch.equal(batch.rows, other.rows)
+        and batch.skipped == other.skipped
+        for batch, other in zip(batches, others, strict=True)
     )
 
 
-def example_of(found: Example | SkippedImage) -> Example:
-    assert isinstance(found, Example)
-    return found
+def example_of(result: Example | SkippedImage) -> Example:
+    assert isinstance(result, Example)
+    return result
 
 
-def test_a_picture_for_tests_is_resized_cut_and_normalised(tmp_path: Path) -> None:
+def test_evaluation_transform_resizes_crops_and_normalises(tmp_path: Path) -> None:
     wide = Image.new("RGB", (40, 20), (255, 0, 0))
     wide.paste((0, 255, 0), (10, 0, 30, 20))
     wide.save(tmp_path / "a.png")
@@ -80,7 +90,7 @@ def test_a_picture_for_tests_is_resized_cut_and_normalised(tmp_path: Path) -> No
     assert torch.allclose(image, torch.tensor(middle)[:, None, None].expand(3, 10, 10))
 
 
-def test_a_picture_for_training_is_a_part_perhaps_mirrored(tmp_path: Path) -> None:
+def test_training_transform_crops_and_flips_at_random(tmp_path: Path) -> None:
     ramp = np.broadcast_to(np.arange(0, 240, 2, dtype=np.uint8)[None, :, None], (90, 120, 3))
     Image.fromarray(np.ascontiguousarray(ramp)).save(tmp_path / "a.png")
     manifest = manifest_of(["a.png"], {"class": ["1"]})
@@ -97,19 +107,19 @@ def test_a_picture_for_training_is_a_part_perhaps_mirrored(tmp_path: Path) -> No
     assert all(image[0, 8, 0] < image[0, 8, -1] for image in (example_of(plain[0, seed]).image for seed in range(20)))
 
 
-def test_a_seed_decides_and_disturbs_nothing(training: ImageDataset) -> None:
+def test_seed_determines_the_pixels_and_leaves_the_global_generator_alone(training: ImageDataset) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    one, again, other = (example_of(training[3, seed]).image for seed in (7, 7, 8))
+    first, again, other = (example_of(training[3, seed]).image for seed in (7, 7, 8))
     assert torch.equal(torch.rand(3), expected)
-    assert torch.equal(one, again)
-    assert not torch.equal(one, other)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
     assert not torch.equal(example_of(training[3]).image, example_of(training[3]).image)
 
 
 @forking
-def test_workers_change_nothing(training: ImageDataset, tmp_path: Path) -> None:
+def test_number_of_workers_changes_nothing(training: ImageDataset, tmp_path: Path) -> None:
     (tmp_path / PATHS[5]).write_bytes(b"no picture")
     alone = batches_of(training)
     assert same(batches_of(training, workers=2), alone)
@@ -118,7 +128,7 @@ def test_workers_change_nothing(training: ImageDataset, tmp_path: Path) -> None:
     assert not same(batches_of(training, seed=1), alone)
 
 
-def test_an_epoch_is_taken_up_in_its_middle(training: ImageDataset) -> None:
+def test_epoch_resumes_in_the_middle(training: ImageDataset) -> None:
     assert same(batches_of(training, start=2), batches_of(training)[2:])
     assert batches_of(training, start=3) == []
 
@@ -134,26 +144,26 @@ def test_processes_share_each_batch(training: ImageDataset) -> None:
         batches_of(training, processes=Processes(0, 3))
 
 
-def test_labels_and_rows_are_the_manifests(training: ImageDataset) -> None:
+def test_labels_and_rows_are_those_of_the_manifest(training: ImageDataset) -> None:
     for batch in batches_of(training):
         assert batch.rows.dtype == batch.labels.dtype == torch.int64
         assert batch.labels.tolist() == training.manifest.labels[batch.rows.numpy()].tolist()
 
 
 @forking
-def test_pictures_in_order(manifest: Manifest, tmp_path: Path) -> None:
+def test_evaluation_batches_keep_the_given_order(manifest: Manifest, tmp_path: Path) -> None:
     dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
     rows = np.array([3, 1, 4, 1, 5])
     batches = list(loading.evaluation_batches(dataset, rows, batch_size=2, workers=0))
     assert [batch.rows.tolist() for batch in batches] == [[3, 1], [4, 1], [5]]
     assert same(list(loading.evaluation_batches(dataset, rows, batch_size=2, workers=2)), batches)
     assert torch.equal(batches[1].images[0], example_of(dataset[4]).image)
-    for wrong in ({"batch_size": 0, "workers": 0}, {"batch_size": 1, "workers": -1}):
+    for batch_size, workers in ((0, 0), (1, -1)):
         with pytest.raises(ConfigurationError):
-            loading.evaluation_batches(dataset, rows, **wrong)
+            loading.evaluation_batches(dataset, rows, batch_size=batch_size, workers=workers)
 
 
-def in_tars(root: Path) -> Manifest:
+def images_in_tars(root: Path) -> Manifest:
     for shard in range(2):
         names = [f"{shard}{n}.jpg" for n in range(3)]
         write_tar(root / f"{shard}.tar", {f"a/{name}": picture(name, file_format="JPEG") for name in names})
@@ -165,8 +175,8 @@ def read_row(dataset: ImageDataset, row: int) -> Example | SkippedImage:
     return dataset[row]
 
 
-def test_pictures_in_tar_files_and_in_spawned_workers(tmp_path: Path) -> None:
-    manifest = in_tars(tmp_path)
+def test_images_are_read_from_tar_files_and_in_spawned_workers(tmp_path: Path) -> None:
+    manifest = images_in_tars(tmp_path)
     for name in manifest.ids:
         (tmp_path / f"{name}.jpg").write_bytes(picture(f"{name}.jpg", file_format="JPEG"))
     plain = ImageDataset(manifest_of([f"{name}.jpg" for name in manifest.ids], {"x": ["1"] * 6}), tmp_path, IN_ORDER)
@@ -189,8 +199,8 @@ def test_pictures_in_tar_files_and_in_spawned_workers(tmp_path: Path) -> None:
         (None, "/.*/a/0.jpg: No such file or directory"),
     ],
 )
-def test_a_picture_that_cannot_be_read_is_told(tmp_path: Path, data: bytes | None, reason: str) -> None:
-    save(tmp_path, "a/1.jpg")
+def test_unreadable_image_is_skipped_with_a_reason(tmp_path: Path, data: bytes | None, reason: str) -> None:
+    save_pictures(tmp_path, "a/1.jpg")
     if data is None:
         (tmp_path / "a" / "0.jpg").unlink(missing_ok=True)
     else:
@@ -199,12 +209,12 @@ def test_a_picture_that_cannot_be_read_is_told(tmp_path: Path, data: bytes | Non
     batch = collate([ImageDataset(manifest, tmp_path, IN_ORDER)[row] for row in range(2)])
     assert batch.rows.tolist() == [1]
     assert len(batch) == len(batch.labels) == len(batch.images) == 1
-    assert [one.row for one in batch.skipped] == [0]
+    assert [image.row for image in batch.skipped] == [0]
     assert re.fullmatch(f"a/0.jpg: {reason}", batch.skipped[0].reason)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1"])
-def test_pictures_of_any_mode(tmp_path: Path, mode: str) -> None:
+def test_images_of_any_mode_are_converted_to_rgb(tmp_path: Path, mode: str) -> None:
     suffix = "jpg" if mode == "CMYK" else "png"
     (tmp_path / f"a.{suffix}").write_bytes(picture("a", file_format="JPEG" if mode == "CMYK" else "PNG", mode=mode))
     dataset = ImageDataset(manifest_of([f"a.{suffix}"], {"class": ["1"]}), tmp_path, IN_ORDER)
@@ -213,12 +223,14 @@ def test_pictures_of_any_mode(tmp_path: Path, mode: str) -> None:
 
 @forking
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_batch_of_nothing_is_an_error_in_training_alone(manifest: Manifest, tmp_path: Path, workers: int) -> None:
+def test_batch_without_readable_images_is_an_error_in_training_only(
+    manifest: Manifest, tmp_path: Path, workers: int
+) -> None:
     (tmp_path / "empty").mkdir()
     dataset = ImageDataset(manifest, tmp_path / "empty", IN_ORDER)
     (batch,) = loading.evaluation_batches(dataset, np.arange(3), batch_size=3, workers=workers)
     assert (len(batch), len(batch.labels), len(batch.rows)) == (0, 0, 0)
-    assert [one.row for one in batch.skipped] == [0, 1, 2]
+    assert [image.row for image in batch.skipped] == [0, 1, 2]
     with pytest.raises(InputError, match="^none of the 8 images of a batch can be read; is the folder") as raised:
         batches_of(dataset, workers=workers)
     assert "Traceback" not in str(raised.value)
@@ -226,8 +238,8 @@ def test_a_batch_of_nothing_is_an_error_in_training_alone(manifest: Manifest, tm
 
 @forking
 @pytest.mark.parametrize("workers", [0, 1])
-def test_folders_and_tar_files_that_are_not_there(tmp_path: Path, workers: int) -> None:
-    manifest = in_tars(tmp_path)
+def test_missing_folders_and_tar_files_are_reported(tmp_path: Path, workers: int) -> None:
+    manifest = images_in_tars(tmp_path)
     with pytest.raises(InputError, match="absent: no such folder; name the one"):
         ImageDataset(manifest, tmp_path / "absent", IN_ORDER)
     dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
@@ -244,7 +256,7 @@ def test_folders_and_tar_files_that_are_not_there(tmp_path: Path, workers: int) 
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "settings",
     [
         {"size": 0},
         {"resize": 200},
@@ -255,6 +267,6 @@ def test_folders_and_tar_files_that_are_not_there(tmp_path: Path, workers: int) 
         {"colour": 1},
     ],
 )
-def test_settings_that_cannot_be(wrong: dict[str, object]) -> None:
+def test_invalid_image_settings_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        ImageSettings(**wrong)
+        ImageSettings.model_validate(settings)

@@ -19,7 +19,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import Embeddings
 
 
-def images(ids: Sequence[str] | None, n: int = 0) -> Embeddings:
+def embeddings_of(ids: Sequence[str] | None, n: int = 0) -> Embeddings:
     """Embeddings of these images, or of ``n`` without ids."""
     vectors = torch.zeros(n if ids is None else len(ids), 2)
     return Embeddings(vectors, None if ids is None else np.array(ids, np.str_), None, Path("q.npy"))
@@ -55,9 +55,9 @@ def write(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def as_lists(found: ImageLabels) -> tuple[list[list[int]], tuple[str, ...], list[bool]]:
-    assert found.labels.dtype == np.int64
-    return found.labels.tolist(), found.level_names, found.labelled.tolist()
+def as_lists(image_labels: ImageLabels) -> tuple[list[list[int]], tuple[str, ...], list[bool]]:
+    assert image_labels.labels.dtype == np.int64
+    return image_labels.labels.tolist(), image_labels.level_names, image_labels.labelled.tolist()
 
 
 # Landmarks
@@ -65,66 +65,70 @@ def as_lists(found: ImageLabels) -> tuple[list[list[int]], tuple[str, ...], list
 ROWS = "id,url,landmark_id\n01,u,9\n02,v,7\n03,w,55\n04,x,8\n"
 
 
-def test_landmarks_without_a_hierarchy(write: Callable[..., Path]) -> None:
-    found = read_labels(write(ROWS), images(["04", "01", "04"]))
-    assert as_lists(found) == ([[8], [9], [8]], ("landmark",), [True] * 3)
+def test_landmarks_without_a_hierarchy_are_the_only_level(write: Callable[..., Path]) -> None:
+    image_labels = read_labels(write(ROWS), embeddings_of(["04", "01", "04"]))
+    assert as_lists(image_labels) == ([[8], [9], [8]], ("landmark",), [True] * 3)
 
 
-def test_landmarks_in_a_hierarchy(write: Callable[..., Path]) -> None:
-    found = read_labels(write(ROWS), images(["03", "02", "01"]), LANDMARKS)
+def test_landmarks_get_the_levels_of_the_hierarchy(write: Callable[..., Path]) -> None:
+    image_labels = read_labels(write(ROWS), embeddings_of(["03", "02", "01"]), LANDMARKS)
     # Rows are sorted by landmark, names by letter: church, lake, sea; human-made, natural.
-    assert as_lists(found) == ([[-1, -1, -1], [0, 1, 1], [2, 0, 0]], LANDMARKS.level_names, [False, True, True])
+    assert as_lists(image_labels) == (
+        [[-1, -1, -1], [0, 1, 1], [2, 0, 0]],
+        LANDMARKS.level_names,
+        [False, True, True],
+    )
 
 
-def test_all_kinds_of_tables_say_the_same(write: Callable[..., Path], tmp_path: Path) -> None:
+def test_all_table_formats_give_the_same_labels(write: Callable[..., Path], tmp_path: Path) -> None:
     clean = "landmark_id,images\n7,02\n9,01\n55,03\n8,  04 05 \n"
     table = pa.table({"landmark_id": pa.array([9, 7, 55, 8, 8], pa.int32()), "id": ["01", "02", "03", "04", "05"]})
-    asked = images(["05", "03", "02", "01", "04"])
+    wanted = embeddings_of(["05", "03", "02", "01", "04"])
     expected = [[1, 2, 1], [-1, -1, -1], [0, 1, 1], [2, 0, 0], [1, 2, 1]]
     for content in (ROWS + "05,y,8\n", clean, table):
-        assert read_labels(write(content), asked, LANDMARKS).labels.tolist() == expected
+        assert read_labels(write(content), wanted, LANDMARKS).labels.tolist() == expected
     array = write(np.array([8, 55, 7, 9, 8]))
-    assert read_labels(array, images(None, 5), LANDMARKS).labels.tolist() == expected
+    assert read_labels(array, embeddings_of(None, 5), LANDMARKS).labels.tolist() == expected
 
 
-def test_the_split_says_which_landmark_it_is(write: Callable[..., Path]) -> None:
+def test_split_selects_the_landmark(write: Callable[..., Path]) -> None:
     other = tree({7: ("church", "human-made"), 55: ("sea", "natural")}, "index")
     both = Hierarchy.from_arrow(pa.concat_tables([LANDMARKS.to_arrow(), other.to_arrow()]))
-    asked, path = images(["02", "03"]), write(ROWS)
-    assert both.names(1)[read_labels(path, asked, both, split="index").labels[0, 2]] == "human-made"
-    found = read_labels(path, asked, both, split="train")
-    assert both.names(1)[found.labels[0, 2]] == "natural"
-    assert found.labelled.tolist() == [True, False]
+    wanted, path = embeddings_of(["02", "03"]), write(ROWS)
+    assert both.names(1)[read_labels(path, wanted, both, split="index").labels[0, 2]] == "human-made"
+    image_labels = read_labels(path, wanted, both, split="train")
+    assert both.names(1)[image_labels.labels[0, 2]] == "natural"
+    assert image_labels.labelled.tolist() == [True, False]
     with pytest.raises(ConfigurationError, match="several splits"):
-        read_labels(path, asked, both)
+        read_labels(path, wanted, both)
 
 
-def test_embeddings_may_say_landmarks_themselves() -> None:
-    found = labels_from_landmarks(np.array([9, 1, 9]), LANDMARKS)
-    assert as_lists(found) == ([[2, 0, 0], [-1] * 3, [2, 0, 0]], LANDMARKS.level_names, [True, False, True])
+def test_labels_from_landmark_ids() -> None:
+    image_labels = labels_from_landmarks(np.array([9, 1, 9]), LANDMARKS)
+    assert as_lists(image_labels) == ([[2, 0, 0], [-1] * 3, [2, 0, 0]], LANDMARKS.level_names, [True, False, True])
     assert as_lists(labels_from_landmarks(np.array([9, -1]))) == ([[9], [-1]], ("landmark",), [True, False])
     with pytest.raises(InputError, match="none of the 2 landmarks of the images, such as 3, is in the hierarchy"):
         labels_from_landmarks(np.array([3, 3, 4]), LANDMARKS)
 
 
-def test_a_table_may_repeat_itself_but_not_contradict(write: Callable[..., Path]) -> None:
+def test_repeated_ids_must_agree(write: Callable[..., Path]) -> None:
     path = write(ROWS + "01,u2,9\n")
-    assert read_labels(path, images(["01"])).labels.tolist() == [[9]]
+    assert read_labels(path, embeddings_of(["01"])).labels.tolist() == [[9]]
     path = write(ROWS + "01,u2,9\n02,v,8\n01,u,7\n01,u,8\n")
     with pytest.raises(InputError, match="2 images have two different labels: 02, 01;"):
-        read_labels(path, images(["03"]))
+        read_labels(path, embeddings_of(["03"]))
 
 
-def test_images_that_the_file_lacks(write: Callable[..., Path]) -> None:
+def test_images_missing_from_the_file_are_reported(write: Callable[..., Path]) -> None:
     with pytest.raises(
         InputError, match=r"2 of the 3 images in q\.npy are not in it: 9, 1 \(its ids look like 01, 02, 03\)"
     ):
-        read_labels(write(ROWS), images(["9", "01", "1"]))
+        read_labels(write(ROWS), embeddings_of(["9", "01", "1"]))
 
 
-def test_images_without_ids(write: Callable[..., Path]) -> None:
+def test_images_without_ids_are_refused(write: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match=r"q\.npy comes without ids; write them, one a line, to q\.ids\.txt"):
-        read_labels(write(ROWS), images(None, 3))
+        read_labels(write(ROWS), embeddings_of(None, 3))
 
 
 @pytest.mark.parametrize(
@@ -149,81 +153,84 @@ def test_images_without_ids(write: Callable[..., Path]) -> None:
         ("id,species,genus\n01,a,A\n02,a,B\n", 'species "a" has several genus: "A" in image 01, "B" in image 02'),
     ],
 )
-def test_tables_that_say_no_labels(write: Callable[..., Path], text: str, message: str) -> None:
+def test_malformed_tables_are_refused(write: Callable[..., Path], text: str, message: str) -> None:
     path = write(text)
     with pytest.raises(InputError, match=message) as caught:
-        read_labels(path, images(["01"]))
+        read_labels(path, embeddings_of(["01"]))
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_washington(shared: Path) -> None:
+def test_washington_labels(shared: Path) -> None:
     train = pd.read_csv(shared / "wa_gldv2" / "train.csv")
     ids = train["id"].sample(1000, random_state=0).tolist()
     landmarks = train.set_index("id")["landmark_id"]
     # Groups for those with even ids only.
     even = sorted({number for number in landmarks if number % 2 == 0})
     hierarchy = tree({number: (f"group {number % 10}", f"root {number % 10 > 4}") for number in even})
-    found = read_labels(shared / "wa_gldv2" / "train.csv", images(ids), hierarchy)
-    assert found.labelled.tolist() == [landmarks[image] % 2 == 0 for image in ids]
-    for image, labels, labelled in zip(ids, found.labels, found.labelled, strict=True):
+    image_labels = read_labels(shared / "wa_gldv2" / "train.csv", embeddings_of(ids), hierarchy)
+    assert image_labels.labelled.tolist() == [landmarks[image] % 2 == 0 for image in ids]
+    for image, labels, labelled in zip(ids, image_labels.labels, image_labels.labelled, strict=True):
         number = landmarks[image]
         expected = hierarchy.labels_of([number])[0] if labelled else [-1, -1, -1]
         assert labels.tolist() == list(expected)
-    by_landmark = read_labels(shared / "wa_gldv2" / "train_clean.csv", images(ids), hierarchy)
-    assert np.array_equal(by_landmark.labels, found.labels)
+    by_landmark = read_labels(shared / "wa_gldv2" / "train_clean.csv", embeddings_of(ids), hierarchy)
+    assert np.array_equal(by_landmark.labels, image_labels.labels)
 
 
-def test_the_released_index(shared: Path) -> None:
+def test_released_index_labels(shared: Path) -> None:
     released = shared / "released"
     hierarchy = load_hierarchy(released / "index_label_to_hierarchical.csv")
     table = pd.read_csv(released / "index_image_to_landmark_part.csv")
-    found = read_labels(released / "index_image_to_landmark_part.csv", images(table["id"].tolist()), hierarchy)
-    assert 0 < found.labelled.sum() < len(table)
-    assert np.array_equal(
-        hierarchy.landmark_ids[found.labels[found.labelled, 0]], table["landmark_id"][found.labelled]
+    image_labels = read_labels(
+        released / "index_image_to_landmark_part.csv", embeddings_of(table["id"].tolist()), hierarchy
     )
-    assert not np.isin(table["landmark_id"][~found.labelled], hierarchy.landmark_ids).any()
+    assert 0 < image_labels.labelled.sum() < len(table)
+    assert np.array_equal(
+        hierarchy.landmark_ids[image_labels.labels[image_labels.labelled, 0]],
+        table["landmark_id"][image_labels.labelled],
+    )
+    assert not np.isin(table["landmark_id"][~image_labels.labelled], hierarchy.landmark_ids).any()
 
 
 def test_a_million_images_are_read_in_seconds(tmp_path: Path) -> None:
     n = 1_000_000
     ids = pa.array([f"{(number * 2654435761) % 2**64:016x}" for number in range(n)])
     pq.write_table(pa.table({"id": ids, "landmark_id": np.arange(n) // 20}), tmp_path / "train.parquet")
-    asked = images(ids.take(pa.array(np.arange(0, n, 5))).to_numpy(zero_copy_only=False).astype(np.str_))
+    wanted = embeddings_of(ids.take(pa.array(np.arange(0, n, 5))).to_numpy(zero_copy_only=False).astype(np.str_))
     began = time.process_time()
-    found = read_labels(tmp_path / "train.parquet", asked)
+    image_labels = read_labels(tmp_path / "train.parquet", wanted)
     assert time.process_time() - began < 8  # 0.9 s
-    assert np.array_equal(found.labels[:, 0], np.arange(0, n, 5) // 20)
+    assert np.array_equal(image_labels.labels[:, 0], np.arange(0, n, 5) // 20)
 
 
 # Levels in columns
 
 
-def test_the_same_text_is_the_same_number_in_any_file(write: Callable[..., Path]) -> None:
+def test_a_name_gets_the_same_integer_in_any_file(write: Callable[..., Path]) -> None:
     path = write("id,species,family\n01,owl,bird\n02,carp,fish\n03,tern, bird\n")
-    (tern, owl), names, labelled = as_lists(read_labels(path, images(["03", "01"])))
+    (tern, owl), names, labelled = as_lists(read_labels(path, embeddings_of(["03", "01"])))
     assert names == ("species", "family")
     assert labelled == [True] * 2
     assert tern[0] != owl[0]
     assert tern[1] == owl[1]
     # So queries and gallery can have files of their own.
     other = write("id,species,family\n04,tern,bird\n05,bird,fish\n")
-    fourth, fifth = read_labels(other, images(["04", "05"])).labels.tolist()
+    fourth, fifth = read_labels(other, embeddings_of(["04", "05"])).labels.tolist()
     assert fourth == tern
     assert fifth[1] not in (tern[1], fifth[0])
 
 
-def test_whole_numbers_are_kept(write: Callable[..., Path]) -> None:
+def test_integer_labels_are_kept(write: Callable[..., Path]) -> None:
     path = write("id,class,super_class\n01,500,3\n02,12,0\n")
-    assert read_labels(path, images(["01", "02"])).labels.tolist() == [[500, 3], [12, 0]]
+    assert read_labels(path, embeddings_of(["01", "02"])).labels.tolist() == [[500, 3], [12, 0]]
     table = pa.table({"id": [1, 2], "class": pa.array([500, 12], pa.int16()), "super_class": pa.array(["b", "a"])})
     table = table.set_column(2, "super_class", table["super_class"].dictionary_encode())
-    (five_hundred, b), (twelve, a) = read_labels(write(table), images(["1", "2"])).labels.tolist()
+    (five_hundred, b), (twelve, a) = read_labels(write(table), embeddings_of(["1", "2"])).labels.tolist()
     assert (five_hundred, twelve) == (500, 12)
     assert a != b
     # Texts that only look like numbers are not.
     path = write("id,class\n01,1\n02,01\n")
-    (one,), (zero_one,) = read_labels(path, images(["01", "02"])).labels.tolist()
+    (one,), (zero_one,) = read_labels(path, embeddings_of(["01", "02"])).labels.tolist()
     assert len({one, zero_one, 1}) == 3
 
 
@@ -231,7 +238,7 @@ def test_whole_numbers_are_kept(write: Callable[..., Path]) -> None:
     st.lists(st.tuples(st.integers(0, 30), st.text("ab1 é", min_size=1, max_size=3)), min_size=1, max_size=30),
     st.randoms(),
 )
-def test_two_images_share_a_label_where_they_share_a_name(
+def test_images_share_a_label_if_they_share_its_name(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, str]], random: object
 ) -> None:
     # A species is numbered within its genus, so the two are nested.
@@ -242,34 +249,37 @@ def test_two_images_share_a_label_where_they_share_a_name(
     pd.DataFrame({"id": ids, "species": species, "genus": genus}).to_csv(path, index=False)
     order = list(range(len(rows)))
     random.shuffle(order)  # type: ignore[attr-defined]
-    labels = read_labels(path, images([ids[row] for row in order])).labels
+    labels = read_labels(path, embeddings_of([ids[row] for row in order])).labels
     for names, column in ((species, labels[:, 0]), (genus, labels[:, 1])):
         for one, label in zip(order, column, strict=True):
             for other, another in zip(order, column, strict=True):
                 assert (names[one] == names[other]) == (label == another)
 
 
-def test_a_hierarchy_is_not_for_levels(write: Callable[..., Path]) -> None:
+def test_hierarchy_is_refused_if_the_file_has_levels(write: Callable[..., Path]) -> None:
     for content in ("id,species\n01,a\n", np.zeros((1, 2), np.int64)):
         with pytest.raises(ConfigurationError, match="has its own levels"):
-            read_labels(write(content), images(["01"]), LANDMARKS)
+            read_labels(write(content), embeddings_of(["01"]), LANDMARKS)
 
 
-def test_levels_in_the_wrong_order_are_told_briefly(write: Callable[..., Path]) -> None:
+def test_levels_in_the_wrong_order_give_a_short_message(write: Callable[..., Path]) -> None:
     rows = "".join(f"{n},{'ab'[n % 2]},{n}\n" for n in range(1000))
     with pytest.raises(InputError, match='family "a" has several species: "0" in image 0') as caught:
-        read_labels(write("id,family,species\n" + rows), images(["1"]))
+        read_labels(write("id,family,species\n" + rows), embeddings_of(["1"]))
     assert len(str(caught.value)) < 500
 
 
 # Arrays
 
 
-def test_arrays_are_taken_as_they_are(write: Callable[..., Path]) -> None:
+def test_label_arrays_are_kept(write: Callable[..., Path]) -> None:
     array = np.array([[5, 1, 0], [-1, -1, -1], [6, 1, 0]], np.int32)
-    found = read_labels(write(array), images(None, 3))
-    assert as_lists(found) == (array.tolist(), ("level 3", "level 2", "level 1"), [True, False, True])
-    assert as_lists(read_labels(write(array[:, 0]), images(["a", "b", "c"])))[:2] == ([[5], [-1], [6]], ("landmark",))
+    image_labels = read_labels(write(array), embeddings_of(None, 3))
+    assert as_lists(image_labels) == (array.tolist(), ("level 3", "level 2", "level 1"), [True, False, True])
+    assert as_lists(read_labels(write(array[:, 0]), embeddings_of(["a", "b", "c"])))[:2] == (
+        [[5], [-1], [6]],
+        ("landmark",),
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,16 +296,16 @@ def test_arrays_are_taken_as_they_are(write: Callable[..., Path]) -> None:
         (np.array([[4, 0], [5, 0], [4, 1]]), 'level 2 "4" has several level 1: "0" in row 0, "1" in row 2'),
     ],
 )
-def test_arrays_that_are_not_labels(write: Callable[..., Path], array: np.ndarray, message: str) -> None:
+def test_malformed_arrays_are_refused(write: Callable[..., Path], array: np.ndarray, message: str) -> None:
     path = write(array)
     with pytest.raises(InputError, match=message) as caught:
-        read_labels(path, images(None, 3))
+        read_labels(path, embeddings_of(None, 3))
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_files_of_other_formats_and_none(tmp_path: Path) -> None:
+def test_unknown_suffixes_and_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r'the suffix is "\.txt"; labels are in \.npy, \.csv or \.parquet'):
-        read_labels(tmp_path / "labels.txt", images(["01"]))
+        read_labels(tmp_path / "labels.txt", embeddings_of(["01"]))
     for suffix in (".npy", ".csv", ".parquet"):
         with pytest.raises(InputError, match="no such file; expected the labels"):
-            read_labels(tmp_path / f"labels{suffix}", images(["01"]))
+            read_labels(tmp_path / f"labels{suffix}", embeddings_of(["01"]))

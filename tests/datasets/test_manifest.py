@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ from hgld.tables import MANIFEST, Provenance, read_provenance, read_table, write
 from tests.datasets.pictures import manifest_of, manifest_table
 from tests.gldv2.test_image_index import write_tar
 
-MADE = Provenance("manifest")
+PROVENANCE = Provenance("manifest")
 PATHS = ["b.jpg", "a.jpg", "c.jpg", "d.jpg"]
 LEVELS = {"landmark": ["10", "9", "9", "7"], "kind": ["lake", "hut", "hut", "lake"]}
 
@@ -24,11 +25,11 @@ def manifest() -> Manifest:
     return manifest_of(PATHS, LEVELS, splits=["train", "test", "test", "train"])
 
 
-def test_what_is_written_is_read(tmp_path: Path, manifest: Manifest) -> None:
+def test_manifest_round_trip(tmp_path: Path, manifest: Manifest) -> None:
     path = tmp_path / "manifest.parquet"
-    write_manifest(path, manifest, MADE)
+    write_manifest(path, manifest, PROVENANCE)
     read = read_manifest(path)
-    assert read_provenance(path) == MADE
+    assert read_provenance(path) == PROVENANCE
     assert read.ids.tolist() == read.paths.tolist() == PATHS
     assert read.splits.tolist() == ["train", "test", "test", "train"]
     assert read.offsets.tolist() == read.sizes.tolist() == [-1] * 4
@@ -40,17 +41,17 @@ def test_what_is_written_is_read(tmp_path: Path, manifest: Manifest) -> None:
     assert pq.read_schema(path).names == ["id", "path", "offset", "size", "split", "landmark", "kind"]
 
 
-def test_places_in_tar_files(tmp_path: Path) -> None:
+def test_tar_file_locations_round_trip(tmp_path: Path) -> None:
     table = manifest_table(
         ["a", "b"], {"landmark": ["1", "2"]}, path=["t.tar", "b.jpg"], offset=[512, None], size=[0, None]
     )
-    write_manifest(tmp_path / "m.parquet", Manifest.from_arrow(table), MADE)
+    write_manifest(tmp_path / "m.parquet", Manifest.from_arrow(table), PROVENANCE)
     read = read_manifest(tmp_path / "m.parquet")
     assert (read.offsets.tolist(), read.sizes.tolist()) == ([512, -1], [0, -1])
     assert read_table(tmp_path / "m.parquet", MANIFEST).to_pylist() == table.to_pylist()
 
 
-def test_a_part_is_numbered_anew(manifest: Manifest) -> None:
+def test_selected_rows_are_renumbered(manifest: Manifest) -> None:
     part = manifest.select_split("test")
     assert part.ids.tolist() == ["a.jpg", "c.jpg"]
     assert part.labels.tolist() == [[0, 0], [0, 0]]
@@ -64,7 +65,7 @@ def test_a_part_is_numbered_anew(manifest: Manifest) -> None:
         manifest.select_split("query")
 
 
-def test_nobody_writes_to_it(manifest: Manifest) -> None:
+def test_manifest_is_immutable(manifest: Manifest) -> None:
     with pytest.raises(ValueError, match="read-only"):
         manifest.labels[0, 0] = 5
 
@@ -88,36 +89,36 @@ def test_nobody_writes_to_it(manifest: Manifest) -> None:
         ),
     ],
 )
-def test_rows_that_are_wrong(levels: dict[str, list[str]], changes: dict[str, object], message: str) -> None:
+def test_bad_rows_are_reported(levels: dict[str, list[str]], changes: dict[str, list[Any]], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        manifest_of(PATHS, levels, **changes)
+        manifest_of(PATHS, levels, None, **changes)
 
 
-def test_no_images() -> None:
+def test_empty_manifest_is_refused() -> None:
     with pytest.raises(InputError, match="no images"):
         manifest_of([], {"landmark": []})
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_missing_files_and_malformed_tables_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.parquet"
     with pytest.raises(InputError, match="no such file"):
         read_manifest(path)
     table = manifest_table(PATHS, {"landmark": ["1", "2", "3", "4"], "kind": ["x", "y", "z", None]})
     with pytest.raises(InputError, match='"kind" is null in 1 of 4 rows'):
-        write_table(path, MANIFEST, table, MADE)
-    write_table(path, MANIFEST, table.drop_columns(["landmark", "kind"]), MADE)
+        write_table(path, MANIFEST, table, PROVENANCE)
+    write_table(path, MANIFEST, table.drop_columns(["landmark", "kind"]), PROVENANCE)
     with pytest.raises(
         InputError, match=r"m\.parquet: the columns are id, path, offset, size, split; expected a column"
     ):
         read_manifest(path)
 
 
-def test_photographs_without_labels(tmp_path: Path) -> None:
+def test_image_index_is_a_manifest_without_levels(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"x/b.jpg": b"123", "x/a.jpg": b"4567"})
     index_images(tmp_path, tmp_path / "images.parquet")
-    found = read_image_index(tmp_path / "images.parquet")
-    assert found.ids.tolist() == ["a", "b"]
-    assert found.sizes.tolist() == [4, 3]
-    assert found.labels.shape == (2, 0)
-    assert found.take(np.array([1])).labels.shape == (1, 0)
-    assert found.n_classes == ()
+    index = read_image_index(tmp_path / "images.parquet")
+    assert index.ids.tolist() == ["a", "b"]
+    assert index.sizes.tolist() == [4, 3]
+    assert index.labels.shape == (2, 0)
+    assert index.take(np.array([1])).labels.shape == (1, 0)
+    assert index.n_classes == ()

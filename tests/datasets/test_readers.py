@@ -31,7 +31,7 @@ from hgld.datasets.readers.sop import StanfordOnlineProducts
 from hgld.datasets.readers.vehicle_id import VehicleId
 from hgld.datasets.transforms import ImageSettings, training_transform
 from hgld.errors import InputError
-from tests.datasets.pictures import save
+from tests.datasets.pictures import save_pictures
 
 Row = tuple[str, str, tuple[str, ...]]
 
@@ -58,7 +58,7 @@ def make_and_read_manifest(reader: Reader, root: Path) -> Manifest:
     assert make_manifest(reader, root, out) is None, "it is up to date"
     manifest = read_manifest(out)
     assert manifest.ids.tolist() == manifest.paths.tolist()
-    save(root, *manifest.paths)
+    save_pictures(root, *manifest.paths)
     dataset = ImageDataset(manifest, root, training_transform(ImageSettings(size=4, resize=4)))
     assert all(isinstance(dataset[row], Example) for row in range(len(manifest)))
     return manifest

@@ -15,13 +15,13 @@ COUNTS = st.lists(st.integers(1, 40), min_size=6, max_size=30)
 
 
 def labels_of(counts: list[int], n_super: int = 3) -> np.ndarray:
-    """Classes of these sizes in any order, and super-classes of every third of them."""
+    """Return labels of classes of these sizes in random order, and every third class in the same super-class."""
     classes = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
     return np.stack([classes, classes % n_super], axis=1)
 
 
 def check_batches(sampler: BatchSampler, labels: np.ndarray, per_class: int, epoch: int) -> np.ndarray:
-    """What holds for every sampler."""
+    """Check what holds for every sampler, and return the batches."""
     batches = sampler.batches(epoch)
     assert batches.shape == (len(sampler), sampler.batch_size)
     for batch in batches:
@@ -32,8 +32,8 @@ def check_batches(sampler: BatchSampler, labels: np.ndarray, per_class: int, epo
     return batches
 
 
-def most_batches(groups: list[int], slots: int) -> int:
-    """By filling each batch from the classes with most groups left, which is the best that can be done."""
+def max_batches(groups: list[int], slots: int) -> int:
+    """Count batches by the greedy algorithm: fill each from the classes with the most groups left, which is optimal."""
     n = 0
     while len(groups := sorted((g for g in groups if g), reverse=True)) >= slots:
         groups = [g - 1 for g in groups[:slots]] + groups[slots:]
@@ -43,7 +43,7 @@ def most_batches(groups: list[int], slots: int) -> int:
 
 @settings(max_examples=60)
 @given(COUNTS, st.integers(1, 4), st.integers(1, 5), st.none() | st.integers(4, 9), st.integers(0, 3))
-def test_class_balanced(counts: list[int], per_class: int, slots: int, most: int | None, epoch: int) -> None:
+def test_class_balanced_batches(counts: list[int], per_class: int, slots: int, most: int | None, epoch: int) -> None:
     labels = labels_of(counts)
     groups = [min(count, most or count) // per_class for count in counts]
     if sum(g > 0 for g in groups) < slots:
@@ -52,17 +52,17 @@ def test_class_balanced(counts: list[int], per_class: int, slots: int, most: int
         return
     sampler = ClassBalancedSampler(labels, slots * per_class, per_class, max_per_class=most, seed=1)
     batches = check_batches(sampler, labels, per_class, epoch)
-    assert len(sampler) == most_batches(groups, slots)
+    assert len(sampler) == max_batches(groups, slots)
     images, times = np.unique(batches, return_counts=True)
-    assert times.max() == 1, "an image stands once in an epoch"
+    assert times.max() == 1, "no image is repeated within an epoch"
     assert max(np.bincount(labels[images, 0])) <= (most or max(counts))
 
 
 @settings(max_examples=30)
 @given(COUNTS, st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(0, 3))
-def test_hierarchical(counts: list[int], per_class: int, n_classes: int, n_super: int, epoch: int) -> None:
+def test_hierarchical_batches(counts: list[int], per_class: int, n_classes: int, n_super: int, epoch: int) -> None:
     labels = labels_of(counts)
-    enough = [sum(count >= per_class for count in counts[one::3]) >= n_classes for one in range(3)]
+    enough = [sum(count >= per_class for count in counts[group::3]) >= n_classes for group in range(3)]
     if sum(enough) < n_super:
         with pytest.raises(ConfigurationError, match=f"but {sum(enough)} super-classes have that many"):
             HierarchicalSampler(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
@@ -71,7 +71,7 @@ def test_hierarchical(counts: list[int], per_class: int, n_classes: int, n_super
     batches = check_batches(sampler, labels, per_class, epoch)
     assert len(sampler) == 2 * comb(sum(enough), n_super)
     tuples = [tuple(np.unique(labels[batch, 1], return_counts=True)[0].tolist()) for batch in batches]
-    assert {tuples.count(one) for one in tuples} == {2}
+    assert {tuples.count(labels) for labels in tuples} == {2}
     for batch in batches:
         sizes = np.bincount(labels[batch, 1])
         assert set(sizes[sizes > 0].tolist()) == {per_class * n_classes}
@@ -91,7 +91,7 @@ def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
     one = sampler(0)
     assert not np.array_equal(one.batches(0), one.batches(1))
     assert not np.array_equal(one.batches(0), sampler(1).batches(0))
-    assert np.array_equal(one.batches(5), sampler(0).batches(5)), "whatever was asked before"
+    assert np.array_equal(one.batches(5), sampler(0).batches(5)), "earlier calls have no effect"
     partners = {
         other
         for epoch in range(12)
@@ -102,13 +102,13 @@ def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
     assert len(partners) > 20, "a class meets most others"
 
 
-def test_every_image_of_a_class_has_its_turn() -> None:
+def test_all_images_of_a_class_are_used_over_epochs() -> None:
     labels = labels_of([7] * 8)
     sampler = ClassBalancedSampler(labels, 16, 4, max_per_class=4, seed=0)
     assert set(np.concatenate([sampler.batches(epoch).ravel() for epoch in range(40)]).tolist()) == set(range(56))
 
 
-def test_a_class_with_one_image() -> None:
+def test_classes_with_one_image_are_excluded() -> None:
     labels = labels_of([1, 4, 1, 4])
     assert set(labels[ClassBalancedSampler(labels, 8, 4, seed=0).batches(0).ravel(), 0].tolist()) == {1, 3}
     with pytest.raises(
@@ -127,7 +127,7 @@ def test_a_class_with_one_image() -> None:
         ({"batch_size": 8, "per_class": 4, "max_per_class": 3}, "make max_per_class as large as per_class"),
     ],
 )
-def test_sizes_that_do_not_fit(sizes: dict[str, int], message: str) -> None:
+def test_inconsistent_sizes_are_refused_by_the_class_balanced_sampler(sizes: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ClassBalancedSampler(labels_of([9] * 6), **sizes, seed=0)
 
@@ -139,7 +139,9 @@ def test_sizes_that_do_not_fit(sizes: dict[str, int], message: str) -> None:
         ((8, 4, 2, 0), "batches_per_tuple is 0"),
     ],
 )
-def test_sizes_that_do_not_fit_the_hierarchical_one(sizes: tuple[int, int, int, int], message: str) -> None:
+def test_inconsistent_sizes_are_refused_by_the_hierarchical_sampler(
+    sizes: tuple[int, int, int, int], message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         HierarchicalSampler(labels_of([9] * 6), *sizes, seed=0)
     with pytest.raises(ConfigurationError, match="one level only"):

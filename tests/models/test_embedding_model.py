@@ -1,4 +1,4 @@
-"""Models of timm with pooling, norms and a projection."""
+"""timm models with pooling, norms and a projection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hgld.models.model_settings import PRESETS, ModelSettings
 from hgld.models.pooling import GeM
 
 
-def tiny(backbone: str = "test_resnet", **settings: object) -> EmbeddingModel:
+def tiny(backbone: str = "test_resnet", /, **settings: object) -> EmbeddingModel:
     torch.manual_seed(0)
     return build_model(ModelSettings.model_validate({"backbone": backbone, "pretrained": False, **settings})).eval()
 
@@ -26,7 +26,7 @@ def images(n: int = 2, size: int = 64, seed: int = 1) -> torch.Tensor:
     return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(seed))
 
 
-#: Layouts that timm has: (B, C, h, w), (B, h, w, C), tokens with a class token, a head with a convolution.
+#: timm's feature layouts: (B, C, h, w), (B, h, w, C), tokens with a class token, a head with a convolution.
 BACKBONES = (
     "test_resnet",
     "test_convnext",
@@ -39,7 +39,7 @@ BACKBONES = (
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 @pytest.mark.parametrize("pooling", ["own", "average", "max", "gem"])
-def test_any_backbone_gives_embeddings_of_length_1(backbone: str, pooling: str) -> None:
+def test_any_backbone_gives_unit_embeddings(backbone: str, pooling: str) -> None:
     model = tiny(backbone, pooling=pooling)
     with torch.no_grad():
         embeddings = model(images())
@@ -49,7 +49,7 @@ def test_any_backbone_gives_embeddings_of_length_1(backbone: str, pooling: str) 
     assert not torch.allclose(embeddings[0], embeddings[1], atol=1e-4)
 
 
-def test_tokens_are_pooled_without_the_class_token() -> None:
+def test_pooling_excludes_the_class_token() -> None:
     model, own = tiny("test_vit", pooling="average"), tiny("test_vit")
     with torch.no_grad():
         tokens = model.backbone(images())
@@ -57,7 +57,7 @@ def test_tokens_are_pooled_without_the_class_token() -> None:
         torch.testing.assert_close(own.features(images()), tokens[:, 0])
 
 
-def test_maps_with_channels_last_are_pooled_over_positions() -> None:
+def test_channels_last_features_are_pooled_over_positions() -> None:
     model = tiny("test_mambaout", pooling="max")
     with torch.no_grad():
         features = model.backbone(images())
@@ -65,13 +65,13 @@ def test_maps_with_channels_last_are_pooled_over_positions() -> None:
         torch.testing.assert_close(model.features(images()), features.amax((1, 2)))
 
 
-def test_average_pooling_is_what_a_resnet_was_trained_with() -> None:
+def test_own_pooling_of_a_resnet_is_average_pooling() -> None:
     model, own = tiny(pooling="average"), tiny()
     with torch.no_grad():
         torch.testing.assert_close(model(images()), own(images()))
 
 
-def test_the_model_is_its_parts() -> None:
+def test_embeddings_match_the_formulas() -> None:
     """GeM -> L2 -> projection -> L2, and average -> LayerNorm -> projection -> L2, by their formulas in numpy."""
     for settings in (
         {"pooling": "gem", "gem_p": 2.5, "l2_norm": True, "dim": 7},
@@ -80,7 +80,7 @@ def test_the_model_is_its_parts() -> None:
         model = tiny(**settings)
         with torch.no_grad():
             x = model.backbone(images()).flatten(2).double().numpy()
-            found = model(images()).numpy()
+            embeddings = model(images()).numpy()
         if model.settings.pooling == "gem":
             x = (np.maximum(x, 1e-6) ** 2.5).mean(-1) ** (1 / 2.5)
             x /= np.linalg.norm(x, axis=1, keepdims=True)
@@ -89,7 +89,7 @@ def test_the_model_is_its_parts() -> None:
             x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
         assert model.projection is not None
         y = x @ model.projection.weight.detach().numpy().T + model.projection.bias.detach().numpy()
-        np.testing.assert_allclose(found, y / np.linalg.norm(y, axis=1, keepdims=True), atol=1e-6)
+        np.testing.assert_allclose(embeddings, y / np.linalg.norm(y, axis=1, keepdims=True), atol=1e-6)
 
 
 def test_gem_is_differentiable_in_features_and_p() -> None:
@@ -97,7 +97,8 @@ def test_gem_is_differentiable_in_features_and_p() -> None:
     features = torch.rand(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
 
     def pooled(features: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(gem, {"p": p}, (features,))
+        output: torch.Tensor = torch.func.functional_call(gem, {"p": p}, (features,))
+        return output
 
     assert torch.autograd.gradcheck(pooled, (features.requires_grad_(), gem.p))
 
@@ -111,14 +112,14 @@ def test_gem_of_zeros_and_negative_features_has_finite_gradients() -> None:
         assert grad.isfinite().all()
 
 
-def test_p_is_learnt_or_not() -> None:
+def test_gem_p_is_a_parameter_only_if_learnt() -> None:
     learnt, fixed = tiny(pooling="gem"), tiny(pooling="gem", gem_learnt=False)
     assert [name for name, _ in learnt.named_parameters() if "pooling" in name] == ["pooling.p"]
     assert not [name for name, _ in fixed.named_parameters() if "pooling" in name]
     assert set(learnt.state_dict()) == set(fixed.state_dict())
 
 
-def test_autocast_does_not_reach_the_head() -> None:
+def test_head_ignores_autocast() -> None:
     model = tiny(pooling="gem", l2_norm=True, dim=7)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         embeddings = model(images())
@@ -128,13 +129,19 @@ def test_autocast_does_not_reach_the_head() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"pooling": "gem", "dim": 5}, {"pooling": "gem", "gem_learnt": False}])
-def test_groups_hold_every_parameter_once(settings: dict[str, object]) -> None:
+def test_parameter_groups_hold_every_parameter_once(settings: dict[str, object]) -> None:
     model = tiny(**settings)
     groups = model.parameter_groups()
     assert list(groups) == ["backbone", "head"]
     together = [id(parameter) for group in groups.values() for parameter in group]
     assert sorted(together) == sorted(id(parameter) for parameter in model.parameters())
     assert {id(parameter) for parameter in groups["backbone"]} == {id(p) for p in model.backbone.parameters()}
+
+
+def batch_norm(model: EmbeddingModel) -> nn.BatchNorm2d:
+    layer = model.backbone.bn1
+    assert isinstance(layer, nn.BatchNorm2d)
+    return layer
 
 
 def statistics(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -152,10 +159,10 @@ def test_frozen_batch_norm_keeps_its_statistics_and_learns_its_weights(frozen: b
     assert all(torch.equal(before[name], after[name]) for name in before) is frozen
     assert not torch.equal(model.state_dict()["backbone.bn1.weight"], weights["backbone.bn1.weight"])
     assert model.backbone.training
-    assert model.backbone.bn1.training is not frozen
+    assert batch_norm(model).training is not frozen
 
 
-def test_a_frozen_backbone_stays_as_it_is_until_it_is_let_go() -> None:
+def test_frozen_backbone_is_unchanged_until_unfrozen() -> None:
     model = tiny(dim=5).train()
     model.freeze_backbone(True)
     before = copy.deepcopy(model.state_dict())
@@ -169,10 +176,10 @@ def test_a_frozen_backbone_stays_as_it_is_until_it_is_let_go() -> None:
     assert changed == {"projection.weight", "projection.bias"}
     model.freeze_backbone(False)
     assert all(parameter.requires_grad for parameter in model.parameters())
-    assert model.backbone.bn1.training
+    assert batch_norm(model).training
 
 
-def test_what_a_backbone_fixes_itself_stays_fixed() -> None:
+def test_parameters_frozen_by_the_backbone_stay_frozen() -> None:
     backbone = timm.create_model("test_resnet", num_classes=0)
     backbone.bn1.bias.requires_grad_(False)
     model = EmbeddingModel(backbone, 96, ModelSettings(backbone="test_resnet"))
@@ -181,7 +188,7 @@ def test_what_a_backbone_fixes_itself_stays_fixed() -> None:
     assert {name for name, p in model.named_parameters() if not p.requires_grad} == {"backbone.bn1.bias"}
 
 
-def test_a_state_goes_into_another_model(tmp_path: Path) -> None:
+def test_state_dict_round_trip(tmp_path: Path) -> None:
     settings = {"pooling": "gem", "l2_norm": True, "dim": 7}
     model = tiny(**settings)
     torch.save(model.state_dict(), tmp_path / "state.pt")
@@ -196,35 +203,35 @@ def test_a_state_goes_into_another_model(tmp_path: Path) -> None:
     ("settings", "p"),
     [({"pooling": "gem"}, 3.0), ({"pooling": "gem", "dim": 5}, 1.0), ({"pooling": "average"}, 1.0)],
 )
-def test_scales_are_averaged_or_put_together_by_gem(settings: dict[str, object], p: float) -> None:
+def test_scales_are_averaged_or_combined_by_gem(settings: dict[str, object], p: float) -> None:
     model = tiny(**settings)
     small = nn.functional.interpolate(images(), scale_factor=0.5, mode="bilinear")
     with torch.no_grad():
         both = torch.stack([model(images()), model(small)]).double()
-        found = model.multi_scale(images(), (1, 0.5))
+        combined = model.multi_scale(images(), (1, 0.5))
         torch.testing.assert_close(model.multi_scale(images(), (1,)), model(images()))
     expected = ((both**p).mean(0)) ** (1 / p) if p != 1 else both.mean(0)
-    torch.testing.assert_close(found, (expected / expected.norm(dim=1, keepdim=True)).float())
+    torch.testing.assert_close(combined, (expected / expected.norm(dim=1, keepdim=True)).float())
 
 
-def test_transformers_take_images_of_other_sizes() -> None:
+def test_transformers_support_other_image_sizes() -> None:
     model = tiny("test_vit")
     with torch.no_grad():
         assert model(images(size=96)).shape == model(images(size=160)).shape
 
 
-def test_a_size_that_does_not_fit_is_an_error() -> None:
+def test_unsupported_image_size_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="test_vit takes no images of 70 x 70: .*; set the size of images"):
         tiny("test_vit")(images(size=70))
 
 
-def test_a_projection_has_no_more_dimensions_than_the_features() -> None:
+def test_projection_cannot_have_more_dimensions_than_the_features() -> None:
     with pytest.raises(ConfigurationError, match="dim is 97, but the features of test_resnet have 96 numbers"):
         tiny(dim=97)
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_are_settings_of_models_that_timm_has(name: str) -> None:
+def test_presets_are_valid_settings_of_timm_models(name: str) -> None:
     settings = ModelSettings.model_validate(name)
     assert timm.is_model(settings.backbone)
     assert settings == ModelSettings.model_validate(settings.model_dump())
@@ -245,6 +252,6 @@ def test_presets_are_settings_of_models_that_timm_has(name: str) -> None:
         ({"backbone": "resnet50", "pretrained": ""}, "is an empty text"),
     ],
 )
-def test_wrong_settings_are_refused(given: object, message: str) -> None:
+def test_invalid_model_settings_are_refused(given: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ModelSettings.model_validate(given)

@@ -1,4 +1,4 @@
-"""Models by name, and those in checkpoints."""
+"""Models from checkpoints and by name."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from tests.models.test_embedding_model import images, tiny
 
 
 def checkpoint(**changes: Any) -> dict[str, Any]:
-    """As hgld train writes it, in what models need of it; without the weights that the backbone began with."""
+    """Return the part of a checkpoint that model loading needs; its initial backbone weights no longer exist."""
     model = tiny(pooling="gem", dim=7)
     settings = {
-        "model": {**model.settings.model_dump(mode="json"), "pretrained": "weights/that/are/gone.pth"},
+        "model": {**model.settings.model_dump(mode="json"), "pretrained": "weights/that/no/longer/exist.pth"},
         "image": ImageSettings(size=64, resize=70).model_dump(mode="json"),
         "loss": {"name": "happier"},
     }
-    said = {
+    state = {
         "format": CHECKPOINT_FORMAT,
         "settings": settings,
         "model": model.state_dict(),
         "optimiser": {},
         "epoch": 3,
     }
-    return said | changes
+    return state | changes
 
 
-def test_a_trained_model_comes_out_of_its_checkpoint(tmp_path: Path) -> None:
+def test_trained_model_is_loaded_from_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     torch.save(checkpoint(), path)
     assert read_checkpoint(path)["epoch"] == 3
@@ -47,30 +47,30 @@ def test_a_trained_model_comes_out_of_its_checkpoint(tmp_path: Path) -> None:
     assert (changed.size, changed.resize) == (32, 70)
 
 
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_files_other_than_checkpoints_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
 
-    def refused(content: object, message: str) -> None:
+    def expect_error(content: object, message: str) -> None:
         torch.save(content, path)
         with pytest.raises(InputError, match=message):
             load_checkpoint_model(path)
 
     with pytest.raises(InputError, match=r"last.pt: no such file; expected a checkpoint of hgld train"):
         load_checkpoint_model(path)
-    refused({"a": 1}, "but it names no format")
-    refused([1], "but it names no format")
-    refused(checkpoint(format="hgld.checkpoint/9"), 'but its format is "hgld.checkpoint/9"')
-    refused(checkpoint(settings={}), "the checkpoint lacks 'model'")
-    refused(checkpoint(model={}), "does not fit this version of hgld or of timm: .*Missing key")
-    refused(checkpoint(settings={"model": {"backbone": 3}, "image": {}}), "does not fit this version")
-    refused(build_model, "not a readable checkpoint")  # code
+    expect_error({"a": 1}, "but it names no format")
+    expect_error([1], "but it names no format")
+    expect_error(checkpoint(format="hgld.checkpoint/9"), 'but its format is "hgld.checkpoint/9"')
+    expect_error(checkpoint(settings={}), "the checkpoint lacks 'model'")
+    expect_error(checkpoint(model={}), "does not fit this version of hgld or of timm: .*Missing key")
+    expect_error(checkpoint(settings={"model": {"backbone": 3}, "image": {}}), "does not fit this version")
+    expect_error(build_model, "not a readable checkpoint")  # code
     torch.save(checkpoint(), path)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(InputError, match="an incomplete one"):
         load_checkpoint_model(path)
 
 
-def test_a_name_is_a_preset_or_a_model_of_timm_without_a_head() -> None:
+def test_a_name_gives_a_preset_or_timm_model_without_head() -> None:
     model, image_settings = load_model(None, "resnet34", "none", size=64, resize=64)
     assert (model.dim, model.projection, model.settings.pooling) == (512, None, "average")
     assert (image_settings.size, image_settings.mean) == (64, (0.485, 0.456, 0.406))
@@ -79,7 +79,7 @@ def test_a_name_is_a_preset_or_a_model_of_timm_without_a_head() -> None:
     assert (model.settings.pooling, image_settings.mean) == ("own", (0.5, 0.5, 0.5))
 
 
-def test_random_weights_are_the_same_every_time_and_draw_from_nobody() -> None:
+def test_random_weights_are_reproducible_and_leave_the_global_generator_alone() -> None:
     torch.manual_seed(1)
     one = load_model(None, "test_resnet", "none")[0]
     drawn = torch.rand(1)
@@ -104,6 +104,6 @@ def test_random_weights_are_the_same_every_time_and_draw_from_nobody() -> None:
         ((None, "test_resnet", "x.pth"), {}, "pretrained is x.pth, but there is no such file"),
     ],
 )
-def test_a_wrong_choice_is_explained(arguments: tuple[Any, ...], sizes: dict[str, int], message: str) -> None:
+def test_invalid_arguments_are_explained(arguments: tuple[Any, ...], sizes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_model(*arguments, **sizes)

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError, InputError
+from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.pca_projection import Moments, initialise_projection, pca
-from tests.models.test_embedding_model import images, tiny
+from tests.models.test_embedding_model import batch_norm, images, tiny
 
 
 def features(n: int, c: int, seed: int = 0) -> np.ndarray:
@@ -26,21 +27,21 @@ def moments_of(x: np.ndarray, *cuts: int) -> Moments:
 
 @settings(max_examples=20)
 @given(st.integers(2, 40), st.lists(st.integers(0, 40), max_size=4), st.integers(0, 3))
-def test_moments_in_batches_are_those_of_numpy(n: int, cuts: list[int], seed: int) -> None:
+def test_moments_of_batches_match_numpy(n: int, cuts: list[int], seed: int) -> None:
     x = features(n, 5, seed)
-    found = moments_of(x, *cuts)
-    assert found.count == n
-    np.testing.assert_allclose(found.mean, x.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(found.scatter / (n - 1), np.cov(x.T), rtol=1e-9, atol=1e-9)
+    moments = moments_of(x, *cuts)
+    assert moments.count == n
+    np.testing.assert_allclose(moments.mean, x.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(moments.scatter / (n - 1), np.cov(x.T), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("whitened", [True, False])
 @pytest.mark.parametrize("dim", [1, 4, 8])
-def test_projected_features_have_the_variances_and_the_directions_of_numpy(dim: int, whitened: bool) -> None:
+def test_projection_matches_numpy_svd(dim: int, whitened: bool) -> None:
     x = features(200, 8)
     weight, bias = pca(moments_of(x, 7, 100), dim, whitened=whitened)
     projected = x @ weight.numpy().T + bias.numpy()
-    # singular values and vectors, the slow way that never makes a covariance
+    # by singular value decomposition, without a covariance matrix
     _, s, v = np.linalg.svd(x - x.mean(0), full_matrices=False)
     deviations = s[:dim] / np.sqrt(len(x) - 1)
     variances = np.ones(dim) if whitened else deviations**2
@@ -52,22 +53,28 @@ def test_projected_features_have_the_variances_and_the_directions_of_numpy(dim: 
     assert (weight.gather(1, weight.abs().argmax(1, keepdim=True)) > 0).all()
 
 
-def test_directions_without_variance_stay_small() -> None:
+def test_directions_without_variance_stay_near_zero() -> None:
     x = features(50, 6)
-    x[:, 2] = x[:, 3]  # one direction less
+    x[:, 2] = x[:, 3]  # one direction has no variance
     weight, bias = pca(moments_of(x), 6, whitened=True)
     whitened = x @ weight.numpy().T + bias.numpy()
     np.testing.assert_allclose(np.cov(whitened.T), np.diag([1, 1, 1, 1, 1, 0]), atol=1e-6)
     assert weight.isfinite().all()
 
 
-def test_a_model_begins_with_whitened_embeddings() -> None:
+def running_mean(model: EmbeddingModel) -> torch.Tensor:
+    mean = batch_norm(model).running_mean
+    assert mean is not None
+    return mean.clone()
+
+
+def test_initialised_model_has_whitened_embeddings() -> None:
     model = tiny(pooling="gem", l2_norm=True, dim=6, projection="whitening").train()
     batches = [images(8, 32, seed) for seed in range(4)]
-    before = model.backbone.bn1.running_mean.clone()
+    before = running_mean(model)
     initialise_projection(model, [*batches[:1], torch.empty(0, 3, 32, 32), *batches[1:]])
     assert model.training
-    assert torch.equal(before, model.backbone.bn1.running_mean), "evaluation mode"
+    assert torch.equal(before, running_mean(model)), "evaluation mode"
     model.eval()
     assert model.projection is not None
     with torch.no_grad():
@@ -77,7 +84,7 @@ def test_a_model_begins_with_whitened_embeddings() -> None:
     assert model.projection.weight.requires_grad
 
 
-def test_processes_put_their_moments_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_combine_their_moments(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [images(8, 32, seed) for seed in range(3)]
     alone, together = tiny(dim=4), tiny(dim=4)
     initialise_projection(alone, batches)
@@ -88,7 +95,7 @@ def test_processes_put_their_moments_together(monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(one, same, rtol=1e-4, atol=1e-4)
 
 
-def test_what_cannot_be_whitened_is_an_error() -> None:
+def test_too_few_or_degenerate_features_are_refused() -> None:
     with pytest.raises(InputError, match="needs more than 6 images; found 6"):
         initialise_projection(tiny(dim=6), [images(6, 32)])
     with pytest.raises(InputError, match="there are no images"):
@@ -97,5 +104,5 @@ def test_what_cannot_be_whitened_is_an_error() -> None:
         initialise_projection(tiny(dim=2), [torch.full((4, 3, 32, 32), torch.nan)])
     with pytest.raises(InputError, match="all the same, or not finite"):
         pca(Moments.of(torch.ones(9, 3)), 2, whitened=False)
-    with pytest.raises(ConfigurationError, match="the model has no projection"):
+    with pytest.raises(ConfigurationError, match="the model has no projection to initialise"):
         initialise_projection(tiny(), [images()])

@@ -38,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture
 def built(folder: Path, write_scraped: Callable[..., Path]) -> Path:
-    """A hierarchy of both splits; a landmark of train is in two groups."""
+    """Return a hierarchy of both splits, with one train landmark in two groups."""
     train = write_scraped([[LAKE], [MOUNTAIN], [CHURCH], [LAKE], [BRIDGE, LAKE]])
     index = write_scraped([[CHURCH], [BRIDGE]], "index")
     clean_file([train, index], folder / "clean.parquet", CleanConfig(), irrelevant=folder / "irrelevant.csv")
@@ -51,7 +51,8 @@ def build(folder: Path, config: BuildConfig) -> None:
         folder / "clean.parquet",
         folder / "hierarchy.parquet",
         config,
-        **files(folder),
+        decisions=folder / "decisions.csv",
+        taxonomy=folder / "taxonomy.csv",
         irrelevant=folder / "irrelevant.csv",
     )
 
@@ -74,7 +75,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_release_holds_every_form_of_the_labels_and_what_is_behind_them(released: Path, built: Path) -> None:
+def test_release_contains_all_label_files_with_decisions_and_taxonomy(released: Path, built: Path) -> None:
     assert sorted(contents(released)) == [
         "LICENSE",
         "README.md",
@@ -100,14 +101,14 @@ def test_a_release_holds_every_form_of_the_labels_and_what_is_behind_them(releas
     assert np.array_equal(load_hierarchy(released).labels, landmarks.labels), "from the official files"
 
 
-def test_the_same_input_gives_the_same_bytes_elsewhere(built: Path, released: Path, tmp_path: Path) -> None:
+def test_same_input_gives_same_bytes_in_another_folder(built: Path, released: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(built.parent, tmp_path / "elsewhere" / "copy", ignore=shutil.ignore_patterns("elsewhere"))
     release(moved / built.name, tmp_path / "another" / "name")
     assert contents(tmp_path / "another" / "name") == contents(released)
     assert not any(str(tmp_path).encode() in content for content in contents(released).values())
 
 
-def test_checksums_hold_and_find_what_changed(released: Path) -> None:
+def test_checksums_detect_changes(released: Path) -> None:
     assert verify_checksums(released) == ([], [])
     (released / "README.md").write_text("mine")
     (released / "LICENSE").unlink()
@@ -116,12 +117,12 @@ def test_checksums_hold_and_find_what_changed(released: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs sha256sum")
-def test_checksums_are_what_sha256sum_reads(released: Path) -> None:
+def test_sha256sum_accepts_the_checksums(released: Path) -> None:
     run = ["sha256sum", "--check", "--strict", "--quiet", "checksums.sha256"]
     assert run_child(run, cwd=released).stderr == ""
 
 
-def test_the_same_release_again_is_up_to_date(built: Path, released: Path) -> None:
+def test_unchanged_release_is_up_to_date(built: Path, released: Path) -> None:
     before = (released / "README.md").stat()
     assert release(built, released) is None
     assert (released / "README.md").stat() == before
@@ -130,15 +131,15 @@ def test_the_same_release_again_is_up_to_date(built: Path, released: Path) -> No
     assert release_text(summary) == "train 5, index 2 landmarks in 4 groups; 13 files, valid Croissant"
 
 
-def test_a_release_replaces_an_earlier_one_whole(built: Path, released: Path) -> None:
+def test_release_replaces_an_earlier_one(built: Path, released: Path) -> None:
     build(built.parent, BuildConfig())
     assert release(built, released, ReleaseConfig(version="1.1.0")) is not None
     assert "# H-GLDv2 1.1.0" in (released / "README.md").read_text()
     assert verify_checksums(released) == ([], [])
-    assert not list(released.parent.glob(".*")), "nothing is left beside it"
+    assert not list(released.parent.glob(".*")), "no draft remains beside it"
 
 
-def test_what_hgld_has_not_written_is_never_lost(built: Path, released: Path, tmp_path: Path) -> None:
+def test_foreign_files_are_never_lost(built: Path, released: Path, tmp_path: Path) -> None:
     (released / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"not written by hgld release; move them away:\n  notes\.txt"):
         release(built, released, force=True)
@@ -151,7 +152,7 @@ def test_what_hgld_has_not_written_is_never_lost(built: Path, released: Path, tm
 
     other = tmp_path / "other"
     other.mkdir()
-    assert release(built, other) is not None, "an empty folder is no loss"
+    assert release(built, other) is not None, "an empty folder may be replaced"
     (other / "checksums.sha256").unlink()
     with pytest.raises(InputError, match="not written by hgld release \\(no"):
         release(built, other, force=True)
@@ -159,9 +160,7 @@ def test_what_hgld_has_not_written_is_never_lost(built: Path, released: Path, tm
         release(built, released / "README.md", force=True)
 
 
-def test_a_release_that_fails_leaves_the_earlier_one(
-    built: Path, released: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(released)
     monkeypatch.setattr(publish, "croissant_metadata", lambda **_: {"@type": "sc:Dataset"})
     with pytest.raises(InputError, match=r"croissant\.json: invalid Croissant"):
@@ -170,12 +169,12 @@ def test_a_release_that_fails_leaves_the_earlier_one(
     assert not list(released.parent.glob(".*"))
 
 
-def test_only_the_decisions_that_were_built_with_are_published(built: Path, tmp_path: Path) -> None:
+def test_decisions_and_taxonomy_must_be_those_of_the_build(built: Path, tmp_path: Path) -> None:
     for name in ("decisions", "taxonomy"):
         other = tmp_path / f"other_{name}.csv"
         other.write_bytes((built.parent / f"{name}.csv").read_bytes() + b"\n")
         with pytest.raises(InputError, match=f"not built with .*other_{name}.*`{name}`.*, or build again"):
-            release(built, tmp_path / "release", **{name: other})
+            release(built, tmp_path / "release", None, **{name: other})
     assert not (tmp_path / "release").exists()
 
 
@@ -190,13 +189,13 @@ def test_only_the_decisions_that_were_built_with_are_published(built: Path, tmp_
         ({"date": "2026-02-30"}, "a day such as"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(setting: dict[str, str], message: str) -> None:
+def test_invalid_settings_are_refused(setting: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ReleaseConfig(**setting)  # type: ignore[arg-type]
 
 
-def test_the_published_training_code_finds_its_labels(released: Path) -> None:
-    # What suprank/datasets/gldv2.py of elias-ramzi/SupRank does with the file, on images of five landmarks.
+def test_suprank_code_can_read_its_label_files(released: Path) -> None:
+    # The steps of suprank/datasets/gldv2.py of elias-ramzi/SupRank, on images of five landmarks.
     images = pd.DataFrame({"landmark_id": [1, 2, 3, 5, 77], "images": ["a b", "c", "d", "e", "f"]})
     path = released / "suprank" / "train_label_to_subcategory_with_clusters.csv"
     labels = pd.read_csv(path)[["landmark_id", "cluster", "overall_cluster"]]
@@ -209,21 +208,21 @@ def test_the_published_training_code_finds_its_labels(released: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("landmark_id,cluster,overall_cluster\n1,lake,natural\n")
 
 
-def test_datasets_loads_the_folder(released: Path, tmp_path: Path) -> None:
-    # A process of its own: offline is settled when the library is imported.
+def test_hugging_face_datasets_loads_the_folder(released: Path, tmp_path: Path) -> None:
+    # In a separate process, as the library reads the offline setting when it is imported.
     script = (
         "import json, os, sys\n"
         "os.environ |= {'HF_HUB_OFFLINE': '1', 'HF_HOME': sys.argv[2]}\n"
         "from datasets import load_dataset\n"
-        "found = load_dataset(sys.argv[1])\n"
-        "print(json.dumps({split: found[split].to_list() for split in found}))"
+        "dataset = load_dataset(sys.argv[1])\n"
+        "print(json.dumps({split: dataset[split].to_list() for split in dataset}))"
     )
     run = [sys.executable, "-c", script, str(released), str(tmp_path / "cache")]
     result = run_child(run)
-    assert "Ignoring" not in result.stderr, "the card's header is understood"
-    found = json.loads(result.stdout)
-    assert list(found) == ["train", "index"]
-    for split, rows in found.items():
+    assert "Ignoring" not in result.stderr, "the card's header is valid"
+    splits = json.loads(result.stdout)
+    assert list(splits) == ["train", "index"]
+    for split, rows in splits.items():
         assert rows == pq.read_table(released / "data" / f"{split}.parquet").to_pylist()
 
 
@@ -232,36 +231,36 @@ def test_duckdb_and_pandas_read_the_folder(released: Path) -> None:
 
     query = "SELECT hierarchical_label, count(*) FROM read_parquet(?) GROUP BY ALL ORDER BY ALL"
     with duckdb.connect() as connection:
-        found = connection.execute(query, [f"{released}/data/*.parquet"]).fetchall()
-    assert found == [("bridge", 2), ("church", 2), ("lake", 2), ("mountain", 1)]
+        counts = connection.execute(query, [f"{released}/data/*.parquet"]).fetchall()
+    assert counts == [("bridge", 2), ("church", 2), ("lake", 2), ("mountain", 1)]
     frame = pd.read_parquet(released / "data")
-    assert frame.groupby("hierarchical_label").size().to_dict() == dict(found)
+    assert frame.groupby("hierarchical_label").size().to_dict() == dict(counts)
     assert frame.loc[frame["landmark_id"] == 5, "hierarchical_labels"].item().tolist() == ["bridge", "lake"]
 
 
 def test_croissant_reads_every_row_of_both_splits(released: Path) -> None:
     import mlcroissant
 
-    found = mlcroissant.Dataset(jsonld=released / "croissant.json")
-    assert not found.metadata.ctx.issues.errors
-    assert not found.metadata.ctx.issues.warnings
+    dataset = mlcroissant.Dataset(jsonld=released / "croissant.json")
+    assert not dataset.metadata.ctx.issues.errors
+    assert not dataset.metadata.ctx.issues.warnings
     for split in ("train", "index"):
         rows = pq.read_table(released / "data" / f"{split}.parquet").to_pylist()
         records = [
             {name.removeprefix(f"{split}/"): decoded(value) for name, value in record.items()}
-            for record in found.records(split)
+            for record in dataset.records(split)
         ]
         assert records == rows
 
 
 def decoded(value: Any) -> Any:
-    """Texts, which mlcroissant gives as bytes."""
+    """Decode the strings, which mlcroissant returns as bytes."""
     if isinstance(value, list | np.ndarray):
         return [decoded(part) for part in value]
     return value.decode() if isinstance(value, bytes) else value
 
 
-def test_croissant_names_the_files_by_their_digests(released: Path) -> None:
+def test_croissant_lists_files_with_digests(released: Path) -> None:
     described = json.loads((released / "croissant.json").read_text(encoding="utf-8"))
     for file in described["distribution"]:
         path = released / file["contentUrl"]
@@ -271,7 +270,7 @@ def test_croissant_names_the_files_by_their_digests(released: Path) -> None:
     assert [person["name"] for person in described["creator"]] == ["ada", "ben"]
 
 
-def test_without_mlcroissant_a_release_says_that_it_was_not_checked(
+def test_summary_says_if_croissant_was_not_checked(
     built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlcroissant", None)
@@ -280,7 +279,7 @@ def test_without_mlcroissant_a_release_says_that_it_was_not_checked(
     assert "not checked (pip install 'hgld[croissant]')" in release_text(summary)
 
 
-def test_the_card_tells_the_numbers_and_the_origin(released: Path, built: Path) -> None:
+def test_card_states_counts_and_provenance(released: Path, built: Path) -> None:
     card = (released / "README.md").read_text(encoding="utf-8")
     assert "| train | 5 | 3 | 2 |\n| index | 2 | 0 | 2 |\n| groups | 4 | 2 | 2 |" in card
     assert "| church | human-made | 1 | 1 | 1 | church building |" in card
@@ -289,10 +288,10 @@ def test_the_card_tells_the_numbers_and_the_origin(released: Path, built: Path) 
     for name in contents(released).keys() - {"README.md", "checksums.sha256"}:
         assert f"| `{name}` |" in card
     for name in ("README.md", "datasheet.md", "LICENSE"):
-        assert not re.search(r"\$[a-z_]", (released / name).read_text(encoding="utf-8")), "a placeholder is left"
+        assert not re.search(r"\$[a-z_]", (released / name).read_text(encoding="utf-8")), "an unfilled placeholder"
 
 
-def test_a_name_is_text_wherever_it_stands(built: Path, tmp_path: Path) -> None:
+def test_name_is_escaped_in_every_document(built: Path, tmp_path: Path) -> None:
     name = 'A "quoted": name, $version'
     release(built, tmp_path / "release", ReleaseConfig(name=name, date="2026-04-02", creators=("Zoë",)))
     assert json.loads((tmp_path / "release" / "croissant.json").read_text(encoding="utf-8"))["name"] == name
@@ -301,7 +300,7 @@ def test_a_name_is_text_wherever_it_stands(built: Path, tmp_path: Path) -> None:
     assert f"# {name} 1.0.0\n" in card
 
 
-def test_a_release_of_one_split_speaks_of_that_one(built: Path, tmp_path: Path) -> None:
+def test_release_of_one_split_does_not_mention_the_other(built: Path, tmp_path: Path) -> None:
     landmarks = load_hierarchy(built).filter(splits=["index"]).to_arrow()
     tables.write_table(built, tables.HIERARCHY, landmarks, tables.read_provenance(built))
     summary = release(built, tmp_path / "release")
@@ -312,7 +311,7 @@ def test_a_release_of_one_split_speaks_of_that_one(built: Path, tmp_path: Path) 
     assert [part["name"] for part in described["recordSet"]] == ["index"]
 
 
-def test_the_command_writes_and_says_so(built: Path, tmp_path: Path) -> None:
+def test_command_writes_the_release(built: Path, tmp_path: Path) -> None:
     given = [item for what, path in files(built.parent).items() for item in (f"--{what}", str(path))]
     command = ["release", str(built), "-o", str(tmp_path / "out"), *given, "--name", "Mine", "--creator", "Ada"]
     first, second = (CliRunner().invoke(app, command) for _ in range(2))

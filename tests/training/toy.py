@@ -16,7 +16,7 @@ from hgld.models.model_settings import ModelSettings
 from hgld.tables import Provenance
 from hgld.training import run
 from hgld.training.training_settings import TrainingSettings
-from tests.datasets.pictures import manifest_of, save
+from tests.datasets.pictures import manifest_of, save_pictures
 
 SETTINGS: dict[str, Any] = {
     "model": {"backbone": "toy", "pretrained": False, "pooling": "average", "dim": 6},
@@ -63,7 +63,7 @@ def write_images(folder: Path, n_classes: int = 9, per_class: int = 6) -> Path:
     """
     names = [(c, n) for c in range(n_classes) for n in range(per_class)] + [(n_classes, 0)]
     paths = [f"{c}/{n}.png" for c, n in names]
-    save(folder, *paths)
+    save_pictures(folder, *paths)
     levels = {"class": [f"c{c}" for c, _ in names], "super": [f"s{c % 2}" for c, _ in names]}
     split = ["test" if c < n_classes // 3 else "train" for c, _ in names]
     write_manifest(folder / "manifest.parquet", manifest_of(paths, levels, split=split), Provenance("test"))
