@@ -102,5 +102,9 @@ def build_loss(settings: LossSettings, space: LabelSpace) -> Loss:
 
     Raises:
         ConfigurationError: A value is out of range.
+
+    >>> settings = loss_settings("norm_softmax")(name="norm_softmax", eta=0.1)
+    >>> build_loss(settings, LabelSpace(dim=8, n_classes=(4, 2))).proxies.shape
+    torch.Size([4, 8])
     """
     return LOSSES[settings.name](space, **settings.options())

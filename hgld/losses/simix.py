@@ -97,6 +97,11 @@ class MixedPositives:
 
     Args:
         generator: Generator of the mixing coefficients. Default: torch's global generator.
+
+    >>> from hgld.losses import SupAP
+    >>> loss = SupAP(mixup=MixedPositives(torch.Generator().manual_seed(0)))
+    >>> loss(torch.tensor([[1.0, 0.0], [0.8, 0.6], [-1.0, 0.0]]), torch.tensor([[0], [0], [1]]))
+    tensor(0.)
     """
 
     generator: torch.Generator | None = None

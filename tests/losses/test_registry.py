@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import doctest
 import importlib
 import inspect
 import pkgutil
@@ -136,6 +137,12 @@ def test_autocast_and_half_precision_change_nothing_but_rounding_of_embeddings(n
             values.append(loss(x, labels))
     assert values[0] == values[1]
     assert values[1].dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", sorted(set(hgld.losses.__all__) - {"LOSSES", "Loss", "RankLoss", "Step"}))
+def test_public_names_have_an_example(name: str) -> None:
+    tests = doctest.DocTestFinder().find(getattr(hgld.losses, name), name)
+    assert any(test.examples for test in tests)
 
 
 def test_every_loss_is_public() -> None:

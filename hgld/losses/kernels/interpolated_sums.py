@@ -68,7 +68,7 @@ from hgld.losses.kernels.steps import Sigmoid, SupRankStep
 CELLS_PER_TAU = 10
 #: Largest number of cells that the scores of one call may span: a range of 1,048 with a tau of 0.01, where cosines
 #: span 2,000 cells.
-MOST_CELLS = 2**20
+MAX_CELLS = 2**20
 #: Items and cells that are processed at once.
 _BLOCK = {"cpu": 2**18, "cuda": 2**25}
 
@@ -90,13 +90,13 @@ def interpolated_sums(
     takes some 40 bytes.
 
     Raises:
-        InputError: The scores span more than ``MOST_CELLS`` cells.
+        InputError: The scores span more than ``MAX_CELLS`` cells.
     """
     lowest, highest = (bound.item() for bound in torch.aminmax(scores.detach()))
     if not math.isfinite(highest - lowest):
         return torch.where(levels > 0, scores * math.nan, 0.0)
     grid = _Grid(lowest, highest, step.tau / CELLS_PER_TAU, scores.device)
-    if grid.n_points > MOST_CELLS:
+    if grid.n_points > MAX_CELLS:
         raise InputError(
             f"scores from {lowest:g} to {highest:g} span too many temperatures of {step.tau:g} for sums by "
             "interpolation; normalise the embeddings, so that scores are cosines"

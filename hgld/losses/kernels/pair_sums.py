@@ -107,8 +107,8 @@ def _rows(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> 
     device = scores.device
     sorted_levels, order = levels.to(torch.int8).sort(dim=1, stable=True)
     bounds = torch.arange(-1, n_levels + 2, dtype=torch.int8, device=device).expand(n_query, -1).contiguous()
-    begins = torch.searchsorted(sorted_levels, bounds)
-    begins_on_cpu, has_weight = begins.cpu(), (weights != 0).any(0).cpu()
+    starts = torch.searchsorted(sorted_levels, bounds)
+    starts_on_cpu, has_weight = starts.cpu(), (weights != 0).any(0).cpu()
     equals_next = (weights[:, :, 1:] == weights[:, :, :-1]).all(0).cpu()
     weights = weights.expand(n_query, -1, -1)
     for level in range(1, n_levels + 1):
@@ -116,15 +116,15 @@ def _rows(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> 
         if not j_levels:
             continue
         first, last = j_levels[0], j_levels[-1]
-        n_k = begins_on_cpu[:, level + 2] - begins_on_cpu[:, level + 1]
-        n_j = begins_on_cpu[:, last + 2] - begins_on_cpu[:, first + 1]
+        n_k = starts_on_cpu[:, level + 2] - starts_on_cpu[:, level + 1]
+        n_j = starts_on_cpu[:, last + 2] - starts_on_cpu[:, first + 1]
         by_size = (n_j * (n_items + 1) + n_k).argsort()
         by_size = by_size[(n_j * n_k)[by_size] > 0]
         if not len(by_size):
             continue
         n_k, n_j, queries = n_k[by_size], n_j[by_size], by_size.to(device)
-        k, is_k = _padded(order, begins[:, level + 1], queries, n_k)
-        j, is_j = _padded(order, begins[:, first + 1], queries, n_j)
+        k, is_k = _padded(order, starts[:, level + 1], queries, n_k)
+        j, is_j = _padded(order, starts[:, first + 1], queries, n_j)
         level_of_j = levels[queries].gather(1, j).clamp_(min=0)
         row_begin = queries.unsqueeze(1) * n_items
         k, j = k + row_begin, j + row_begin
@@ -142,24 +142,24 @@ def _rows(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> 
 
 
 def _padded(
-    order: torch.Tensor, begins: torch.Tensor, queries: torch.Tensor, sizes: torch.Tensor
+    order: torch.Tensor, starts: torch.Tensor, queries: torch.Tensor, sizes: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``sizes`` items from ``begins`` on for each query, padded, and the mask of real items."""
+    """Return ``sizes`` items from ``starts`` on for each query, padded, and the mask of real items."""
     offsets = torch.arange(int(sizes.max()), device=order.device)
-    positions = (begins[queries].unsqueeze(1) + offsets).clamp_(max=order.shape[1] - 1)
+    positions = (starts[queries].unsqueeze(1) + offsets).clamp_(max=order.shape[1] - 1)
     return order[queries].gather(1, positions), offsets < sizes.to(order.device).unsqueeze(1)
 
 
-def _blocks(n_k: list[int], n_j: list[int], uniform: bool, most: int) -> Iterator[_Block]:
-    """Yield rectangles of at most ``most`` pairs, or of one item k; the numbers of items j are ascending."""
+def _blocks(n_k: list[int], n_j: list[int], uniform: bool, max_pairs: int) -> Iterator[_Block]:
+    """Yield rectangles of at most ``max_pairs`` pairs, or of one item k; the numbers of items j are ascending."""
     begin = 0
     while begin < len(n_k):
         end, width = begin + 1, n_k[begin]
-        while end < len(n_k) and (end + 1 - begin) * max(width, n_k[end]) * n_j[end] <= most:
+        while end < len(n_k) and (end + 1 - begin) * max(width, n_k[end]) * n_j[end] <= max_pairs:
             width = max(width, n_k[end])
             end += 1
         height = n_j[end - 1]
-        k_per_block = max(1, most // ((end - begin) * height))
+        k_per_block = max(1, max_pairs // ((end - begin) * height))
         for first in range(0, width, k_per_block):
             k = slice(first, min(first + k_per_block, width))
             yield _Block(slice(begin, end), k, slice(0, height), uniform and n_j[begin] == height)

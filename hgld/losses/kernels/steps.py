@@ -229,6 +229,9 @@ def suprank_step(
 
     Raises:
         ConfigurationError: There is no such variant, or a number is out of range.
+
+    >>> suprank_step("cfg144", rho=10.0)
+    SupRankStep(tau=0.01, rho=10.0, delta=0.05, start=0.5, offset=1.44)
     """
     if variant == "eq4":
         return SupRankStep(tau, rho, delta)
