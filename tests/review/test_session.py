@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hgld.errors import ConflictError
+from hgld.review.actions import InvalidActionError, LabelAction, StaleError
+from hgld.review.adjudication import open_labels
+from hgld.review.events import FieldKind
+from hgld.review.opinions import Opinions
+from hgld.review.review_labels import Suggestion, with_opinions
+from hgld.review.session import ReviewSession
+from hgld.review.store import read_store
+from hgld.taxonomy.decisions import Decision
+from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
+
+KEYS = [label.row.label_id for label in LABELS]
+KINDS: tuple[FieldKind, ...] = ("decision", "cluster", "name", "group")
+
+
+def contents(session: ReviewSession) -> tuple[dict[Any, Any], ...]:
+    """Return everything a session says, as plain values."""
+    return (
+        {key: session.decision_field(key).value for key in session.labels},
+        {number: [label.row.label_id for label in members] for number, members in session.clusters().items()},
+        {number: session.cluster_name(number) for number in session.clusters()},
+        {key: group.name for key, group in session.groups().items()},
+    )
+
+
+#: Decision and group by label_id.
+Decisions = dict[str, tuple[str, str | None]]
+
+
+class Oracle:
+    """Undo and redo with copies of all decisions."""
+
+    def __init__(self) -> None:
+        self.past: list[Decisions] = []
+        self.future: list[Decisions] = []
+        self.now: Decisions = {}
+
+    def decide(self, keys: Iterable[str], decision: str, group: str | None) -> None:
+        after = dict(self.now)
+        for key in keys:
+            if decision == "clear":
+                after.pop(key, None)
+            else:
+                after[key] = (decision, group)
+        if after != self.now:
+            self.past.append(self.now)
+            self.now, self.future = after, []
+
+    def step(self, source: list[Decisions], target: list[Decisions]) -> None:
+        if source:
+            target.append(self.now)
+            self.now = source.pop()
+
+
+CHOICES = st.one_of(
+    st.tuples(st.just("group"), st.sampled_from([group.name for group in GROUPS])),
+    st.tuples(st.sampled_from(["drop", "unsure", "clear"]), st.none()),
+)
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("decide"), st.sets(st.sampled_from(KEYS), min_size=1), CHOICES),
+        st.tuples(st.sampled_from(["undo", "redo", "reopen"])),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ACTIONS)
+def test_undo_and_redo_match_a_stack_of_copies(actions: list[tuple[Any, ...]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path, oracle = Path(folder) / "a.sqlite", Oracle()
+        while actions:
+            with open_session(path) as session:
+                while actions:
+                    name, *arguments = actions.pop(0)
+                    if name == "reopen":
+                        break
+                    if name == "decide":
+                        keys, (kind, group) = arguments
+                        decide(session, LabelAction(kind, group), *sorted(keys))
+                        oracle.decide(keys, kind, group)
+                    elif name == "undo" and session.state.next_undo is not None:
+                        session.undo(session.state.next_undo)
+                        oracle.step(oracle.past, oracle.future)
+                    elif name == "redo" and session.state.next_redo is not None:
+                        session.undo(session.state.next_redo)
+                        oracle.step(oracle.future, oracle.past)
+                    decided = {row.label_id: (row.decision, row.group) for row in session.decisions()}
+                    assert decided == oracle.now
+                    assert (session.state.next_undo is None) == (not oracle.past)
+                    assert (session.state.next_redo is None) == (not oracle.future)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9))
+def test_any_unchanged_step_can_be_undone_and_redone(seed: int) -> None:
+    """Undo restores only the fields of the step to their values before it, and redo restores everything."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder, open_session(Path(folder) / "a.sqlite") as session:
+        for number in range(12):
+            random_action(session, chance, number)
+        step = chance.choice([step for step in session.state.steps if session.state.can_undo(step)])
+        before = contents(session)
+        try:
+            back = session.undo(step)
+        except ConflictError:
+            assert contents(session) == before, "a refused undo changes nothing"
+            return
+        assert not session.state.can_undo(step)
+        for event in session.state.steps[step]:
+            assert session.state.field(event.kind, event.key).value == event.old
+        with pytest.raises(ConflictError):
+            session.undo(step)
+        assert back is not None
+        session.undo(back)
+        assert contents(session) == before
+
+
+def random_action(session: ReviewSession, chance: random.Random, number: int) -> None:
+    keys = chance.sample(KEYS, chance.randint(1, 3))
+    versions = {key: session.version(key) for key in keys}
+    clusters, groups = list(session.clusters()), list(session.groups())
+    actions: list[Callable[[], int | None]] = [
+        lambda: session.decide(versions, LabelAction("group", chance.choice(groups))),
+        lambda: session.decide(versions, LabelAction("comment", comment=f"comment {number}")),
+        lambda: session.move(versions, None, f"new {number}"),
+        lambda: session.move(versions, chance.choice(clusters)),
+        lambda: session.merge(*chance.sample(clusters, 2)) if len(clusters) > 1 else None,
+        lambda: session.propose_group(f"group {number}", "natural", "A proposal."),
+        lambda: session.rename_group(
+            key := chance.choice(groups), f"name {number}", session.state.field("group", key).version
+        ),
+        lambda: session.undo(
+            chance.choice([step for step in session.state.steps if session.state.can_undo(step)] or [0])
+        ),
+    ]
+    with suppress(ConflictError):
+        chance.choice(actions)()
+    reread = read_store(session.store.path)[1]
+    assert {kind: reread.fields(kind) for kind in KINDS} == {kind: session.state.fields(kind) for kind in KINDS}, (
+        "the state on disk is the state in memory"
+    )
+
+
+def test_step_that_later_steps_rely_on_cannot_be_undone(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite") as session:
+        proposed = session.propose_group("quay", "human-made", "Where boats land.")
+        (key,) = set(session.groups()) - {group.name for group in GROUPS}
+        first = decide(session, LabelAction("group", key), "Q1", "Q2")
+        decide(session, LabelAction("drop"), "Q2")
+        for step, reason in (
+            (first, "a later step changed the same"),
+            (proposed, "would no longer exist"),
+            (99, "no such step"),
+        ):
+            assert step is not None
+            with pytest.raises(ConflictError, match=reason):
+                session.undo(step)
+        with pytest.raises(InvalidActionError, match='there is already a group "lake"'):
+            session.rename_group(key, "lake", session.state.field("group", key).version)
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": None}
+        session.rename_group(key, "pier", session.state.field("group", key).version)
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "pier", "Q2": None}
+
+
+def test_action_on_changed_labels_is_refused_as_a_whole(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite") as session:
+        versions = {key: session.version(key) for key in ("Q1", "Q2")}
+        decide(session, LabelAction("drop"), "Q2")
+        with pytest.raises(StaleError) as caught:
+            session.decide(versions, LabelAction("group", "lake"))
+        assert caught.value.label_ids == ["Q2"]
+        assert [row.label_id for row in session.decisions()] == ["Q2"]
+        session.move({"Q1": 0}, 2)
+        with pytest.raises(StaleError):
+            session.move({"Q1": 0}, 2)
+        session.rename_cluster(1, "first", 0)
+        with pytest.raises(ConflictError, match="first"):
+            session.rename_cluster(1, "second", 0)
+
+
+def test_comment_is_no_decision_and_is_kept_by_one(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite") as session:
+        decide(session, LabelAction("comment", comment="look again"), "Q1")
+        assert session.decisions() == []
+        decide(session, LabelAction("take"), "Q1")
+        (row,) = session.decisions()
+        assert (row.decision, row.group, row.comment, row.annotator) == ("group", "lake", "look again", "ada")
+        with pytest.raises(InvalidActionError, match="no suggestion"):
+            decide(session, LabelAction("take"), "Q3")
+
+
+def test_unlikely_suggestion_is_taken_only_by_number(tmp_path: Path) -> None:
+    unlikely = replace(label(2), suggestions=(Suggestion("church", 0.4, "because"),))
+    with open_session(tmp_path / "a.sqlite", [label(1), unlikely]) as session:
+        decide(session, LabelAction("accept"), "Q1", "Q2")
+        assert [row.label_id for row in session.decisions()] == ["Q1"]
+        with pytest.raises(InvalidActionError, match="press 1 to take the first anyway"):
+            decide(session, LabelAction("accept"), "Q2")
+        decide(session, LabelAction("take"), "Q2")
+        assert [row.group for row in session.decisions()] == ["lake", "church"]
+
+
+def test_decisions_on_removed_labels_and_groups_are_kept(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite") as session:
+        decide(session, LabelAction("group", "museum"), "Q1", "Q4")
+    with open_session(tmp_path / "a.sqlite", [label(1), label(9)], GROUPS[:2]) as session:
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "museum", "Q4": "museum"}
+        decide(session, LabelAction("take"), "Q9")
+        session.propose_group("quay", "human-made", "Where boats land.")
+
+
+def test_imported_decisions_keep_annotator_and_time_and_replace_nothing(tmp_path: Path) -> None:
+    long_ago = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    given_rows = [Decision(key, f"label {key[1:]}", "group", "museum", "seed", long_ago, "") for key in ("Q1", "Q2")]
+    with open_session(tmp_path / "a.sqlite") as session:
+        decide(session, LabelAction("drop"), "Q2")
+        session.import_decisions(given_rows)
+        assert session.import_decisions(given_rows) is None
+        rows = {row.label_id: row for row in session.decisions()}
+        assert rows["Q1"] == given_rows[0]
+        assert (rows["Q2"].decision, rows["Q2"].annotator) == ("drop", "ada")
+
+
+def test_adjudication_takes_an_opinion(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def decision(key: str, kind: str, group: str | None, comment: str = "") -> Decision:
+        return Decision(key, f"label {key[1:]}", kind, group, "x", now, comment)
+
+    ada = [decision("Q1", "group", "lake"), decision("Q2", "unsure", "lake"), decision("Q3", "drop", None)]
+    ben = [
+        decision("Q1", "group", "lake"),
+        decision("Q2", "unsure", "church"),
+        decision("Q3", "group", "museum", "it shows things"),
+    ]
+    ben.append(decision("Q5", "drop", None))
+    both = [Opinions(name, {row.label_id: row for row in rows}) for name, rows in (("ada", ada), ("ben", ben))]
+    differing = with_opinions(LABELS, both, {row.label_id for row in open_labels(*both)})
+    assert [label.row.label_id for label in differing] == ["Q2", "Q3", "Q5"], (
+        "labels that both are unsure about are open"
+    )
+    assert (differing[2].opinions[0].annotator, differing[2].opinions[0].decision) == ("ada", None)
+    with open_session(tmp_path / "final.sqlite", differing) as session:
+        decide(session, LabelAction("take", candidate=2), "Q3")
+        (row,) = session.decisions()
+        assert (row.group, row.comment, row.annotator) == ("museum", "it shows things", "ada")
