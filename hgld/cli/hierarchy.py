@@ -1,4 +1,4 @@
-"""The hierarchy and what one reads from it: build, why, compare, stats."""
+"""The commands that build and inspect a hierarchy: build, why, compare, stats."""
 
 from __future__ import annotations
 
@@ -8,46 +8,53 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import Decided, Force, Taxonomy, app, friendly_errors, tell
+from hgld.cli.base import Decided, Force, Taxonomy, app, friendly_errors, tell, writable_file, writable_folder
 from hgld.errors import ConfigurationError
 
 
 @app.command(rich_help_panel="Hierarchy")
 def build(
-    clean: Annotated[Path, typer.Argument(help="The table from hgld clean.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The hierarchy to write.")],
+    clean: Annotated[Path, typer.Argument(help="Table from hgld clean.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Hierarchy to write.")],
     decisions: Decided = None,
     taxonomy: Taxonomy = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the official CSV files of H-GLDv2, too.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            callback=writable_folder,
+            help="Also write the official CSV files of H-GLDv2 to this folder.",
+        ),
     ] = None,
     allow_undecided: Annotated[
-        bool, typer.Option("--allow-undecided", help="Leave out landmarks whose label is undecided.")
+        bool, typer.Option("--allow-undecided", help="Exclude landmarks whose label is undecided.")
     ] = False,
     extra_levels: Annotated[
         str | None,
-        typer.Option(metavar="p279:N", help='Add N levels between group and root, from "subclass of".'),
+        typer.Option(metavar="p279:N", help='Add N levels between group and root, from "subclass of" (P279).'),
     ] = None,
     multi: Annotated[
-        bool, typer.Option("--multi", help="Keep all groups of landmarks with several labels, in a list.")
+        bool, typer.Option("--multi", help="Keep landmarks with several labels, with a list of all their groups.")
     ] = False,
     classes: Annotated[
         list[Path] | None,
-        typer.Option(help="Tables of classes for --extra-levels.", show_default="*.classes.parquet beside CLEAN"),
+        typer.Option(help="Tables of classes, for --extra-levels.", show_default="*.classes.parquet beside CLEAN"),
     ] = None,
     scraped: Annotated[
         list[Path] | None,
-        typer.Option(help="Scraped tables for --multi.", show_default="scraped*.parquet beside CLEAN"),
+        typer.Option(help="Scraped tables, for --multi.", show_default="scraped*.parquet beside CLEAN"),
     ] = None,
     irrelevant: Annotated[
         Path | None,
-        typer.Option(help="Labels that say nothing, for --multi.", show_default="annotations/irrelevant_labels.csv"),
+        typer.Option(
+            help="CSV file of labels to ignore, for --multi.", show_default="annotations/irrelevant_labels.csv"
+        ),
     ] = None,
     force: Force = False,
 ) -> None:
-    """Build the hierarchy: landmark, group, natural or human-made.
+    """Build the hierarchy of landmarks, groups and roots (natural, human-made).
 
-    Labels without a decision are listed and stop the build, unless their landmarks may be left out.
+    The build stops with a list of labels without a decision, unless --allow-undecided excludes their landmarks.
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
     """
@@ -92,29 +99,27 @@ def parse_extra_levels(text: str) -> int:
 
 @app.command(rich_help_panel="Hierarchy")
 def why(
-    landmark_id: Annotated[int, typer.Argument(help="The landmark.")],
+    landmark_id: Annotated[int, typer.Argument(help="Id of the landmark.")],
     split: Annotated[
-        Literal["train", "index"] | None, typer.Option(help="The split that the id is of.", show_default="both")
+        Literal["train", "index"] | None, typer.Option(help="Split of the landmark.", show_default="both")
     ] = None,
-    hierarchy: Annotated[Path, typer.Option(help="The hierarchy; other tables are looked for beside it.")] = Path(
+    hierarchy: Annotated[Path, typer.Option(help="Hierarchy; other tables are searched for beside it.")] = Path(
         "hierarchy.parquet"
     ),
     scraped: Annotated[
         list[Path] | None, typer.Option(help="Tables from hgld scrape.", show_default="scraped*.parquet")
     ] = None,
-    clean: Annotated[
-        Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet")
-    ] = None,
+    clean: Annotated[Path | None, typer.Option(help="Table from hgld clean.", show_default="clean.parquet")] = None,
     removed: Annotated[
-        Path | None, typer.Option(help="What hgld clean removed.", show_default="removed.parquet")
+        Path | None, typer.Option(help="Landmarks that hgld clean removed.", show_default="removed.parquet")
     ] = None,
     clusters: Annotated[
-        Path | None, typer.Option(help="The table from hgld cluster.", show_default="clusters.parquet")
+        Path | None, typer.Option(help="Table from hgld cluster.", show_default="clusters.parquet")
     ] = None,
     decisions: Decided = None,
     taxonomy: Taxonomy = None,
 ) -> None:
-    """Tell how a landmark came to its group, or at which stage it was left out and why.
+    """Explain a landmark's group, or which stage excluded it and why.
 
     Example: hgld why 161 --hierarchy hierarchy.parquet
     """
@@ -137,21 +142,28 @@ def why(
 @app.command(rich_help_panel="Hierarchy")
 def compare(
     before: Annotated[
-        str, typer.Argument(metavar="A", help="A hierarchy: Parquet, an official CSV file, or a folder with these.")
+        str,
+        typer.Argument(
+            metavar="A", help="First hierarchy: a Parquet file, an official CSV file, or a folder with these."
+        ),
     ],
-    after: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="Second hierarchy.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="PICTURE", help="Draw the flows between groups.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="PICTURE", callback=writable_file, help="Image file for the flows between groups."
+        ),
     ] = None,
     changes: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Write every landmark that was added, lost or moved.")
+        Path | None,
+        typer.Option(metavar="CSV", callback=writable_file, help="CSV file for the landmarks added, lost or moved."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, with all flows.")] = False,
 ) -> None:
-    """Say what changed from one hierarchy to another, and how far the two agree.
+    """Compare two hierarchies: landmarks added, lost and moved, and the agreement of their groups.
 
-    Landmarks are matched by split and id. Added are those that only B has, lost those that only A has, moved those
-    whose group is another one.
+    Landmarks are matched by split and id. Added landmarks are only in B, lost ones only in A, and moved ones in both
+    but in another group.
 
     Example: hgld compare released/ hierarchy.parquet -o flows.png
     """
@@ -175,23 +187,28 @@ def parse_images(text: str) -> Path | tuple[str, Path]:
 
 @app.command(rich_help_panel="Hierarchy")
 def stats(
-    hierarchy: Annotated[str, typer.Argument(help="Parquet, an official CSV file, or a folder with these.")],
+    hierarchy: Annotated[
+        str, typer.Argument(help="Hierarchy: a Parquet file, an official CSV file, or a folder with these.")
+    ],
     images: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[SPLIT=]FILE",
-            help="The landmark of each image: GLDv2's train.csv, train_clean.csv, index_image_to_landmark.csv.",
+            help="Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="PICTURE", help="Draw the groups by size; beside X.png, X.tree.png as areas."
+            "--out",
+            "-o",
+            metavar="PICTURE",
+            help="Image file X.png for the sizes of groups; X.tree.png shows them as areas.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Count landmarks and images by root and group, and say how uneven groups are.
+    """Count landmarks and images by root and group, and measure the imbalance of groups.
 
     Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
     """

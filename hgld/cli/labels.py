@@ -1,4 +1,4 @@
-"""From category URLs to labels ready for review: scrape, clean, embed, cluster, suggest; and the demonstration."""
+"""The commands from category URLs to labels ready for review: scrape, clean, embed, cluster, suggest; and demo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import ClassesBeside, Force, Taxonomy, app, friendly_errors, tell, writable_file
+from hgld.cli.base import ClassesBeside, Force, Taxonomy, app, friendly_errors, tell, writable_file, writable_folder
 from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import TerminalProgress
 
@@ -39,10 +39,10 @@ def scrape(
     max_retries: Annotated[int, typer.Option(help="Number of times that a request is repeated.")] = 10,
     class_depth: Annotated[int, typer.Option(help='Steps of "subclass of" to fetch above each class.')] = 10,
     commons_url: Annotated[
-        str, typer.Option(envvar="HGLD_COMMONS_URL", help="Root of Commons, above wiki/ and w/api.php.")
+        str, typer.Option(envvar="HGLD_COMMONS_URL", help="Base URL of Commons, above wiki/ and w/api.php.")
     ] = "https://commons.wikimedia.org",
     wikidata_url: Annotated[
-        str, typer.Option(envvar="HGLD_WIKIDATA_URL", help="Root of Wikidata, above w/api.php.")
+        str, typer.Option(envvar="HGLD_WIKIDATA_URL", help="Base URL of Wikidata, above w/api.php.")
     ] = "https://www.wikidata.org",
     force: Annotated[
         bool, typer.Option("--force", help="Discard an unfinished scrape, and replace an existing table.")
@@ -80,29 +80,33 @@ def scrape(
 
 @app.command(rich_help_panel="Labels")
 def clean(
-    scraped: Annotated[list[Path], typer.Argument(help="Scraped tables, e.g. one per split.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The clean table to write.")],
+    scraped: Annotated[list[Path], typer.Argument(help="Scraped tables, such as one per split.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Clean table to write.")],
     removed: Annotated[
         Path | None,
-        typer.Option(help="The table of what was removed.", show_default="removed.parquet beside the output"),
+        typer.Option(
+            callback=writable_file,
+            help="Table of removed landmarks to write.",
+            show_default="removed.parquet beside the output",
+        ),
     ] = None,
     irrelevant: Annotated[
         Path | None,
         typer.Option(
-            help="CSV item,label,reason of labels that say nothing of a landmark.",
+            help="CSV file item,label,reason of labels to ignore.",
             show_default="annotations/irrelevant_labels.csv",
         ),
     ] = None,
     keep_multiple: Annotated[
         Literal["first", "most-specific"] | None,
-        typer.Option(help="Keep landmarks with several labels: the first one, or the one below the others (P279)."),
+        typer.Option(help="Keep landmarks with several labels, with the first or the most specific label (by P279)."),
     ] = None,
     classes: Annotated[
         list[Path] | None,
-        typer.Option(help="Tables of classes for most-specific.", show_default="X.classes.parquet beside X.parquet"),
+        typer.Option(help="Tables of classes, for most-specific.", show_default="X.classes.parquet beside X.parquet"),
     ] = None,
     allow_errors: Annotated[
-        bool, typer.Option("--allow-errors", help="Take landmarks that scrape may try again for unlabelled.")
+        bool, typer.Option("--allow-errors", help="Treat landmarks whose scrape failed as unlabelled.")
     ] = False,
     force: Force = False,
 ) -> None:
@@ -128,30 +132,32 @@ def clean(
 
 @app.command(rich_help_panel="Labels")
 def embed(
-    clean: Annotated[Path, typer.Argument(help="The clean table.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The table of label embeddings to write.")],
+    clean: Annotated[Path, typer.Argument(help="Clean table.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", callback=writable_file, help="Table of label embeddings to write.")
+    ],
     encoder: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="open_clip:MODEL/TAG, open_clip:MODEL/PATH of a local checkpoint, or minilm (no download).",
+            help="open_clip:MODEL/TAG, open_clip:MODEL/PATH with a local checkpoint, or minilm (no download).",
             show_default="open_clip:ViT-L-14/laion2b_s32b_b82k",
         ),
     ] = None,
     template: Annotated[
         list[str] | None,
         typer.Option(
-            help="Text with one {} for the label; of several, given one by one, the vectors are averaged.",
+            help="Prompt template with one {} for the label; may be repeated, vectors are then averaged.",
             show_default="A picture of a {}",
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts at a time.")] = 256,
+    batch_size: Annotated[int, typer.Option(help="Number of labels encoded at once.")] = 256,
     device: Annotated[
-        str | None, typer.Option(help="A torch device.", show_default="cuda where there is one, else cpu")
+        str | None, typer.Option(help="Torch device.", show_default="cuda if available, else cpu")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Do all the work anew.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Encode all labels again.")] = False,
 ) -> None:
-    """Turn each unique label into a vector of a text encoder.
+    """Encode each unique label with a text encoder.
 
     Example: hgld embed clean.parquet -o label_embeddings.parquet --encoder minilm
     """
@@ -159,7 +165,7 @@ def embed(
     from hgld.labels.embed import DEFAULT_TEMPLATE, EmbedConfig, embed_file
     from hgld.labels.encoders import DEFAULT_ENCODER
 
-    with friendly_errors(), TerminalProgress("embed", "labels") as progress:
+    with friendly_errors(templates="--template"), TerminalProgress("embed", "labels") as progress:
         config = EmbedConfig(
             encoder=encoder or DEFAULT_ENCODER,
             templates=template or [DEFAULT_TEMPLATE],
@@ -172,19 +178,30 @@ def embed(
 
 @app.command(rich_help_panel="Labels")
 def cluster(
-    embeddings: Annotated[Path, typer.Argument(help="The table of label embeddings.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write; a .png and a .html go beside it.")],
-    n_clusters: Annotated[int, typer.Option("-k", help="Clusters.")] = 12,
-    subclusters: Annotated[int | None, typer.Option(help="Sub-clusters in all.", show_default="78")] = None,
+    embeddings: Annotated[Path, typer.Argument(help="Table of label embeddings.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            callback=writable_file,
+            help="Table to write; a .png and a .html file are written beside it.",
+        ),
+    ],
+    n_clusters: Annotated[int, typer.Option("-k", help="Number of clusters.")] = 12,
+    subclusters: Annotated[int | None, typer.Option(help="Total number of sub-clusters.", show_default="78")] = None,
     distance_threshold: Annotated[
         float | None,
-        typer.Option(help="Instead: no two sub-clusters of a cluster nearer than this cosine distance."),
+        typer.Option(
+            help="Cosine distance up to which sub-clusters are merged, instead of a number of sub-clusters."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     sweep: Annotated[
         str | None,
         typer.Option(
-            metavar="FIRST:LAST", help="Only print and plot (.sweep.png) how well every k in this range fits."
+            metavar="FIRST:LAST",
+            help="Only print and plot (.sweep.png) inertia and silhouette for each k in this range.",
         ),
     ] = None,
     force: Force = False,
@@ -232,22 +249,24 @@ def parse_sweep(text: str) -> range:
 
 @app.command(rich_help_panel="Labels")
 def suggest(
-    clusters: Annotated[Path, typer.Argument(help="The clusters, from hgld cluster.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The table to write; may be CLUSTERS itself.")],
+    clusters: Annotated[Path, typer.Argument(help="Clusters from hgld cluster.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", callback=writable_file, help="Table to write; may be CLUSTERS itself.")
+    ],
     embeddings: Annotated[
         Path | None,
-        typer.Option(help="The label embeddings.", show_default="label_embeddings.parquet beside CLUSTERS"),
+        typer.Option(help="Label embeddings.", show_default="label_embeddings.parquet beside CLUSTERS"),
     ] = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
     decisions: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="CSV of decisions on this or other labels.")
+        list[Path] | None, typer.Option(metavar="FILE", help="CSV file of decisions; may be repeated.")
     ] = None,
     evaluate: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Only print and plot (.reliability.png beside the output) how well suggestions agree with these "
+            help="Only print and plot (.reliability.png beside the output) the agreement of suggestions with these "
             "decisions.",
         ),
     ] = None,
@@ -255,8 +274,8 @@ def suggest(
 ) -> None:
     """Suggest groups for every label, with a score and the reason.
 
-    From the names and guidelines of the groups, the classes above a label (P279), and decisions on other labels.
-    Suggestions are shown to annotators; nothing takes them for decisions.
+    Suggestions are based on the names and guidelines of the groups, the superclasses of a label (P279), and decisions
+    on other labels. They are shown to annotators and never used as decisions.
 
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
     """
@@ -267,7 +286,7 @@ def suggest(
     with friendly_errors(), TerminalProgress("suggest", "texts") as progress:
         if evaluate is not None:
             if decisions:
-                raise ConfigurationError("--evaluate takes its own decisions for evidence; leave --decisions out")
+                raise ConfigurationError("--evaluate uses its own decisions as evidence; omit --decisions")
             picture = out.with_suffix(".reliability.png")
             quality = evaluate_suggestions(
                 clusters,
@@ -296,20 +315,18 @@ def suggest(
 
 @app.command(rich_help_panel="Labels")
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the outputs go.")] = Path(
-        "data/demo"
-    ),
-    source: Annotated[
-        Literal["api", "html"], typer.Option(help="Scrape through the APIs or the category pages.")
-    ] = "api",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder, help="Output folder.")
+    ] = Path("data/demo"),
+    source: Annotated[Literal["api", "html"], typer.Option(help="Scrape the APIs or the category pages.")] = "api",
     force: Annotated[
-        bool, typer.Option("--force", help="Do every stage anew; what was entered in the sheets is lost.")
+        bool, typer.Option("--force", help="Run all stages again; entries in the review sheets are lost.")
     ] = False,
 ) -> None:
     """Run the whole pipeline, scrape to build, on 325 famous landmarks that come with hgld.
 
-    A small local server answers in Wikimedia's place, so this needs no network: labels are embedded with minilm where
-    the extra "offline" is installed, else with the default encoder of hgld embed.
+    A local server replaces Wikimedia, so no network is needed: labels are embedded with minilm if the extra "offline"
+    is installed, else with the default encoder of hgld embed.
 
     Example: hgld demo -o data/demo
     """
