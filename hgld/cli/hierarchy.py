@@ -203,6 +203,7 @@ def stats(
             "--out",
             "-o",
             metavar="PICTURE",
+            callback=writable_file,
             help="Image file X.png for the sizes of groups; X.tree.png shows them as areas.",
         ),
     ] = None,
