@@ -330,11 +330,11 @@ def demo(
 
     Example: hgld demo -o data/demo
     """
-    from hgld.cli.summaries.demo import format_stage
+    from hgld.cli.summaries.demo import format_demo, format_stage
     from hgld.demo.run import run_demo
 
     def print_stage(stage: str, summary: object | None) -> None:
         typer.echo(f"== {stage}\n{format_stage(summary)}\n")
 
     with friendly_errors():
-        typer.echo(run_demo(out, source=source, force=force, on_stage=print_stage))
+        typer.echo(format_demo(run_demo(out, source=source, force=force, on_stage=print_stage)))

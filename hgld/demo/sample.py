@@ -1,4 +1,4 @@
-"""The bundled sample: what its category pages and Wikidata items say (``data/sample/README.md``)."""
+"""The bundled sample: its category pages and Wikidata items (``data/sample/README.md``)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from hgld.wikimedia.titles import CATEGORY_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A category page of Commons: at most one of the three is set; targets carry ``Category:``."""
+class SamplePage:
+    """A category page of Commons; at most one of the fields is set.
+
+    Args:
+        item: Id of the linked Wikidata item.
+        redirect: Title of the target of a hard redirect, with ``Category:``.
+        soft_redirect: Title of the target of a soft redirect, with ``Category:``.
+    """
 
     item: str | None = None
     redirect: str | None = None
@@ -21,11 +27,16 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """A Wikidata item, of a landmark (with ``instance_of``) or of a class (with ``label``).
+class SampleItem:
+    """A Wikidata item of a landmark (with ``instance_of``) or of a class (with ``label``).
 
-    ``instance_of``, ``subclass_of`` and ``main_topic`` are item ids; ``preferred`` are those of
-    ``instance_of`` whose rank is above the others'; ``category`` is the title of the item's category.
+    Args:
+        label: English label.
+        category: Title of the linked category.
+        instance_of: Ids of the values of P31.
+        preferred: Those of them with the preferred rank.
+        main_topic: Id of the value of P301.
+        subclass_of: Ids of the values of P279.
     """
 
     label: str | None = None
@@ -37,20 +48,20 @@ class Item:
 
     @property
     def best_instance_of(self) -> tuple[str, ...]:
-        """The preferred values if there are any, else all."""
+        """Values of P31 with the best rank: the preferred ones, or all if none is preferred."""
         return self.preferred or self.instance_of
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Pages by title (with ``Category:``) and items by id."""
+    """Pages by title (with ``Category:``), and items by id."""
 
-    pages: Mapping[str, Page]
-    items: Mapping[str, Item]
+    pages: Mapping[str, SamplePage]
+    items: Mapping[str, SampleItem]
 
     @cached_property
     def item_of_category(self) -> dict[str, str]:
-        """Item ids by the title of the category they are linked with."""
+        """Item ids by the title of the linked category."""
         return {item.category: item_id for item_id, item in self.items.items() if item.category}
 
 
@@ -62,14 +73,14 @@ def read_sample() -> Sample:
     def ids(labels: str) -> tuple[str, ...]:
         return tuple(id_of[label] for label in labels.split("; ") if label)
 
-    items = {row["item"]: Item(label=row["label"], subclass_of=ids(row["subclass_of"])) for row in classes}
+    items = {row["item"]: SampleItem(label=row["label"], subclass_of=ids(row["subclass_of"])) for row in classes}
     pages = {}
     for row in _rows("pages.csv"):
         title = _title(row["title"])
         if title:
-            pages[title] = Page(row["item"] or None, _title(row["redirect"]), _title(row["soft_redirect"]))
+            pages[title] = SamplePage(row["item"] or None, _title(row["redirect"]), _title(row["soft_redirect"]))
         if row["item"]:
-            items[row["item"]] = Item(
+            items[row["item"]] = SampleItem(
                 category=title,
                 instance_of=ids(row["instance_of"]),
                 preferred=ids(row["preferred"]),

@@ -1,9 +1,9 @@
-"""A small local server that answers what the scraper asks of Commons and Wikidata, out of the sample.
+"""A local server that answers the scraper's requests to Commons and Wikidata from the bundled sample.
 
-Below the URL that :func:`serving` gives, ``/commons`` and ``/wikidata`` stand for the two sites:
-``w/api.php`` is the action API (``action=query`` and ``action=wbgetentities``, always JSON in format version
-2) and ``/commons/wiki/Category:...`` are the pages with the Wikidata infobox. The shapes are those of the
-real sites; limits on the rate, lag and everything the scraper does not read are left out.
+Below the URL of :func:`serve_sample`, ``/commons`` and ``/wikidata`` represent the two sites: ``w/api.php`` is the
+action API (``action=query`` and ``action=wbgetentities``, always JSON of format version 2), and
+``/commons/wiki/Category:...`` are pages with the Wikidata infobox. Responses have the structure of the real sites;
+rate limits, lag and everything that the scraper does not read are omitted.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from hgld.demo.sample import Item, Page, Sample
+from hgld.demo.sample import Sample, SampleItem, SamplePage
 from hgld.wikimedia.titles import normalise_title, title_path
 
-_MOST_VALUES = 50
+_MAX_VALUES = 50
 _ILLEGAL = re.compile(r"[<>\[\]{}|]")
 _CATEGORY_NAMESPACE = 14
 _WIKIMEDIA_CATEGORY = "Q4167836"
 
 
 @contextmanager
-def serving(sample: Sample) -> Iterator[str]:
-    """Serve ``sample`` on a free port of this machine, from a thread, until the block ends.
+def serve_sample(sample: Sample) -> Iterator[str]:
+    """Serve a sample on a free local port, from a thread, until the block ends.
 
     Yields:
-        The base URL, without a slash at its end; ``/commons`` and ``/wikidata`` below it are the two sites.
+        The base URL without a trailing slash.
     """
     server = _Server(sample)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -47,15 +47,15 @@ def serving(sample: Sample) -> Iterator[str]:
 
 
 class ApiError(Exception):
-    """What the real APIs report within an answer of HTTP status 200."""
+    """An error that the real APIs report in a response of HTTP status 200."""
 
     def __init__(self, code: str, info: str) -> None:
         super().__init__(info)
         self.code = code
 
 
-def wikidata_answer(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
-    """``action=wbgetentities``, by ``ids`` or by the ``titles`` of categories of ``commonswiki``."""
+def wikidata_response(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the response to ``action=wbgetentities`` by ``ids``, or by ``titles`` of categories of Commons."""
     if params.get("action") != "wbgetentities":
         raise ApiError("badvalue", f'Unrecognized value for parameter "action": {params.get("action")}.')
     ids, titles, props = (_values(params, name) for name in ("ids", "titles", "props"))
@@ -70,7 +70,7 @@ def wikidata_answer(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]
     return {"entities": entities, "success": 1}
 
 
-def _entity(item_id: str, item: Item, props: list[str]) -> dict[str, Any]:
+def _entity(item_id: str, item: SampleItem, props: list[str]) -> dict[str, Any]:
     claims = {
         "P31": [_statement("P31", value, value in item.preferred) for value in item.instance_of],
         "P279": [_statement("P279", value) for value in item.subclass_of],
@@ -105,8 +105,8 @@ def _statement(name: str, item_id: str, preferred: bool = False) -> dict[str, An
     }
 
 
-def commons_answer(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
-    """``action=query`` with ``pageprops``, ``templates`` and ``revisions``, following hard redirects."""
+def commons_response(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the response to ``action=query`` with ``pageprops``, ``templates``, ``revisions`` and ``redirects``."""
     if params.get("action") != "query":
         raise ApiError("badvalue", f'Unrecognized value for parameter "action": {params.get("action")}.')
     props, templates = _values(params, "prop"), _values(params, "tltemplates")
@@ -124,7 +124,7 @@ def commons_answer(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
             normalized.append({"from": raw, "to": title})
         if title not in titles:
             titles.append(title)
-    for title in titles:  # grows by the targets of redirects
+    for title in titles:  # grows by redirect targets
         page = sample.pages.get(title)
         if page is None:
             pages.append({"ns": _CATEGORY_NAMESPACE, "title": title, "missing": True})
@@ -138,21 +138,21 @@ def commons_answer(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
     return {"batchcomplete": True, "query": {name: rows for name, rows in lists.items() if rows}}
 
 
-def _page(title: str, page: Page, props: list[str], templates: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"ns": _CATEGORY_NAMESPACE, "title": title}
+def _page(title: str, page: SamplePage, props: list[str], templates: list[str]) -> dict[str, Any]:
+    result: dict[str, Any] = {"ns": _CATEGORY_NAMESPACE, "title": title}
     if "pageprops" in props and page.item:
-        found["pageprops"] = {"wikibase_item": page.item}
+        result["pageprops"] = {"wikibase_item": page.item}
     if "templates" in props and page.redirect is None:
         used = "Template:Category redirect" if page.soft_redirect else "Template:Wikidata Infobox"
         if used in templates or not templates:
-            found["templates"] = [{"ns": 10, "title": used}]
+            result["templates"] = [{"ns": 10, "title": used}]
     if "revisions" in props:
         slot = {"contentmodel": "wikitext", "contentformat": "text/x-wiki", "content": _wikitext(page)}
-        found["revisions"] = [{"slots": {"main": slot}}]
-    return found
+        result["revisions"] = [{"slots": {"main": slot}}]
+    return result
 
 
-def _wikitext(page: Page) -> str:
+def _wikitext(page: SamplePage) -> str:
     if page.redirect:
         return f"#REDIRECT [[{page.redirect}]]"
     if page.soft_redirect:
@@ -161,7 +161,7 @@ def _wikitext(page: Page) -> str:
 
 
 def category_page(sample: Sample, title: str) -> tuple[int, str]:
-    """The status and the HTML of a category page, a hard redirect followed for one hop."""
+    """Return the status and the HTML of a category page; a hard redirect is followed once."""
     if _ILLEGAL.search(title):
         return 400, _html("Bad title", "The requested page title contains invalid characters.")
     origin, page = "", sample.pages.get(title)
@@ -191,7 +191,7 @@ def _html(title: str, content: str) -> str:
 
 
 def _infobox(sample: Sample, item_id: str) -> str:
-    """The infobox of an item; that of a Wikimedia category gives way to its main topic's."""
+    """Return the infobox of an item, or that of its main topic if the item is a Wikimedia category."""
     item = sample.items[item_id]
     if item.main_topic and _WIKIMEDIA_CATEGORY in item.best_instance_of:
         return _infobox(sample, item.main_topic)
@@ -206,16 +206,16 @@ def _infobox(sample: Sample, item_id: str) -> str:
 
 
 def _values(params: Mapping[str, str], name: str) -> list[str]:
-    """A parameter of several values, separated by ``|``."""
+    """Return the values of a parameter, which are separated by ``|``."""
     values = params.get(name, "").split("|")
-    if len(values) > _MOST_VALUES:
-        info = f'Too many values supplied for parameter "{name}". The limit is {_MOST_VALUES}.'
+    if len(values) > _MAX_VALUES:
+        info = f'Too many values supplied for parameter "{name}". The limit is {_MAX_VALUES}.'
         raise ApiError("toomanyvalues", info)
     return [value for value in values if value]
 
 
 class _Server(ThreadingTCPServer):
-    """A thread per connection; ``http.server``'s own class would look up the name of the machine."""
+    """A server with one thread per connection; ``http.server``'s own class would look up the host name."""
 
     daemon_threads = True
 
@@ -225,10 +225,10 @@ class _Server(ThreadingTCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Reads a request and writes the answer; connections stay open."""
+    """Reads requests and writes responses; connections are kept alive."""
 
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # header and body leave together, or the client waits 40 ms for the second
+    wbufsize = -1  # sends header and body together; otherwise the client waits 40 ms for the body
     server: _Server
 
     def do_GET(self) -> None:
@@ -239,19 +239,19 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(self.path, self.rfile.read(int(self.headers["Content-Length"])).decode())
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the scraper tells of its progress."""
+        """Log nothing, as the scraper reports its progress."""
 
     def _respond(self, path: str, query: str) -> None:
-        answers = {"/commons/w/api.php": commons_answer, "/wikidata/w/api.php": wikidata_answer}
+        responses = {"/commons/w/api.php": commons_response, "/wikidata/w/api.php": wikidata_response}
         wiki_path = path.removeprefix("/commons")
-        if path in answers:
+        if path in responses:
             params = dict(parse_qsl(query, keep_blank_values=True))
             try:
-                document = answers[path](self.server.sample, params)
+                document = responses[path](self.server.sample, params)
             except ApiError as error:
                 document = {"error": {"code": error.code, "info": str(error)}}
             self._send(200, "application/json", json.dumps(document, ensure_ascii=False))
-        elif wiki_path.startswith("/wiki/"):  # the pages' own links begin with /wiki/
+        elif wiki_path.startswith("/wiki/"):  # links within pages begin with /wiki/
             title = normalise_title(unquote(wiki_path.removeprefix("/wiki/")))
             status, html = category_page(self.server.sample, title)
             self._send(status, "text/html", html)

@@ -98,7 +98,7 @@ def _precisions(
     relevances: Sequence[Relevance],
     recalls: torch.Tensor,
 ) -> torch.Tensor:
-    """Return H-P@k at the first k that reaches each H-R@k, for each relevance, given levels and lengths of rankings.
+    """Return H-P@k at the first k that reaches each H-R@k, for each relevance, from levels and lengths of rankings.
 
     With relevances of 0 and 1 these are precision and recall. The shape is (n_relevance, n, m), NaN without positives.
     """

@@ -1,4 +1,4 @@
-"""``hgld demo``: the real stages, against the local server."""
+"""``hgld demo``: the real stages against the local server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hgld import cli
+from hgld.cli.summaries.demo import format_demo
 from hgld.demo.run import ANNOTATORS, DemoSummary, run_demo
 from hgld.demo.sample import Sample, read_sample
-from hgld.demo.server import serving
+from hgld.demo.server import serve_sample
 from hgld.resources import sample_file
 from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, REMOVED, SCRAPED, SPLITS, read_table
 from hgld.wikimedia.client import ClientConfig
@@ -26,7 +27,7 @@ needs_minilm = pytest.mark.skipif(
 
 
 def expected_labels(sample: Sample, title: str) -> list[str]:
-    """What a landmark's category says it is, straight from the sample."""
+    """Return the labels of a category, read directly from the sample."""
     page = sample.pages.get(title)
     while page and (page.redirect or page.soft_redirect):
         page = sample.pages[page.redirect or page.soft_redirect or ""]
@@ -39,11 +40,11 @@ def expected_labels(sample: Sample, title: str) -> list[str]:
 
 
 @pytest.mark.parametrize("source", ["api", "html"])
-def test_the_scraper_reads_the_sample_through_the_server(source: SourceName, tmp_path: Path) -> None:
+def test_scraper_reads_the_sample_from_the_server(source: SourceName, tmp_path: Path) -> None:
     sample = read_sample()
     statuses: Counter[str] = Counter()
     routes: Counter[str] = Counter()
-    with serving(sample) as url:
+    with serve_sample(sample) as url:
         client = ClientConfig(f"{url}/commons", f"{url}/wikidata", rate_per_minute=0, max_retries=0)
         for split in SPLITS:
             out = tmp_path / f"{split}.parquet"
@@ -59,7 +60,7 @@ def test_the_scraper_reads_the_sample_through_the_server(source: SourceName, tmp
     assert routes["hard_redirect"] == 2
     assert routes["soft_redirect"] == 5
     assert routes["soft_redirect+hard_redirect"] == 1
-    if source == "api":  # a page does not show that its infobox is the topic's
+    if source == "api":  # HTML pages do not show whether an infobox is the topic's
         assert routes["topic"] == 3
 
 
@@ -71,7 +72,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DemoSummary, l
 
 
 @needs_minilm
-def test_every_landmark_is_kept_or_removed_and_every_label_is_in_a_cluster_and_the_hierarchy_is_what_is_told(
+def test_outputs_are_consistent_with_each_other_and_the_summary(
     demo: tuple[Path, DemoSummary, list[str]],
 ) -> None:
     out, summary, _ = demo
@@ -91,22 +92,22 @@ def test_every_landmark_is_kept_or_removed_and_every_label_is_in_a_cluster_and_t
 
 
 @needs_minilm
-def test_it_tells_each_stage_and_ends_with_the_groups_and_the_outputs(
+def test_summary_lists_groups_and_existing_outputs(
     demo: tuple[Path, DemoSummary, list[str]],
 ) -> None:
     out, summary, stages = demo
     assert stages == ["scrape train", "scrape index", "clean", "embed", "cluster", "suggest", "export", "build"]
-    text = str(summary)
+    text = format_demo(summary)
     assert all(group in text for groups in summary.groups.values() for group in groups)
-    named = [
+    listed = [
         name for line in text.partition("In ")[2].splitlines()[1:] for name in line[2:].split("  ")[0].split(", ")
     ]
-    assert len(named) == 12
-    assert [name for name in named if not (out / name).is_file()] == []
+    assert len(listed) == 12
+    assert [name for name in listed if not (out / name).is_file()] == []
 
 
 @needs_minilm
-def test_what_was_entered_in_a_sheet_is_lost_by_force_only(tmp_path: Path) -> None:
+def test_sheet_entries_are_discarded_by_force_only(tmp_path: Path) -> None:
     run_demo(tmp_path)
     sheet = tmp_path / "review" / f"{ANNOTATORS[0]}.csv"
     fill_csv(sheet, csv_rows(sheet)[3]["label_id"], decision="unsure")
@@ -117,7 +118,7 @@ def test_what_was_entered_in_a_sheet_is_lost_by_force_only(tmp_path: Path) -> No
 
 
 @needs_minilm
-def test_the_command_prints_the_groups(tmp_path: Path) -> None:
+def test_command_prints_stages_and_groups(tmp_path: Path) -> None:
     run = CliRunner().invoke(cli.app, ["demo", "-o", str(tmp_path), "--source", "html"])
     assert run.exit_code == 0, run.output
     printed = [line.removeprefix("== ") for line in run.stdout.splitlines() if line.startswith("== ")]

@@ -1,4 +1,4 @@
-"""The bundled sample holds together, and the cases its README promises are in it."""
+"""The bundled sample is consistent, and contains the cases that its README describes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from hgld.demo.sample import Sample, read_sample
+from hgld.demo.sample import Sample, SamplePage, read_sample
 from hgld.resources import sample_file
 from hgld.tables import SPLITS
 from hgld.wikimedia.categories import read_categories
@@ -28,27 +28,25 @@ def titles() -> dict[str, list[str]]:
     }
 
 
-def test_every_landmark_is_a_page_but_for_the_two_that_are_meant_to_be_missing(
-    sample: Sample, titles: dict[str, list[str]]
-) -> None:
+def test_every_landmark_but_two_has_a_page(sample: Sample, titles: dict[str, list[str]]) -> None:
     listed = [title for split in SPLITS for title in titles[split]]
     assert len(listed) == len(set(listed)) == 325
     missing = {title for title in listed if title not in sample.pages}
     assert missing == {"Category:Hanging Gardens of Babylon", "Category:Mount Fuji [sunrise]"}
 
 
-def test_every_page_is_listed_or_redirected_to(sample: Sample, titles: dict[str, list[str]]) -> None:
+def test_every_page_is_a_landmark_or_a_redirect_target(sample: Sample, titles: dict[str, list[str]]) -> None:
     targets = {page.redirect or page.soft_redirect for page in sample.pages.values()}
-    unused = [title for title in sample.pages if title not in {*titles["train"], *titles["index"], *targets}]
-    assert not unused
+    unreferenced = [title for title in sample.pages if title not in {*titles["train"], *titles["index"], *targets}]
+    assert not unreferenced
 
 
-def test_titles_are_in_mediawikis_spelling(sample: Sample) -> None:
+def test_titles_are_normalised(sample: Sample) -> None:
     for title in sample.pages:
         assert normalise_title(title) == title
 
 
-def test_pages_point_at_items_and_pages_that_exist(sample: Sample) -> None:
+def test_pages_refer_to_existing_items_and_pages(sample: Sample) -> None:
     for title, page in sample.pages.items():
         assert sum(value is not None for value in (page.item, page.redirect, page.soft_redirect)) <= 1, title
         assert page.item is None or sample.items[page.item].category == title
@@ -56,7 +54,7 @@ def test_pages_point_at_items_and_pages_that_exist(sample: Sample) -> None:
             assert target is None or target in sample.pages
 
 
-def test_items_point_at_labelled_classes_and_at_topics(sample: Sample) -> None:
+def test_items_refer_to_labelled_classes_and_topics(sample: Sample) -> None:
     for item_id, item in sample.items.items():
         assert re.fullmatch(r"Q[1-9]\d*", item_id)
         for class_id in item.instance_of + item.subclass_of:
@@ -67,7 +65,7 @@ def test_items_point_at_labelled_classes_and_at_topics(sample: Sample) -> None:
             assert sample.items[item.main_topic].category is None
 
 
-def test_the_chains_of_classes_end(sample: Sample) -> None:
+def test_subclass_chains_are_acyclic(sample: Sample) -> None:
     def climb(item_id: str, below: tuple[str, ...]) -> None:
         assert item_id not in below, f"{item_id} is a subclass of itself through {below}"
         for parent in sample.items[item_id].subclass_of:
@@ -77,7 +75,7 @@ def test_the_chains_of_classes_end(sample: Sample) -> None:
         climb(item_id, ())
 
 
-def test_ids_stand_once_and_made_up_ones_are_in_their_ranges(sample: Sample) -> None:
+def test_ids_are_unique_and_invented_ones_are_in_their_range(sample: Sample) -> None:
     rows = {}
     for name in ("pages.csv", "classes.csv"):
         with sample_file(name).open(encoding="utf-8", newline="") as stream:
@@ -87,18 +85,18 @@ def test_ids_stand_once_and_made_up_ones_are_in_their_ranges(sample: Sample) -> 
     assert all(int(item_id[1:]) < 910_000_000 for item_id in rows["classes.csv"])
 
 
-def test_there_is_enough_to_cluster(sample: Sample) -> None:
-    only_values = Counter(
+def test_sample_has_enough_labels_to_cluster(sample: Sample) -> None:
+    label_counts = Counter(
         sample.items[page.item].instance_of[0]
         for page in sample.pages.values()
         if page.item and len(sample.items[page.item].instance_of) == 1
     )
-    assert len(only_values) >= 100
-    assert max(only_values.values()) >= 5
+    assert len(label_counts) >= 100
+    assert max(label_counts.values()) >= 5
 
 
-def test_the_cases_that_the_readme_names_are_there(sample: Sample) -> None:
-    def page_of(name: str):
+def test_cases_of_the_readme_are_present(sample: Sample) -> None:
+    def page_of(name: str) -> SamplePage:
         return sample.pages[f"Category:{name}"]
 
     def labels(name: str) -> list[str | None]:
@@ -112,16 +110,16 @@ def test_the_cases_that_the_readme_names_are_there(sample: Sample) -> None:
     assert sample.items[page_of("Great Wall of China").item or ""].main_topic
     assert page_of("Ayers Rock").redirect == "Category:Uluru"
     assert page_of("富士山").soft_redirect == "Category:Mount Fuji"
-    assert page_of(page_of("Tour Eiffel").soft_redirect.removeprefix("Category:")).redirect
+    assert page_of((page_of("Tour Eiffel").soft_redirect or "").removeprefix("Category:")).redirect
     assert labels("Chand Baori") == []
     assert page_of("Sunsets in Oia").item is None
 
 
-def test_both_splits_use_one_number_for_different_landmarks() -> None:
+def test_splits_share_an_id_for_different_landmarks() -> None:
     train, index = (
         {row.landmark_id: row.title for row in read_categories(sample_file(f"{split}_label_to_category.csv"))}
         for split in SPLITS
     )
-    both = train.keys() & index.keys()
-    assert both == {46496}
+    shared_ids = train.keys() & index.keys()
+    assert shared_ids == {46496}
     assert train[46496] != index[46496]

@@ -1,4 +1,4 @@
-"""The local server answers as the reference replica does, and as the scraper needs."""
+"""The local server responds like the reference replica."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ import pytest
 import requests
 from bs4 import BeautifulSoup
 
-from hgld.demo.sample import Item, Page, Sample, read_sample
-from hgld.demo.server import serving
+from hgld.demo.sample import Sample, SampleItem, SamplePage, read_sample
+from hgld.demo.server import serve_sample
 from hgld.wikimedia.titles import title_path
 
-# hard -> soft -> hard, a loop, a redirect to nowhere, a topic, ranks, markup in a label, other scripts
+# Redirects hard -> soft -> hard, a loop, a missing target, a topic, ranks, markup in a label, other scripts.
 WORLD = Sample(
     pages={
-        "Category:Tower": Page(item="Q910000001"),
-        "Category:Old tower": Page(redirect="Category:Tower"),
-        "Category:Older tower": Page(redirect="Category:Old tower"),
-        "Category:塔": Page(soft_redirect="Category:Old tower"),
-        "Category:Loop A": Page(redirect="Category:Loop B"),
-        "Category:Loop B": Page(redirect="Category:Loop A"),
-        "Category:Lost": Page(redirect="Category:Nowhere"),
-        "Category:No item": Page(),
-        "Category:Walls": Page(item="Q910000002"),
-        "Category:List of walls": Page(item="Q910000004"),
-        "Category:Unknown": Page(item="Q910000005"),
-        "Category:Where is it? (A & B's)": Page(item="Q910000006"),
+        "Category:Tower": SamplePage(item="Q910000001"),
+        "Category:Old tower": SamplePage(redirect="Category:Tower"),
+        "Category:Older tower": SamplePage(redirect="Category:Old tower"),
+        "Category:塔": SamplePage(soft_redirect="Category:Old tower"),
+        "Category:Loop A": SamplePage(redirect="Category:Loop B"),
+        "Category:Loop B": SamplePage(redirect="Category:Loop A"),
+        "Category:Lost": SamplePage(redirect="Category:Nowhere"),
+        "Category:No item": SamplePage(),
+        "Category:Walls": SamplePage(item="Q910000002"),
+        "Category:List of walls": SamplePage(item="Q910000004"),
+        "Category:Unknown": SamplePage(item="Q910000005"),
+        "Category:Where is it? (A & B's)": SamplePage(item="Q910000006"),
     },
     items={
-        "Q12518": Item(label="tower", subclass_of=("Q811979",)),
-        "Q811979": Item(label="architectural structure"),
-        "Q570116": Item(label="tourist attraction"),
-        "Q900000001": Item(label="<wall> & 'ditch'", subclass_of=("Q811979", "Q570116")),
-        "Q4167836": Item(label="Wikimedia category"),
-        "Q910000001": Item(category="Category:Tower", instance_of=("Q570116", "Q12518"), preferred=("Q12518",)),
-        "Q910000002": Item(category="Category:Walls", instance_of=("Q4167836",), main_topic="Q910000003"),
-        "Q910000003": Item(instance_of=("Q900000001", "Q570116")),
-        "Q910000004": Item(category="Category:List of walls", instance_of=("Q4167836",)),
-        "Q910000005": Item(category="Category:Unknown"),
-        "Q910000006": Item(category="Category:Where is it? (A & B's)", instance_of=("Q12518",)),
+        "Q12518": SampleItem(label="tower", subclass_of=("Q811979",)),
+        "Q811979": SampleItem(label="architectural structure"),
+        "Q570116": SampleItem(label="tourist attraction"),
+        "Q900000001": SampleItem(label="<wall> & 'ditch'", subclass_of=("Q811979", "Q570116")),
+        "Q4167836": SampleItem(label="Wikimedia category"),
+        "Q910000001": SampleItem(category="Category:Tower", instance_of=("Q570116", "Q12518"), preferred=("Q12518",)),
+        "Q910000002": SampleItem(category="Category:Walls", instance_of=("Q4167836",), main_topic="Q910000003"),
+        "Q910000003": SampleItem(instance_of=("Q900000001", "Q570116")),
+        "Q910000004": SampleItem(category="Category:List of walls", instance_of=("Q4167836",)),
+        "Q910000005": SampleItem(category="Category:Unknown"),
+        "Q910000006": SampleItem(category="Category:Where is it? (A & B's)", instance_of=("Q12518",)),
     },
 )
 COMMONS, WIKIDATA = "commons", "wikidata"
@@ -92,13 +92,13 @@ AGENT = {"User-Agent": "hgld-tests/1 (https://example.org/; tests@example.org)"}
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[str]:
-    with serving(WORLD) as url:
+def local_url() -> Iterator[str]:
+    with serve_sample(WORLD) as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def theirs(shared: Path) -> Iterator[str]:
+def replica_url(shared: Path) -> Iterator[str]:
     if not (shared / "wikimedia_replica").is_dir():
         pytest.skip(f"{shared} has no wikimedia_replica")
     sys.path.insert(0, str(shared))
@@ -112,7 +112,7 @@ def theirs(shared: Path) -> Iterator[str]:
 
 
 def replica_document(sample: Sample) -> dict[str, Any]:
-    """The same world in the replica's format, whose titles have no prefix."""
+    """Return the sample in the replica's format, whose titles have no prefix."""
 
     def short(title: str | None) -> str | None:
         return title and title.removeprefix("Category:")
@@ -150,14 +150,17 @@ def replica_document(sample: Sample) -> dict[str, Any]:
 
 def ask(base: str, site: str, params: dict[str, str], method: str = "POST") -> Any:
     url = f"{base}/{site}/w/api.php"
-    form = {"data" if method == "POST" else "params": params | FORMAT}
-    reply = requests.request(method, url, headers=AGENT, timeout=10, **form)
+    fields = params | FORMAT
+    if method == "POST":
+        reply = requests.post(url, data=fields, headers=AGENT, timeout=10)
+    else:
+        reply = requests.get(url, params=fields, headers=AGENT, timeout=10)
     assert reply.status_code == 200
     assert reply.headers["Content-Type"].startswith("application/json")
     return reply.json()
 
 
-#: Keys of the replica's answers that hgld does not read and our server leaves out.
+#: Keys of the replica's responses that hgld does not read and the local server omits.
 UNREAD = {"pageid", "modified", "hash", "fromencoded", "docref", "servedby", "parameter", "limit"} | {
     "warnings",
     "lowlimit",
@@ -166,11 +169,11 @@ UNREAD = {"pageid", "modified", "hash", "fromencoded", "docref", "servedby", "pa
 
 
 def comparable(document: Any) -> Any:
-    """An answer without what nothing reads; pages, redirects and the like in one order."""
+    """Return a response without unread keys, its lists (of pages, redirects, ...) sorted."""
     if isinstance(document, list):
         rows = [comparable(value) for value in document]
-        in_order = any("mainsnak" in row for row in rows)  # that of statements says something
-        return rows if in_order else sorted(rows, key=str)
+        is_ordered = any("mainsnak" in row for row in rows)  # the order of statements matters
+        return rows if is_ordered else sorted(rows, key=str)
     if not isinstance(document, dict):
         return document
     kept = {key: comparable(value) for key, value in document.items() if key not in UNREAD}
@@ -183,10 +186,10 @@ def comparable(document: Any) -> Any:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("name", CALLS)
-def test_the_answers_are_the_replicas(ours: str, theirs: str, name: str, method: str) -> None:
+def test_responses_equal_those_of_the_replica(local_url: str, replica_url: str, name: str, method: str) -> None:
     site, params = CALLS[name]
-    mine, reference = (ask(base, site, params, method) for base in (ours, theirs))
-    assert comparable(mine) == comparable(reference)
+    local, reference = (ask(base, site, params, method) for base in (local_url, replica_url))
+    assert comparable(local) == comparable(reference)
 
 
 SELECTORS = (
@@ -198,54 +201,55 @@ SELECTORS = (
 )
 
 
-def parts_of(html: str) -> dict[str, list[tuple[str, Any]]]:
-    """Texts and links of the parts of a page that can be read of it."""
+def page_parts(html: str) -> dict[str, list[tuple[str, Any]]]:
+    """Return the texts and links of the parts of a page that the scraper reads."""
     page = BeautifulSoup(html, "lxml")
     values = [li for row in page.select("#wdinfobox tr") if row.th for li in row.select("li")]
-    parts = {"values": [(li.text.strip(), li.a["href"]) for li in values if li.a]}
+    parts: dict[str, list[tuple[str, Any]]] = {"values": [(li.text.strip(), li.a["href"]) for li in values if li.a]}
     for selector in SELECTORS:
         parts[selector] = [
-            (tag.get("href"), tag.get_text() if tag.name == "h1" else "") for tag in page.select(selector)
+            (str(tag.get("href")), tag.get_text() if tag.name == "h1" else "") for tag in page.select(selector)
         ]
     return parts
 
 
-# What a page says of a redirect that leads nowhere is left to the replica.
+# A redirect that leads nowhere is not part of the comparison.
 @pytest.mark.parametrize(
     "title", sorted(WORLD.pages.keys() - {"Category:Lost"} | {"Category:Nowhere", "Category:A [b]"})
 )
-def test_the_pages_are_the_replicas(ours: str, theirs: str, title: str) -> None:
+def test_pages_equal_those_of_the_replica(local_url: str, replica_url: str, title: str) -> None:
     path = f"/commons/wiki/{title_path(title)}"
-    mine, reference = (requests.get(base + path, headers=AGENT, timeout=10) for base in (ours, theirs))
-    assert mine.status_code == reference.status_code
-    assert mine.headers["Content-Type"].lower() == reference.headers["Content-Type"].lower()
-    if mine.status_code != 400:  # what is said of a bad title is free
-        assert parts_of(mine.text) == parts_of(reference.text)
-    assert mine.text.endswith("</html>\n")
+    local, reference = (requests.get(base + path, headers=AGENT, timeout=10) for base in (local_url, replica_url))
+    assert local.status_code == reference.status_code
+    assert local.headers["Content-Type"].lower() == reference.headers["Content-Type"].lower()
+    if local.status_code != 400:  # the text about a bad title is arbitrary
+        assert page_parts(local.text) == page_parts(reference.text)
+    assert local.text.endswith("</html>\n")
 
 
-def test_the_links_of_a_page_lead_to_pages(ours: str) -> None:
-    page = requests.get(f"{ours}/commons/wiki/Category:%E5%A1%94", timeout=10)
+def test_links_of_a_page_lead_to_pages(local_url: str) -> None:
+    page = requests.get(f"{local_url}/commons/wiki/Category:%E5%A1%94", timeout=10)
     link = BeautifulSoup(page.text, "lxml").select_one("#category-redirect a")
     assert link is not None
-    assert requests.get(ours + str(link["href"]), timeout=10).status_code == 200
+    assert requests.get(local_url + str(link["href"]), timeout=10).status_code == 200
 
 
-def test_an_unknown_path_is_not_found(ours: str) -> None:
-    assert requests.get(f"{ours}/elsewhere", timeout=10).status_code == 404
+def test_unknown_path_is_not_found(local_url: str) -> None:
+    assert requests.get(f"{local_url}/elsewhere", timeout=10).status_code == 404
 
 
-def test_connections_are_kept_and_answers_do_not_wait(ours: str) -> None:
+def test_connections_are_kept_alive_without_delay(local_url: str) -> None:
     with requests.Session() as session:
         seconds = [
-            session.get(f"{ours}/commons/wiki/Category:Tower", timeout=10).elapsed.total_seconds() for _ in range(20)
+            session.get(f"{local_url}/commons/wiki/Category:Tower", timeout=10).elapsed.total_seconds()
+            for _ in range(20)
         ]
-        assert session.get(f"{ours}/commons/wiki/Category:Tower", timeout=10).raw.version == 11
-    assert sorted(seconds)[10] < 0.035  # the delay of acknowledgements is 40 ms
+        assert session.get(f"{local_url}/commons/wiki/Category:Tower", timeout=10).raw.version == 11
+    assert sorted(seconds)[10] < 0.035  # less than the 40 ms of a delayed acknowledgement
 
 
-def test_the_port_is_free_again_afterwards() -> None:
-    with serving(read_sample()) as url:
+def test_port_is_free_after_the_block() -> None:
+    with serve_sample(read_sample()) as url:
         assert requests.get(f"{url}/commons/wiki/Category:Eiffel_Tower", timeout=10).status_code == 200
     with pytest.raises(requests.ConnectionError):
         requests.get(f"{url}/commons/wiki/Category:Eiffel_Tower", timeout=10)

@@ -34,7 +34,7 @@ SNAKEFILE = Path(__file__).parents[2] / "pipelines" / "label" / "Snakefile"
 
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
-    with server.serving(read_sample()) as url:
+    with server.serve_sample(read_sample()) as url:
         yield url
 
 
@@ -130,7 +130,7 @@ def test_lint_reports_only_missing_environments(pipeline: Pipeline) -> None:
 
 def test_failed_scrape_resumes_from_its_journal(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[str] = []
-    real_wikidata, real_commons = server.wikidata_answer, server.commons_answer
+    real_wikidata, real_commons = server.wikidata_response, server.commons_response
 
     def recording_wikidata(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
         requests.append(params.get("titles") or params["ids"])
@@ -139,8 +139,8 @@ def test_failed_scrape_resumes_from_its_journal(pipeline: Pipeline, monkeypatch:
     def failing_commons(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
         raise server.ApiError("internal_api_error_DBQueryError", "out of order")
 
-    monkeypatch.setattr(server, "wikidata_answer", recording_wikidata)
-    monkeypatch.setattr(server, "commons_answer", failing_commons)
+    monkeypatch.setattr(server, "wikidata_response", recording_wikidata)
+    monkeypatch.setattr(server, "commons_response", failing_commons)
     table = pipeline.out / "scraped_index.parquet"
     first = pipeline.run("out/scraped_index.parquet")
     assert first.returncode != 0
@@ -150,7 +150,7 @@ def test_failed_scrape_resumes_from_its_journal(pipeline: Pipeline, monkeypatch:
     assert len(by_title) == 2
 
     requests.clear()
-    monkeypatch.setattr(server, "commons_answer", real_commons)
+    monkeypatch.setattr(server, "commons_response", real_commons)
     second = pipeline.run("out/scraped_index.parquet")
     assert second.returncode == 0, second.stderr
     assert table.exists()

@@ -1,7 +1,8 @@
-"""What ``hgld demo`` prints of each stage."""
+"""Terminal texts of ``hgld demo``."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from hgld.cli.summaries.hierarchy import format_build
 from hgld.cli.summaries.labels import format_clean, format_clusters, format_embed, format_suggestions
 from hgld.cli.summaries.review import format_export
 from hgld.cli.summaries.wikimedia import format_scrape
+from hgld.demo.run import ANNOTATORS, DemoSummary
 from hgld.hierarchy.build import BuildSummary
 from hgld.labels.clean import CleanSummary
 from hgld.labels.clusters import ClusterSummary
@@ -29,5 +31,27 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
 
 
 def format_stage(summary: object | None) -> str:
-    """The text that the command of this stage prints, or ``up to date`` for None."""
+    """Return the text that the command of this stage prints, or ``up to date`` for None."""
     return "up to date" if summary is None else _TEXTS.get(type(summary), str)(summary)
+
+
+def format_demo(summary: DemoSummary) -> str:
+    """Return the landmarks by root and group, and the outputs with their meanings."""
+    lines = []
+    for root, groups in summary.groups.items():
+        lines.append(f"{root}: {sum(groups.values()):,} landmarks in {len(groups)} groups")
+        # Non-breaking spaces keep a group and its number on one line.
+        counts = ", ".join(f"{group} {count:,}".replace(" ", "\xa0") for group, count in groups.items())
+        wrapped = textwrap.wrap(counts, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        lines += [line.replace("\xa0", " ") for line in wrapped]
+    outputs = {
+        "scraped_train.parquet, scraped_index.parquet": "what the landmarks are instances of",
+        "clean.parquet, removed.parquet": "one label per landmark; those without, and why",
+        "label_embeddings.parquet": "a vector per label",
+        "clusters.parquet, clusters.png, clusters.html": "with suggestions; a picture; the same to explore",
+        f"review/{ANNOTATORS[0]}.xlsx, review/{ANNOTATORS[1]}.xlsx": "the sheets to fill in, also as CSV",
+        "hierarchy.parquet, hierarchy.png": "landmarks, groups and roots, as decided; a picture",
+    }
+    width = max(map(len, outputs))
+    meanings = [f"  {name:<{width}}  {meaning}" for name, meaning in outputs.items()]
+    return "\n".join([*lines, "", f"In {summary.out} ({summary.seconds:.0f} s):", *meanings])
