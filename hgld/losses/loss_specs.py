@@ -1,7 +1,7 @@
 """Specifications of losses: the options that a loss has in settings, and how it is built from them.
 
 A :class:`LossSpec` is derived from the constructor of a loss, so that a default is written there alone. Every
-parameter becomes an option of the same name, type and default, except that
+parameter, which needs a default, becomes an option of the same name, type and default, except that
 
 - parameters that describe the training data (``FROM_LABELS``) are filled in from a :class:`LabelSpace`;
 - ``step`` is replaced by the options of its step: those of :func:`~hgld.losses.suprank_step` or
@@ -144,7 +144,12 @@ def spec(constructor: Callable[..., Loss]) -> LossSpec:
 
 
 def per_level(constructor: Callable[..., Loss]) -> LossSpec:
-    """Return the specification of a loss of classes, with the option ``levels`` for its sum over all levels."""
+    """Return the specification of a loss of classes, with the option ``levels`` for its sum over all levels.
+
+    >>> from hgld.losses import ArcFace
+    >>> list(per_level(ArcFace).options)
+    ['levels', 'scale', 'margin']
+    """
 
     def build(space: LabelSpace, options: Mapping[str, Any]) -> Loss:
         if options["levels"] == "finest":
@@ -155,7 +160,12 @@ def per_level(constructor: Callable[..., Loss]) -> LossSpec:
 
 
 def with_simix(constructor: Callable[..., Loss]) -> LossSpec:
-    """Return the specification of a loss with the option ``simix`` for similarity mixup."""
+    """Return the specification of a loss with the option ``simix`` for similarity mixup.
+
+    >>> from hgld.losses import SupRecall
+    >>> list(with_simix(SupRecall).options)
+    ['ks', 'tau_star', 'variant', 'tau', 'rho', 'delta', 'include_query', 'simix']
+    """
 
     def build(space: LabelSpace, options: Mapping[str, Any]) -> Loss:
         loss = _construct(constructor, space, options)
@@ -169,12 +179,18 @@ def decomposable(
 ) -> LossSpec:
     """Return the specification of a rank loss with a decomposability loss.
 
+    An option of both, such as ``include_query``, is passed to both.
+
     Args:
         compose: Function that builds the sum from the decomposability loss, ``lambda_`` and the keyword arguments of
             the rank loss, such as :func:`~hgld.losses.happier`.
         rank_loss: Constructor of the rank loss.
         pairs: Add the option ``decomposability``, which chooses between proxies and pairs.
         **defaults: Defaults that differ from those of the constructors.
+
+    >>> from hgld.losses import SupHAP, happier
+    >>> list(decomposable(happier, SupHAP).options)
+    ['lambda_', 'alpha', 'variant', 'tau', 'rho', 'delta', 'include_query', 'eta']
     """
     weight = inspect.signature(compose, eval_str=True).parameters["lambda_"]
     options = {"lambda_": Option(weight.annotation, weight.default)}
