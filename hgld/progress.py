@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar on a terminal, a log line now and then elsewhere, or nothing."""
+"""Progress of long work: a bar on a terminal, occasional log lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def byte_size(n_bytes: float) -> str:
-    """A number of bytes for people.
+    """Format a number of bytes with a decimal unit.
 
     >>> byte_size(22_640_640), byte_size(512)
     ('22.6 MB', '512 B')
@@ -27,17 +27,27 @@ def byte_size(n_bytes: float) -> str:
 
 
 class Progress(Protocol):
-    """What a stage tells of its progress."""
+    """Receives the progress of a stage."""
 
     def start(self, total: int, done: int = 0) -> None:
-        """The work has ``total`` units, of which ``done`` were there before."""
+        """Start a count.
+
+        Args:
+            total: Number of units of work.
+            done: Number of units that were done before.
+        """
 
     def advance(self, units: int = 1, **details: float) -> None:
-        """``units`` more are done (fewer, if negative); ``details`` are shown beside them: counters, or measures."""
+        """Count units as done.
+
+        Args:
+            units: Number of units; negative to take back earlier ones.
+            **details: Values shown beside the count: integers are counters, floats measures.
+        """
 
 
 class NoProgress:
-    """Shows nothing: the default of every library function."""
+    """Shows nothing; the default of every library function."""
 
     def start(self, total: int, done: int = 0) -> None:
         """See :class:`Progress`."""
@@ -47,21 +57,24 @@ class NoProgress:
 
 
 class TerminalProgress:
-    """A tqdm bar where stderr is a terminal, else a log line every ``interval_s`` seconds; ends with its block.
+    """Shows a tqdm bar if stderr is a terminal, else logs a line every few seconds; a context manager.
 
-    The unit ``B`` is bytes, which are shown as kB, MB and so on.
+    Args:
+        title: Name of the work.
+        unit: Name of the units in the plural; ``B`` for bytes, which are shown as kB, MB and so on.
+        interval_s: Minimum seconds between two log lines.
     """
 
     def __init__(self, title: str, unit: str, *, interval_s: float = 10.0) -> None:
         self._title, self._unit, self._interval_s = title, unit, interval_s
         self._bar: tqdm[Any] | None = None
-        self._total = self._done = self._before = 0
-        self._began = self._told = time.monotonic()
+        self._total = self._done = self._initial = 0
+        self._started_at = self._logged_at = time.monotonic()
 
     def start(self, total: int, done: int = 0) -> None:
         """See :class:`Progress`."""
-        self._total, self._done, self._before = total, done, done
-        self._began = self._told = time.monotonic()
+        self._total, self._done, self._initial = total, done, done
+        self._started_at = self._logged_at = time.monotonic()
         if sys.stderr.isatty():
             unit, scaled = ("B", True) if self._unit == "B" else (f" {self._unit}", False)
             self._bar = tqdm(desc=self._title, unit=unit, unit_scale=scaled, total=total, initial=done, smoothing=0.1)
@@ -72,8 +85,8 @@ class TerminalProgress:
         if self._bar is not None:
             self._bar.set_postfix(details, refresh=False)
             self._bar.update(units)
-        elif time.monotonic() - self._told >= self._interval_s:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._logged_at >= self._interval_s:
+            self._logged_at = time.monotonic()
             self._log(details)
 
     def __enter__(self) -> TerminalProgress:
@@ -86,18 +99,18 @@ class TerminalProgress:
             self._bar.close()
 
     def _log(self, details: dict[str, float]) -> None:
-        seconds = time.monotonic() - self._began
-        rate = (self._done - self._before) / seconds if seconds else 0.0
-        left = f"{(self._total - self._done) / rate / 60:.0f} min left" if rate else "time left unknown"
-        counters = "".join(f", {_detail(name, value)}" for name, value in details.items())
+        seconds = time.monotonic() - self._started_at
+        rate = (self._done - self._initial) / seconds if seconds else 0.0
+        time_left = f"{(self._total - self._done) / rate / 60:.0f} min left" if rate else "time left unknown"
+        detail_text = "".join(f", {_format_detail(name, value)}" for name, value in details.items())
         if self._unit == "B":
-            far = f"{byte_size(self._done)} of {byte_size(self._total)}, {byte_size(rate)}/s"
+            count = f"{byte_size(self._done)} of {byte_size(self._total)}, {byte_size(rate)}/s"
         else:
-            pace = f"{rate:.1f}/s" if rate >= 0.1 else f"{60 * rate:.1f}/min"
-            far = f"{self._done} of {self._total} {self._unit}, {pace}"
-        log.info("%s: %s%s, %s", self._title, far, counters, left)
+            rate_text = f"{rate:.1f}/s" if rate >= 0.1 else f"{60 * rate:.1f}/min"
+            count = f"{self._done} of {self._total} {self._unit}, {rate_text}"
+        log.info("%s: %s%s, %s", self._title, count, detail_text, time_left)
 
 
-def _detail(name: str, value: float) -> str:
-    """A counter as ``1,200 requests``, a measure as ``loss 0.532``."""
+def _format_detail(name: str, value: float) -> str:
+    """Format a counter as ``1,200 requests`` and a measure as ``loss 0.532``."""
     return f"{value:,} {name}" if isinstance(value, int) else f"{name} {value:.3g}"

@@ -1,4 +1,4 @@
-"""Where the files that come with hgld are: in a checkout beside the package, in a wheel inside it."""
+"""Locate the files that come with hgld: beside the package in a checkout, inside the package in a wheel."""
 
 from __future__ import annotations
 
@@ -10,12 +10,23 @@ _PACKAGE = Path(__file__).parent
 
 
 def annotation_file(name: str) -> Path:
-    """The file ``annotations/<name>``: the taxonomy, the irrelevant labels, the guideline."""
+    """Return the path of ``annotations/<name>``, such as the taxonomy, the irrelevant labels or the guideline.
+
+    Raises:
+        ConfigurationError: The installation lacks the file.
+
+    >>> annotation_file("taxonomy.csv").name
+    'taxonomy.csv'
+    """
     return _find("annotations", name)
 
 
 def sample_file(name: str) -> Path:
-    """The file ``data/sample/<name>``: the landmarks that ``hgld demo`` runs on."""
+    """Return the path of ``data/sample/<name>``, a file about the landmarks of ``hgld demo``.
+
+    Raises:
+        ConfigurationError: The installation lacks the file.
+    """
     return _find("data/sample", name)
 
 

@@ -1,3 +1,5 @@
+"""Progress on a terminal and in the log."""
+
 from __future__ import annotations
 
 import fcntl
@@ -41,15 +43,15 @@ def test_bar_on_a_terminal() -> None:
         "    p.start(4, done=1)\n"
         "    p.advance(3, requests=7, retries=2)\n"
     )
-    terminal, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", 24, 120, 0, 0))
-    with os.fdopen(terminal, "rb", buffering=0) as seen:
-        exit_code = subprocess.run([sys.executable, "-c", script], stderr=end, check=False).returncode
+    terminal, stderr = pty.openpty()
+    fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("4H", 24, 120, 0, 0))
+    with os.fdopen(terminal, "rb", buffering=0) as output:
+        exit_code = subprocess.run([sys.executable, "-c", script], stderr=stderr, check=False).returncode
         os.set_blocking(terminal, False)
         text = ""
-        while part := seen.read(10_000):
-            text += part.decode()
-        os.close(end)
+        while chunk := output.read(10_000):
+            text += chunk.decode()
+        os.close(stderr)
     assert exit_code == 0, text
     assert "scrape: 100%" in text
     assert "4/4" in text

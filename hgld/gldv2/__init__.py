@@ -1,1 +1,38 @@
-"""Google Landmarks Dataset v2: its own files, and how to get and read them."""
+"""Google Landmarks Dataset v2: downloading its files, reading photographs from tar files, and its ground truth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from hgld.gldv2.fetch import FetchConfig, FetchSummary, fetch_gldv2
+    from hgld.gldv2.ground_truth import read_image_to_landmark, read_retrieval_solution
+    from hgld.gldv2.image_index import IndexSummary, index_images
+    from hgld.gldv2.tar_images import ImageReader
+
+__all__ = [
+    "FetchConfig",
+    "FetchSummary",
+    "ImageReader",
+    "IndexSummary",
+    "fetch_gldv2",
+    "index_images",
+    "read_image_to_landmark",
+    "read_retrieval_solution",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "FetchConfig": "fetch",
+        "FetchSummary": "fetch",
+        "ImageReader": "tar_images",
+        "IndexSummary": "image_index",
+        "fetch_gldv2": "fetch",
+        "index_images": "image_index",
+        "read_image_to_landmark": "ground_truth",
+        "read_retrieval_solution": "ground_truth",
+    },
+)

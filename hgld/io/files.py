@@ -69,12 +69,17 @@ def check_writable_folder(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file in hex."""
     return digest_of(path, "sha256")
 
 
 def digest_of(path: Path, algorithm: str) -> str:
-    """The digest of a file, in hex, by an algorithm of hashlib's such as ``md5``."""
+    """Return the digest of a file in hex.
+
+    Args:
+        path: File to read.
+        algorithm: Name of an algorithm of hashlib, such as ``md5``.
+    """
     digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as stream:
         while block := stream.read(2**20):

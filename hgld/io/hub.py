@@ -1,4 +1,4 @@
-"""Files of the Hugging Face hub, which may not answer."""
+"""Files of the Hugging Face hub, with an error instead of a long wait where it cannot be reached."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _TIMEOUT_S = 10
 
 
 def hub_file(repository: str, names: Sequence[str]) -> Path:
-    """The first of some files that a repository has: from the cache, else fetched.
+    """Return the path of the first file that a repository has, from the cache or downloaded.
 
     Args:
-        repository: such as ``timm/resnet50.tv_in1k``.
-        names: of the files, the one that is wanted most first.
+        repository: Name of the repository, such as ``timm/resnet50.tv_in1k``.
+        names: Names of alternative files, the preferred one first.
 
     Raises:
-        SourceError: none is in the cache, and the hub does not answer or has none.
+        SourceError: No file is in the cache, and the hub has none or cannot be reached.
     """
     import requests
     from huggingface_hub import hf_hub_download, hf_hub_url
@@ -32,11 +32,11 @@ def hub_file(repository: str, names: Sequence[str]) -> Path:
     try:
         for name in names:
             url = hf_hub_url(repository, name)
-            # One question first: the hub's own client goes on asking for a minute when nobody answers.
-            answer = requests.head(url, allow_redirects=True, timeout=_TIMEOUT_S)
-            if answer.ok:
+            # The hub's client retries for a minute where nobody answers, so send one request first.
+            response = requests.head(url, allow_redirects=True, timeout=_TIMEOUT_S)
+            if response.ok:
                 return Path(hf_hub_download(repository, name))
-        answer.raise_for_status()
-    except Exception as error:  # which ones the hub's client raises differs from version to version
-        raise SourceError(f"{url} cannot be fetched: {error}") from error
-    raise AssertionError("unreachable: raise_for_status raises when no answer was ok")
+        response.raise_for_status()
+    except Exception as error:  # the exceptions of the hub's client differ between versions
+        raise SourceError(f"{url} cannot be downloaded: {error}") from error
+    raise AssertionError("unreachable: raise_for_status raises when no response was ok")

@@ -1,4 +1,4 @@
-"""One run at a time on an output."""
+"""Exclusive access to an output: one run at a time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hgld.errors import BusyError
 
 @contextmanager
 def exclusive_lock(out: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold ``out`` for this process; the operating system lets go of it when the process dies.
+    """Lock an output for this process; the operating system releases the lock if the process dies.
 
     Args:
-        out: the file or folder to hold; a lock file ``.{name}.lock`` is beside it meanwhile.
-        wait: wait for another run that holds it.
+        out: File or folder to lock. The lock file ``.{name}.lock`` is beside it while the lock is held.
+        wait: Wait while another run holds the lock.
 
     Raises:
-        BusyError: another run holds it, and ``wait`` is not set.
+        BusyError: Another run holds the lock, and ``wait`` is False.
     """
     path = out.with_name(f".{out.name}.lock")
     lock = FileLock(path)

@@ -1,8 +1,8 @@
-"""Plain data and numeric arrays out of a pickle file that nobody vouches for.
+"""Read plain data and numeric arrays from pickle files of unknown origin.
 
-A pickle is a program: it names functions and calls them. Here every name that it may use stands for something of our
-own, made anew for each file, which takes nothing but the bytes of an array; numpy's constructors, which trust the
-state that they are given, are never called. Any other name is refused.
+A pickle is a program: it names functions and calls them. Here each allowed name is bound to a function or class of
+this module, made separately for each file, that accepts nothing but the bytes of an array. numpy's constructors,
+which trust the state that they are given, are never called. All other names are refused.
 """
 
 from __future__ import annotations
@@ -18,54 +18,53 @@ import numpy.typing as npt
 
 from hgld.errors import InputError
 
-#: Ground truth of a few thousand images is a few megabytes.
+#: Limit of the file size; ground truth of a few thousand images has a few megabytes.
 MAX_BYTES = 100_000_000
-#: Booleans, integers, floats, bytes and texts: what has no objects in it.
+#: Types without objects: booleans, integers, floats, bytes and texts.
 _PLAIN_DTYPE = re.compile(r"[biufSU][0-9]{1,6}")
 
 
 def read_pickle(path: Path) -> Any:
-    """What a pickle file holds, of any protocol, Python 2's with the arrays of numpy 1 included.
+    """Return the content of a pickle file of any protocol, including those of Python 2 with arrays of numpy 1.
 
     Returns:
-        Lists, tuples, dicts, sets, texts, bytes, numbers, None, and numpy's arrays and scalars of numbers, texts or
-        bytes. Texts of Python 2 are decoded as Latin-1. An array is there as what :func:`as_array` takes.
+        Lists, tuples, dicts, sets, texts, bytes, numbers, None, and numpy scalars. An array is an object that
+        :func:`as_array` converts. Texts of Python 2 are decoded as Latin-1.
 
     Raises:
-        InputError: there is no such file, it has more than ``MAX_BYTES``, is cut short or no pickle, or asks for
-            anything else than the above; nothing that it asks for has been run.
+        InputError: The file does not exist, has more than ``MAX_BYTES``, is not a complete pickle, or asks for
+            anything else; nothing that it asks for was run.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a pickle file")
     size = path.stat().st_size
     if size > MAX_BYTES:
-        raise InputError(f"{path}: {size:,} bytes; a pickle file of ground truth has at most {MAX_BYTES:,}")
+        raise InputError(f"{path}: {size:,} bytes; a pickle file of ground truth may have at most {MAX_BYTES:,}")
     try:
         return _Unpickler(path.read_bytes()).load()
     except _RefusedError as error:
         raise InputError(
             f"{path}: refused: the pickle asks for {error}, which ground truth does not need, and a pickle can run "
-            "anything; fetch the file from its authors"
+            "any code; get the file from its authors"
         ) from error
-    # A damaged pickle can fail in any instruction: pickle's documentation names no complete list.
+    # A damaged pickle can raise almost anything; the documentation of pickle gives no complete list.
     except Exception as error:
         raise InputError(
-            f"{path}: not a pickle file that can be read, or cut short ({type(error).__name__}: {error}); fetch it "
-            "again"
+            f"{path}: damaged or not a pickle file ({type(error).__name__}: {error}); download it again"
         ) from error
 
 
 def as_array(value: object) -> npt.NDArray[Any] | None:
-    """The array that ``value``, out of :func:`read_pickle`, stands for; None if it is something else.
+    """Return ``value`` from :func:`read_pickle` as an array; None if it is not an array.
 
     Raises:
-        ValueError: the pickle names an array, but gives it no values.
+        ValueError: The pickle names an array without values.
     """
     return value.array if isinstance(value, _Array) else None
 
 
 class _RefusedError(Exception):
-    """What the pickle asked for."""
+    """The pickle asks for something that is not allowed."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -83,7 +82,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Dtype:
-    """Stands for ``numpy.dtype``."""
+    """Replacement of ``numpy.dtype``."""
 
     def __init__(self, name: str) -> None:
         if not _PLAIN_DTYPE.fullmatch(name):
@@ -104,14 +103,14 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for ``numpy.ndarray``; as in numpy, the state comes after the object."""
+    """Replacement of ``numpy.ndarray``; as in numpy, the state is set after the object is made."""
 
     def __init__(self, array: npt.NDArray[Any] | None = None) -> None:
         self._array = array
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, is_fortran, data = state
-        # Python 2 wrote the bytes as text.
+        # Python 2 stored the bytes as text.
         data = data.encode("latin1") if isinstance(data, str) else data
         self._array = dtype.array(shape, data, "F" if is_fortran else "C")
 
@@ -123,10 +122,10 @@ class _Array:
 
 
 def _allowed_names() -> dict[tuple[str, str], Any]:
-    """What a pickle may name, and what it gets for it; made anew, as a pickle can set attributes of functions."""
+    """Return the replacement of each allowed name; new ones each time, as a pickle can set their attributes."""
 
     def encode(text: str, codec: str) -> bytes:
-        # Other codecs are looked up by name, which imports modules, and some unpack data to any size.
+        # Looking up other codecs by name imports modules, and some codecs expand data to any size.
         if codec not in ("latin1", "latin-1"):
             raise _RefusedError(f'_codecs.encode with the codec "{codec}"')
         return text.encode("latin1")
@@ -150,7 +149,7 @@ def _allowed_names() -> dict[tuple[str, str], Any]:
         ("_codecs", "encode"): encode,
         ("__builtin__", "bytes"): no_bytes,
         ("numpy", "dtype"): dtype,
-        # Only an argument of _reconstruct.
+        # Only used as an argument of _reconstruct.
         ("numpy", "ndarray"): "ndarray",
     }
     for core in ("numpy.core", "numpy._core"):

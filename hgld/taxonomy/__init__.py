@@ -1,1 +1,20 @@
-"""Groups, decisions on labels, and what identifies a label."""
+"""Groups and their roots, decisions on labels, and the identity of labels."""
+
+from hgld.taxonomy.decisions import DECISIONS, Decision, DecisionIndex, read_decisions, write_decisions
+from hgld.taxonomy.groups import ROOTS, Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.label_identity import label_id, normalise_label, unify_labels
+
+__all__ = [
+    "DECISIONS",
+    "ROOTS",
+    "Decision",
+    "DecisionIndex",
+    "Group",
+    "label_id",
+    "normalise_label",
+    "read_decisions",
+    "read_taxonomy",
+    "unify_labels",
+    "write_decisions",
+    "write_taxonomy",
+]

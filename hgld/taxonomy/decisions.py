@@ -1,7 +1,7 @@
-"""What annotators decided about labels: one row per label, and how a label finds its decision.
+"""Annotators' decisions on labels: one row per label, and the look-up of a label's decision.
 
-Decisions are CSV files (``annotations/decisions/*.csv``), because people read them, compare them and keep them
-under version control.
+Decisions are CSV files (``annotations/decisions/*.csv``), because people read them, compare them and keep them under
+version control.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hgld.io.csv_files import escape_formula, read_rows, unescape_formula
 from hgld.io.files import atomic_write
 from hgld.taxonomy.label_identity import normalise_label
 
-#: The choices: into a group; out of the dataset; undecided, perhaps with a group as a guess.
+#: Choices: assign to a group; drop from the dataset; unsure, possibly with a group as a guess.
 DECISIONS = ("group", "drop", "unsure")
 COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "comment")
 
@@ -27,16 +27,16 @@ _ANNOTATOR = re.compile("[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about a label.
+    """A decision on one label.
 
     Args:
-        label_id: the class's item where known, else an id made from the label.
-        label: the label, for people and for sources that show no item.
-        decision: one of ``DECISIONS``.
-        group: the group; None where a label is dropped, perhaps None where it is unsure.
-        annotator: who decided; two who agree are named as ``ada+ben``.
-        decided_at: when, in UTC, to the second.
-        comment: why, or empty.
+        label_id: Id of the class's item where known, else an id made from the label.
+        label: Text of the label, for people and for sources without items.
+        decision: One of ``DECISIONS``.
+        group: Group of the label; None where it is dropped, and possibly None where the annotator is unsure.
+        annotator: Who decided; two annotators who agree are named as ``ada+ben``.
+        decided_at: Time of the decision in UTC, to the second.
+        comment: Reason, or empty.
     """
 
     label_id: str
@@ -49,10 +49,10 @@ class Decision:
 
 
 def check_annotator(name: str) -> None:
-    """Refuse names of annotators that cannot name a file everywhere.
+    """Check that an annotator's name can be part of a file name on every system.
 
     Raises:
-        ConfigurationError: the name is none of that kind.
+        ConfigurationError: The name is empty, too long, or has other characters.
     """
     if not _ANNOTATOR.fullmatch(name):
         raise ConfigurationError(
@@ -61,13 +61,18 @@ def check_annotator(name: str) -> None:
 
 
 def decision_problem(decision: str, group: str | None, groups: Collection[str]) -> str | None:
-    """What is wrong with a decision, in words that tell what to do; None if nothing is.
+    """Describe what is wrong with a decision and what to do about it; None if it is valid.
+
+    Args:
+        decision: Value that should be one of ``DECISIONS``.
+        group: Name of the group, or None.
+        groups: Names of the taxonomy's groups.
 
     >>> decision_problem("drop", "lake", {"lake"})
     'dropped, but it has the group "lake"; take one of the two away'
     """
     if decision not in DECISIONS:
-        return f'the decision "{decision}" is none; expected {", ".join(DECISIONS)}'
+        return f'the decision is "{decision}"; expected one of {", ".join(DECISIONS)}'
     if decision == "group" and group is None:
         return "decided as group, but no group is given"
     if decision == "drop" and group is not None:
@@ -78,19 +83,19 @@ def decision_problem(decision: str, group: str | None, groups: Collection[str]) 
 
 
 def read_decisions(path: Path, groups: Collection[str]) -> list[Decision]:
-    """Read and check decisions.
+    """Read and validate decisions.
 
     Args:
-        path: a CSV file in UTF-8 with ``COLUMNS``.
-        groups: the names of the taxonomy's groups.
+        path: CSV file in UTF-8 with ``COLUMNS``.
+        groups: Names of the taxonomy's groups.
 
     Returns:
-        The decisions in the file's order.
+        Decisions in the order of the file.
 
     Raises:
-        InputError: see :func:`hgld.io.csv_files.read_rows`; a row is bad that lacks a value, whose decision and
-            group do not go together (:func:`decision_problem`), whose time is none, or whose label_id stands in
-            an earlier row.
+        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it lacks a value, if its decision and
+            group do not fit together (:func:`decision_problem`), if its time is invalid, or if its label_id is in an
+            earlier row.
     """
     first_lines: dict[str, int] = {}
 
@@ -119,7 +124,7 @@ def read_decisions(path: Path, groups: Collection[str]) -> list[Decision]:
 
 
 def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
-    """Write decisions, atomically, sorted by label, so that two versions of a file can be compared by line.
+    """Write decisions atomically, sorted by label so that two versions of a file can be compared line by line.
 
     Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`).
     """
@@ -132,22 +137,22 @@ def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
 
 
 def parse_time(text: str) -> datetime:
-    """A time as :func:`format_time` writes it, or any other of ISO 8601 that names its offset from UTC.
+    """Parse a time in the format of :func:`format_time`, or in another ISO 8601 format with an offset from UTC.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: The text is not such a time.
     """
     try:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         time = datetime.min
     if time.tzinfo is None:
-        raise ValueError(f'the time "{text}" is none; expected e.g. 2026-03-01T12:30:00Z')
+        raise ValueError(f'the time is "{text}"; expected e.g. 2026-03-01T12:30:00Z')
     return time.astimezone(timezone.utc)
 
 
 def format_time(time: datetime) -> str:
-    """A time in UTC, to the second.
+    """Format a time in UTC, to the second.
 
     >>> format_time(datetime(2026, 3, 1, 12, 30, tzinfo=timezone.utc))
     '2026-03-01T12:30:00Z'
@@ -156,10 +161,14 @@ def format_time(time: datetime) -> str:
 
 
 class DecisionIndex:
-    """Finds the decision on a label: by its id, else by its text.
+    """Looks up the decision on a label: by its id, else by its text.
 
-    The same class has an item where the API was asked and none where a page was read, so a label whose id
-    is not known takes the decision on the same normalised label, if all that there are say the same.
+    The same class has an item where the API was used and none where a page was read. A label without a decision on
+    its id therefore takes the decision on the same normalised label, provided that all decisions on that label
+    agree.
+
+    Args:
+        decisions: Decisions to look up.
     """
 
     def __init__(self, decisions: Iterable[Decision]) -> None:
@@ -173,5 +182,5 @@ class DecisionIndex:
                 self._by_label[name] = None
 
     def find(self, label_id: str, label: str) -> Decision | None:
-        """The decision on a label; None where there is none, or its text alone does not tell which."""
+        """Return the decision on a label; None where there is none, or decisions on its text differ."""
         return self._by_id.get(label_id) or self._by_label.get(normalise_label(label))

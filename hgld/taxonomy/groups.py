@@ -1,4 +1,4 @@
-"""The groups that annotators choose from, and the root each belongs to."""
+"""Groups that annotators choose from, and the root of each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _COLUMNS = ("group", "root", "items", "guideline")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A super-category.
+    """A group of labels, called hierarchical label in the released files.
 
     Args:
-        name: what it is called.
-        root: natural or human-made.
-        guideline: in one line what belongs to it and what does not.
-        items: Wikidata classes whose subclasses belong to it, as far as nothing narrower says otherwise.
+        name: Name of the group.
+        root: One of ``ROOTS``.
+        guideline: One line about what belongs to the group and what does not.
+        items: Ids of Wikidata classes whose subclasses belong to the group, unless a narrower class belongs to
+            another.
     """
 
     name: str
@@ -34,17 +35,16 @@ class Group:
 
 
 def read_taxonomy(path: Path) -> list[Group]:
-    """Read and check a taxonomy: a CSV file in UTF-8 with the columns group, root and guideline.
+    """Read and validate a taxonomy: a CSV file in UTF-8 with the columns group, root and guideline.
 
-    A column ``items`` may say which classes of Wikidata a group holds, with spaces between them.
+    An optional column ``items`` holds the ids of each group's Wikidata classes, separated by spaces.
 
     Returns:
-        The groups in the file's order.
+        Groups in the order of the file.
 
     Raises:
-        InputError: see :func:`hgld.io.csv_files.read_rows`; a row is bad that has no group or no guideline, a root
-            other than natural and human-made, an item that is none, or a group or an item that stands in an
-            earlier row.
+        InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it has no group or no guideline, a
+            root that is not in ``ROOTS``, an invalid item, or a group or an item of an earlier row.
     """
     first_lines: dict[str, int] = {}
 
@@ -55,7 +55,7 @@ def read_taxonomy(path: Path) -> list[Group]:
             raise ValueError("the group is empty")
         first_line = first_lines.setdefault(group.name.casefold(), line)
         if first_line != line:
-            raise ValueError(f'the group "{group.name}" stands in line {first_line} already')
+            raise ValueError(f'the group "{group.name}" is in line {first_line} already')
         if group.root not in ROOTS:
             raise ValueError(f'the root of "{group.name}" is "{group.root}"; expected {" or ".join(ROOTS)}')
         if not group.guideline:
@@ -63,18 +63,18 @@ def read_taxonomy(path: Path) -> list[Group]:
         for item in items:
             if not ITEM_ID.fullmatch(item):
                 raise ValueError(
-                    f'"{item}" is no item of Wikidata; expected e.g. Q23397, several with spaces between'
+                    f'"{item}" is not a Wikidata item; expected e.g. Q23397, several separated by spaces'
                 )
             first_line = first_lines.setdefault(item, line)
             if first_line != line:
-                raise ValueError(f"the item {item} stands in line {first_line} already")
+                raise ValueError(f"the item {item} is in line {first_line} already")
         return group
 
     return read_rows(path, _REQUIRED, parse)
 
 
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
-    """Write a taxonomy as :func:`read_taxonomy` reads it, atomically."""
+    """Write a taxonomy atomically, in the format of :func:`read_taxonomy`."""
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(_COLUMNS)

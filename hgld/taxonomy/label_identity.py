@@ -1,4 +1,4 @@
-"""When two labels are the same label: comparison, one spelling for each, and the id that stands for it."""
+"""Identity of labels: normalised comparison, a stable id, and one spelling for each class."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 
-#: A Wikidata item id. As a label it means that the item has none.
+#: Id of a Wikidata item. A label of this form means that the item has no label.
 ITEM_ID = re.compile("Q[1-9][0-9]*")
 
 
 @lru_cache(maxsize=100_000)
 def normalise_label(label: str) -> str:
-    """The form in which labels are compared: NFKC, case folded, runs of white space as one space.
+    """Return the form in which labels are compared: NFKC, case-folded, with single spaces for white space.
 
     >>> normalise_label("Ｃhurch  Building ")
     'church building'
     """
-    # Folding can undo the composition and composing can bring back something to fold: twice settles both.
+    # Case folding can undo the composition, which can create something to fold again; two rounds are enough.
     for _ in range(2):
         label = unicodedata.normalize("NFKC", label).casefold()
     return " ".join(unicodedata.normalize("NFKC", label).split())
 
 
 def label_id(label: str, class_item: str | None) -> str:
-    """The stable id of a label: the class's item where it is known, else one made from the normalised label.
+    """Return the stable id of a label: the class's item where known, else an id made from the normalised label.
+
+    Args:
+        label: Text of the label.
+        class_item: Id of the class's item; None where unknown.
 
     >>> label_id("lake", "Q23397"), label_id("Lake", None), label_id("lake ", None)
     ('Q23397', 'label-6f021f0268', 'label-6f021f0268')
@@ -38,41 +42,43 @@ def label_id(label: str, class_item: str | None) -> str:
 
 
 def unify_labels(labels: Sequence[str], items: Sequence[str | None]) -> tuple[list[str], list[str | None]]:
-    """One spelling and one class item for all values that mean the same class.
+    """Give all values of a class the same label and the same item.
 
-    A value without an item (pages do not show it) takes the item that other values of the same normalised
-    label have, if that is exactly one; with several the label is ambiguous and the value stays without. Two
-    items with the same label stay two classes. Among the labels of one item (from several languages or
-    times) the most frequent stands for all, and so among the spellings of one normalised label; of equally
-    frequent ones the first.
+    A value without an item (pages do not show it) takes the item of other values with the same normalised label, if
+    these have exactly one; otherwise it stays without. Two items with the same label stay two classes. Of the labels
+    of one item, which may be from several languages or times, the most frequent is used, and so of the spellings of
+    one normalised label; of equally frequent ones the first.
 
     Args:
-        labels: as scraped, one per landmark.
-        items: the class's item, or None, in the same order.
+        labels: Labels as scraped, one per landmark.
+        items: Item of the class for each label, or None.
 
     Returns:
         Labels and items, in the same order.
+
+    >>> unify_labels(["lake", "Lake", "lake"], ["Q23397", None, None])
+    (['lake', 'lake', 'lake'], ['Q23397', 'Q23397', 'Q23397'])
     """
-    items_of = defaultdict(set)
+    items_by_label = defaultdict(set)
     for label, item in zip(labels, items, strict=True):
         if item is not None:
-            items_of[normalise_label(label)].add(item)
+            items_by_label[normalise_label(label)].add(item)
     unified: list[str | None] = []
     for label, item in zip(labels, items, strict=True):
-        candidates = items_of[normalise_label(label)]
+        candidates = items_by_label[normalise_label(label)]
         unified.append(item if item is not None or len(candidates) != 1 else next(iter(candidates)))
 
     ids = [label_id(label, item) for label, item in zip(labels, unified, strict=True)]
 
-    names: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    normalised: defaultdict[str, Counter[str]] = defaultdict(Counter)
     spellings: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for identity, label in zip(ids, labels, strict=True):
-        names[identity][normalise_label(label)] += 1
+        normalised[identity][normalise_label(label)] += 1
         spellings[normalise_label(label)][label] += 1
-    shown = {identity: _first(spellings[_first(counts)]) for identity, counts in names.items()}
-    return [shown[identity] for identity in ids], unified
+    chosen = {identity: _most_frequent(spellings[_most_frequent(counts)]) for identity, counts in normalised.items()}
+    return [chosen[identity] for identity in ids], unified
 
 
-def _first(counts: Counter[str]) -> str:
-    """The most frequent one; a Counter keeps the order of first sight among equals."""
+def _most_frequent(counts: Counter[str]) -> str:
+    """Return the most frequent key; of equally frequent ones the first that was counted."""
     return counts.most_common(1)[0][0]

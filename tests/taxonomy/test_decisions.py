@@ -1,3 +1,5 @@
+"""Decision files and the look-up of decisions."""
+
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
@@ -14,7 +16,7 @@ GROUPS = ("lake", "castle / fort")
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 HEADER = "label_id,label,decision,group,annotator,decided_at,comment\n"
 
-# No text is kept that a CSV reader or the stripping of values would change.
+# Texts that neither a CSV reader nor the stripping of values changes.
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"]), min_size=1, max_size=20)
 choices = st.one_of(
     st.tuples(st.just("group"), st.sampled_from(GROUPS)),
@@ -66,8 +68,8 @@ def test_all_invalid_rows_are_reported(tmp_path: Path) -> None:
         'line 4: Q2 ("x"): decided as group, but no group is given',
         'line 5: Q3 ("x"): dropped, but it has the group "lake"',
         'line 6: Q4 ("x"): the taxonomy has no group "sea"',
-        'line 7: Q5 ("x"): the decision "maybe" is none; expected group, drop, unsure',
-        'line 8: the time "yesterday" is none',
+        'line 7: Q5 ("x"): the decision is "maybe"; expected one of group, drop, unsure',
+        'line 8: the time is "yesterday"; expected e.g. 2026',
         "line 9: the annotator is empty",
     ):
         assert problem in message

@@ -1,3 +1,5 @@
+"""The shipped taxonomy, and taxonomy files in general."""
+
 from __future__ import annotations
 
 import csv
@@ -47,13 +49,13 @@ def test_all_invalid_rows_are_reported_by_line(tmp_path: Path) -> None:
         read_taxonomy(path)
     message = str(error.value)
     assert "7 bad rows" in message
-    assert 'line 4: the group "Lake" stands in line 3 already' in message
+    assert 'line 4: the group "Lake" is in line 3 already' in message
     assert "line 5: the group is empty" in message
     assert 'line 6: the root of "dam" is "human"; expected natural or human-made' in message
     assert 'line 7: the group "river" has no guideline' in message
     assert "line 8: 1 values, expected 4 (group,root,items,guideline)" in message
-    assert "line 9: the item Q1 stands in line 3 already" in message
-    assert 'line 10: "Q0" is no item' in message
+    assert "line 9: the item Q1 is in line 3 already" in message
+    assert 'line 10: "Q0" is not a Wikidata item' in message
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""Normalised labels, their ids, and one label and item per class."""
+
 from __future__ import annotations
 
 from hypothesis import given
@@ -7,49 +9,49 @@ from hgld.taxonomy.label_identity import label_id, normalise_label, unify_labels
 
 
 @given(st.text())
-def test_normalise_label_is_idempotent(text):
+def test_normalise_label_is_idempotent(text: str) -> None:
     assert normalise_label(normalise_label(text)) == normalise_label(text)
 
 
-def test_width_case_composition_and_white_space_are_ignored():
+def test_width_case_composition_and_white_space_are_ignored() -> None:
     spellings = ["Café  de Flore", "CAFÉ DE FLORE", "cafe\u0301\u00a0de\tflore ", "Ｃａｆé de flore"]
     assert len({normalise_label(spelling) for spelling in spellings}) == 1
     assert normalise_label("Straße") == normalise_label("STRASSE")
     assert normalise_label("lake") != normalise_label("lakes")
 
 
-def test_label_id_is_the_item_or_derived_from_the_label():
+def test_label_id_is_the_item_or_derived_from_the_label() -> None:
     assert label_id("church building", "Q16970") == "Q16970"
     assert label_id("Church  Building", None) == label_id("church building", None) == "label-5ae8813c54"
 
 
-def test_label_without_item_takes_the_only_item_of_that_label():
+def test_label_without_item_takes_the_only_item_of_that_label() -> None:
     labels, items = unify_labels(["lake", "Lake", "pond"], ["Q23397", None, None])
     assert labels == ["lake", "lake", "pond"]
     assert items == ["Q23397", "Q23397", None]
 
 
-def test_items_with_equal_labels_stay_separate():
+def test_items_with_equal_labels_stay_separate() -> None:
     labels, items = unify_labels(["gate", "Gate", "gate"], ["Q1", "Q2", None])
     assert items == ["Q1", "Q2", None]
-    assert labels == ["gate"] * 3, "one spelling, for it is one text"
+    assert labels == ["gate"] * 3, "one label has one spelling"
 
 
-def test_most_frequent_label_represents_its_item():
+def test_most_frequent_label_represents_its_item() -> None:
     assert unify_labels(["Kirche", "church", "Church", "church"], ["Q1"] * 4)[0] == ["church"] * 4
     assert unify_labels(["Kirche", "church"], ["Q1"] * 2)[0] == ["Kirche"] * 2
 
 
 _LABELS = st.sampled_from(["lake", "Lake", "LAKE ", "pond", "Pond", "sea"])
-_ITEMS = st.sampled_from([None, "Q1", "Q2", "Q3"])
+_ITEMS: st.SearchStrategy[str | None] = st.sampled_from([None, "Q1", "Q2", "Q3"])
 
 
 @given(st.lists(st.tuples(_LABELS, _ITEMS)))
-def test_unified_ids_have_one_label_and_known_items_are_kept(values):
+def test_unified_ids_have_one_label_and_known_items_are_kept(values: list[tuple[str, str | None]]) -> None:
     labels, items = unify_labels([label for label, _ in values], [item for _, item in values])
-    shown = {}
+    label_by_id: dict[str, str] = {}
     for label, item in zip(labels, items, strict=True):
-        assert shown.setdefault(label_id(label, item), label) == label
+        assert label_by_id.setdefault(label_id(label, item), label) == label
     assert len({normalise_label(label) for label in labels}) == len(set(labels))
     for (label, before), after in zip(values, items, strict=True):
         same = {item for other, item in values if normalise_label(other) == normalise_label(label)} - {None}

@@ -1,3 +1,5 @@
+"""Category pages parsed from HTML."""
+
 from __future__ import annotations
 
 from hgld.wikimedia.html_source import parse_page

@@ -1,3 +1,5 @@
+"""Journals that are reopened, truncated or damaged."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -160,7 +160,7 @@ def test_valid_rows_only(review: Path) -> None:
         ({"group": "lake", "decision": "drop"}, "K2", 'dropped, but it has the group "lake"'),
         ({"group": "Lake"}, "K2", 'the taxonomy has no group "Lake"'),
         ({"group": "puddle", "decision": "unsure"}, "K2", 'the taxonomy has no group "puddle"'),
-        ({"decision": "yes"}, "L2", 'the decision "yes" is none; expected group, drop, unsure'),
+        ({"decision": "yes"}, "L2", 'the decision is "yes"; expected one of group, drop, unsure'),
         ({"comment": "hm"}, "M2", "a comment without a decision"),
     ],
 )
