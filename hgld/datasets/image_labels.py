@@ -101,6 +101,9 @@ def labels_from_landmarks(
     Raises:
         InputError: No image has labels, or a label is below -1.
         ConfigurationError: The hierarchy has several splits and ``split`` is None, or it has no such split.
+
+    >>> labels_from_landmarks(np.array([7, -1])).labelled
+    array([ True, False])
     """
     if hierarchy is None:
         return _image_labels(landmark_ids[:, None], (LANDMARK_LEVEL,))

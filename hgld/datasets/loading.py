@@ -52,7 +52,7 @@ def training_batches(
     processes = processes or Processes()
     if sampler.batch_size % processes.count:
         raise ConfigurationError(
-            f"a batch of {sampler.batch_size} cannot be shared by {processes.count} processes; make batch_size a "
+            f"a batch of {sampler.batch_size} cannot be shared by {processes.count} processes; make `batch_size` a "
             "multiple of their number"
         )
     size = sampler.batch_size // processes.count

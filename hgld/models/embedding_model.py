@@ -181,7 +181,7 @@ def _projection(n_channels: int, settings: ModelSettings) -> nn.Linear | None:
         return None
     if settings.dim > n_channels:
         raise ConfigurationError(
-            f"dim is {settings.dim:,}, but the features of {settings.backbone} have {n_channels:,} numbers; a "
+            f"`dim` is {settings.dim:,}, but the features of {settings.backbone} have {n_channels:,} numbers; a "
             "projection cannot have more"
         )
     return nn.Linear(n_channels, settings.dim)

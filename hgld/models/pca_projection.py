@@ -37,6 +37,9 @@ class Moments:
         count: Number of vectors.
         mean: float64, shape (C,).
         scatter: Sum of (x - mean)(x - mean)^T; float64, shape (C, C).
+
+    >>> (Moments.of(torch.tensor([[0.0, 1.0]])) + Moments.of(torch.tensor([[2.0, 1.0]]))).scatter.tolist()
+    [[2.0, 0.0], [0.0, 0.0]]
     """
 
     count: int
@@ -81,7 +84,7 @@ def pca(moments: Moments, dim: int, *, whitened: bool) -> tuple[torch.Tensor, to
     if moments.count <= dim:
         raise InputError(
             f"PCA to {dim:,} dimensions needs more than {dim:,} images; found {moments.count:,}. Choose a smaller "
-            "dim, or set projection to random"
+            "`dim`, or set `projection` to random"
         )
     if not moments.scatter.isfinite().all() or not moments.scatter.any():
         raise InputError(
@@ -113,7 +116,7 @@ def initialise_projection(
         InputError: There are no more images than dimensions, or their features do not vary or are not finite.
     """
     if model.projection is None:
-        raise ConfigurationError("the model has no projection to initialise by PCA; set dim")
+        raise ConfigurationError("the model has no projection to initialise by PCA; set `dim`")
     moments = (processes or Processes()).gather(_feature_moments(model, batches))
     nonempty = [part for part in moments if part]
     if not nonempty:

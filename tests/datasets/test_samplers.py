@@ -114,7 +114,7 @@ def test_classes_with_one_image_are_excluded() -> None:
     with pytest.raises(
         ConfigurationError,
         match="a batch of 12 with 4 images of each class has 3 classes, but 2 of 4 classes have 4 images or more, "
-        "and 2 have only one; lower per_class",
+        "and 2 have only one; lower `per_class`",
     ):
         ClassBalancedSampler(labels, 12, 4, seed=0)
 
@@ -122,9 +122,9 @@ def test_classes_with_one_image_are_excluded() -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"batch_size": 10, "per_class": 4}, "batch_size must be a multiple of 4"),
+        ({"batch_size": 10, "per_class": 4}, "`batch_size` must be a multiple of 4"),
         ({"batch_size": 0, "per_class": 4}, "expected at least 1"),
-        ({"batch_size": 8, "per_class": 4, "max_per_class": 3}, "make max_per_class as large as per_class"),
+        ({"batch_size": 8, "per_class": 4, "max_per_class": 3}, "but `per_class` is 4; expected at least as many"),
     ],
 )
 def test_inconsistent_sizes_are_refused_by_the_class_balanced_sampler(sizes: dict[str, int], message: str) -> None:
@@ -135,8 +135,8 @@ def test_inconsistent_sizes_are_refused_by_the_class_balanced_sampler(sizes: dic
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((20, 4, 3, 5), "4 images of each class of each of 3 super-classes; batch_size must be a multiple of 12"),
-        ((8, 4, 2, 0), "batches_per_tuple is 0"),
+        ((20, 4, 3, 5), "4 images of each class of each of 3 super-classes; `batch_size` must be a multiple of 12"),
+        ((8, 4, 2, 0), "`batches_per_tuple` is 0"),
     ],
 )
 def test_inconsistent_sizes_are_refused_by_the_hierarchical_sampler(

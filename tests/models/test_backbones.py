@@ -71,7 +71,7 @@ def test_weights_are_read_from_a_file(tmp_path: Path, suffix: str) -> None:
 
 
 def test_missing_or_mismatched_weights_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"pretrained is .*none\.pth, but there is no such file"):
+    with pytest.raises(ConfigurationError, match=r"`pretrained` is .*none\.pth, but there is no such file"):
         build_model(ModelSettings(backbone="test_resnet", pretrained=str(tmp_path / "none.pth")))
     torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "vit.pth")
     with pytest.raises(ConfigurationError, match=r"test_resnet cannot be created with the weights of .*vit\.pth"):

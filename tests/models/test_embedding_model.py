@@ -226,7 +226,7 @@ def test_unsupported_image_size_is_an_error() -> None:
 
 
 def test_projection_cannot_have_more_dimensions_than_the_features() -> None:
-    with pytest.raises(ConfigurationError, match="dim is 97, but the features of test_resnet have 96 numbers"):
+    with pytest.raises(ConfigurationError, match="`dim` is 97, but the features of test_resnet have 96 numbers"):
         tiny(dim=97)
 
 

@@ -101,7 +101,7 @@ def test_random_weights_are_reproducible_and_leave_the_global_generator_alone() 
             "resize is 256, less than size, 300.*set `size` and `resize`",
         ),
         ((None, "test_resnet", "none"), {"size": 0}, "size Input should be greater"),
-        ((None, "test_resnet", "x.pth"), {}, "pretrained is x.pth, but there is no such file"),
+        ((None, "test_resnet", "x.pth"), {}, "`pretrained` is x.pth, but there is no such file"),
     ],
 )
 def test_invalid_arguments_are_explained(arguments: tuple[Any, ...], sizes: dict[str, Any], message: str) -> None:

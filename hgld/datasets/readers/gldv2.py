@@ -153,6 +153,9 @@ def open_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray
 
     Returns:
         bool, shape (N,): whether each image is in the test set.
+
+    >>> open_set_split(np.array([[0, 0], [0, 0], [1, 0], [2, 1], [3, 1]]), 0.5, seed=0).tolist()
+    [True, True, False, True, False]
     """
     rng = np.random.default_rng(seed)
     classes, first = np.unique(labels[:, 0], return_index=True)
