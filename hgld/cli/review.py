@@ -52,6 +52,7 @@ def review(
 
     Example: hgld review clusters.parquet --annotator ada
     """
+    from hgld.io.files import check_writable_file
     from hgld.review.page.review_page import serve_review
     from hgld.review.page.server import ServerConfig
     from hgld.taxonomy.decisions import check_annotator
@@ -59,6 +60,7 @@ def review(
     with friendly_errors():
         check_annotator(annotator)
         path = store or clusters.parent / "review" / f"{annotator}.sqlite"
+        check_writable_file(path)
         serve_review(
             clusters,
             path,
@@ -265,6 +267,7 @@ def adjudicate(
     Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
     """
     from hgld.cli.summaries.review import format_adjudicate
+    from hgld.io.files import check_writable_file
     from hgld.review.adjudication import AdjudicateConfig, adjudicate_files
     from hgld.review.page.adjudication_page import adjudicate_on_page
     from hgld.review.page.server import ServerConfig
@@ -280,12 +283,14 @@ def adjudicate(
                 raise ConfigurationError(
                     "the page shows labels with their clusters; give their table with --clusters"
                 )
+            path = store or clusters.parent / "review" / f"{annotator}.final.sqlite"
+            check_writable_file(path)
             summary = adjudicate_on_page(
                 first,
                 second,
                 out,
                 clusters,
-                store or clusters.parent / "review" / f"{annotator}.final.sqlite",
+                path,
                 annotator,
                 ServerConfig(port=port),
                 on_start=announcing(open_browser),

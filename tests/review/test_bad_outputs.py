@@ -42,9 +42,33 @@ def test_place_below_a_file(name: str, tmp_path: Path, tables: Callable[..., Pat
     assert result.stderr.count("\n") == 1
 
 
-def test_default_store_in_place_of_a_folder(tmp_path: Path, tables: Callable[..., Path]) -> None:
-    clusters = tables()
-    (tmp_path / "review").touch()
-    result = CliRunner().invoke(app, ["review", str(clusters), "--annotator", "ada", "--no-open"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["review", "{clusters}", "--annotator", "ada", "--no-open"],
+        [
+            "adjudicate",
+            "a.csv",
+            "b.csv",
+            "-o",
+            "{out}",
+            "--clusters",
+            "{clusters}",
+            "--annotator",
+            "ada",
+            "--no-open",
+        ],
+        ["import-sheet", "{clusters}", "--annotator", "ada"],
+    ],
+    ids=lambda command: str(command[0]),
+)
+def test_default_place_below_a_file(command: list[str], tmp_path: Path) -> None:
+    """The inputs do not exist, so the place is checked before they are read."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("review", "../decisions"):
+        (folder / name).touch()
+    arguments = [part.format(clusters=folder / "clusters.parquet", out=tmp_path / "out.csv") for part in command]
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: {tmp_path / 'review'} is a file")
+    assert " is a file, so nothing can be written below it" in result.stderr
