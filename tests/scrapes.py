@@ -1,4 +1,4 @@
-"""Inputs and settings for scrapes of a local server."""
+"""Inputs and configurations for scrapes of a local server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hgld.wikimedia.scraper import ScrapeConfig
 
 
 def write_categories(path: Path, urls: Iterable[str]) -> Path:
-    """A ``*_label_to_category.csv`` with landmarks 0, 1, 2, ..."""
+    """Write a ``*_label_to_category.csv`` with landmarks 0, 1, 2, ..."""
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["landmark_id", "category"])
@@ -21,7 +21,7 @@ def write_categories(path: Path, urls: Iterable[str]) -> Path:
 
 
 def config_for(server: Any, source: str = "api", **settings: Any) -> ScrapeConfig:
-    """A scrape of ``server`` that does not dawdle."""
+    """Return the configuration of a scrape of ``server`` without rate limit and with short waits."""
     client = {"rate_per_minute": 0, "backoff_s": 0.01, "max_retries": 12, "contact": "tests@example.org"}
     client |= {name: settings.pop(name) for name in list(settings) if name in ClientConfig.__dataclass_fields__}
     urls = (f"{server.base_url}/commons", f"{server.base_url}/wikidata")

@@ -57,7 +57,9 @@ class DownloadConfig:
 
     def __post_init__(self) -> None:
         if self.max_retries < 0 or self.timeout_s <= 0 or self.backoff_s < 0:
-            raise ConfigurationError("retries, timeout and backoff cannot be negative")
+            raise ConfigurationError(
+                "`max_retries` and `backoff_s` cannot be negative, and `timeout_s` must be above 0"
+            )
 
 
 class NotFoundError(SourceError):

@@ -63,16 +63,16 @@ class FetchConfig:
 
     def __post_init__(self) -> None:
         if self.split not in N_SHARDS:
-            raise ConfigurationError(f'the split is "{self.split}"; expected one of {", ".join(N_SHARDS)}')
+            raise ConfigurationError(f'`split` is "{self.split}"; expected one of {", ".join(N_SHARDS)}')
         if not (self.metadata or self.images):
             raise ConfigurationError("nothing to fetch: ask for `metadata`, `images` or both")
         if self.shards is not None and not self.images:
-            raise ConfigurationError("shards are of photographs: `shards` goes with `images`")
+            raise ConfigurationError("`shards` requires `images`, as only the photographs are in tar files")
         if not 1 <= self.workers <= 16:
-            raise ConfigurationError(f"{self.workers} workers; expected 1 to 16")
+            raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to 16")
         parts = urlsplit(self.base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f'the base URL is "{self.base_url}"; expected a URL such as {HOST_URL}')
+            raise ConfigurationError(f'`base_url` is "{self.base_url}"; expected a URL such as {HOST_URL}')
 
     def files(self) -> list[DatasetFile]:
         """Return the files to download, metadata first."""

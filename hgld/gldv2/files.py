@@ -103,7 +103,7 @@ def parse_shards(text: str) -> Sequence[int]:
         match = re.fullmatch(r"\s*([0-9]{1,6})(?::([0-9]{1,6}))?\s*", item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
-            raise ConfigurationError(f'the shards are "{text}"; expected numbers and first:last, such as 0:4 or 0,3')
+            raise ConfigurationError(f'`shards` is "{text}"; expected numbers and first:last, such as 0:4 or 0,3')
         numbers += range(first, last + 1)
     return numbers
 

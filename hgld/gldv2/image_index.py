@@ -88,7 +88,7 @@ def index_images(
     """
     start = time.monotonic()
     if workers < 1:
-        raise ConfigurationError(f"{workers} workers; expected at least 1")
+        raise ConfigurationError(f"`workers` is {workers}; expected at least 1")
     stats = _shard_stats(folder)
     provenance = Provenance("index-images", {"shards": stats})
     if not force and is_up_to_date(out, provenance):

@@ -1,1 +1,1 @@
-"""Files, HTTP, settings and locks: input and output that knows nothing of landmarks."""
+"""Input and output that is not specific to landmarks: files, columns, CSV, HTTP, settings and locks."""

@@ -1,4 +1,4 @@
-"""Everything that sends requests to Wikimedia: category lists, the HTTP client, the API and HTML sources, the scraper."""
+"""Everything that sends requests to Wikimedia: category lists, HTTP client, API and HTML sources, scraper."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class ClientConfig:
         wikimedia = next((host for host in hosts if _WIKIMEDIA_HOST.fullmatch(host)), None)
         if self.contact is not None and not _CONTACT.fullmatch(self.contact):
             raise ConfigurationError(
-                f'the contact is "{self.contact}"; expected an e-mail address (you@example.org) or a wiki user '
+                f'`contact` is "{self.contact}"; expected an e-mail address (you@example.org) or a wiki user '
                 "page (User:You, https://meta.wikimedia.org/wiki/User:You)"
             )
         if wikimedia and self.contact is None:
@@ -88,11 +88,13 @@ class ClientConfig:
                 "`contact` or in the environment variable HGLD_CONTACT; it is sent in the User-Agent only"
             )
         if self.rate_per_minute < 0 or self.max_retries < 0 or self.timeout_s <= 0 or self.backoff_s < 0:
-            raise ConfigurationError("rate, retries, timeout and backoff cannot be negative")
+            raise ConfigurationError(
+                "`rate_per_minute`, `max_retries` and `backoff_s` cannot be negative, and `timeout_s` must be above 0"
+            )
         if wikimedia and not 0 < self.rate_per_minute <= WIKIMEDIA_REQUESTS_PER_MINUTE:
             raise ConfigurationError(
-                f"a rate of {self.rate_per_minute:g} requests a minute is not allowed on {wikimedia}; choose one "
-                f"above 0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE} (`rate_per_minute`)"
+                f"`rate_per_minute` is {self.rate_per_minute:g}, which {wikimedia} does not allow; choose a rate above "
+                f"0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE}"
             )
 
     @property

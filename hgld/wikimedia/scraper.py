@@ -52,13 +52,13 @@ class ScrapeConfig:
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
-            raise ConfigurationError(f'the split is "{self.split}"; expected {" or ".join(SPLITS)}')
+            raise ConfigurationError(f'`split` is "{self.split}"; expected {" or ".join(SPLITS)}')
         if self.source not in get_args(SourceName):
-            raise ConfigurationError(f'the source is "{self.source}"; expected api or html')
+            raise ConfigurationError(f'`source` is "{self.source}"; expected api or html')
         if not 1 <= self.workers <= MAX_WORKERS:
-            raise ConfigurationError(f"{self.workers} workers; expected 1 to {MAX_WORKERS}")
+            raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to {MAX_WORKERS}")
         if self.class_depth < 0:
-            raise ConfigurationError(f"a class depth of {self.class_depth}; expected 0 or more")
+            raise ConfigurationError(f"`class_depth` is {self.class_depth}; expected 0 or more")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Servers of files for this room."""
+"""Fixtures of the tests of GLDv2's files."""
 
 from __future__ import annotations
 

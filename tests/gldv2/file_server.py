@@ -1,4 +1,4 @@
-"""A server of files that knows ranges and fails on request, and counts what it sends."""
+"""A file server with range requests, scripted faults and a record of its requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with one GET: an answer of another status, a reset after some bytes, a byte that is another."""
+    """Fault of one GET: an error status, a reset after some bytes, or a wrong byte."""
 
     status: int | None = None
     retry_after: str = "0"
@@ -27,9 +27,17 @@ class Fault:
 
 @dataclass
 class FileServer:
-    """Serves ``roots``, the first that has the file; ``faults`` by path, one for each GET.
+    """Serves files from the first of several folders that has them.
 
-    What it can do is switched off by ``ranges``, ``etags`` and ``lengths``; ``pause_s`` is waited between chunks.
+    Args:
+        roots: Folders of the files.
+        faults: Faults by path, one for each GET.
+        ranges: Support range requests.
+        etags: Send ETags.
+        lengths: Send Content-Length.
+        pause_s: Seconds between two chunks.
+        requests: Method, path and headers of all requests.
+        sent: Number of bytes sent by path.
     """
 
     roots: list[Path]
@@ -66,23 +74,23 @@ class FileServer:
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     def gets(self, path: str) -> list[dict[str, str]]:
-        """The headers of every GET of ``path``."""
+        """Return the headers of every GET of ``path``."""
         return [headers for method, asked, headers in self.requests if (method, asked) == ("GET", path)]
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         path = unquote(handler.path).lstrip("/")
         self.requests.append((handler.command, path, dict(handler.headers)))
-        found = next((root / path for root in self.roots if (root / path).is_file()), None)
+        file = next((root / path for root in self.roots if (root / path).is_file()), None)
         get = handler.command == "GET"
         fault = self.faults[path].pop(0) if get and self.faults[path] else Fault()
-        if fault.status or found is None:
+        if fault.status or file is None:
             handler.send_response(fault.status or HTTPStatus.NOT_FOUND)
             if fault.status:
                 handler.send_header("Retry-After", fault.retry_after)
             handler.send_header("Content-Length", "0")
             handler.end_headers()
             return
-        body, stat = found.read_bytes(), found.stat()
+        body, stat = file.read_bytes(), file.stat()
         etag, date = f'"{stat.st_mtime_ns:x}"', handler.date_time_string(int(stat.st_mtime))
         wanted = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
         unchanged = handler.headers.get("If-Range") in (None, etag if self.etags else date)

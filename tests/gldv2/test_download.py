@@ -1,4 +1,4 @@
-"""One file at a time, from a server that fails on request."""
+"""Downloads of single files from a server with scripted faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Serve = Callable[..., FileServer]
 
 
 class RecordedProgress:
-    """Progress that records what it is told."""
+    """Progress that records its calls."""
 
     def __init__(self) -> None:
         self.started: list[tuple[int, int]] = []

@@ -240,10 +240,10 @@ def test_concurrent_run_and_damaged_record_are_refused(host: FileServer, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"split": "all"}, 'the split is "all"; expected one of train, index, test'),
+        ({"split": "all"}, '`split` is "all"; expected one of train, index, test'),
         ({"images": False, "shards": None}, "nothing to fetch"),
-        ({"images": False, "metadata": True}, "`shards` goes with `images`"),
-        ({"workers": 0}, "0 workers; expected 1 to 16"),
+        ({"images": False, "metadata": True}, "`shards` requires `images`"),
+        ({"workers": 0}, "`workers` is 0; expected 1 to 16"),
         ({"base_url": "s3.amazonaws.com"}, "expected a URL such as https://s3"),
     ],
 )

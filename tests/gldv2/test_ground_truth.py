@@ -1,3 +1,5 @@
+"""Retrieval solutions, landmarks of index images, and positions of positives in a gallery."""
+
 from __future__ import annotations
 
 import logging
@@ -69,15 +71,15 @@ def test_invalid_solutions(tmp_path: Path, content: str, message: str) -> None:
 
 
 def test_read_landmarks_in_the_order_of_the_file(tmp_path: Path) -> None:
-    found = read_image_to_landmark(write(tmp_path, f"{LANDMARKS}b,203093\na,7\n"))
-    assert found.ids.tolist() == ["b", "a"]
-    assert found.landmark_ids.dtype == np.int64
-    assert found.landmark_ids.tolist() == [203093, 7]
+    image_landmarks = read_image_to_landmark(write(tmp_path, f"{LANDMARKS}b,203093\na,7\n"))
+    assert image_landmarks.ids.tolist() == ["b", "a"]
+    assert image_landmarks.landmark_ids.dtype == np.int64
+    assert image_landmarks.landmark_ids.tolist() == [203093, 7]
 
 
 def test_unusual_but_valid_files(tmp_path: Path) -> None:
-    found = read_image_to_landmark(write(tmp_path, "x, landmark_id , id\r\n\r\n1, 07 , b \r\n1,3,a\r\n"))
-    assert (found.ids.tolist(), found.landmark_ids.tolist()) == (["b", "a"], [7, 3])
+    image_landmarks = read_image_to_landmark(write(tmp_path, "x, landmark_id , id\r\n\r\n1, 07 , b \r\n1,3,a\r\n"))
+    assert (image_landmarks.ids.tolist(), image_landmarks.landmark_ids.tolist()) == (["b", "a"], [7, 3])
 
 
 @pytest.mark.parametrize(
@@ -108,9 +110,12 @@ def test_missing_file(tmp_path: Path) -> None:
 
 def test_real_part_of_the_index(shared: Path) -> None:
     path = shared / "released" / "index_image_to_landmark_part.csv"
-    found = read_image_to_landmark(path)
+    image_landmarks = read_image_to_landmark(path)
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    assert [f"{image},{landmark}" for image, landmark in zip(found.ids, found.landmark_ids, strict=True)] == lines
+    assert [
+        f"{image},{landmark}"
+        for image, landmark in zip(image_landmarks.ids, image_landmarks.landmark_ids, strict=True)
+    ] == lines
 
 
 def test_positive_positions() -> None:
@@ -143,9 +148,9 @@ def test_gallery_with_a_repeated_id() -> None:
 
 def test_query_landmark_is_that_of_the_first_image() -> None:
     landmarks = ImageLandmarks(np.array(["a", "b", "c", "d"]), np.array([5, 6, 5, 7]))
-    found = query_landmarks(solution(("d", "a", "b"), ("c", "a"), ("b", "c")), landmarks)
-    assert found.landmark_ids.tolist() == [7, 5, 6]
-    assert found.n_mixed == 2
+    result = query_landmarks(solution(("d", "a", "b"), ("c", "a"), ("b", "c")), landmarks)
+    assert result.landmark_ids.tolist() == [7, 5, 6]
+    assert result.n_mixed == 2
 
 
 def test_image_without_a_landmark_is_named() -> None:

@@ -151,7 +151,7 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
 def test_no_tar_files_and_no_workers_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no tar files in this folder; download some"):
         index_images(tmp_path, tmp_path / "images.parquet")
-    with pytest.raises(ConfigurationError, match="0 workers"):
+    with pytest.raises(ConfigurationError, match="`workers` is 0"):
         index_images(tmp_path, tmp_path / "images.parquet", workers=0)
 
 

@@ -1,4 +1,4 @@
-"""Photographs out of tar files: from threads, from processes, and when the files are other ones."""
+"""Photographs read from tar files by threads and processes, and tar files that have changed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def indexed(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def n_open(folder: Path) -> int:
-    """How many files below the folder this process has open."""
+    """Return the number of files below the folder that this process has open."""
     descriptors = Path("/proc/self/fd")
     if not descriptors.is_dir():
         pytest.skip("needs Linux's list of open files")
@@ -95,11 +95,11 @@ def test_threads_can_evict_each_others_files(indexed: tuple[Path, Path]) -> None
         sys.setswitchinterval(interval)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12 on, as Arrow has threads
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # since Python 3.12, because Arrow has threads
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_reader_is_passed_to_worker_processes(indexed: tuple[Path, Path], method: str) -> None:
     reader, ids = ImageReader(*indexed, max_open=2), all_ids()
-    reader.read(ids[0])  # an open file goes along
+    reader.read(ids[0])  # one file is open when the workers start
     with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
         assert list(pool.map(reader.read, ids)) == [content(image_id) for image_id in ids]
     assert pickle.loads(pickle.dumps(reader))._files._open.cache_info().maxsize == 2

@@ -1,4 +1,4 @@
-"""The limiter that all requests wait for, on a clock of its own."""
+"""The rate limiter on a simulated clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FakeTime:
 
     def sleep(self, seconds: float) -> None:
         assert seconds > 0
-        self.now += seconds + 1e-9  # a real clock never stands still
+        self.now += seconds + 1e-9  # a real clock never stops
 
 
 def test_rate_holds_over_any_minute() -> None:
@@ -26,7 +26,7 @@ def test_rate_holds_over_any_minute() -> None:
     for n in range(600):
         limiter.wait()
         sent.append(fake.now)
-        fake.now += 30 if n == 300 else 0  # a long silence must not be saved up
+        fake.now += 30 if n == 300 else 0  # a long silence must not accumulate tokens
     for start in sent:
         assert sum(start <= moment < start + 60 for moment in sent) <= 155
     assert sent[-1] - sent[0] == pytest.approx(599 / 2.5 + 30 - 2 * 5 / 2.5, abs=2.5)

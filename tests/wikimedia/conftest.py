@@ -1,4 +1,4 @@
-"""What only tests of the scraper use."""
+"""Fixtures of the tests of scraping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def edge_cases(shared: Path) -> list[dict[str, Any]]:
-    """Hand-made categories with what a correct scraper returns for each."""
+    """Hand-made categories, each with the result of a correct scraper."""
     text = (shared / "wikimedia_replica" / "worlds" / "expected.json").read_text(encoding="utf-8")
     cases: list[dict[str, Any]] = json.loads(text)["cases"]
     return cases

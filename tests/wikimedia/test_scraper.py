@@ -1,4 +1,4 @@
-"""Whole scrapes against the replica: right answers, manners, faults, kills, two runs at once."""
+"""Whole scrapes against the replica: results, limits, faults, interruptions and concurrent runs."""
 
 from __future__ import annotations
 
