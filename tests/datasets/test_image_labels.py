@@ -230,8 +230,8 @@ def test_integer_labels_are_kept(write: Callable[..., Path]) -> None:
     assert a != b
     # Texts that only look like numbers are not.
     path = write("id,class\n01,1\n02,01\n")
-    (one,), (zero_one,) = read_labels(path, embeddings_of(["01", "02"])).labels.tolist()
-    assert len({one, zero_one, 1}) == 3
+    (integer,), (zero_padded,) = read_labels(path, embeddings_of(["01", "02"])).labels.tolist()
+    assert len({integer, zero_padded, 1}) == 3
 
 
 @given(
@@ -251,9 +251,9 @@ def test_images_share_a_label_if_they_share_its_name(
     random.shuffle(order)  # type: ignore[attr-defined]
     labels = read_labels(path, embeddings_of([ids[row] for row in order])).labels
     for names, column in ((species, labels[:, 0]), (genus, labels[:, 1])):
-        for one, label in zip(order, column, strict=True):
+        for image, label in zip(order, column, strict=True):
             for other, another in zip(order, column, strict=True):
-                assert (names[one] == names[other]) == (label == another)
+                assert (names[image] == names[other]) == (label == another)
 
 
 def test_hierarchy_is_refused_if_the_file_has_levels(write: Callable[..., Path]) -> None:

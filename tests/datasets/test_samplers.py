@@ -88,14 +88,14 @@ def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
             else HierarchicalSampler(labels, 16, 4, 2, 5, seed=seed)
         )
 
-    one = sampler(0)
-    assert not np.array_equal(one.batches(0), one.batches(1))
-    assert not np.array_equal(one.batches(0), sampler(1).batches(0))
-    assert np.array_equal(one.batches(5), sampler(0).batches(5)), "earlier calls have no effect"
+    first = sampler(0)
+    assert not np.array_equal(first.batches(0), first.batches(1))
+    assert not np.array_equal(first.batches(0), sampler(1).batches(0))
+    assert np.array_equal(first.batches(5), sampler(0).batches(5)), "earlier calls have no effect"
     partners = {
         other
         for epoch in range(12)
-        for batch in one.batches(epoch)
+        for batch in first.batches(epoch)
         if 0 in labels[batch, 0]
         for other in labels[batch, 0]
     }

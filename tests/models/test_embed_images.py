@@ -162,7 +162,7 @@ def test_several_processes_write_the_same_bytes_as_one(loaded: Loaded, folder: P
 def test_unreadable_images_are_skipped_and_listed(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     whole = (folder / PATHS[0]).read_bytes()
     embed_images(folder, tmp_path / "all.npy", *loaded, CONFIG)
-    broken = sorted(PATHS)[3:7]  # a whole batch, the first of a part that has two, and one of the next batch
+    broken = sorted(PATHS)[3:7]  # the whole first batch of a shard of two, and an image of the next batch
     for path in broken:
         (folder / path).write_bytes(whole[: len(whole) // 2])
     out = tmp_path / "e.npy"

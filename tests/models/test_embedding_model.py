@@ -240,7 +240,7 @@ def test_presets_are_valid_settings_of_timm_models(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ("resnet51", "there is no preset 'resnet51'; is resnet50 meant"),
         ({"preset": 3}, "there is no preset 3"),
@@ -252,6 +252,6 @@ def test_presets_are_valid_settings_of_timm_models(name: str) -> None:
         ({"backbone": "resnet50", "pretrained": ""}, "is an empty text"),
     ],
 )
-def test_invalid_model_settings_are_refused(given: object, message: str) -> None:
+def test_invalid_model_settings_are_refused(values: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ModelSettings.model_validate(given)
+        ModelSettings.model_validate(values)

@@ -81,12 +81,12 @@ def test_a_name_gives_a_preset_or_timm_model_without_head() -> None:
 
 def test_random_weights_are_reproducible_and_leave_the_global_generator_alone() -> None:
     torch.manual_seed(1)
-    one = load_model(None, "test_resnet", "none")[0]
+    first = load_model(None, "test_resnet", "none")[0]
     drawn = torch.rand(1)
     torch.manual_seed(1)
     assert torch.equal(drawn, torch.rand(1))
     other = load_model(None, "test_resnet", "none")[0]
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(

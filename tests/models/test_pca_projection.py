@@ -91,8 +91,8 @@ def test_processes_combine_their_moments(monkeypatch: pytest.MonkeyPatch) -> Non
     other = Moments.of(tiny(dim=4).features(torch.cat(batches[1:])).detach())
     monkeypatch.setattr(Processes, "gather", lambda _, own: [own, None, other])
     initialise_projection(together, batches[:1], Processes(0, 3))
-    for one, same in zip(alone.parameters(), together.parameters(), strict=True):
-        torch.testing.assert_close(one, same, rtol=1e-4, atol=1e-4)
+    for expected, combined in zip(alone.parameters(), together.parameters(), strict=True):
+        torch.testing.assert_close(combined, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_too_few_or_degenerate_features_are_refused() -> None:

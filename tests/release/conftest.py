@@ -1,4 +1,4 @@
-"""A release is made of what the tests of the hierarchy build."""
+"""Fixtures of the tests of the hierarchy, whose result a release publishes."""
 
 from __future__ import annotations
 

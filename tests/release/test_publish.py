@@ -312,8 +312,8 @@ def test_release_of_one_split_does_not_mention_the_other(built: Path, tmp_path: 
 
 
 def test_command_writes_the_release(built: Path, tmp_path: Path) -> None:
-    given = [item for what, path in files(built.parent).items() for item in (f"--{what}", str(path))]
-    command = ["release", str(built), "-o", str(tmp_path / "out"), *given, "--name", "Mine", "--creator", "Ada"]
+    inputs = [item for name, path in files(built.parent).items() for item in (f"--{name}", str(path))]
+    command = ["release", str(built), "-o", str(tmp_path / "out"), *inputs, "--name", "Mine", "--creator", "Ada"]
     first, second = (CliRunner().invoke(app, command) for _ in range(2))
     assert (first.exit_code, second.exit_code) == (0, 0), first.output
     assert "valid Croissant" in first.output
