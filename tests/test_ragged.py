@@ -5,19 +5,19 @@ from hgld.errors import InputError
 from hgld.ragged import RaggedIndices
 
 
-def test_rows_without_columns_and_unions() -> None:
+def test_union_merges_rows() -> None:
     union = RaggedIndices.from_lists([[], [4, 2], []]) | RaggedIndices.from_lists([[9], [3, 4], []])
     assert [union.row(query).tolist() for query in range(3)] == [[9], [2, 3, 4], []]
     assert union.rows().tolist() == [0, 1, 1, 1]
 
 
-def test_a_block_counts_rows_from_its_start() -> None:
+def test_block_rows_start_at_zero() -> None:
     rows, columns = RaggedIndices.from_lists([[5], [4, 2], [], [7]]).block(slice(1, 4))
     assert rows.tolist() == [0, 0, 2]
     assert columns.tolist() == [4, 2, 7]
 
 
-def test_no_pairs_at_all() -> None:
+def test_empty_pairs() -> None:
     none = RaggedIndices.from_pairs(np.empty(0, np.int64), np.empty(0, np.int64), 2)
     assert len(none) == 2
     assert (none | none).columns.dtype == np.int64
@@ -32,6 +32,6 @@ def test_no_pairs_at_all() -> None:
         ([[0]], "junk has lists for 1 queries, but there are 2 queries"),
     ],
 )
-def test_pairs_that_do_not_fit(lists: list[list[int]], message: str) -> None:
+def test_invalid_indices_are_refused(lists: list[list[int]], message: str) -> None:
     with pytest.raises(InputError, match=message):
         RaggedIndices.from_lists(lists).check(2, 5, "junk")

@@ -90,8 +90,9 @@ class LabelJudgements:
         """Largest level L."""
         return self._queries.shape[1]
 
-    def relevance(self) -> None:
+    def relevance(self) -> npt.NDArray[np.float64] | None:
         """Return None: these levels have no relevances of their own."""
+        return None
 
     def to(self, device: torch.device) -> LabelJudgements:
         """See :class:`RelevanceJudgements`."""
@@ -133,8 +134,9 @@ class ListJudgements:
         """Number of queries."""
         return len(self._positives)
 
-    def relevance(self) -> None:
+    def relevance(self) -> npt.NDArray[np.float64] | None:
         """Return None: these levels have no relevances of their own."""
+        return None
 
     def to(self, device: torch.device) -> ListJudgements:
         """See :class:`RelevanceJudgements`."""

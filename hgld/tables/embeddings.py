@@ -1,20 +1,19 @@
-"""Embeddings in files, with the ids of the images that were embedded.
+"""Files of embeddings, with the ids of the embedded images.
 
 ================  ==========================================  ==========================================
 suffix            embeddings                                  ids
 ================  ==========================================  ==========================================
-``.npy``          the array, float16, float32 or float64      beside it
-``.safetensors``  the tensor ``embeddings``, or the only      beside it; int64 tensor ``landmark_ids``,
-                  one of two dimensions; bfloat16, too        which may be missing
+``.npy``          the array, float16, float32 or float64      in a file beside it
+``.safetensors``  the tensor ``embeddings``, or the only      in a file beside it; int64 tensor
+                  one of two dimensions; also bfloat16        ``landmark_ids``, which may be absent
 ``.parquet``      column ``embedding``, lists of float16,     columns ``id`` and ``landmark_id``, which
-                  float32 or float64                          may be missing
+                  float32 or float64                          may be absent
 ================  ==========================================  ==========================================
 
-Beside ``q.npy`` are its ids in ``q.ids.txt``, one a line in UTF-8, or in ``q.ids.npy``, an array of texts.
+The ids of ``q.npy`` are in ``q.ids.txt``, one per line in UTF-8, or in ``q.ids.npy``, an array of texts.
 
-The first two formats are mapped into memory: pages are read when they are used, and the system may drop them again.
-Parquet has to be decoded into an array as large as the embeddings, so it is not for galleries of hundreds of
-thousands.
+The first two formats are memory-mapped: pages are read on use, and the system may drop them again. Parquet is decoded
+into an array as large as the embeddings, so it does not suit galleries of hundreds of thousands.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ from hgld.io.files import atomic_write
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
 _NUMPY_DTYPES = (np.float16, np.float32, np.float64)
 _NAMES = {"id": pa.string(), "landmark_id": pa.int64()}
-#: Rows of a Parquet file at a time: 64 MB of them at most where vectors have 2,048 numbers of 8 bytes.
+#: Rows of a Parquet file decoded at once: at most 64 MB where vectors have 2,048 numbers of 8 bytes.
 _BATCH = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """The vectors of images.
+    """Embeddings of images.
 
     Args:
         vectors: float16, float32, float64 or bfloat16, shape (N, d), N and d at least 1; writing to it does not
-            change the file. NaN and infinite numbers have not been looked for.
-        ids: str, shape (N,), unique; None where the images have no names.
-        landmark_ids: int64, shape (N,); None where the file does not say them.
-        path: the file.
+            change the file. May contain NaN and infinite values.
+        ids: str, shape (N,), unique; None if the file has none.
+        landmark_ids: int64, shape (N,); None if the file has none.
+        path: File that the embeddings were read from.
     """
 
     vectors: torch.Tensor
@@ -66,7 +65,7 @@ class Embeddings:
 
     @property
     def dim(self) -> int:
-        """How many numbers each vector has, d."""
+        """Dimension d of the vectors."""
         return int(self.vectors.shape[1])
 
 
@@ -74,12 +73,12 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
     """Read embeddings from a file in one of the formats above.
 
     Args:
-        path: the file.
-        ids: a file of their ids, in the order of the embeddings, where it is not the one beside them: ``.txt`` or
-            ``.npy``, or ``.csv`` or ``.parquet`` with the column ``id`` and perhaps ``landmark_id``.
+        path: File to read.
+        ids: File of the ids in the order of the embeddings, if not the one beside ``path``: ``.txt`` or ``.npy``, or
+            ``.csv`` or ``.parquet`` with the column ``id`` and optionally ``landmark_id``.
 
     Raises:
-        InputError: there is no such file, its suffix is another, it is cut short, it does not hold embeddings of
+        InputError: There is no such file, its suffix is unknown, it is truncated, it does not hold embeddings of
             the types above, vectors differ in length, or ids are missing, repeated or of another number.
     """
     check_suffix(path)
@@ -88,15 +87,15 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
     vectors, names = _READERS[path.suffix](path)
     _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
     _check_names(path, names, len(vectors))
-    source = ids or (None if "id" in names else _ids_beside(path))
-    if source is not None:
-        told = _read_names(source)
-        _check_names(source, told, len(vectors))
-        if twice := [name for name in told if name in names]:
+    ids_path = ids or (None if "id" in names else _find_ids_file(path))
+    if ids_path is not None:
+        further_names = _read_names(ids_path)
+        _check_names(ids_path, further_names, len(vectors))
+        if repeated := [name for name in further_names if name in names]:
             raise InputError(
-                f"{path}: has the column {' and '.join(twice)} itself, and so has {source}; leave one out"
+                f"{path}: has the column {' and '.join(repeated)} itself, and so has {ids_path}; leave one out"
             )
-        names = {**names, **told}
+        names = {**names, **further_names}
     return Embeddings(
         vectors=vectors,
         ids=names["id"].to_numpy(zero_copy_only=False).astype(np.str_) if "id" in names else None,
@@ -107,27 +106,28 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
     )
 
 
-def rows_of(images: Embeddings, ids: Sequence[str] | NDArray[np.str_], what: str) -> NDArray[np.int64]:
-    """Where images are among the embeddings, by their ids.
+def rows_of(embeddings: Embeddings, ids: Sequence[str] | NDArray[np.str_], description: str) -> NDArray[np.int64]:
+    """Return the rows of images among embeddings.
 
     Args:
-        images: the embeddings.
-        ids: of the images that are looked for.
-        what: what they are, for the message.
+        embeddings: Embeddings with ids.
+        ids: Ids of the images to look up.
+        description: Description of these images in the plural, for messages.
 
     Raises:
-        InputError: the embeddings have no ids, or some of the images are not among them.
+        InputError: The embeddings have no ids, or some of the images are not among them.
     """
-    if images.ids is None:
+    if embeddings.ids is None:
         raise InputError(
-            f"{images.path}: has no ids, by which images are named here; write them to {images.path.stem}.ids.txt "
-            "beside it, one a line"
+            f"{embeddings.path}: has no ids, by which images are identified here; write them to "
+            f"{embeddings.path.stem}.ids.txt beside it, one per line"
         )
-    row_of = {image: row for row, image in enumerate(images.ids.tolist())}
+    row_of = {image: row for row, image in enumerate(embeddings.ids.tolist())}
     missing = [image for image in ids if image not in row_of]
     if missing:
         raise InputError(
-            f"{images.path}: {len(missing):,} of the {len(ids):,} {what} are not embedded:\n{indented_list(missing)}"
+            f"{embeddings.path}: {len(missing):,} of the {len(ids):,} {description} are not embedded:\n"
+            f"{indented_list(missing)}"
         )
     return np.array([row_of[image] for image in ids], np.int64)
 
@@ -138,18 +138,18 @@ def write_embeddings(
     ids: Sequence[str] | NDArray[np.str_],
     landmark_ids: NDArray[np.int64] | None = None,
 ) -> None:
-    """Write embeddings in the format that the suffix of ``path`` names, and their ids; both or neither.
+    """Write embeddings and their ids in the format of the suffix of ``path``; on failure neither is written.
 
     Args:
-        path: the file to write or replace; beside ``q.npy`` and ``q.safetensors`` goes ``q.ids.txt``.
+        path: File to write or replace; the ids of ``q.npy`` and ``q.safetensors`` are written to ``q.ids.txt``.
         vectors: float16, float32, float64 or bfloat16, shape (N, d).
         ids: N unique texts.
         landmark_ids: int64, shape (N,).
 
     Raises:
-        InputError: the vectors or ids are not as :class:`Embeddings` describes them, or an id has a line break or
-            begins with a byte order mark, where ids are lines of a file.
-        ConfigurationError: the format has no place for bfloat16 or for landmark ids.
+        InputError: The vectors or ids are not as :class:`Embeddings` describes them, or an id has a line break or
+            begins with a byte order mark where ids are lines of a file.
+        ConfigurationError: The format cannot hold bfloat16 or landmark ids.
     """
     check_suffix(path)
     _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
@@ -166,7 +166,7 @@ def write_embeddings(
         if path.suffix == ".parquet":
             _write_parquet(draft, vectors, names)
             return
-        with atomic_write(_lines_beside(path)) as ids_draft:
+        with atomic_write(_ids_txt(path)) as ids_draft:
             _write_lines(path, ids_draft, names["id"])
             if path.suffix == ".npy":
                 np.save(draft, vectors.cpu().numpy())
@@ -178,7 +178,7 @@ def write_embeddings(
 
 
 def check_suffix(path: Path) -> None:
-    """Raise an :class:`InputError` unless the suffix is that of a format."""
+    """Raise an :class:`InputError` unless the suffix is that of a known format."""
     if path.suffix not in _READERS:
         raise InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {", ".join(_READERS)} files')
 
@@ -192,7 +192,7 @@ def _check_vectors(path: Path, dtype: str, shape: Sequence[int], *, known: bool)
 
 
 def _check_names(path: Path, names: Mapping[str, pa.Array], n: int) -> None:
-    """Raise unless there are ids and landmark ids for ``n`` vectors, as far as they are there."""
+    """Raise unless the ids and landmark ids that there are fit ``n`` vectors."""
     for name, values in names.items():
         if len(values) != n:
             raise InputError(f"{path}: {len(values):,} values of {name} for {n:,} embeddings; expected one for each")
@@ -202,7 +202,7 @@ def _check_names(path: Path, names: Mapping[str, pa.Array], n: int) -> None:
         repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
         if repeated:
             raise InputError(
-                f"{path}: {len(repeated):,} ids stand more than once: {preview(repeated)}; an id names one image"
+                f"{path}: {len(repeated):,} ids are repeated: {preview(repeated)}; an id identifies one image"
             )
 
 
@@ -217,17 +217,21 @@ def _read_npy(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 
 
 def load_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
-    """The array of a ``.npy`` file; one that is mapped can be written to without changing the file.
+    """Read the array of a ``.npy`` file.
+
+    Args:
+        path: File to read.
+        mapped: Whether to map it into memory; writing to the array does not change the file.
 
     Raises:
-        InputError: it is cut short, something else, or holds Python objects.
+        InputError: The file is truncated, not of this format, or holds Python objects.
     """
     try:
         if mapped:
             return np.lib.format.open_memmap(path, mode="c")
         with path.open("rb") as stream:
-            found: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-            return found
+            array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+            return array
     except (ValueError, OverflowError, OSError) as error:
         raise InputError(f"{path}: not a whole .npy file of numbers or texts: {error}") from error
 
@@ -253,14 +257,14 @@ def _read_safetensors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 
 
 def _name_of_embeddings(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    found = ["embeddings"] if "embeddings" in shapes else [name for name in shapes if len(shapes[name]) == 2]
-    if len(found) != 1:
-        there = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
+    names = ["embeddings"] if "embeddings" in shapes else [name for name in shapes if len(shapes[name]) == 2]
+    if len(names) != 1:
+        tensors = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
         raise InputError(
-            f"{path}: {len(found)} tensors of two dimensions and none called embeddings (it holds "
-            f"{there or 'none'}); call the right one embeddings"
+            f"{path}: {len(names)} tensors of two dimensions and none called embeddings (it holds "
+            f"{tensors or 'none'}); call the right one embeddings"
         )
-    return found[0]
+    return names[0]
 
 
 # .parquet
@@ -276,7 +280,7 @@ def _read_parquet(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 
 
 def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
-    """The column ``embedding`` as one tensor, a batch of rows at a time."""
+    """Decode the column ``embedding`` into one tensor, a batch of rows at a time."""
     schema = file.schema_arrow
     if "embedding" not in schema.names:
         raise InputError(f"{path}: no column embedding; found {', '.join(schema.names)}")
@@ -284,24 +288,24 @@ def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
     if not (_is_list(kind) and pa.types.is_floating(kind.value_type)):
         raise InputError(f"{path}: the column embedding is {kind}; expected lists of float16, float32 or float64")
     vectors = np.empty((0, 0))
-    at = 0
+    start = 0
     for batch in file.iter_batches(_BATCH, columns=["embedding"]):
         lists = batch.column(0)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        if not at:
+        if not start:
             vectors = np.empty((file.metadata.num_rows, lengths[0]), kind.value_type.to_pandas_dtype())
         dim = vectors.shape[1]
         values = lists.flatten()
         if len(odd := np.flatnonzero(lengths != dim)):
             raise InputError(
                 f"{path}: embeddings differ in length: {dim} numbers in row 0, but {lengths[odd[0]]} in row "
-                f"{at + odd[0]:,}; like this are {preview_rows(at + odd)}"
+                f"{start + odd[0]:,}; different from row 0: {preview_rows(start + odd)}"
             )
         if values.null_count:
             rows = np.unique(pc.indices_nonzero(values.is_null()).to_numpy() // dim)
-            raise InputError(f"{path}: numbers are missing in the embeddings of {preview_rows(at + rows)}")
-        vectors[at : at + len(lists)] = values.to_numpy(zero_copy_only=False).reshape(len(lists), dim)
-        at += len(lists)
+            raise InputError(f"{path}: numbers are missing in the embeddings of {preview_rows(start + rows)}")
+        vectors[start : start + len(lists)] = values.to_numpy(zero_copy_only=False).reshape(len(lists), dim)
+        start += len(lists)
     return torch.from_numpy(vectors)
 
 
@@ -314,7 +318,7 @@ def _write_parquet(draft: Path, vectors: torch.Tensor, names: Mapping[str, pa.Ar
     columns = pa.table(dict(names))
     kind = pa.list_(pa.from_numpy_dtype(vectors[:0].cpu().numpy().dtype), dim)
     schema = columns.schema.append(pa.field("embedding", kind))
-    # Neither ids nor vectors repeat, so that dictionaries of them are as large as they are.
+    # Neither ids nor vectors repeat, so dictionaries would not save space.
     with pq.ParquetWriter(draft, schema, compression="zstd", use_dictionary=False) as writer:
         for start in range(0, n, _BATCH):
             values = vectors[start : start + _BATCH].cpu().numpy().ravel()
@@ -326,21 +330,21 @@ def _write_parquet(draft: Path, vectors: torch.Tensor, names: Mapping[str, pa.Ar
 # Names
 
 
-def _ids_beside(path: Path) -> Path | None:
-    """The file of ids that belongs to ``path``; None where there is none."""
-    beside = (_lines_beside(path), path.with_suffix(".ids.npy"))
-    found = [source for source in beside if source.is_file()]
-    if len(found) > 1:
-        raise InputError(f"{path}: there are {found[0].name} and {found[1].name} beside it; remove one, or name one")
-    return found[0] if found else None
+def _find_ids_file(path: Path) -> Path | None:
+    """Return the file of ids that belongs to ``path``; None if there is none."""
+    candidates = (_ids_txt(path), path.with_suffix(".ids.npy"))
+    files = [candidate for candidate in candidates if candidate.is_file()]
+    if len(files) > 1:
+        raise InputError(f"{path}: there are {files[0].name} and {files[1].name} beside it; remove one, or name one")
+    return files[0] if files else None
 
 
-def _lines_beside(path: Path) -> Path:
+def _ids_txt(path: Path) -> Path:
     return path.with_suffix(".ids.txt")
 
 
 def _read_names(path: Path) -> dict[str, pa.Array]:
-    """Ids, and landmark ids if there are any, from a file of them."""
+    """Read ids, and landmark ids if there are any, from a file of ids."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the ids of embeddings")
     if path.suffix == ".txt":

@@ -26,8 +26,8 @@ def slow_gap(
     """Eq. 6, query by query and batch by batch."""
     gaps = []
     for q in range(len(queries)):
-        order = np.argsort(-(gallery @ queries[q] / np.linalg.norm(gallery, axis=1)))
-        order = [item for item in order if not (alone and item == q)]
+        scores = gallery @ queries[q] / np.linalg.norm(gallery, axis=1)
+        order = [item for item in np.argsort(-scores) if not (alone and item == q)]
         values = {}
         for batch in ["all", *sorted(set(batches.tolist()))]:
             held = [item for item in order if batch in ("all", batches[item])]

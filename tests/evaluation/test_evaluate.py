@@ -93,7 +93,8 @@ def test_default_metrics() -> None:
 
 def read_only_map(array: Array, folder: Path) -> Array:
     np.save(folder / "embeddings.npy", array)
-    return np.load(folder / "embeddings.npy", mmap_mode="r")
+    mapped: Array = np.load(folder / "embeddings.npy", mmap_mode="r")
+    return mapped
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def read_only_map(array: Array, folder: Path) -> Array:
     ],
 )
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_embeddings_of_any_form(form: Any, precision: Precision, tmp_path: Path) -> None:
+def test_embeddings_may_be_arrays_tensors_lists_or_maps(form: Any, precision: Precision, tmp_path: Path) -> None:
     embeddings, labels = data(30)
     embeddings = np.round(embeddings * 8) / 8  # exact in every type
     before = evaluate_retrieval(embeddings, labels, metrics=NAMES, precision=precision)
@@ -122,14 +123,14 @@ def test_embeddings_of_any_form(form: Any, precision: Precision, tmp_path: Path)
 
 
 @pytest.mark.parametrize("form", [np.int32, np.uint8, torch.from_numpy, np.ndarray.tolist, pd.DataFrame])
-def test_labels_of_any_form(form: Any) -> None:
+def test_labels_may_be_arrays_tensors_lists_or_frames(form: Any) -> None:
     embeddings, labels = data(30)
     other = form(labels) if not isinstance(form, type) or form is pd.DataFrame else labels.astype(form)
     expected = evaluate_retrieval(embeddings, labels).per_query
     pd.testing.assert_frame_equal(evaluate_retrieval(embeddings, other).per_query, expected)
 
 
-def test_one_level_can_be_a_vector() -> None:
+def test_labels_of_one_level_may_be_a_vector() -> None:
     embeddings, labels = data(30)
     flat, column = (evaluate_retrieval(embeddings, labels[:, 0].reshape(shape)) for shape in (-1, (-1, 1)))
     pd.testing.assert_frame_equal(flat.per_query, column.per_query)
@@ -139,7 +140,7 @@ def test_one_level_can_be_a_vector() -> None:
 # Who is left out
 
 
-def test_ids_leave_out_the_query_and_its_copies() -> None:
+def test_items_with_the_id_of_the_query_are_excluded() -> None:
     queries, query_labels = data(4, seed=1)
     gallery, gallery_labels = data(30, seed=2)
     gallery_ids = [f"g{item}" for item in range(30)]
@@ -147,14 +148,14 @@ def test_ids_leave_out_the_query_and_its_copies() -> None:
     gallery_ids[7] = "b"
     ids = ["a", "b", "c", "b"]
     gone = [[3, 29], [7], [], [7]]
-    options = {"metrics": NAMES, "query_ids": ids, "gallery_ids": gallery_ids}
+    options: dict[str, Any] = {"metrics": NAMES, "query_ids": ids, "gallery_ids": gallery_ids}
     result = evaluate_retrieval(queries, query_labels, gallery, gallery_labels, **options)
     assert_is(result, [ranked_levels(q, queries, query_labels, gallery, gallery_labels, gone[q]) for q in range(4)])
     assert result.per_query.index.tolist() == ids
     assert result.per_query.index.name == "query"
 
 
-def test_copies_are_left_out_of_leave_one_out_too() -> None:
+def test_leave_one_out_excludes_items_with_the_same_id() -> None:
     embeddings, labels = data(20)
     ids = np.arange(20) % 17  # 17, 18 and 19 are copies of 0, 1 and 2
     result = evaluate_retrieval(embeddings, labels, metrics=NAMES, query_ids=ids)
@@ -162,7 +163,7 @@ def test_copies_are_left_out_of_leave_one_out_too() -> None:
     assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
 
 
-def test_ignored_items_are_left_out_for_their_query_only() -> None:
+def test_ignored_items_are_excluded_for_their_query_only() -> None:
     embeddings, labels = data(20)
     ignored = [[(q + 1) % 20, (q + 5) % 20, (q + 1) % 20] if q % 2 else [] for q in range(20)]
     result = evaluate_retrieval(embeddings, labels, metrics=NAMES, ignored=ignored)
@@ -170,7 +171,7 @@ def test_ignored_items_are_left_out_for_their_query_only() -> None:
     assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
 
 
-def test_unused_items_are_in_no_ranking_and_may_be_left_out_besides() -> None:
+def test_masked_items_are_in_no_ranking_and_may_be_excluded_as_well() -> None:
     embeddings, labels = data(20)
     gallery_mask = np.arange(20) % 4 != 0
     itself = RaggedIndices.from_lists([[q] for q in range(20)])
@@ -182,7 +183,7 @@ def test_unused_items_are_in_no_ranking_and_may_be_left_out_besides() -> None:
     assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
 
 
-def test_k_counts_what_is_ranked_though_it_is_left_out_in_two_ways() -> None:
+def test_k_is_limited_by_the_items_that_are_ranked() -> None:
     embeddings, labels = data(10)
     gallery_mask = np.arange(10) >= 3
     gone = RaggedIndices.from_lists([[0, 1, 2, 2]] * 10)
@@ -198,7 +199,7 @@ def test_k_counts_what_is_ranked_though_it_is_left_out_in_two_ways() -> None:
 
 
 @given(st.lists(st.integers(0, 4), max_size=6), st.lists(st.integers(0, 4), max_size=8), st.sampled_from([int, str]))
-def test_same_ids(queries: list[int], gallery: list[int], kind: type) -> None:
+def test_items_sharing_ids(queries: list[int], gallery: list[int], kind: type) -> None:
     found = items_sharing_ids(np.array(queries).astype(kind), np.array(gallery).astype(kind))
     expected = [[g for g, other in enumerate(gallery) if other == own] for own in queries]
     assert [found.columns[a:b].tolist() for a, b in zip(found.offsets, found.offsets[1:], strict=False)] == expected
@@ -229,8 +230,9 @@ def test_monotone_changes_of_scores_and_the_order_of_images_do_not_matter(seed: 
         queries = np.eye(5, 6)[rows]
         gallery = np.concatenate([table.T, np.ones((25, 1))], axis=1)[columns]  # the last dimension: no zero vectors
         labels = query_labels[rows], gallery_labels[columns]
-        options = {"metrics": NAMES, "normalize": False, "query_ids": rows, "block_size": 3}
-        return evaluate_retrieval(queries, labels[0], gallery, labels[1], **options).per_query.sort_index().to_numpy()
+        options: dict[str, Any] = {"metrics": NAMES, "normalize": False, "query_ids": rows, "block_size": 3}
+        result = evaluate_retrieval(queries, labels[0], gallery, labels[1], **options)
+        return np.asarray(result.per_query.sort_index())
 
     before = evaluated(scores, np.arange(5), np.arange(25))
     np.testing.assert_allclose(evaluated(change(scores), np.arange(5), np.arange(25)), before, rtol=0, atol=1e-12)
@@ -241,7 +243,7 @@ def test_monotone_changes_of_scores_and_the_order_of_images_do_not_matter(seed: 
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 4.0])
-def test_alpha(alpha: float) -> None:
+def test_relevance_alpha(alpha: float) -> None:
     embeddings, labels = data(20)
     result = evaluate_retrieval(embeddings, labels, metrics=["H-AP", "H-AP_selfcount"], relevance_alpha=alpha)
     for q in range(20):
@@ -253,7 +255,7 @@ def test_alpha(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("block_size", [1, 6, 20, None])
-def test_ones_own_relevance_and_gain_in_three_forms(block_size: int | None) -> None:
+def test_custom_relevance_and_gain_in_three_forms(block_size: int | None) -> None:
     embeddings, labels = data(20)
     rng = np.random.default_rng(0)
     names = ["H-AP", "H-R@5", "H-P@1", "NDCG", "NDCG@5"]
@@ -261,7 +263,7 @@ def test_ones_own_relevance_and_gain_in_three_forms(block_size: int | None) -> N
     per_query = np.concatenate([np.zeros((20, 1)), rng.random((20, 3)).cumsum(axis=1)], axis=1)
     function = lambda counts: torch.from_numpy(per_level).expand(len(counts), -1)  # noqa: E731
     for own, tables in ((per_level, [per_level] * 20), (function, [per_level] * 20), (per_query, list(per_query))):
-        options = {"metrics": names, "relevance": own, "gain": own, "block_size": block_size}
+        options: dict[str, Any] = {"metrics": names, "relevance": own, "gain": own, "block_size": block_size}
         result = evaluate_retrieval(embeddings, labels, **options)
         assert (result.settings["relevance"], result.settings["gain"]) == ("own", "own")
         for q, table in enumerate(tables):
@@ -278,7 +280,7 @@ def test_ones_own_relevance_and_gain_in_three_forms(block_size: int | None) -> N
 
 def test_the_papers_relevance_and_gain_can_be_given_as_functions() -> None:
     embeddings, labels = data(20)
-    options = {"relevance": partial(hierarchical_relevance, alpha=2.0), "gain": exponential_gain}
+    options: dict[str, Any] = {"relevance": partial(hierarchical_relevance, alpha=2.0), "gain": exponential_gain}
     expected = evaluate_retrieval(embeddings, labels, relevance_alpha=2.0)
     pd.testing.assert_frame_equal(evaluate_retrieval(embeddings, labels, **options).per_query, expected.per_query)
 
@@ -338,7 +340,7 @@ EMBEDDINGS, LABELS = data(6)
         ),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         evaluate_retrieval(EMBEDDINGS, LABELS, **options)
 
@@ -393,12 +395,12 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], messag
         ({"ignored": np.ones((6, 6), bool)}, "list of query 0 has values of the type bool; expected positions"),
     ],
 )
-def test_input_that_does_not_fit_is_refused(options: dict[str, Any], message: str) -> None:
+def test_inconsistent_input_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         evaluate_retrieval(**{"query_embeddings": EMBEDDINGS, "query_labels": LABELS, **options})
 
 
-def test_ids_are_counted_before_the_work() -> None:
+def test_ids_are_checked_before_ranking() -> None:
     judgements = LabelJudgements(LABELS, LABELS)
     with pytest.raises(InputError, match="there are 1 query ids, but labels for 6 query images"):
         evaluate_judged(EMBEDDINGS * np.nan, EMBEDDINGS, judgements, query_ids=np.array(["a"]))
@@ -406,10 +408,10 @@ def test_ids_are_counted_before_the_work() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-12), ("float32", 1e-12)])
-def test_a_gpu_gives_the_numbers_of_a_cpu(precision: Precision, tolerance: float) -> None:
+def test_gpu_and_cpu_agree(precision: Precision, tolerance: float) -> None:
     embeddings, labels = data(500, n_leaves=60, dim=32)
     embeddings = np.round(embeddings * 4)  # inner products are exact in float32
-    options = {"metrics": NAMES, "precision": precision, "normalize": False, "block_size": 64}
+    options: dict[str, Any] = {"metrics": NAMES, "precision": precision, "normalize": False, "block_size": 64}
     cpu, cuda = (evaluate_retrieval(embeddings, labels, device=device, **options) for device in ("cpu", "cuda"))
     pd.testing.assert_frame_equal(cpu.per_query, cuda.per_query, check_exact=False, rtol=0, atol=tolerance)
     on_gpu = torch.from_numpy(embeddings).cuda()

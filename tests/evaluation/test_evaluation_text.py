@@ -12,7 +12,7 @@ from hgld.evaluation.results import RetrievalResult
 from tests.evaluation.sample_results import result
 
 
-def test_what_the_papers_report_fits_into_80_columns(evaluated: RetrievalResult) -> None:
+def test_default_metrics_fit_into_80_columns(evaluated: RetrievalResult) -> None:
     lines = format_evaluation([evaluated], intervals=[evaluated.intervals()]).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0].split()[3:] == list(evaluated.metrics)  # after "mean in %"
@@ -23,7 +23,7 @@ def test_what_the_papers_report_fits_into_80_columns(evaluated: RetrievalResult)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_metrics_that_do_not_fit_go_into_a_further_table(evaluated: RetrievalResult, width: int) -> None:
+def test_metrics_that_do_not_fit_continue_in_a_further_table(evaluated: RetrievalResult, width: int) -> None:
     lines = format_evaluation([evaluated], width=width).splitlines()
     heads = [line for line in lines if line.startswith("mean in %")]
     assert [name for head in heads for name in head.split()[3:]] == list(evaluated.metrics)
@@ -32,7 +32,7 @@ def test_metrics_that_do_not_fit_go_into_a_further_table(evaluated: RetrievalRes
     assert max(map(len, lines)) <= width
 
 
-def test_a_metric_that_a_part_lacks_is_an_empty_cell_and_one_without_queries_a_dash() -> None:
+def test_absent_metric_is_an_empty_cell_and_nan_a_dash() -> None:
     parts = [result("labelled", {"H-AP": 0.25, "ASI": math.nan}), result("official", {"ASI": 0.75}, n_levels=1)]
     lines = format_evaluation(parts).splitlines()
     assert [line.split() for line in lines[2:4]] == [["labelled", "25.00", "–"], ["official", "75.00"]]
@@ -44,14 +44,14 @@ def test_a_metric_that_a_part_lacks_is_an_empty_cell_and_one_without_queries_a_d
     assert lines[counted + 3].index(" 0") == lines[counted].index(" l1") + 1  # below level 1
 
 
-def test_queries_left_out_are_counted_by_level() -> None:
+def test_excluded_queries_are_counted_by_level() -> None:
     text = format_evaluation([result(counts={"without_positives_l3": 12, "without_positives_l2": 3})])
     (line,) = re.findall("^all .*1,234,567.*$", text, re.MULTILINE)
     assert line.split() == ["all", "2", "1,234,567", "12", "3", "0"]
     assert text.index("Means leave out the queries without a positive") > text.index(line)
 
 
-def test_names_are_text_and_not_markup() -> None:
+def test_names_are_not_markup() -> None:
     assert "[bold]x[/] :smile: [/]" in format_evaluation([result("[bold]x[/] :smile: [/]")])
 
 
@@ -60,7 +60,7 @@ def test_there_are_no_colours(monkeypatch: pytest.MonkeyPatch, evaluated: Retrie
     assert "\x1b" not in format_evaluation([evaluated])
 
 
-def test_a_table_has_a_row_per_result_that_has_something_to_say() -> None:
+def test_table_omits_results_without_its_metrics() -> None:
     parts = [result("easy", {"mAP": 0.5}), result("hard", {"ASI": 0.5})]
     intervals = [part.intervals() for part in parts]
     texts = [format_evaluation(parts, intervals=bounds, width=20) for bounds in (None, intervals)]
@@ -69,7 +69,7 @@ def test_a_table_has_a_row_per_result_that_has_something_to_say() -> None:
             assert len(table[: table.index("\n\n")].splitlines()) == 2 + n_rows
 
 
-def test_rows_have_the_metrics_of_the_first_and_fit_the_width() -> None:
+def test_means_have_the_metrics_of_the_first_row_and_fit_the_width() -> None:
     rows = {"epoch 0": {"H-AP": 0.5, "R@1": 0.25}, "epoch 4": {"H-AP": 0.612, "R@1": math.nan}}
     text = format_means(rows)
     assert [line.split() for line in text.splitlines()[2:4]] == [

@@ -52,7 +52,8 @@ def evaluated(golden: Arrays, case: str, keys: list[str], precision: Precision) 
     """Our values under the golden names: one evaluation per set of options."""
     embeddings, labels = golden[f"{case}/q"], golden[f"{case}/q_labels"]
     n_levels = labels.shape[1]
-    columns, wanted = {}, {key: names(key) for key in keys}
+    columns: dict[str, pd.Series[float]] = {}
+    wanted = {key: names(key) for key in keys}
     for options in [dict(some) for some in {tuple(options.items()) for _, options in wanted.values()}]:
         of_these = {key: name for key, (name, own) in wanted.items() if own == options}
         if kind := options.pop("weights", None):
@@ -62,7 +63,8 @@ def evaluated(golden: Arrays, case: str, keys: list[str], precision: Precision) 
         asked = [name for name in of_these.values() if "@100" not in name or k >= 100]
         result = evaluate_retrieval(embeddings, labels, metrics=asked, precision=precision, **options)
         columns |= {key: result.per_query[name] for key, name in of_these.items() if name in asked}
-    return pd.DataFrame(columns)
+    table: pd.DataFrame = pd.DataFrame(columns)
+    return table
 
 
 def arrays_of(golden: Arrays, case: str, source: str) -> list[str]:
@@ -80,7 +82,7 @@ def test_every_array_of_the_papers_equations(
     found = evaluated(golden, case, keys, precision)
     n_items = len(golden[f"{case}/q"])
     assert set(keys) - set(found) == ({key for key in keys if "100" in key} if n_items < 100 else set())
-    for key in found:
+    for key in map(str, found):
         expected = golden[f"{case}/paper/{key}"].copy()
         if match := re.fullmatch(r"R\d+_l(\d)", key):  # a query without positives has no recall here, rather than 0
             expected[np.isnan(golden[f"{case}/paper/AP_l{match[1]}"])] = np.nan
@@ -134,8 +136,8 @@ LABELS = np.array([[3, 2, 1], [2, 1, 0], [1, 0, 0], [0, 0, 0]])
 def mean(levels: list[int], scores: npt.ArrayLike, metric: str, **options: Any) -> float:
     """A metric of one query, whose gallery has these levels and scores."""
     gallery, labels = np.array(scores, float)[:, None], LABELS[levels]
-    options = {"metrics": [metric], "normalize": False, **options}
-    return evaluate_retrieval(np.ones((1, 1)), LABELS[3:], gallery, labels, **options).means[metric]
+    settings = {"metrics": [metric], "normalize": False, **options}
+    return evaluate_retrieval(np.ones((1, 1)), LABELS[3:], gallery, labels, **settings).means[metric]
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

@@ -13,7 +13,7 @@ from hgld.evaluation.results import RetrievalResult
 from tests.evaluation.sample_results import result
 
 
-def test_json_says_all_but_the_queries(evaluated: RetrievalResult) -> None:
+def test_json_has_means_intervals_counts_and_settings(evaluated: RetrievalResult) -> None:
     said = json.loads(results_to_json([evaluated], intervals=[evaluated.intervals()]))
     (part,) = said["results"]
     assert part["name"] == "leave-one-out"
@@ -23,7 +23,7 @@ def test_json_says_all_but_the_queries(evaluated: RetrievalResult) -> None:
     assert part["settings"] == evaluated.settings
 
 
-def test_json_has_null_where_there_is_no_number() -> None:
+def test_nan_is_null_in_json() -> None:
     settings = {"alpha": np.float32(0.5), "k": np.int64(3), "path": Path("a/b"), "nothing": None, "of": (math.inf, 1)}
     (part,) = json.loads(results_to_json([result(means={"ASI": math.nan}, settings=settings)]))["results"]
     assert part["means"] == {"ASI": None}

@@ -43,7 +43,7 @@ def table_vii() -> list[RetrievalResult]:
     ]
 
 
-def test_latex_is_laid_out_as_the_papers_table() -> None:
+def test_latex_has_the_layout_of_table_vii() -> None:
     latex = results_to_latex(table_vii(), caption=r"Retrieval on $\mathcal{H}$-GLDv2")
     assert latex.splitlines()[:7] == [
         r"\begin{table}",
@@ -61,7 +61,7 @@ def test_latex_is_laid_out_as_the_papers_table() -> None:
     assert bare == [[f"{value:.1f}" for value in row] for row in TABLE_VII.values()]
 
 
-def test_latex_marks_the_best_and_the_second() -> None:
+def test_latex_marks_best_and_second_best() -> None:
     columns = list(zip(*rows_of(results_to_latex(table_vii())), strict=True))
     bold = [[row for row, cell in enumerate(column) if cell.startswith(r"\textbf{")] for column in columns]
     second = [[row for row, cell in enumerate(column) if cell.startswith(r"\underline{")] for column in columns]
@@ -73,7 +73,7 @@ def test_latex_of_one_result_marks_nothing() -> None:
     assert rows_of(results_to_latex([result(means={"ASI": 0.5, "H-AP": math.nan})])) == [["all", "", "50.0"]]
 
 
-def test_latex_has_other_metrics_only_when_asked() -> None:
+def test_latex_has_the_metrics_asked_for() -> None:
     parts = [result("easy", {"mAP": 0.5, "H-R@10": 0.25}), result("hard", {"mAP": 0.75}), result("x", {"ASI": 0.1})]
     latex = results_to_latex(parts, metrics=["H-R@10", "mAP", "no such"])
     assert r"Method & $\mathcal{H}$-R@10 & mAP \\" in latex
@@ -82,7 +82,7 @@ def test_latex_has_other_metrics_only_when_asked() -> None:
         results_to_latex(parts[:2])
 
 
-def test_latex_of_several_runs_says_how_much_they_differ() -> None:
+def test_latex_shows_deviations_of_several_runs() -> None:
     rows = [
         LatexRow("A", {"ASI": 0.5, "H-AP": 0.25}, {"ASI": 0.0123, "H-AP": math.nan}),
         LatexRow(r"$B$", {"ASI": 0.75}),

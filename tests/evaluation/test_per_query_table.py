@@ -18,7 +18,7 @@ from tests.evaluation.sample_results import result
 PROVENANCE = tables.Provenance("evaluate", {"protocol": "leave-one-out"}, {"embeddings": "0" * 64})
 
 
-def test_queries_are_kept_for_pandas(tmp_path: Path, evaluated: RetrievalResult) -> None:
+def test_per_query_table_is_read_by_pandas(tmp_path: Path, evaluated: RetrievalResult) -> None:
     write_per_query([evaluated], tmp_path / "per_query.parquet", PROVENANCE)
     found = pd.read_parquet(tmp_path / "per_query.parquet")
     pd.testing.assert_frame_equal(found.set_index("query"), evaluated.per_query)
@@ -27,7 +27,7 @@ def test_queries_are_kept_for_pandas(tmp_path: Path, evaluated: RetrievalResult)
     assert [path.name for path in tmp_path.iterdir()] == ["per_query.parquet"]
 
 
-def test_parts_with_other_metrics_and_levels_share_a_file(tmp_path: Path) -> None:
+def test_parts_with_different_metrics_and_levels_share_a_file(tmp_path: Path) -> None:
     parts = [
         result("labelled", {"map100_labelled": 0.5, "H-AP": math.nan}),
         result("official", {"map100_official": 0.25}, n_levels=1),
@@ -45,7 +45,7 @@ def test_parts_with_other_metrics_and_levels_share_a_file(tmp_path: Path) -> Non
     assert str(found["positives_l3"].dtype) == "int64[pyarrow]"
 
 
-def test_what_was_written_is_read_again(tmp_path: Path, evaluated: RetrievalResult) -> None:
+def test_per_query_table_round_trip(tmp_path: Path, evaluated: RetrievalResult) -> None:
     ids = pd.Index([f"image {row}" for row in range(240)], name="query")
     named = evaluated.per_query.set_axis(ids).assign(**{"class": [f"landmark {row // 3}" for row in range(240)]})
     parts = [
@@ -62,7 +62,7 @@ def test_what_was_written_is_read_again(tmp_path: Path, evaluated: RetrievalResu
             assert (one.counts, one.settings) == (other.counts, other.settings)
 
 
-def test_other_tables_are_no_results_of_queries(tmp_path: Path) -> None:
+def test_other_tables_are_refused(tmp_path: Path) -> None:
     tables.write_table(tmp_path / "images.parquet", tables.IMAGES, tables.IMAGES.schema.empty_table(), PROVENANCE)
     with pytest.raises(InputError, match=r"images.parquet: expected the results of queries"):
         read_per_query(tmp_path / "images.parquet")

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking as ranking_module
-from hgld.evaluation.ranking import RankingConfig, Ties, rank
+from hgld.evaluation.ranking import Precision, RankingConfig, Ties, rank
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import metric_values
 
 #: Scores that packing could put in a wrong order; all are float32.
 HARD = [0, -0.0, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38, 1, -1, 1.0000001, 0.99999994, 3e38, -3e38]
-HARD = np.float32(HARD).tolist()
+HARD = np.array(HARD, np.float32).tolist()
 SCORES = st.one_of(st.sampled_from(HARD), st.floats(allow_nan=False, allow_infinity=False, width=32))
 TIES = st.sampled_from(["pessimistic", "optimistic"])
 
@@ -120,7 +120,7 @@ def test_packed_keys_sort_as_fixed_point_scores_do(
 
 def test_a_long_embedding_does_not_make_ties_of_the_others() -> None:
     """Without normalising: steps of 2^-28 of the largest score would be too coarse for the first two."""
-    scores = np.float32([[1e-4, 1.5e-4, 1e6]])
+    scores = np.array([[1e-4, 1.5e-4, 1e6]], np.float32)
     assert order(scores, [[3, 1, 2]]) == [[2, 1, 3]]
     assert order(scores, [[1, 3, 2]]) == [[2, 3, 1]]
 
@@ -147,7 +147,7 @@ def test_float64_scores_of_any_size_are_sorted_as_they_are(
 def test_ranking_is_sorting(n_queries: int, n_items: int, ties: Ties, precision: str, data: st.DataObject) -> None:
     """With few different scores, so with ties, and some items left out once or twice in all ways."""
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
-    scores = rng.choice(np.float32([-2, -0.5, 0, 0.25, 1]), size=(n_queries, n_items))
+    scores = rng.choice(np.array([-2, -0.5, 0, 0.25, 1], np.float32), size=(n_queries, n_items))
     levels = rng.integers(0, 4, size=(n_queries, n_items))
     gallery_mask = data.draw(st.lists(st.booleans(), min_size=n_items, max_size=n_items).filter(any))
     others = sorted(set(range(n_items)) - {gallery_mask.index(True)})
@@ -163,7 +163,7 @@ def test_ranking_is_sorting(n_queries: int, n_items: int, ties: Ties, precision:
 @pytest.mark.parametrize("gone", [[0], [4], [0, 1, 2, 3], [1, 2, 3, 4], [2, 2, 2], [4, 0, 4], []])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_items_can_be_left_out_in_any_place(gone: list[int], precision: str) -> None:
-    scores, levels = np.float32([[0.5, -0.25, 0.75, 0.0, -1.0]]), [[1, 2, 3, 1, 2]]
+    scores, levels = np.array([[0.5, -0.25, 0.75, 0.0, -1.0]], np.float32), [[1, 2, 3, 1, 2]]
     found = order(scores, levels, excluded=[gone], precision=precision)
     assert found == [sorted_levels(scores[0], levels[0], "pessimistic", gone)]
 
@@ -202,7 +202,7 @@ def test_progress_is_told_of_the_queries_of_ones_own_part() -> None:
         def start(self, total: int, done: int = 0) -> None:
             self.total += total
 
-        def advance(self, units: int = 1, **details: int) -> None:
+        def advance(self, units: int = 1, **details: float) -> None:
             self.done += units
 
     embeddings, counted = torch.randn(11, 4), [Counted(), Counted()]
@@ -316,12 +316,12 @@ def ranked(queries: Any, gallery: Any, levels: npt.ArrayLike = ((1, 2),), **opti
     [(math.nan, "NaN, infinite"), (math.inf, "NaN, infinite"), (-math.inf, "NaN"), (0.0, "only zeros")],
 )
 def test_embeddings_without_a_direction_are_named(
-    value: float, found: str, dtype: torch.dtype, precision: str, monkeypatch: pytest.MonkeyPatch
+    value: float, found: str, dtype: torch.dtype, precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking_module, "_WIDTH", {"cpu": 4})
     good, bad = torch.ones(1, 2, dtype=dtype), torch.ones(20, 2, dtype=dtype)
     bad[[3, 17]] = value
-    options = {"config": RankingConfig(precision=precision)}
+    options: dict[str, Any] = {"config": RankingConfig(precision=precision)}
     with pytest.raises(InputError, match=rf"2 of 20 gallery embeddings have {found}.*: rows 3, 17; embed"):
         ranked(good, bad, np.ones((1, 20)), **options)
     with pytest.raises(InputError, match=rf"2 of 20 query embeddings have {found}.*: rows 3, 17; embed"):
@@ -422,7 +422,7 @@ def test_a_gpu_ranks_as_a_cpu_does(precision: str, ties: Ties) -> None:
     labels = np.stack([fine, fine // 5], axis=1)
     judgements = LabelJudgements(labels[:70], labels[70:])
     gone = RaggedIndices.from_lists([rng.integers(5000, size=3) for _ in range(70)])
-    options = {"precision": precision, "ties": ties, "normalize": False, "block_size": 32}
+    options: dict[str, Any] = {"precision": precision, "ties": ties, "normalize": False, "block_size": 32}
     by_device = []
     for device in ("cpu", "cuda"):
         config = RankingConfig(device=device, **options)

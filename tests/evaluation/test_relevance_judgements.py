@@ -73,14 +73,14 @@ def test_labels_are_compared_whatever_their_size() -> None:
         ),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(queries: Any, gallery: Any, message: str) -> None:
+def test_invalid_labels_are_refused(queries: Any, gallery: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         LabelJudgements(np.array(queries), np.array(gallery))
 
 
-def test_254_levels_are_told_apart() -> None:
-    labels = np.arange(255)[:, None] <= np.arange(254)  # item i differs from item 0 in the i finest columns
-    labels = np.where(labels, 0, np.arange(255)[:, None])
+def test_254_levels_are_distinguished() -> None:
+    shared = np.arange(255)[:, None] <= np.arange(254)  # item i differs from item 0 in the i finest columns
+    labels = np.where(shared, 0, np.arange(255)[:, None])
     judgements = LabelJudgements(labels[:1], labels)
     assert whole(judgements).tolist() == [list(range(254, -1, -1))]
     embeddings = torch.stack([torch.ones(255), torch.linspace(0, 1, 255)], dim=1)
@@ -97,7 +97,7 @@ def test_lists_have_one_level() -> None:
 
 
 @pytest.mark.parametrize("position", [-1, 5])
-def test_a_list_names_items_of_the_gallery(position: int) -> None:
+def test_positives_must_be_in_the_gallery(position: int) -> None:
     with pytest.raises(
         InputError, match=rf"list of positives names .* position {position} for query 1; expected 0 to 4"
     ):
@@ -105,7 +105,7 @@ def test_a_list_names_items_of_the_gallery(position: int) -> None:
 
 
 @pytest.mark.parametrize("items", [[True, False], [0.5], ["a"]])
-def test_positions_are_integers(items: list[Any]) -> None:
+def test_positions_must_be_integers(items: list[Any]) -> None:
     """A row of a mask would be taken for the positions 0 and 1."""
     with pytest.raises(
         InputError, match=r"list of query 1 has values of the type .*; expected positions in the gallery"
@@ -114,7 +114,7 @@ def test_positions_are_integers(items: list[Any]) -> None:
 
 
 @given(IMAGES, IMAGES)
-def test_several_labels_have_the_relevance_of_algorithm_1(queries: list[list[int]], gallery: list[list[int]]) -> None:
+def test_multi_label_relevance_is_that_of_algorithm_1(queries: list[list[int]], gallery: list[list[int]]) -> None:
     judgements = MultiLabelJudgements([LEAVES[own] for own in queries], [LEAVES[own] for own in gallery])
     levels, relevances = whole(judgements), judgements.relevance()
     assert relevances.shape == (len(queries), judgements.n_levels + 1)
@@ -127,14 +127,14 @@ def test_several_labels_have_the_relevance_of_algorithm_1(queries: list[list[int
     assert_parts_are_the_whole(judgements)
 
 
-def test_one_label_each_is_the_single_label_case() -> None:
-    multi = MultiLabelJudgements(LEAVES[:4, None], LEAVES[:, None])
+def test_multi_label_with_one_label_each_equals_single_label() -> None:
+    multi = MultiLabelJudgements(list(LEAVES[:4, None]), list(LEAVES[:, None]))
     single = LabelJudgements(LEAVES[:4], LEAVES)
     assert whole(multi).tolist() == whole(single).tolist()
     assert multi.relevance().tolist() == [pytest.approx([0, 1 / 3, 2 / 3, 1])] * 4
 
 
-def test_several_labels_are_evaluated_with_their_own_relevance() -> None:
+def test_multi_label_evaluation_uses_their_relevance() -> None:
     """As many queries as fall into several blocks, each with its own number of labels."""
     rng = np.random.default_rng(0)
     queries = [LEAVES[rng.integers(8, size=rng.integers(1, 4))] for _ in range(7)]
@@ -170,13 +170,13 @@ def test_several_labels_are_evaluated_with_their_own_relevance() -> None:
         ),
     ],
 )
-def test_several_labels_that_do_not_fit_are_refused(queries: Any, gallery: Any, message: str) -> None:
+def test_invalid_multi_labels_are_refused(queries: Any, gallery: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         MultiLabelJudgements(queries, gallery)
 
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.1, 0.5, 2.0]), min_size=3, max_size=3), min_size=1, max_size=4))
-def test_a_table_has_the_relevances_that_it_has(table: list[list[float]]) -> None:
+def test_table_relevances_are_kept(table: list[list[float]]) -> None:
     if not np.any(table):
         with pytest.raises(InputError, match="all relevances are 0; expected some above 0"):
             TableJudgements(table)
@@ -186,11 +186,11 @@ def test_a_table_has_the_relevances_that_it_has(table: list[list[float]]) -> Non
     assert_parts_are_the_whole(judgements)
 
 
-def test_a_table_without_zeros_has_a_level_0_all_the_same() -> None:
+def test_table_without_zeros_has_level_0() -> None:
     assert whole(TableJudgements([[2.0, 1.0]])).tolist() == [[2, 1]]
 
 
-def test_a_table_is_evaluated_with_its_relevances() -> None:
+def test_table_evaluation_uses_its_relevances() -> None:
     rng = np.random.default_rng(0)
     table = rng.choice([0, 0.2, 0.3, 1], size=(5, 12))
     scores = rng.permutation(60).reshape(5, 12) / 100
@@ -218,12 +218,12 @@ def test_a_table_is_evaluated_with_its_relevances() -> None:
         ([list(range(256))], "relevances have 255 distinct values above 0; expected at most 254: round them"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused(table: Any, message: str) -> None:
+def test_invalid_tables_are_refused(table: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         TableJudgements(table)
 
 
-def test_254_relevances_are_told_apart() -> None:
+def test_254_relevances_are_distinguished() -> None:
     judgements = TableJudgements([list(range(255))])
     assert judgements.n_levels == 254
     assert whole(judgements).tolist() == [list(range(255))]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,16 +19,17 @@ def result(**columns: list[float]) -> RetrievalResult:
 
 
 def values(n: int, seed: int = 0) -> list[float]:
-    return np.random.default_rng(seed).beta(2, 5, size=n).tolist()
+    sample: list[float] = np.random.default_rng(seed).beta(2, 5, size=n).tolist()
+    return sample
 
 
-def test_means_leave_out_queries_without_the_metric() -> None:
+def test_means_exclude_queries_without_the_metric() -> None:
     found = result(**{"H-AP": [0.5, np.nan, 1.0], "R@1": [np.nan] * 3}).means
     assert found["H-AP"] == 0.75
     assert np.isnan(found["R@1"])
 
 
-def test_a_result_reads_like_a_row_of_a_table() -> None:
+def test_repr_is_one_line() -> None:
     assert repr(result(**{"H-AP": [0.5, 0.25], "R@1": [1.0, 0.0]})) == (
         "leave-one-out | H-AP 37.50 | R@1 50.00 | 2 queries x 1,234"
     )
@@ -50,18 +53,18 @@ def test_intervals_are_reproducible_and_need_a_seed_to_change() -> None:
     assert some.intervals(seed=1) != some.intervals()
 
 
-def test_intervals_are_those_of_scipy() -> None:
+def test_intervals_agree_with_scipy() -> None:
     sample = values(300)
     low, high = result(AP=sample).intervals(0.9, n_resamples=4000)["AP"]
     rng = np.random.default_rng(1)
-    options = {"confidence_level": 0.9, "method": "percentile", "n_resamples": 4000}
+    options: dict[str, Any] = {"confidence_level": 0.9, "method": "percentile", "n_resamples": 4000}
     theirs = bootstrap((sample,), np.mean, rng=rng, **options).confidence_interval
     tolerance = 0.1 * (theirs.high - theirs.low)
     assert low == pytest.approx(theirs.low, abs=tolerance)
     assert high == pytest.approx(theirs.high, abs=tolerance)
 
 
-def test_queries_without_the_metric_do_not_move_its_interval() -> None:
+def test_queries_without_the_metric_do_not_affect_its_interval() -> None:
     """Which of them are drawn differs, so the ends agree only roughly."""
     sample = values(400)
     low, high = result(AP=sample).intervals(n_resamples=4000)["AP"]
@@ -75,7 +78,7 @@ def test_intervals_of_few_queries() -> None:
     assert np.isnan(found["B"]).all()
 
 
-def test_metrics_of_one_query_get_the_same_draws() -> None:
+def test_metrics_share_the_same_resamples() -> None:
     sample = values(40)
     found = result(A=sample, B=[2 * value for value in sample]).intervals()
     assert found["B"] == pytest.approx((2 * found["A"][0], 2 * found["A"][1]))
@@ -84,7 +87,7 @@ def test_metrics_of_one_query_get_the_same_draws() -> None:
 @pytest.mark.parametrize(
     "options", [{"confidence": 0.0}, {"confidence": 1.0}, {"confidence": 95}, {"n_resamples": 0}]
 )
-def test_intervals_that_make_no_sense_are_refused(options: dict[str, float]) -> None:
+def test_invalid_resampling_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="expected 0 < confidence < 1, and 1 or more resamples"):
         result(AP=[0.5]).intervals(**options)
 
@@ -102,7 +105,7 @@ def test_a_part_has_its_own_queries_and_counts() -> None:
     assert np.isnan(nothing.intervals()["AP"]).all()
 
 
-def test_metrics_can_have_other_names() -> None:
+def test_metrics_can_be_renamed() -> None:
     renamed = result(A=[0.5], B=[1.0]).renamed({"A": "map100_labelled"})
     assert renamed.metrics == ("map100_labelled", "B")
     assert renamed.means == {"map100_labelled": 0.5, "B": 1.0}

@@ -6,7 +6,7 @@ from hgld.evaluation.setting_notes import setting_notes
 from tests.evaluation.sample_results import result
 
 
-def test_all_that_numbers_depend_on_is_said() -> None:
+def test_every_relevant_setting_has_a_sentence() -> None:
     said = setting_notes(
         [result(means={"H-AP": 0.5, "NDCG": 0.5}, settings={"ties": "optimistic", "seen_from": "above"})]
     )
@@ -21,7 +21,7 @@ def test_all_that_numbers_depend_on_is_said() -> None:
     ]
 
 
-def test_what_no_metric_depends_on_is_not_said() -> None:
+def test_settings_without_effect_on_the_metrics_are_omitted() -> None:
     said = " ".join(setting_notes([result(means={"mAP@100": 0.5})]))
     assert "relevance" not in said
     assert "gain" not in said
@@ -29,7 +29,7 @@ def test_what_no_metric_depends_on_is_not_said() -> None:
     assert "Ties" in said
 
 
-def test_what_is_so_for_some_parts_only_names_them() -> None:
+def test_sentences_true_of_some_results_name_them() -> None:
     parts = [result("a"), result("b"), result("c", settings={"normalize": False}, counts={"ignored_queries": 1129})]
     said = setting_notes(parts)
     assert "a, b: Scores: cosine similarity." in said

@@ -149,10 +149,14 @@ def test_a_block_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         yield clean_table().to_batches()[0]
         raise KeyboardInterrupt
 
+    def write_half(draft: Path) -> None:
+        draft.write_text("half")
+        (tmp_path / "absent" / "b.txt").touch()
+
     with pytest.raises(KeyboardInterrupt):
         write_table(tmp_path / "clean.parquet", CLEAN, fail(), MADE)
     with pytest.raises(OSError, match="No such"), atomic_write(tmp_path / "a.txt") as draft:
-        draft.write_text("half") and (tmp_path / "absent" / "b.txt").touch()
+        write_half(draft)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -93,7 +93,7 @@ def ranking(query: np.ndarray, gallery: Embeddings) -> list[str]:
     return [str(gallery.ids[row]) for row in np.argsort(-scores)]
 
 
-def test_official_goes_by_lists_and_labelled_by_landmarks(
+def test_official_uses_lists_and_labelled_uses_landmarks(
     tmp_path: Path, images: tuple[Embeddings, Embeddings], hierarchy: Hierarchy
 ) -> None:
     queries, gallery = images
@@ -128,7 +128,9 @@ def test_official_goes_by_lists_and_labelled_by_landmarks(
     assert results[1].counts["queries"] + results[2].counts["queries"] == len(QUERIES) - 1
 
 
-def test_from_files_and_without_a_hierarchy(tmp_path: Path, images: tuple[Embeddings, Embeddings]) -> None:
+def test_without_a_hierarchy_only_the_official_part_is_evaluated(
+    tmp_path: Path, images: tuple[Embeddings, Embeddings]
+) -> None:
     files = EvaluationFiles(
         query_embeddings=tmp_path / "q.npy", gallery_embeddings=tmp_path / "g.npy", ground_truth=tmp_path
     )
@@ -139,7 +141,7 @@ def test_from_files_and_without_a_hierarchy(tmp_path: Path, images: tuple[Embedd
         evaluate_files(files, "gldv2-retrieval", EvaluationConfig(metrics=("H-AP",)))
 
 
-def test_images_that_are_not_embedded_are_named(
+def test_missing_and_surplus_embeddings_are_refused(
     tmp_path: Path, images: tuple[Embeddings, Embeddings], hierarchy: Hierarchy
 ) -> None:
     queries, gallery = images

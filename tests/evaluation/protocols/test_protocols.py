@@ -48,7 +48,7 @@ def labelled(n_images: int, seed: int, *, unlabelled: int = 0) -> ImageLabels:
     return ImageLabels(labels, ("landmark", "group", "root"), known)
 
 
-def test_leave_one_out_leaves_images_without_labels_out() -> None:
+def test_leave_one_out_excludes_images_without_labels() -> None:
     images, labels = embedded(50, 1), labelled(50, 2, unlabelled=8)
     (result,) = evaluate_tasks([labelled_leave_one_out(images, labels)])
     alone = evaluate_retrieval(images.vectors[8:], labels.labels[8:])
@@ -57,7 +57,7 @@ def test_leave_one_out_leaves_images_without_labels_out() -> None:
     assert result.per_query.index.tolist() == [f"{number:03}" for number in range(8, 50)]
 
 
-def test_queries_and_gallery_without_labels_and_with_the_same_ids() -> None:
+def test_retrieval_excludes_unlabelled_images_and_the_query_itself() -> None:
     queries, gallery = embedded(20, 3), embedded(60, 4)  # the ids of the queries are in the gallery, too
     query_labels, gallery_labels = labelled(20, 5, unlabelled=4), labelled(60, 6, unlabelled=9)
     (result,) = evaluate_tasks([labelled_retrieval(queries, query_labels, gallery, gallery_labels)])
@@ -94,7 +94,7 @@ def truth() -> RevisitedGroundTruth:
     )
 
 
-def test_revisited_against_a_walk_down_each_ranking(truth: RevisitedGroundTruth) -> None:
+def test_revisited_agrees_with_rankings_counted_one_by_one(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), embedded(45, 13)  # five distractors
     results = evaluate_tasks(revisited_tasks(queries, gallery, truth))
     assert [result.name for result in results] == ["easy", "medium", "hard"]
@@ -115,7 +115,7 @@ def test_revisited_against_a_walk_down_each_ranking(truth: RevisitedGroundTruth)
     assert np.isnan(results[0].per_query["mAP"].iloc[2])
 
 
-def test_revisited_names_have_neither_folders_nor_endings(truth: RevisitedGroundTruth) -> None:
+def test_revisited_names_ignore_folders_and_suffixes(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), embedded(40, 13)
     plain = evaluate_tasks(revisited_tasks(queries, gallery, truth))
     assert gallery.ids is not None
@@ -135,7 +135,7 @@ def test_revisited_names_have_neither_folders_nor_endings(truth: RevisitedGround
         evaluate_tasks(revisited_tasks(queries, gallery, truth), EvaluationConfig(metrics=("H-AP",)))
 
 
-def test_revisited_in_blocks_is_the_same(truth: RevisitedGroundTruth) -> None:
+def test_revisited_does_not_depend_on_the_block_size(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), embedded(40, 13)
     whole = evaluate_tasks(revisited_tasks(queries, gallery, truth))
     blocks = evaluate_tasks(
@@ -189,7 +189,7 @@ def test_dyml_warns_where_no_query_is_in_the_gallery(tmp_path: Path, caplog: pyt
     assert "no query has the name of a gallery image" in caplog.text
 
 
-def test_dyml_on_images_that_have_all_levels() -> None:
+def test_dyml_on_images_with_labels_of_all_levels() -> None:
     images, labels = embedded(40, 31), labelled(40, 32, unlabelled=3)
     results = evaluate_tasks(tasks_by_level(images, labels))
     assert [result.name for result in results] == ["landmark", "group", "root"]
@@ -246,20 +246,22 @@ def test_dyml_on_images_that_have_all_levels() -> None:
         ({"embeddings": "a.npy"}, "sop", "there is no protocol 'sop'"),
     ],
 )
-def test_files_that_do_not_suit_the_protocol(files: dict[str, str], protocol: str | None, message: str) -> None:
+def test_files_that_a_protocol_cannot_use_are_refused(
+    files: dict[str, str], protocol: str | None, message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         evaluate_files(
             EvaluationFiles(**{name: Path(path) for name, path in files.items()}),  # type: ignore[arg-type]
-            protocol,  # type: ignore[arg-type]
+            protocol,
             CONFIG,
         )
 
 
-def test_embeddings_without_labels(tmp_path: Path) -> None:
+def test_embeddings_without_labels_are_refused(tmp_path: Path) -> None:
     write_embeddings(tmp_path / "a.npy", torch.eye(3), ["a", "b", "c"])
     with pytest.raises(ConfigurationError, match="does not say which landmark an image shows; give `labels`"):
         evaluate_files(EvaluationFiles(embeddings=tmp_path / "a.npy"), None, CONFIG)
 
 
-def test_alone_is_one_process() -> None:
+def test_single_process_gathers_its_own_value() -> None:
     assert Processes().gather("x") == ["x"]

@@ -55,7 +55,7 @@ def test_reads_lists_and_arrays_of_every_protocol(tmp_path: Path, protocol: int,
     assert truth.easy.columns.dtype == np.int64
 
 
-def test_positives_and_ignored_images_of_the_settings(tmp_path: Path) -> None:
+def test_positives_and_ignored_images_of_each_setting(tmp_path: Path) -> None:
     truth = read_ground_truth(write(tmp_path, ground_truth()))
     found = {
         setting: [
@@ -105,7 +105,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         (entry(bbx=[1.0, 2.0, 3.0, float("nan")]), "expected 4 finite numbers"),
     ],
 )  # fmt: skip
-def test_bad_ground_truth(tmp_path: Path, what: Any, message: str) -> None:
+def test_malformed_ground_truth_is_refused(tmp_path: Path, what: Any, message: str) -> None:
     path = write(tmp_path, what)
     with pytest.raises(InputError, match=message) as caught:
         read_ground_truth(path)
@@ -335,7 +335,7 @@ def published(ranking: list[int], positives: set[int], junk: set[int], k: int) -
 
 
 @given(st.data())
-def test_measures_agree_with_a_walk_down_the_ranking(data: st.DataObject) -> None:
+def test_metrics_agree_with_the_published_algorithm(data: st.DataObject) -> None:
     ranking = data.draw(st.permutations(range(data.draw(st.integers(1, 30)))))
     positives = data.draw(st.sets(st.sampled_from(ranking), min_size=1))
     others = [item for item in ranking if item not in positives]
@@ -351,7 +351,7 @@ def test_measures_agree_with_a_walk_down_the_ranking(data: st.DataObject) -> Non
     assert 0 < area <= plain + 1e-12
 
 
-def test_measures_by_hand() -> None:
+def test_metrics_by_hand() -> None:
     assert revisited_average_precision([0, 1, 2], 3) == 1
     assert revisited_average_precision([1], 1) == pytest.approx((0 / 1 + 1 / 2) / 2)
     assert revisited_average_precision([0], 4) == pytest.approx(1 / 4)
@@ -362,20 +362,20 @@ def test_measures_by_hand() -> None:
     assert revisited_precision_at([7], 5) == 0
 
 
-def test_queries_without_positives_have_no_value() -> None:
+def test_metrics_without_positives_are_nan() -> None:
     assert np.isnan(revisited_average_precision([], 0))
     assert np.isnan(revisited_precision_at([], 5))
 
 
 @pytest.mark.parametrize("ranks", [[1, 0], [0, 0], [-1, 2], [[0]]])
-def test_ranks_that_are_none(ranks: Any) -> None:
+def test_invalid_ranks_are_refused(ranks: Any) -> None:
     with pytest.raises(ValueError, match="not one row of ascending numbers"):
         revisited_average_precision(ranks, 5)
     with pytest.raises(ValueError, match="not one row of ascending numbers"):
         revisited_precision_at(ranks, 5)
 
 
-def test_numbers_that_do_not_fit() -> None:
+def test_invalid_counts_are_refused() -> None:
     with pytest.raises(ValueError, match="2 ranks of 1 positives"):
         revisited_average_precision([0, 1], 1)
     with pytest.raises(ValueError, match="k is 0"):
