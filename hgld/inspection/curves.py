@@ -100,7 +100,10 @@ def _precisions(
 ) -> torch.Tensor:
     """Return H-P@k at the first k that reaches each H-R@k, for each relevance, from levels and lengths of rankings.
 
-    With relevances of 0 and 1 these are precision and recall. The shape is (n_relevance, n, m), NaN without positives.
+    With relevances of 0 and 1 these are precision and recall.
+
+    Returns:
+        float64, shape (n_relevance, n, m); NaN without positives.
     """
     levels, n_ranked = ranked
     each_level = torch.arange(1, n_levels + 1, device=levels.device)[:, None]

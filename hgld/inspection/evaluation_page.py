@@ -68,7 +68,7 @@ def write_evaluation_page(
 
 
 def _ids(ids: Ids | None, positions: npt.NDArray[np.int64]) -> list[str]:
-    return [f"row {position}" for position in positions] if ids is None else ids[positions].tolist()
+    return [f"row {position}" for position in positions] if ids is None else [str(name) for name in ids[positions]]
 
 
 def _links(path: Path | None, ids: set[str]) -> dict[str, str]:

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from hgld.compute.stop_signals import StopRequest, catch_stop_signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_first_signal_requests_a_stop(number: signal.Signals) -> None:
+    handler = signal.getsignal(number)
+    with catch_stop_signals() as stop:
+        assert not stop.requested
+        os.kill(os.getpid(), number)
+        assert stop.requested
+        assert signal.getsignal(number) is handler  # a second signal takes effect as usual
+    assert signal.getsignal(number) is handler
+
+
+def test_second_ctrl_c_interrupts() -> None:
+    with catch_stop_signals():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_other_threads_leave_signals_alone() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    handlers: list[object] = []
+    requests: list[StopRequest] = []
+
+    def work() -> None:
+        with catch_stop_signals() as stop:
+            handlers.append(signal.getsignal(signal.SIGINT))
+            requests.append(stop)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert handlers == [handler]
+    assert not requests[0].requested
+
+
+def test_process_stops_when_its_stdin_closes() -> None:
+    script = "import time; from hgld.compute.stop_signals import stop_with_parent; stop_with_parent(); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(timeout=30) == -signal.SIGTERM
