@@ -1,9 +1,9 @@
-"""What a scrape of the full dataset costs: requests per landmark, landmarks per second, peak memory.
+"""Cost of a scrape of the full dataset: requests per landmark, landmarks per second, peak memory.
 
-The server is the replica of Commons and Wikidata in ``shared`` (``HGLD_SHARED``, else beside the checkout), playing
-a world of 304,000 landmarks, without rate limit or latency, on the same machine. The API source reads all of
-them; the HTML source, which takes one request a landmark, the first ``--html-landmarks``. Each command runs
-``--repeats`` times, in turns; medians are reported::
+The server is the replica of Commons and Wikidata in ``shared`` (``HGLD_SHARED``, else beside the checkout) with a
+world of 304,000 landmarks, without rate limit or latency, on the same machine. The API source reads all of them; the
+HTML source, which sends one request per landmark, the first ``--html-landmarks``. The two commands run alternately,
+``--repeats`` times each; times are medians, memory is the maximum::
 
     python benchmarks/scrape.py
 """
@@ -32,7 +32,7 @@ HGLD = Path(sys.executable).with_name("hgld")
 
 
 class Cost(NamedTuple):
-    """One run."""
+    """Cost of one run."""
 
     requests: int
     seconds: float
@@ -40,7 +40,7 @@ class Cost(NamedTuple):
 
 
 def main() -> None:
-    """Measure and write the table."""
+    """Measure both sources and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--landmarks", type=int, default=304_000)
     parser.add_argument("--html-landmarks", type=int, default=20_000)
@@ -48,14 +48,14 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, replica(options.landmarks) as url:
         categories = Path(folder) / "train_label_to_category.csv"
-        make = [sys.executable, "-m", "wikimedia_replica.make_stress_world", "--csv", str(categories)]
+        make_world = [sys.executable, "-m", "wikimedia_replica.make_stress_world", "--csv", str(categories)]
         subprocess.run(
-            [*make, "--landmarks", str(options.landmarks)], cwd=SHARED, check=True, stdout=subprocess.DEVNULL
+            [*make_world, "--landmarks", str(options.landmarks)], cwd=SHARED, check=True, stdout=subprocess.DEVNULL
         )
-        some = categories.with_name("some.csv")
+        first_categories = categories.with_name("first.csv")
         with categories.open() as lines:
-            some.write_text("".join(islice(lines, options.html_landmarks + 1)))
-        inputs = {"api": (categories, options.landmarks), "html": (some, options.html_landmarks)}
+            first_categories.write_text("".join(islice(lines, options.html_landmarks + 1)))
+        inputs = {"api": (categories, options.landmarks), "html": (first_categories, options.html_landmarks)}
         costs: dict[str, list[Cost]] = {source: [] for source in inputs}
         for _ in range(options.repeats):
             for source, (path, _) in inputs.items():
@@ -84,7 +84,7 @@ def main() -> None:
 
 @contextmanager
 def replica(landmarks: int) -> Iterator[str]:
-    """The root of a running replica."""
+    """Run a replica and yield its root URL."""
     command = [sys.executable, "-m", "wikimedia_replica", "--port", "0"]
     world = f"stress:landmarks={landmarks},seed=0"
     with subprocess.Popen([*command, "--world", world], cwd=SHARED, stdout=subprocess.PIPE, text=True) as server:
@@ -96,11 +96,11 @@ def replica(landmarks: int) -> Iterator[str]:
 
 
 def scrape(categories: Path, source: str, url: str) -> Cost:
-    """One run of the command in a process of its own."""
+    """Run the command in its own process and return its cost."""
     out = categories.with_name(f"{source}.parquet")
     command = [str(HGLD), "scrape", str(categories), "--split", "train", "--source", source, "--rate", "0"]
     servers = ["--commons-url", f"{url}/commons", "--wikidata-url", f"{url}/wikidata"]
-    began = time.monotonic()
+    start = time.monotonic()
     with subprocess.Popen(
         [*command, *servers, "-o", str(out), "--force"],
         stdout=subprocess.PIPE,
@@ -108,18 +108,18 @@ def scrape(categories: Path, source: str, url: str) -> Cost:
         text=True,
     ) as run:
         assert run.stdout is not None
-        told = run.stdout.read()
+        output = run.stdout.read()
         _, status, usage = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.monotonic() - began
-    found = re.search(r"([\d,]+) requests", told)
-    if run.returncode or found is None:
-        raise SystemExit(f"{' '.join(command)} failed:\n{told}")
-    return Cost(int(found[1].replace(",", "")), seconds, usage.ru_maxrss / 1024)
+    seconds = time.monotonic() - start
+    match = re.search(r"([\d,]+) requests", output)
+    if run.returncode or match is None:
+        raise SystemExit(f"{' '.join(command)} failed:\n{output}")
+    return Cost(int(match[1].replace(",", "")), seconds, usage.ru_maxrss / 1024)
 
 
 def duration(minutes: float) -> str:
-    """Minutes, hours or days."""
+    """Format minutes as minutes, hours or days."""
     if minutes < 90:
         return f"{minutes:.0f} min"
     return f"{minutes / 60:.1f} h" if minutes < 48 * 60 else f"{minutes / 60 / 24:.1f} days"

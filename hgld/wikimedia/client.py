@@ -93,8 +93,8 @@ class ClientConfig:
             )
         if wikimedia and not 0 < self.rate_per_minute <= WIKIMEDIA_REQUESTS_PER_MINUTE:
             raise ConfigurationError(
-                f"`rate_per_minute` is {self.rate_per_minute:g}, which {wikimedia} does not allow; choose a rate above "
-                f"0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE}"
+                f"`rate_per_minute` is {self.rate_per_minute:g}, which {wikimedia} does not allow; choose a rate "
+                f"above 0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE}"
             )
 
     @property
