@@ -1,0 +1,56 @@
+"""Columns of CSV and Parquet files, and checks for missing values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from hgld.errors import InputError
+from hgld.io.columns import column_names, read_columns, require_non_null
+
+TABLE = pa.table({"id": ["a", "b"], "landmark_id": [7, 3], "extra": [0.5, 1.5]})
+
+
+@pytest.fixture(params=["csv", "parquet"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / f"table.{request.param}"
+    if request.param == "csv":
+        pa_csv.write_csv(TABLE, path)
+    else:
+        pq.write_table(TABLE, path)
+    return path
+
+
+def test_existing_columns_are_read_in_the_order_asked_for(path: Path) -> None:
+    assert column_names(path) == ["id", "landmark_id", "extra"]
+    table = read_columns(path, ["landmark_id", "absent", "id"])
+    assert table.to_pydict() == {"landmark_id": [7, 3], "id": ["a", "b"]}
+    assert read_columns(path, ["absent"]).num_columns == 0
+
+
+def test_types_are_enforced(path: Path) -> None:
+    table = read_columns(path, ["landmark_id"], {"landmark_id": pa.string()})
+    assert table["landmark_id"].to_pylist() == ["7", "3"]
+    with pytest.raises(InputError, match="cannot be read as a table"):
+        read_columns(path, ["id"], {"id": pa.int64()})
+
+
+def test_missing_and_damaged_files(tmp_path: Path) -> None:
+    for name in ("a.csv", "a.parquet"):
+        with pytest.raises(InputError, match="no such file; expected a CSV or Parquet file"):
+            column_names(tmp_path / name)
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(InputError, match="cannot be read as a table"):
+            column_names(tmp_path / name)
+
+
+def test_missing_values_are_reported_by_column_and_row(tmp_path: Path) -> None:
+    require_non_null(TABLE, tmp_path)
+    with pytest.raises(InputError) as error:
+        require_non_null(pa.table({"id": ["a", "", None], "n": [1, 2, None]}), tmp_path / "t.csv")
+    assert "id is missing in 2 of 3 rows: rows 1, 2 (the first is row 0)" in str(error.value)
+    assert "n is missing in 1 of 3 rows: rows 2" in str(error.value)

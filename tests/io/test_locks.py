@@ -1,0 +1,56 @@
+"""Exclusive locks between threads, and after a process was killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hgld.errors import BusyError
+from hgld.io.locks import exclusive_lock
+
+
+def test_second_run_is_refused_until_the_first_ends(tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    with exclusive_lock(out):
+        assert (tmp_path / ".out.parquet.lock").exists()
+        with pytest.raises(BusyError, match="another run is writing .*out.parquet"), exclusive_lock(out):
+            pass
+    assert list(tmp_path.iterdir()) == []
+    with exclusive_lock(out):
+        pass
+
+
+def test_waiting_run_gets_the_lock(tmp_path: Path) -> None:
+    entered = threading.Event()
+
+    def work() -> None:
+        with exclusive_lock(tmp_path / "out", wait=True):
+            entered.set()
+
+    with exclusive_lock(tmp_path / "out"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert not entered.wait(0.2)
+    thread.join(timeout=10)
+    assert entered.is_set()
+
+
+def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom hgld.io.locks import exclusive_lock\n"
+        "with exclusive_lock(Path(sys.argv[1])):\n    print('locked', flush=True)\n    time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(BusyError), exclusive_lock(tmp_path / "out"):
+            pass
+        process.kill()
+        process.wait()
+        with exclusive_lock(tmp_path / "out"):
+            pass
