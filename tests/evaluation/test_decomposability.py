@@ -52,7 +52,7 @@ def test_the_gap_is_equation_6(metric: str) -> None:
     np.testing.assert_allclose(alone, expected, atol=1e-12)
 
 
-def test_one_batch_has_no_gap_and_small_ones_look_better() -> None:
+def test_single_batch_has_no_gap_and_small_batches_a_negative_one() -> None:
     embeddings, labels = data(60, seed=0)
     one = decomposability_gap(embeddings, labels, batches=np.zeros(60))
     np.testing.assert_allclose(one, 0, atol=1e-12)
@@ -60,7 +60,7 @@ def test_one_batch_has_no_gap_and_small_ones_look_better() -> None:
     assert means[0] > means[1] > means[2]
 
 
-def test_a_query_without_positives_has_no_gap() -> None:
+def test_gap_without_positives_is_nan() -> None:
     embeddings, labels = torch.eye(4), np.array([0, 0, 1, 0])
     gap = decomposability_gap(embeddings, labels, batches=[0, 0, 1, 1])
     assert np.isnan(gap).tolist() == [False, False, True, False]
@@ -70,20 +70,20 @@ def test_a_query_without_positives_has_no_gap() -> None:
     ("options", "message"),
     [
         ({"batches": [0, 1]}, r"batches has the shape \(2,\); expected one number for each of 4 items"),
-        ({"batches": [0, 0, 0, 7]}, "batch 7 holds one item only, which cannot be ranked against itself"),
+        ({"batches": [0, 0, 0, 7]}, "batch 7 holds a single item, which cannot be ranked against itself"),
     ],
 )
-def test_batches_fit_the_gallery(options: dict[str, Any], message: str) -> None:
+def test_inconsistent_batches_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         decomposability_gap(np.eye(4), np.array([0, 0, 1, 1]), **options)
 
 
 @pytest.mark.parametrize("options", [{"gallery_embeddings": np.eye(4)}, {"gallery_labels": np.zeros(4, np.int64)}])
-def test_a_gallery_has_embeddings_and_labels(options: dict[str, Any]) -> None:
+def test_partial_gallery_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="gallery is given in part; expected its embeddings and its labels"):
         decomposability_gap(np.eye(4), np.array([0, 0, 1, 1]), batches=[0, 0, 1, 1], **options)
 
 
-def test_a_metric_that_does_not_exist_is_refused() -> None:
+def test_unknown_metric_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="there is no metric 'MRR'"):
         decomposability_gap(np.eye(4), np.array([0, 0, 1, 1]), batches=[0, 0, 1, 1], metric="MRR")

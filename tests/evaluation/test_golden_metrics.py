@@ -75,7 +75,7 @@ def arrays_of(golden: Arrays, case: str, source: str) -> list[str]:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("precision", "tolerance"), TOLERANCES)
-def test_every_array_of_the_papers_equations(
+def test_metrics_agree_with_the_papers_equations(
     golden: Arrays, case: str, precision: Precision, tolerance: float
 ) -> None:
     keys = arrays_of(golden, case, "paper")
@@ -89,7 +89,7 @@ def test_every_array_of_the_papers_equations(
         np.testing.assert_allclose(found[key], expected, rtol=0, atol=tolerance, equal_nan=True, err_msg=key)
 
 
-def test_cutoffs_beyond_the_gallery_which_evaluations_refuse(golden: Arrays) -> None:
+def test_statistics_at_cutoffs_beyond_the_gallery(golden: Arrays) -> None:
     """From the golden order of 59 items: mAP@100, R@100 and TR@100, of which the evaluation above takes none."""
     case = "edge_no_positive_L3_N60"
     labels, order = golden[f"{case}/q_labels"], golden[f"{case}/order"]
@@ -106,7 +106,7 @@ def test_cutoffs_beyond_the_gallery_which_evaluations_refuse(golden: Arrays) -> 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_authors_published_code_where_it_agrees(golden: Arrays, legend: dict[str, Any], case: str) -> None:
+def test_metrics_agree_with_the_authors_code(golden: Arrays, legend: dict[str, Any], case: str) -> None:
     """Not without positives, nor where it counts items twice, since two levels have one relevance."""
     twice = legend["cases"][case]["queries_with_equal_level_relevances"] or {}
     keys = arrays_of(golden, case, "official")

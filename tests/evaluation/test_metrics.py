@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation import metrics as of
-from hgld.evaluation import ranking_statistics as sums_module
+from hgld.evaluation import metrics
+from hgld.evaluation import ranking_statistics as statistics_module
 from hgld.evaluation.metric_registry import Metric, default_metrics
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.relevance import by_level, hierarchical_relevance, weighted_ap_relevance
@@ -47,7 +47,7 @@ def named(ranked: torch.Tensor, n_levels: int, cutoffs: Sequence[int], alpha: fl
 @example((3, [0, 0, 0]), 1.0, None)
 @example((1, [1]), 1.0, None)
 @example((3, [1, 3, 0, 1, 3]), 1.0, None)
-def test_metrics_are_their_equations(ranking: Ranking, alpha: float, data: st.DataObject | None) -> None:
+def test_metrics_agree_with_their_equations(ranking: Ranking, alpha: float, data: st.DataObject | None) -> None:
     n_levels, levels = ranking
     ks = st.lists(st.integers(1, len(levels)), max_size=3, unique=True)
     cutoffs = data.draw(ks) if data else [1, len(levels)]
@@ -59,7 +59,7 @@ def test_metrics_are_their_equations(ranking: Ranking, alpha: float, data: st.Da
 
 
 @given(rankings())
-def test_metrics_are_in_their_bounds(ranking: Ranking) -> None:
+def test_metrics_are_between_0_and_1(ranking: Ranking) -> None:
     n_levels, levels = ranking
     for name, (value,) in named(torch.tensor([levels], dtype=torch.uint8), n_levels, [1, len(levels)]).items():
         assert math.isnan(value) or -1e-12 <= value <= 1 + 1e-12, name
@@ -78,7 +78,7 @@ def test_metrics_are_nan_exactly_without_positives(ranking: Ranking) -> None:
 
 
 @given(rankings())
-def test_a_perfect_ranking_gives_1(ranking: Ranking) -> None:
+def test_perfect_ranking_scores_1(ranking: Ranking) -> None:
     n_levels, levels = ranking
     levels = sorted(levels, reverse=True)
     assume(levels[0] == n_levels)
@@ -91,27 +91,29 @@ def test_a_perfect_ranking_gives_1(ranking: Ranking) -> None:
             assert value == pytest.approx(1.0), (name, level)
     rising = by_level([level**2 for level in range(n_levels + 1)])
     sums = summed(levels, n_levels, [1, n_positive])
-    assert of.h_ap(sums, rising).item() == pytest.approx(1.0)
-    assert of.h_recall_at_k(sums, n_positive, rising).item() == pytest.approx(1.0)
-    assert of.h_precision_at_k(sums, n_positive, rising).item() == pytest.approx(1.0)
-    assert of.precision_at_k(sums, n_positive, 1).item() == pytest.approx(1.0)
+    assert metrics.h_ap(sums, rising).item() == pytest.approx(1.0)
+    assert metrics.h_recall_at_k(sums, n_positive, rising).item() == pytest.approx(1.0)
+    assert metrics.h_precision_at_k(sums, n_positive, rising).item() == pytest.approx(1.0)
+    assert metrics.precision_at_k(sums, n_positive, 1).item() == pytest.approx(1.0)
 
 
 @given(rankings(), st.floats(0, 5))
-def test_sorted_by_relevance_h_ap_is_1(ranking: Ranking, alpha: float) -> None:
+def test_h_ap_of_items_sorted_by_relevance_is_1(ranking: Ranking, alpha: float) -> None:
     """Eq. 20 may give a full level less relevance than a coarser one that is nearly empty."""
     n_levels, levels = ranking
     table = oracles.equation_20(levels, n_levels, alpha)
     levels = sorted(levels, key=lambda level: -table[level])
     assume(max(levels) > 0)
-    assert of.h_ap(summed(levels, n_levels), partial(hierarchical_relevance, alpha=alpha)).item() == pytest.approx(1)
+    assert metrics.h_ap(
+        summed(levels, n_levels), partial(hierarchical_relevance, alpha=alpha)
+    ).item() == pytest.approx(1)
 
 
 @given(rankings(max_levels=1), st.floats(0, 5))
 def test_h_ap_is_ap_with_one_level(ranking: Ranking, alpha: float) -> None:
     sums = summed(ranking[1], 1)
-    h_ap = of.h_ap(sums, partial(hierarchical_relevance, alpha=alpha))
-    torch.testing.assert_close(h_ap, of.average_precision(sums), rtol=0, atol=1e-12, equal_nan=True)
+    h_ap = metrics.h_ap(sums, partial(hierarchical_relevance, alpha=alpha))
+    torch.testing.assert_close(h_ap, metrics.average_precision(sums), rtol=0, atol=1e-12, equal_nan=True)
 
 
 @given(rankings(), st.data())
@@ -121,7 +123,7 @@ def test_property_1(ranking: Ranking, data: st.DataObject) -> None:
     aps = [(w, oracles.average_precision(levels, level)) for level, w in enumerate(weights, start=1)]
     aps = [(w, ap) for w, ap in aps if not math.isnan(ap)]
     expected = sum(w * ap for w, ap in aps) / sum(w for w, _ in aps) if aps else math.nan
-    found = of.h_ap(summed(levels, n_levels), partial(weighted_ap_relevance, weights=weights)).item()
+    found = metrics.h_ap(summed(levels, n_levels), partial(weighted_ap_relevance, weights=weights)).item()
     assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
     assert found == pytest.approx(oracles.h_ap(levels, oracles.property_1(levels, weights)), abs=1e-12, nan_ok=True)
 
@@ -135,21 +137,21 @@ def test_equation_32(ranking: Ranking, data: st.DataObject) -> None:
     sums = summed(levels, n_levels, range(1, len(levels) + 1))
     area, before = 0.0, 0.0
     for k in range(1, len(levels) + 1):
-        recall = of.h_recall_at_k(sums, k, relevance).item()
-        precision = of.h_precision_at_k(sums, k, relevance).item()
+        recall = metrics.h_recall_at_k(sums, k, relevance).item()
+        precision = metrics.h_precision_at_k(sums, k, relevance).item()
         area += 0.0 if math.isnan(precision) else (recall - before) * precision
         before = recall
-    assert of.h_ap(sums, relevance).item() == pytest.approx(area, abs=1e-12)
+    assert metrics.h_ap(sums, relevance).item() == pytest.approx(area, abs=1e-12)
 
 
-def test_two_levels_with_one_relevance_are_counted_once() -> None:
+def test_two_levels_of_equal_relevance_are_counted_once() -> None:
     """The published code compares relevances and counts such items twice."""
     levels = [3, 2, 2, 1]
     relevance = by_level([0, 0.25, 0.5, 0.5])
-    assert of.h_ap(summed(levels, 3), relevance).item() == pytest.approx(1.0)
+    assert metrics.h_ap(summed(levels, 3), relevance).item() == pytest.approx(1.0)
     levels = [0, 2, 1, 3]
     expected = oracles.h_ap(levels, [0, 0.25, 0.5, 0.5])
-    assert of.h_ap(summed(levels, 3), relevance).item() == pytest.approx(expected)
+    assert metrics.h_ap(summed(levels, 3), relevance).item() == pytest.approx(expected)
 
 
 def test_figures_13_and_14() -> None:
@@ -158,33 +160,33 @@ def test_figures_13_and_14() -> None:
     assert oracles.h_rank_plus([1, 3], table, 1) == pytest.approx(4 / 3)
     for levels, h_ap in (([2, 3, 0, 1, 3], 0.7833333333333333), ([1, 3, 0, 1, 3], 0.66875)):
         sums = summed(levels, 3, [2])
-        assert of.average_precision(sums).item() == pytest.approx(0.45)
-        assert of.h_ap(sums, relevance).item() == pytest.approx(h_ap, abs=1e-12)
-        h_rank_plus = 2 * of.h_precision_at_k(sums, 2, relevance).item()
+        assert metrics.average_precision(sums).item() == pytest.approx(0.45)
+        assert metrics.h_ap(sums, relevance).item() == pytest.approx(h_ap, abs=1e-12)
+        h_rank_plus = 2 * metrics.h_precision_at_k(sums, 2, relevance).item()
         assert h_rank_plus == pytest.approx(oracles.h_rank_plus(levels, table, 1))
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=40))
-def test_ap_is_scikit_learns(positive: list[bool]) -> None:
+def test_ap_agrees_with_scikit_learn(positive: list[bool]) -> None:
     assume(any(positive))
     scores = np.arange(len(positive), 0, -1.0)  # positive, so that nothing of it is taken for irrelevant
-    found = of.average_precision(summed(positive, 1)).item()
+    found = metrics.average_precision(summed(positive, 1)).item()
     assert found == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
 
 
 @given(rankings(max_size=40), st.data())
-def test_ndcg_is_scikit_learns(ranking: Ranking, data: st.DataObject) -> None:
+def test_ndcg_agrees_with_scikit_learn(ranking: Ranking, data: st.DataObject) -> None:
     n_levels, levels = ranking
     assume(len(levels) > 1)
     assume(any(levels))
     k = data.draw(st.integers(1, len(levels)))
     gains, scores = 2.0 ** np.array([levels]) - 1, np.arange(len(levels), 0, -1.0)[None]
     sums = summed(levels, n_levels, [k])
-    assert of.ndcg(sums).item() == pytest.approx(ndcg_score(gains, scores), abs=1e-12)
-    assert of.ndcg_at_k(sums, k).item() == pytest.approx(ndcg_score(gains, scores, k=k), abs=1e-12)
+    assert metrics.ndcg(sums).item() == pytest.approx(ndcg_score(gains, scores), abs=1e-12)
+    assert metrics.ndcg_at_k(sums, k).item() == pytest.approx(ndcg_score(gains, scores, k=k), abs=1e-12)
 
 
-def test_binary_metrics_and_ndcg_are_trec_evals() -> None:
+def test_binary_metrics_and_ndcg_agree_with_trec_eval() -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval")
     rng = np.random.default_rng(0)
     ranked = torch.from_numpy(rng.choice(4, size=(200, 50), p=[0.7, 0.15, 0.1, 0.05]).astype(np.uint8))
@@ -196,12 +198,12 @@ def test_binary_metrics_and_ndcg_are_trec_evals() -> None:
         sums = ranking_statistics(ranked, 3, [1, 5, 10])
         n_positive = sums.positives[:, level - 1]
         ours = {
-            "map": of.average_precision(sums, level),
-            "P_5": of.precision_at_k(sums, 5, level),
-            "P_10": of.precision_at_k(sums, 10, level),
-            "success_1": of.recall_at_k(sums, 1, level),
-            "success_5": of.recall_at_k(sums, 5, level),
-            "recall_10": of.true_recall_at_k(sums, 10, level) * n_positive.clamp(max=10) / n_positive,
+            "map": metrics.average_precision(sums, level),
+            "P_5": metrics.precision_at_k(sums, 5, level),
+            "P_10": metrics.precision_at_k(sums, 10, level),
+            "success_1": metrics.recall_at_k(sums, 1, level),
+            "success_5": metrics.recall_at_k(sums, 5, level),
+            "recall_10": metrics.true_recall_at_k(sums, 10, level) * n_positive.clamp(max=10) / n_positive,
         }
         for measure, values in ours.items():
             expected = [theirs[str(q)][measure] for q in range(200)]
@@ -209,21 +211,21 @@ def test_binary_metrics_and_ndcg_are_trec_evals() -> None:
     gains = {str(q): {str(i): 2 ** int(item) - 1 for i, item in enumerate(row)} for q, row in enumerate(ranked)}
     theirs = pytrec_eval.RelevanceEvaluator(gains, {"ndcg", "ndcg_cut.10"}).evaluate(runs)
     sums = ranking_statistics(ranked, 3, [10])
-    for measure, values in (("ndcg", of.ndcg(sums)), ("ndcg_cut_10", of.ndcg_at_k(sums, 10))):
+    for measure, values in (("ndcg", metrics.ndcg(sums)), ("ndcg_cut_10", metrics.ndcg_at_k(sums, 10))):
         expected = [theirs[str(q)][measure] for q in range(200)]
         np.testing.assert_allclose(values.nan_to_num(0.0), expected, atol=1e-9, err_msg=measure)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 30, 31])
-def test_sums_in_small_blocks_are_those_of_the_whole(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_do_not_depend_on_the_block_size(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(width)
     n_levels, cutoffs = 3, [1, 5, 29, 30]
     ranked = torch.from_numpy(rng.integers(0, 4, size=(40, 30)).astype(np.uint8))
     for n_positive in range(31):  # so that R falls before, on and behind every border
         ranked[n_positive] = torch.from_numpy(rng.permutation([3] * n_positive + [1] * (30 - n_positive)))
     for block in (1, 7 * n_levels * width, 10**6):
-        monkeypatch.setattr(sums_module, "_BLOCK", {"cpu": block})
-        monkeypatch.setattr(sums_module, "_WIDTH", {"cpu": width})
+        monkeypatch.setattr(statistics_module, "_BLOCK", {"cpu": block})
+        monkeypatch.setattr(statistics_module, "_WIDTH", {"cpu": width})
         found = named(ranked, n_levels, cutoffs)
         for query, levels in enumerate(ranked.tolist()):
             for name, value in oracles.by_name(levels, n_levels, cutoffs=cutoffs).items():
@@ -231,38 +233,38 @@ def test_sums_in_small_blocks_are_those_of_the_whole(width: int, monkeypatch: py
 
 
 @given(rankings(max_size=12), st.integers(1, 13), st.integers(1, 60))
-def test_any_width_gives_the_same_sums(ranking: Ranking, width: int, block: int) -> None:
+def test_statistics_do_not_depend_on_the_width(ranking: Ranking, width: int, block: int) -> None:
     n_levels, levels = ranking
     ranked = torch.tensor([levels, levels[::-1], sorted(levels)], dtype=torch.uint8)
     whole = named(ranked, n_levels, [len(levels)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums_module, "_BLOCK", {"cpu": block})
-        patch.setattr(sums_module, "_WIDTH", {"cpu": width})
+        patch.setattr(statistics_module, "_BLOCK", {"cpu": block})
+        patch.setattr(statistics_module, "_WIDTH", {"cpu": width})
         parts = named(ranked, n_levels, [len(levels)])
     for name, values in whole.items():
         np.testing.assert_allclose(parts[name], values, rtol=0, atol=1e-12, err_msg=name)
 
 
-def test_tables_for_longer_rankings_serve_shorter_ones() -> None:
+def test_rank_tables_may_be_longer_than_the_ranking() -> None:
     ranked = torch.tensor([[3, 0, 1, 2, 0]], dtype=torch.uint8)
     ours, theirs = ranking_statistics(ranked, 3, [2]), ranking_statistics(ranked, 3, [2], tables=RankTables(99))
-    for metric in (of.average_precision, of.map_at_r, of.h_ap, of.ndcg, of.asi):
+    for metric in (metrics.average_precision, metrics.map_at_r, metrics.h_ap, metrics.ndcg, metrics.asi):
         assert metric(ours) == metric(theirs)
 
 
-def test_items_that_do_not_count_change_only_the_count_of_irrelevant_ones() -> None:
+def test_excluded_items_change_only_the_number_of_irrelevant_ones() -> None:
     """Three ranked items, then two that were left out."""
     short = ranking_statistics(torch.tensor([[2, 0, 1]], dtype=torch.uint8), 2, [3])
     padded = torch.tensor([[2, 0, 1, 0, 0]], dtype=torch.uint8)
     long = ranking_statistics(padded, 2, [3], n_ranked=torch.tensor([3]))
     assert short.counts().tolist() == long.counts().tolist() == [[1, 1, 1]]
     assert ranking_statistics(padded, 2).counts().tolist() == [[3, 1, 1]]
-    for metric in (of.average_precision, of.map_at_r, of.h_ap, of.ndcg, of.asi):
+    for metric in (metrics.average_precision, metrics.map_at_r, metrics.h_ap, metrics.ndcg, metrics.asi):
         assert metric(short) == metric(long)
-    assert of.precision_at_k(short, 3, 1) == of.precision_at_k(long, 3, 1)
+    assert metrics.precision_at_k(short, 3, 1) == metrics.precision_at_k(long, 3, 1)
 
 
-def test_rank_sums_keep_their_precision_over_a_long_ranking() -> None:
+def test_statistics_of_a_long_ranking_are_precise() -> None:
     """A million items, so that float32 sums would be off by far more."""
     rng = np.random.default_rng(0)
     levels = rng.choice(4, size=200_000, p=[0.5, 0.4, 0.0999, 0.0001]).astype(np.uint8)
@@ -271,10 +273,10 @@ def test_rank_sums_keep_their_precision_over_a_long_ranking() -> None:
     for level in (1, 2, 3):
         positive = levels >= level
         expected = (positive.cumsum() / rank)[positive].mean()
-        assert of.average_precision(sums, level).item() == pytest.approx(expected, abs=1e-12)
+        assert metrics.average_precision(sums, level).item() == pytest.approx(expected, abs=1e-12)
     gains = 2.0**levels - 1
     expected = (gains / np.log2(1 + rank)).sum() / (np.sort(gains)[::-1] / np.log2(1 + rank)).sum()
-    assert of.ndcg(sums).item() == pytest.approx(expected, abs=1e-12)
+    assert metrics.ndcg(sums).item() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("k", [0, -1])
@@ -283,34 +285,40 @@ def test_a_cutoff_below_1_is_refused(k: int) -> None:
         summed([0, 1, 2], 2, [k, 2])
 
 
-def test_beyond_the_ranking_there_is_nothing_more_to_find() -> None:
+def test_cutoff_beyond_the_ranking() -> None:
     short, padded = summed([0, 1, 2], 2, [2, 9]), summed([0, 1, 2] + [0] * 6, 2, [2, 9])
-    for metric in (of.map_at_k, of.true_recall_at_k, of.precision_at_k, of.recall_at_k, of.ndcg_at_k):
+    for metric in (
+        metrics.map_at_k,
+        metrics.true_recall_at_k,
+        metrics.precision_at_k,
+        metrics.recall_at_k,
+        metrics.ndcg_at_k,
+    ):
         assert metric(short, 9).item() == metric(padded, 9).item()
-    assert of.precision_at_k(short, 9, level=1).item() == 2 / 9
-    assert math.isnan(of.h_precision_at_k(short, 9).item())
+    assert metrics.precision_at_k(short, 9, level=1).item() == 2 / 9
+    assert math.isnan(metrics.h_precision_at_k(short, 9).item())
 
 
-def test_a_cutoff_that_was_not_summed_is_refused() -> None:
+def test_cutoff_without_statistics_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="the statistics have no cutoff 2; add it to `cutoffs`"):
-        of.recall_at_k(summed([0, 1, 2], 2, [3]), 2)
+        metrics.recall_at_k(summed([0, 1, 2], 2, [3]), 2)
 
 
 @pytest.mark.parametrize("level", [0, 3, -1])
 def test_a_level_that_does_not_exist_is_refused(level: int) -> None:
     with pytest.raises(ConfigurationError, match=rf"no level {level}; expected 1 \(coarsest\) to 2 \(finest\)"):
-        of.average_precision(summed([0, 1, 2], 2), level)
+        metrics.average_precision(summed([0, 1, 2], 2), level)
 
 
 @pytest.mark.parametrize("gain", [[0, 2, 1], [0, 1, 2, 3]])
-def test_a_gain_that_falls_or_does_not_fit_is_refused(gain: list[float]) -> None:
+def test_decreasing_gain_is_refused(gain: list[float]) -> None:
     with pytest.raises(ConfigurationError, match=r"falls from a level to a finer one|expected 3 levels"):
-        of.ndcg(summed([0, 1, 2], 2), by_level(gain))
+        metrics.ndcg(summed([0, 1, 2], 2), by_level(gain))
 
 
 def test_a_gain_of_irrelevant_items_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="the gain is not 0 for level 0"):
-        of.ndcg(summed([0, 1, 2], 2), lambda counts: torch.ones_like(counts))
+        metrics.ndcg(summed([0, 1, 2], 2), lambda counts: torch.ones_like(counts))
 
 
 @pytest.mark.parametrize(
@@ -332,18 +340,18 @@ def test_a_gain_of_irrelevant_items_is_refused() -> None:
         "ASI@3",
     ],
 )
-def test_an_unknown_metric_is_refused_with_the_names_there_are(name: str) -> None:
+def test_unknown_metric_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no metric .*expected AP, mAP@R, mAP@K.*H-AP_selfcount"):
         Metric.from_name(name, 3)
 
 
 @pytest.mark.parametrize("name", ["AP_l0", "AP_l4", "mAP@10_l4", "R@1_l99"])
-def test_an_unknown_level_is_refused_with_the_levels_there_are(name: str) -> None:
+def test_unknown_level_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no level \d+; expected 1 \(coarsest\) to 3 \(finest\)"):
         Metric.from_name(name, 3)
 
 
-def test_names_without_a_level_are_of_the_finest() -> None:
+def test_metric_without_a_level_is_that_of_the_finest() -> None:
     ranked = torch.tensor([[1, 0, 3, 2, 0, 3]], dtype=torch.uint8)
     names = ["AP", "mAP@R", "mAP@3", "R@3", "TR@3", "P@2"]
     values = metric_values(ranked, 3, [*names, *(f"{name}_l3" for name in names)], cutoffs=[2, 3])
@@ -353,7 +361,7 @@ def test_names_without_a_level_are_of_the_finest() -> None:
 
 @pytest.mark.parametrize("n_levels", [1, 3])
 @pytest.mark.parametrize("n_ranked", [5, 99, 100])
-def test_default_metrics_exist_and_fit(n_levels: int, n_ranked: int) -> None:
+def test_default_metrics_are_valid(n_levels: int, n_ranked: int) -> None:
     metrics = [Metric.from_name(name, n_levels) for name in default_metrics(n_levels, n_ranked)]
     assert all(metric.k is None or metric.k <= n_ranked for metric in metrics)
     assert ("mAP@100" in default_metrics(n_levels, n_ranked)) == (n_ranked >= 100)

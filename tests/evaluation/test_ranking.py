@@ -101,7 +101,7 @@ def levels_and_scores(most: int, scores: st.SearchStrategy[float], n_items: int)
     ],
 )
 @given(st.data(), TIES)
-def test_packed_keys_sort_as_fixed_point_scores_do(
+def test_packed_keys_sort_like_fixed_point_scores(
     n_levels: int, largest: float, steps: int, data: st.DataObject, ties: Ties
 ) -> None:
     """Scores up to the largest and a little above, tiny ones, 0.0 and -0.0; some left out."""
@@ -118,20 +118,20 @@ def test_packed_keys_sort_as_fixed_point_scores_do(
     assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
 
 
-def test_a_long_embedding_does_not_make_ties_of_the_others() -> None:
+def test_long_embedding_causes_no_ties_among_the_others() -> None:
     """Without normalising: steps of 2^-28 of the largest score would be too coarse for the first two."""
     scores = np.array([[1e-4, 1.5e-4, 1e6]], np.float32)
     assert order(scores, [[3, 1, 2]]) == [[2, 1, 3]]
     assert order(scores, [[1, 3, 2]]) == [[2, 3, 1]]
 
 
-def test_a_step_of_a_score_is_a_sixteenth_of_what_float32_tells_apart_below_1() -> None:
+def test_score_step_is_a_sixteenth_of_float32_resolution_below_1() -> None:
     below_1 = torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)).item()
     assert (1 - below_1) / 16 == 2.0**-28
 
 
 @given(levels_and_scores(254, SCORES, 12), TIES, st.data())
-def test_float64_scores_of_any_size_are_sorted_as_they_are(
+def test_float64_scores_of_any_magnitude_are_sorted_exactly(
     items: list[tuple[float, int]], ties: Ties, data: st.DataObject
 ) -> None:
     scores, levels = [score for score, _ in items], [level for _, level in items]
@@ -144,7 +144,9 @@ def test_float64_scores_of_any_size_are_sorted_as_they_are(
 
 
 @given(st.integers(1, 6), st.integers(1, 8), TIES, st.sampled_from(["float32", "float64"]), st.data())
-def test_ranking_is_sorting(n_queries: int, n_items: int, ties: Ties, precision: str, data: st.DataObject) -> None:
+def test_ranking_agrees_with_sorting(
+    n_queries: int, n_items: int, ties: Ties, precision: str, data: st.DataObject
+) -> None:
     """With few different scores, so with ties, and some items left out once or twice in all ways."""
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     scores = rng.choice(np.array([-2, -0.5, 0, 0.25, 1], np.float32), size=(n_queries, n_items))
@@ -162,7 +164,7 @@ def test_ranking_is_sorting(n_queries: int, n_items: int, ties: Ties, precision:
 
 @pytest.mark.parametrize("gone", [[0], [4], [0, 1, 2, 3], [1, 2, 3, 4], [2, 2, 2], [4, 0, 4], []])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_items_can_be_left_out_in_any_place(gone: list[int], precision: str) -> None:
+def test_items_can_be_excluded_at_any_position(gone: list[int], precision: str) -> None:
     scores, levels = np.array([[0.5, -0.25, 0.75, 0.0, -1.0]], np.float32), [[1, 2, 3, 1, 2]]
     found = order(scores, levels, excluded=[gone], precision=precision)
     assert found == [sorted_levels(scores[0], levels[0], "pessimistic", gone)]
@@ -170,9 +172,7 @@ def test_items_can_be_left_out_in_any_place(gone: list[int], precision: str) -> 
 
 @pytest.mark.parametrize("width", [1, 3, 7, 8])
 @pytest.mark.parametrize("precision", ["float32", "tf32", "float64"])
-def test_parts_of_the_gallery_and_blocks_of_queries_do_not_matter(
-    width: int, precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranking_does_not_depend_on_block_sizes(width: int, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     scores = rng.permutation(5 * 8).reshape(5, 8).astype(np.float32)
     levels = rng.integers(0, 4, size=(5, 8))
@@ -183,7 +183,7 @@ def test_parts_of_the_gallery_and_blocks_of_queries_do_not_matter(
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 3, 5, 7])
-def test_parts_together_are_the_whole(n_parts: int) -> None:
+def test_parts_form_the_whole_ranking(n_parts: int) -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(11, 20)).astype(np.float32)
     levels = rng.integers(0, 4, size=(11, 20))
@@ -194,7 +194,7 @@ def test_parts_together_are_the_whole(n_parts: int) -> None:
         assert part == [row for block in blocks[i::n_parts] for row in block]
 
 
-def test_progress_is_told_of_the_queries_of_ones_own_part() -> None:
+def test_progress_counts_the_queries_of_the_part() -> None:
     class Counted:
         def __init__(self) -> None:
             self.total, self.done = 0, 0
@@ -215,7 +215,7 @@ def test_progress_is_told_of_the_queries_of_ones_own_part() -> None:
 
 
 @pytest.mark.parametrize("ties", ["pessimistic", "optimistic"])
-def test_float64_scores_and_packed_float32_keys_rank_alike(ties: Ties) -> None:
+def test_float64_and_float32_rank_alike(ties: Ties) -> None:
     """Inner products of small integers are exact, so both have the same ties."""
     rng = np.random.default_rng(0)
     queries, gallery = (torch.from_numpy(rng.integers(1, 5, size=(n, 8)).astype(np.float16)) for n in (30, 300))
@@ -227,7 +227,7 @@ def test_float64_scores_and_packed_float32_keys_rank_alike(ties: Ties) -> None:
     assert torch.equal(torch.cat(rankings[0]), torch.cat(rankings[1]))
 
 
-def test_embeddings_are_not_changed_and_scaled_to_length_1() -> None:
+def test_embeddings_are_normalised_but_not_modified() -> None:
     """By inner product the long one is first, by cosine the one in the query's direction."""
     query, gallery = torch.tensor([[2.0, 0.0]]), torch.tensor([[9.0, 9.0], [0.1, 0.0]])
     before = query.clone(), gallery.clone()
@@ -241,7 +241,7 @@ def test_embeddings_are_not_changed_and_scaled_to_length_1() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
 @pytest.mark.parametrize("elsewhere", ["highest", "high", "medium"])
-def test_the_precision_of_products_elsewhere_is_as_it_was(elsewhere: str, precision: Any) -> None:
+def test_precision_setting_of_torch_is_restored(elsewhere: str, precision: Any) -> None:
     torch.set_float32_matmul_precision(elsewhere)
     try:
         list(rank(torch.ones(1, 2), torch.ones(3, 2), Given([[1, 2, 3]]), config=RankingConfig(precision=precision)))
@@ -253,7 +253,7 @@ def test_the_precision_of_products_elsewhere_is_as_it_was(elsewhere: str, precis
 @pytest.mark.skipif(
     not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9 has one setting"
 )
-def test_precisions_set_by_backend_do_not_disturb() -> None:
+def test_precision_set_by_backend_is_kept() -> None:
     """torch's older functions fail once the newer settings differ from them."""
     before = torch.backends.cuda.matmul.fp32_precision
     torch.backends.cuda.matmul.fp32_precision = "tf32"
@@ -296,7 +296,7 @@ def test_any_order_of_ties_lies_between_pessimistic_and_optimistic(
         assert math.isnan(value) or least - 1e-12 <= value <= most + 1e-12, name
 
 
-def test_with_equation_20_an_optimistic_h_ap_can_be_the_lower_one() -> None:
+def test_optimistic_h_ap_can_be_lower_with_equation_20() -> None:
     """Two items of level 3 have a relevance of 1/2 each, the only one of level 2 has 2/3."""
     (low,), (high,) = named([2, 3, 3, 0], ["H-AP"]), named([3, 3, 2, 0], ["H-AP"])
     assert high < low
@@ -315,7 +315,7 @@ def ranked(queries: Any, gallery: Any, levels: npt.ArrayLike = ((1, 2),), **opti
     ("value", "found"),
     [(math.nan, "NaN, infinite"), (math.inf, "NaN, infinite"), (-math.inf, "NaN"), (0.0, "only zeros")],
 )
-def test_embeddings_without_a_direction_are_named(
+def test_embeddings_without_direction_are_refused(
     value: float, found: str, dtype: torch.dtype, precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking_module, "_WIDTH", {"cpu": 4})
@@ -330,7 +330,7 @@ def test_embeddings_without_a_direction_are_named(
         list(rank(bad, bad, Given(np.ones((20, 20))), **options))
 
 
-def test_only_the_first_of_many_rows_are_named() -> None:
+def test_message_lists_only_the_first_rows() -> None:
     with pytest.raises(InputError, match=r"12 of 12 gallery .*: rows 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …; embed"):
         ranked(torch.ones(1, 2), torch.zeros(12, 2), np.ones((1, 12)))
 
@@ -354,7 +354,7 @@ def test_only_the_first_of_many_rows_are_named() -> None:
         (torch.ones(0, 4), torch.ones(2, 4), "there are no query embeddings; expected one row per image"),
     ],
 )
-def test_embeddings_fit_each_other_and_the_labels(queries: torch.Tensor, gallery: torch.Tensor, message: str) -> None:
+def test_inconsistent_embeddings_are_refused(queries: torch.Tensor, gallery: torch.Tensor, message: str) -> None:
     with pytest.raises(InputError, match=message):
         ranked(queries, gallery)
 
@@ -383,7 +383,7 @@ def test_embeddings_fit_each_other_and_the_labels(queries: torch.Tensor, gallery
         ({"gallery_mask": np.array([0, 1])}, "`gallery_mask` has .* the type int64; expected a bool for each"),
     ],
 )
-def test_what_is_left_out_fits_and_leaves_something(options: dict[str, Any], message: str) -> None:
+def test_invalid_exclusions_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ranked(torch.ones(1, 2), torch.ones(2, 2), **options)
 
@@ -399,12 +399,12 @@ def test_what_is_left_out_fits_and_leaves_something(options: dict[str, Any], mes
         ({"device": "cuda:99"}, "device is 'cuda:99', but torch sees .* CUDA devices; use cpu, or a machine"),
     ],
 )
-def test_settings_that_do_not_exist_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         RankingConfig(**options)
 
 
-def test_blocks_fit_into_memory() -> None:
+def test_block_size_is_limited_by_memory() -> None:
     assert RankingConfig(block_size=5).queries_per_block(10**9) == 5
     assert RankingConfig().queries_per_block(10) == 256
     assert RankingConfig().queries_per_block(10**12) == 1
@@ -414,7 +414,7 @@ def test_blocks_fit_into_memory() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("ties", ["pessimistic", "optimistic"])
-def test_a_gpu_ranks_as_a_cpu_does(precision: str, ties: Ties) -> None:
+def test_gpu_and_cpu_rank_alike(precision: str, ties: Ties) -> None:
     """Inner products of small integers are exact, so not a single rank may differ."""
     rng = np.random.default_rng(0)
     queries, gallery = (torch.from_numpy(rng.integers(1, 5, size=(n, 8)).astype(np.float16)) for n in (70, 5000))

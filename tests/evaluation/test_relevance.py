@@ -25,14 +25,14 @@ def test_hierarchical_relevance_is_equation_20(levels: list[int], alpha: float, 
 
 
 @given(LISTS, st.lists(st.floats(0.01, 5), min_size=3, max_size=3))
-def test_weighted_ap_relevance_is_property_1s(levels: list[int], weights: list[float]) -> None:
+def test_weighted_ap_relevance_is_that_of_property_1(levels: list[int], weights: list[float]) -> None:
     found = weighted_ap_relevance(counts(levels), weights).tolist()[0]
     expected = oracles.property_1(levels, weights)
     for level in set(levels):  # of a level without items nothing asks for its relevance
         assert found[level] == pytest.approx(expected[level], abs=1e-15)
 
 
-def test_it_is_the_relevance_of_the_hierarchy() -> None:
+def test_relevance_agrees_with_the_hierarchy() -> None:
     rng = np.random.default_rng(0)
     fine = rng.integers(12, size=50)
     labels = np.stack([fine, fine // 3, fine // 6], axis=1)
@@ -50,13 +50,13 @@ def test_the_gain_is_exponential() -> None:
 
 
 @pytest.mark.parametrize("alpha", [-0.1, float("nan")])
-def test_alpha_is_0_or_more(alpha: float) -> None:
+def test_negative_alpha_is_refused(alpha: float) -> None:
     with pytest.raises(ConfigurationError, match="alpha is .*; expected 0 or more"):
         hierarchical_relevance(counts([1]), alpha)
 
 
 @pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5, 0.0], [1, 1, -1], [1, 1, 1, 1]])
-def test_weights_are_positive_and_one_per_level(weights: list[float]) -> None:
+def test_invalid_weights_are_refused(weights: list[float]) -> None:
     with pytest.raises(ConfigurationError, match="expected 3 positive ones, coarsest first"):
         weighted_ap_relevance(counts([1]), weights)
 
@@ -64,12 +64,12 @@ def test_weights_are_positive_and_one_per_level(weights: list[float]) -> None:
 @pytest.mark.parametrize(
     "table", [[1, 2, 3, 4], [0, 1, -1, 2], [0, 1, 2, float("nan")], [0, 1, float("inf"), 2], [[[0]]]]
 )
-def test_a_table_of_ones_own_has_a_0_and_nothing_negative(table: list[float]) -> None:
+def test_invalid_relevance_values_are_refused(table: list[float]) -> None:
     with pytest.raises(ConfigurationError, match="expected one per level, 0 first, none negative"):
         by_level(table)
 
 
 @pytest.mark.parametrize("table", [[0, 1, 2], [[0, 1, 2, 3]] * 3])
-def test_a_table_of_ones_own_fits_levels_and_queries(table: list[float]) -> None:
+def test_relevance_values_of_another_shape_are_refused(table: list[float]) -> None:
     with pytest.raises(ConfigurationError, match=r"expected 4 levels \(level 0 first\) for one or all of 2 queries"):
         by_level(table)(counts([1]).expand(2, -1))

@@ -42,7 +42,7 @@ def read(path: Path, **arguments: Path) -> Embeddings:
     dim=st.integers(1, 5),
     seed=st.integers(0, 99),
 )
-def test_what_is_written_is_read(
+def test_round_trip(
     data: st.DataObject,
     tmp_path_factory: pytest.TempPathFactory,
     suffix: str,
@@ -72,7 +72,7 @@ def test_what_is_written_is_read(
         assert found.landmark_ids.tolist() == numbers.tolist()
 
 
-def test_bfloat16_has_one_format(tmp_path: Path) -> None:
+def test_bfloat16_needs_safetensors(tmp_path: Path) -> None:
     vectors = VECTORS.bfloat16()
     write_embeddings(tmp_path / "q.safetensors", vectors, IDS)
     assert torch.equal(read(tmp_path / "q.safetensors").vectors, vectors)
@@ -88,14 +88,14 @@ def test_views_and_parameters_can_be_written(tmp_path: Path, suffix: str) -> Non
     assert torch.equal(read(tmp_path / f"q{suffix}").vectors, whole.detach()[1:4, ::2])
 
 
-def test_many_batches_of_parquet_are_one_tensor(tmp_path: Path) -> None:
+def test_parquet_batches_are_joined(tmp_path: Path) -> None:
     vectors = torch.randn(10_000, 3)
     write_embeddings(tmp_path / "q.parquet", vectors, [f"{n}" for n in range(10_000)])
     assert torch.equal(read(tmp_path / "q.parquet").vectors, vectors)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_cannot_be_written_leaves_the_old_files(tmp_path: Path, suffix: str) -> None:
+def test_failed_write_keeps_the_old_files(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"q{suffix}"
     write_embeddings(path, VECTORS, IDS)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
@@ -115,7 +115,7 @@ def test_what_cannot_be_written_leaves_the_old_files(tmp_path: Path, suffix: str
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_landmark_ids_are_not_lost_in_npy(tmp_path: Path) -> None:
+def test_landmark_ids_are_refused_for_npy(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no place for landmark ids"):
         write_embeddings(tmp_path / "q.npy", VECTORS, IDS, np.arange(3))
 
@@ -136,7 +136,7 @@ def test_writing_to_a_mapped_array_leaves_the_file(tmp_path: Path, order: Litera
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from Linux's /proc")
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
-def test_reading_costs_no_memory(tmp_path: Path, suffix: str) -> None:
+def test_reading_maps_the_file(tmp_path: Path, suffix: str) -> None:
     def resident_mb(kind: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith(kind)).split()[1]) // 1024
@@ -180,7 +180,7 @@ def test_ids_may_be_absent(bare: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\nb\nc\n", "a\nb\nc", "a\r\nb\r\nc\r\n", "\ufeffa\nb\nc\n"])
-def test_ids_are_lines_as_any_editor_writes_them(bare: Path, text: str) -> None:
+def test_ids_may_have_any_line_endings(bare: Path, text: str) -> None:
     bare.with_suffix(".ids.txt").write_bytes(text.encode())
     assert read(bare).ids.tolist() == IDS  # type: ignore[union-attr]
 
@@ -190,7 +190,7 @@ def test_ids_may_be_an_array(bare: Path) -> None:
     assert read(bare).ids.tolist() == IDS  # type: ignore[union-attr]
 
 
-def test_ids_beside_twice_are_one_too_many(bare: Path) -> None:
+def test_two_files_of_ids_are_refused(bare: Path) -> None:
     np.save(bare.with_suffix(".ids.npy"), np.array(IDS))
     bare.with_suffix(".ids.txt").write_text("a\nb\nc\n")
     with pytest.raises(InputError, match=r"q\.ids\.txt and q\.ids\.npy beside it; remove one"):
@@ -199,7 +199,7 @@ def test_ids_beside_twice_are_one_too_many(bare: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_ids_and_landmarks_in_a_table(bare: Path, suffix: str) -> None:
+def test_ids_and_landmark_ids_may_be_in_a_table(bare: Path, suffix: str) -> None:
     table = pa.table({"id": ["0012", "0013", "00ff"], "url": ["u", "v", "w"], "landmark_id": [7, 7, 9]})
     names = bare.with_name(f"names{suffix}")
     if suffix == ".csv":
@@ -213,7 +213,7 @@ def test_ids_and_landmarks_in_a_table(bare: Path, suffix: str) -> None:
     assert (found.ids.tolist(), found.landmark_ids.tolist()) == (["0012", "0013", "00ff"], [7, 7, 9])
 
 
-def test_ids_are_told_once(tmp_path: Path) -> None:
+def test_ids_given_twice_are_refused(tmp_path: Path) -> None:
     write_embeddings(tmp_path / "q.parquet", VECTORS, IDS)
     (tmp_path / "names.txt").write_text("c\nb\na\n")
     with pytest.raises(InputError, match=r"has the column id itself, and so has .*names\.txt; leave one out"):
@@ -238,7 +238,7 @@ def test_ids_are_told_once(tmp_path: Path) -> None:
         ("ids.json", b"{}", r'the suffix is "\.json"; ids are in \.txt, \.npy'),
     ],
 )
-def test_ids_that_are_no_use(bare: Path, name: str, content: bytes, message: str) -> None:
+def test_invalid_ids_are_refused(bare: Path, name: str, content: bytes, message: str) -> None:
     bare.with_name(name).write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
         read_embeddings(bare, ids=bare.with_name(name))
@@ -252,13 +252,13 @@ def test_ids_that_are_no_use(bare: Path, name: str, content: bytes, message: str
         (np.array(IDS, object), "not a whole .npy file of numbers or texts"),
     ],
 )
-def test_arrays_that_are_not_ids(bare: Path, array: np.ndarray, message: str) -> None:
+def test_arrays_that_are_not_ids_are_refused(bare: Path, array: np.ndarray, message: str) -> None:
     np.save(bare.with_suffix(".ids.npy"), array)
     with pytest.raises(InputError, match=message):
         read_embeddings(bare)
 
 
-def test_ids_that_are_not_there(bare: Path) -> None:
+def test_missing_ids_are_refused(bare: Path) -> None:
     with pytest.raises(InputError, match=r"names\.txt: no such file; expected the ids"):
         read_embeddings(bare, ids=bare.with_name("names.txt"))
 
@@ -266,7 +266,7 @@ def test_ids_that_are_not_there(bare: Path) -> None:
 # Files that hold no embeddings
 
 
-def test_files_of_other_formats_and_none(tmp_path: Path) -> None:
+def test_unknown_formats_and_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r'the suffix is "\.pt"; embeddings are in \.npy, \.safetensors, \.parquet'):
         read_embeddings(tmp_path / "q.pt")
     with pytest.raises(InputError, match=r'the suffix is "\.pt"'):
@@ -278,7 +278,7 @@ def test_files_of_other_formats_and_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("kept", [0, 10, 0.5, -1])
-def test_files_cut_short(tmp_path: Path, suffix: str, kept: float) -> None:
+def test_truncated_files_are_refused(tmp_path: Path, suffix: str, kept: float) -> None:
     path = tmp_path / f"q{suffix}"
     write_embeddings(path, torch.randn(100, 4), [str(n) for n in range(100)])
     content = path.read_bytes()
@@ -302,7 +302,7 @@ def test_files_cut_short(tmp_path: Path, suffix: str, kept: float) -> None:
         (np.zeros((3, 4), object), "Python objects"),
     ],
 )
-def test_arrays_that_are_not_embeddings(tmp_path: Path, array: np.ndarray, found: str) -> None:
+def test_arrays_that_are_not_embeddings_are_refused(tmp_path: Path, array: np.ndarray, found: str) -> None:
     np.save(tmp_path / "q.npy", array)
     with pytest.raises(InputError, match=found):
         read_embeddings(tmp_path / "q.npy")
@@ -320,20 +320,22 @@ def test_arrays_that_are_not_embeddings(tmp_path: Path, array: np.ndarray, found
         ({"embeddings": VECTORS, "landmark_ids": torch.arange(2)}, "2 values of landmark_id for 3 embeddings"),
     ],
 )
-def test_tensors_that_are_not_embeddings(tmp_path: Path, tensors: dict[str, torch.Tensor], message: str) -> None:
+def test_tensors_that_are_not_embeddings_are_refused(
+    tmp_path: Path, tensors: dict[str, torch.Tensor], message: str
+) -> None:
     save_file({name: tensor.clone() for name, tensor in tensors.items()}, tmp_path / "q.safetensors")
     with pytest.raises(InputError, match=message):
         read_embeddings(tmp_path / "q.safetensors")
 
 
-def test_the_only_matrix_needs_no_name(tmp_path: Path) -> None:
+def test_single_matrix_needs_no_name(tmp_path: Path) -> None:
     save_file({"features": VECTORS, "norms": VECTORS[:, 0].clone()}, tmp_path / "q.safetensors")
     assert torch.equal(read(tmp_path / "q.safetensors").vectors, VECTORS)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float16()), pa.list_(pa.float64(), 4)])
 @pytest.mark.parametrize("names", [{}, {"id": pa.array(IDS, pa.large_string())}])
-def test_lists_of_any_kind(tmp_path: Path, kind: pa.DataType, names: dict[str, pa.Array]) -> None:
+def test_lists_of_any_type(tmp_path: Path, kind: pa.DataType, names: dict[str, pa.Array]) -> None:
     lists = pa.array([row.numpy().astype(kind.value_type.to_pandas_dtype()) for row in VECTORS], kind)
     pq.write_table(pa.table({"embedding": lists, **names}), tmp_path / "q.parquet")
     found = read(tmp_path / "q.parquet")
@@ -363,13 +365,15 @@ def test_lists_of_any_kind(tmp_path: Path, kind: pa.DataType, names: dict[str, p
         ({"embedding": [[1.0], [2.0]], "id": ["a", "a"]}, "1 ids are repeated: a"),
     ],
 )
-def test_columns_that_are_not_embeddings(tmp_path: Path, columns: dict[str, object], message: str) -> None:
+def test_columns_that_are_not_embeddings_are_refused(
+    tmp_path: Path, columns: dict[str, object], message: str
+) -> None:
     pq.write_table(pa.table(columns), tmp_path / "q.parquet")
     with pytest.raises(InputError, match=message):
         read_embeddings(tmp_path / "q.parquet")
 
 
-def test_a_length_that_changes_in_a_later_batch(tmp_path: Path) -> None:
+def test_length_that_changes_in_a_later_batch_is_refused(tmp_path: Path) -> None:
     rows = [[1.0, 2.0]] * 5_000
     rows[4_500] = [1.0]
     pq.write_table(pa.table({"embedding": rows}), tmp_path / "q.parquet")

@@ -38,7 +38,7 @@ def clean_table(**changes: Any) -> pa.Table:
     return pa.table({name: pa.array(columns[name], CLEAN.schema.field(name).type) for name in CLEAN.schema.names})
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     path = tmp_path / "new" / "clean.parquet"
     write_table(path, CLEAN, clean_table(), MADE)
     assert read_table(path, CLEAN).to_pylist() == clean_table().to_pylist()
@@ -46,19 +46,19 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["clean.parquet"]
 
 
-def test_batches_make_the_same_table(tmp_path: Path) -> None:
+def test_batches_write_the_same_table(tmp_path: Path) -> None:
     path = tmp_path / "clean.parquet"
     write_table(path, CLEAN, iter(clean_table().to_batches(max_chunksize=1)), MADE)
     assert read_table(path, CLEAN).to_pylist() == clean_table().to_pylist()
 
 
-def test_an_empty_table_is_a_table(tmp_path: Path) -> None:
+def test_empty_table_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "clean.parquet"
     write_table(path, CLEAN, CLEAN.schema.empty_table(), MADE)
     assert len(read_table(path, CLEAN)) == 0
 
 
-def test_columns_that_a_table_names_itself(tmp_path: Path) -> None:
+def test_free_columns(tmp_path: Path) -> None:
     fixed = {"id": ["a"], "path": ["a.jpg"], "offset": pa.nulls(1, pa.int64()), "size": pa.nulls(1, pa.int64())}
     table = pa.table(fixed | {"split": ["train"], "species": ["heron"], "order": ["Pelecaniformes"]})
     write_table(tmp_path / "m.parquet", MANIFEST, table, MADE)
@@ -73,7 +73,7 @@ def test_columns_that_a_table_names_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dimensions", [3, 384])
-def test_embeddings_of_any_length_fit(tmp_path: Path, dimensions: int) -> None:
+def test_embeddings_may_have_any_length(tmp_path: Path, dimensions: int) -> None:
     schema = LABEL_EMBEDDINGS.schema
     kind = pa.list_(pa.field("element", pa.float32(), nullable=False), dimensions)
     row = {
@@ -97,7 +97,7 @@ def test_embeddings_of_any_length_fit(tmp_path: Path, dimensions: int) -> None:
         (clean_table().cast(pa.schema([*list(CLEAN.schema)[:4], ("class_item", pa.large_string())])), "large_string"),
     ],
 )
-def test_what_does_not_fit_is_not_written(tmp_path: Path, table: pa.Table, message: str) -> None:
+def test_invalid_tables_are_not_written(tmp_path: Path, table: pa.Table, message: str) -> None:
     path = tmp_path / "clean.parquet"
     path.write_bytes(b"the one before")
     with pytest.raises(InputError, match=message):
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_not_written(tmp_path: Path, table: pa.Table, messa
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_does_not_fit_is_not_read(tmp_path: Path) -> None:
+def test_invalid_tables_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     with pytest.raises(InputError, match="no such file"):
         read_table(path, CLEAN)
@@ -134,7 +134,7 @@ def test_up_to_date_means_same_command_parameters_and_inputs(tmp_path: Path) -> 
     assert not is_up_to_date(path, Provenance("clean", {"k": 1}, input_digests(scraped=[source])))
 
 
-def test_a_stage_that_only_adds_to_a_table_leaves_it_up_to_date_for_the_one_before(tmp_path: Path) -> None:
+def test_added_columns_keep_a_table_up_to_date(tmp_path: Path) -> None:
     path = tmp_path / "clean.parquet"
     added = Provenance("suggest", before=MADE)
     write_table(path, CLEAN, clean_table(), added)
@@ -144,7 +144,7 @@ def test_a_stage_that_only_adds_to_a_table_leaves_it_up_to_date_for_the_one_befo
     assert not is_up_to_date(path, Provenance("clean", {"keep_multiple": "first"}, MADE.inputs))
 
 
-def test_a_block_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_files(tmp_path: Path) -> None:
     def fail() -> Iterator[pa.RecordBatch]:
         yield clean_table().to_batches()[0]
         raise KeyboardInterrupt
@@ -241,7 +241,7 @@ def test_layouts_change_only_with_their_version() -> None:
     }
 
 
-def test_tables_in_folders_have_digests_of_their_own(tmp_path: Path) -> None:
+def test_tables_in_a_folder_are_digested_one_by_one(tmp_path: Path) -> None:
     for name in ("a.csv", "b.parquet", "data/c.parquet", "d.txt", "other/e.csv"):
         (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "folder" / name).write_text(name)

@@ -22,7 +22,7 @@ def vehicle(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_levels_with_sets_of_their_own(vehicle: Path) -> None:
+def test_each_level_has_its_own_test_set(vehicle: Path) -> None:
     levels = read_test_set(vehicle)
     assert tuple(levels) == LEVELS
     middle = levels["middle"]
@@ -33,7 +33,7 @@ def test_levels_with_sets_of_their_own(vehicle: Path) -> None:
     assert levels["coarse"].gallery_labels.tolist() == [2, 9, 2]
 
 
-def test_a_query_is_found_in_the_gallery_by_its_name(vehicle: Path) -> None:
+def test_query_is_identified_in_the_gallery_by_name(vehicle: Path) -> None:
     fine = read_test_set(vehicle)["fine"]
     assert fine.self_positions.tolist() == [2, 1, -1]
     assert fine.gallery_ids[fine.self_positions[0]].endswith("/0.jpg")
@@ -55,7 +55,7 @@ def test_a_header_on_a_line_of_its_own(vehicle: Path, header: str) -> None:
         "fname, fine_id0.jpg, middle_id, coarse_id\n0.jpg, 300, 20, 1\n1.jpg, 301, 21, 2\n",
     ],
 )
-def test_one_set_for_all_levels_with_columns_found_by_name(tmp_path: Path, text: str) -> None:
+def test_single_set_for_all_levels(tmp_path: Path, text: str) -> None:
     write(tmp_path / "mini-bmk_all_in_one" / "label.csv", text)
     levels = read_test_set(tmp_path)
     assert [levels[level].query_labels.tolist() for level in LEVELS] == [[300, 301], [20, 21], [1, 2]]
@@ -86,18 +86,18 @@ def test_bad_rows_are_reported_by_line(vehicle: Path, text: str, message: str) -
     assert str(vehicle / "bmk_fine" / "query.csv") in str(caught.value)
 
 
-def test_names_that_do_not_tell_the_query_itself(vehicle: Path) -> None:
+def test_names_with_conflicting_labels_are_refused(vehicle: Path) -> None:
     write(vehicle / "bmk_coarse" / "gallery.csv", "fname, labels0.jpg, 2\n5.jpg, 8\n")
     with pytest.raises(InputError, match=r"bmk_coarse: 1 queries have another label .* first 5.jpg \(9 and 8\)"):
         read_test_set(vehicle)
 
 
-def test_a_folder_of_something_else(tmp_path: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither bmk_fine .* nor mini-bmk_all_in_one"):
         read_test_set(tmp_path)
 
 
-def test_a_level_that_is_missing(vehicle: Path) -> None:
+def test_missing_level_is_refused(vehicle: Path) -> None:
     (vehicle / "bmk_middle" / "gallery.csv").unlink()
     with pytest.raises(InputError, match="gallery.csv: no such file"):
         read_test_set(vehicle)

@@ -1,0 +1,34 @@
+"""The registry of protocols, and the public names of the room."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import hgld.evaluation
+from hgld.evaluation.evaluation_files import EvaluationFiles
+from hgld.evaluation.protocols import PROTOCOL_NAMES, get_protocol
+
+
+@pytest.mark.parametrize("name", PROTOCOL_NAMES)
+def test_protocols_have_their_name_and_declare_existing_inputs(name: str) -> None:
+    protocol = get_protocol(name)
+    assert protocol.name == name
+    fields = set(EvaluationFiles.__dataclass_fields__)
+    for inputs in protocol.inputs:
+        assert fields.issuperset({*inputs.required, *inputs.optional})
+        assert not set(inputs.required).intersection(inputs.optional)
+    assert fields.issuperset(protocol.descriptions)
+
+
+def test_public_names_exist() -> None:
+    assert all(hasattr(hgld.evaluation, name) for name in hgld.evaluation.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'absent'"):
+        hgld.evaluation.__getattr__("absent")
+
+
+def test_protocol_names_are_listed_without_torch() -> None:
+    script = "import sys, hgld.evaluation.protocols; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
