@@ -61,7 +61,7 @@ def test_every_landmark_gets_the_group_of_its_label(clean: Path) -> None:
     ]
 
 
-def test_a_second_build_has_nothing_to_do_and_a_forced_one_gives_the_same_bytes(clean: Path) -> None:
+def test_build_is_skipped_if_up_to_date_and_reproducible(clean: Path) -> None:
     out = clean.with_name("hierarchy.parquet")
     run(clean)
     first = out.read_bytes()
@@ -88,13 +88,13 @@ def test_undecided_labels_stop_the_build(folder: Path, write_scraped: Callable[.
     assert sum(summary.undecided.values()) == 3
 
 
-def test_a_label_of_a_page_finds_its_decision_by_its_text(folder: Path, write_scraped: Callable[..., Path]) -> None:
+def test_label_without_item_finds_its_decision_by_text(folder: Path, write_scraped: Callable[..., Path]) -> None:
     clean_file([write_scraped([[(None, "Church  building")]])], folder / "clean.parquet")
     run(folder / "clean.parquet")
     assert rows(folder, "supercategory", "hierarchical_label") == [("Church  building", "church")]
 
 
-def test_nothing_left_is_an_error(folder: Path, write_scraped: Callable[..., Path]) -> None:
+def test_empty_hierarchy_is_an_error(folder: Path, write_scraped: Callable[..., Path]) -> None:
     clean_file([write_scraped([[WIDE]])], folder / "clean.parquet")
     with pytest.raises(InputError, match="of 1, none has a label with a group"):
         run(folder / "clean.parquet")
@@ -119,7 +119,7 @@ def test_the_official_files_are_written(clean: Path) -> None:
     assert (folder / "train_label_to_hierarchical.csv").read_bytes() == raw
 
 
-def test_values_with_commas_and_quotes_come_back(folder: Path, write_scraped: Callable[..., Path]) -> None:
+def test_commas_and_quotes_round_trip(folder: Path, write_scraped: Callable[..., Path]) -> None:
     clean_file([write_scraped([[(None, 'a "lake", or so')]])], folder / "clean.parquet")
     with (folder / "decisions.csv").open("a", newline="") as stream:
         csv.writer(stream).writerow(
@@ -141,7 +141,7 @@ def test_several_labels_are_kept_on_request(clean: Path) -> None:
     assert (summary.landmarks, summary.several.back_in, summary.several.with_several) == (6, 2, 1)
 
 
-def test_the_label_that_cleaning_chose_is_the_first(folder: Path, write_scraped: Callable[..., Path]) -> None:
+def test_label_chosen_by_clean_comes_first(folder: Path, write_scraped: Callable[..., Path]) -> None:
     scraped = write_scraped([[BRIDGE, LAKE, VOLCANO], [VOLCANO, WIDE], [(None, "LAKE"), BRIDGE]])
     clean_file([scraped], folder / "clean.parquet", CleanConfig(keep_multiple="first"))
     summary = run(folder / "clean.parquet", BuildConfig(multi=True, allow_undecided=True))
@@ -184,7 +184,7 @@ def test_extra_levels_stand_between_group_and_root(clean: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["2", "p279:0", "p279:", "p31:2", "p279:-1"])
-def test_extra_levels_are_asked_for_in_one_way(text: str) -> None:
+def test_invalid_extra_levels_are_rejected(text: str) -> None:
     with pytest.raises(ConfigurationError, match="expected p279 and a number"):
         parse_extra_levels(text)
     with pytest.raises(ConfigurationError, match="expected 0 or more"):
@@ -196,7 +196,7 @@ def test_missing_files_are_named(clean: Path) -> None:
         run(clean, decisions=clean.with_name("absent.csv"))
 
 
-def test_the_command_builds_and_says_so(clean: Path) -> None:
+def test_build_command(clean: Path) -> None:
     folder = clean.parent
     arguments = ["build", clean, "-o", folder / "out.parquet", "--decisions", folder / "decisions.csv"]
     arguments += ["--taxonomy", folder / "taxonomy.csv", "--csv", folder / "official"]

@@ -41,16 +41,16 @@ AFTER = hierarchy(
 
 
 def test_landmarks_are_matched_by_split_and_id() -> None:
-    found = compare(BEFORE, AFTER)
-    assert found.splits == (
+    result = compare(BEFORE, AFTER)
+    assert result.splits == (
         SplitChange("train", before=4, after=4, added=0, lost=0, moved=3, other_root=1),
         SplitChange("index", before=1, after=1, added=1, lost=1, moved=0, other_root=0),
     )
-    assert found.common == 4
-    assert not found.identical
+    assert result.common == 4
+    assert not result.identical
 
 
-def test_a_group_whose_name_changed_is_told_from_landmarks_that_moved() -> None:
+def test_renamed_group_is_distinguished_from_moved_landmarks() -> None:
     assert compare(BEFORE, AFTER).flows == (
         GroupFlow("chapel", "mosque", 2, renamed=True),
         GroupFlow("lake", "church", 1, renamed=False),
@@ -58,21 +58,21 @@ def test_a_group_whose_name_changed_is_told_from_landmarks_that_moved() -> None:
 
 
 def test_a_hierarchy_is_identical_to_itself() -> None:
-    found = compare(AFTER, AFTER)
-    assert found.identical
-    assert not found.flows
-    assert all(set(vars(level).values()) == {1.0} for level in found.agreement.values())
-    assert "identical" in format_comparison(found)
+    result = compare(AFTER, AFTER)
+    assert result.identical
+    assert not result.flows
+    assert all(set(vars(level).values()) == {1.0} for level in result.agreement.values())
+    assert "identical" in format_comparison(result)
 
 
-def test_nothing_in_common_leaves_nothing_to_measure() -> None:
-    found = compare(hierarchy(("train", 1, "lake")), hierarchy(("index", 1, "lake")))
-    assert (found.common, found.agreement, found.flows) == (0, {}, ())
-    assert [(part.added, part.lost) for part in found.splits] == [(0, 1), (1, 0)]
-    assert not found.identical
+def test_disjoint_hierarchies_have_no_agreement() -> None:
+    result = compare(hierarchy(("train", 1, "lake")), hierarchy(("index", 1, "lake")))
+    assert (result.common, result.agreement, result.flows) == (0, {}, ())
+    assert [(part.added, part.lost) for part in result.splits] == [(0, 1), (1, 0)]
+    assert not result.identical
 
 
-def test_every_change_is_written_down(tmp_path: Path) -> None:
+def test_changes_are_written_to_csv(tmp_path: Path) -> None:
     write_changes(tmp_path / "changes.csv", BEFORE, AFTER)
     with (tmp_path / "changes.csv").open(encoding="utf-8", newline="") as stream:
         assert list(csv.reader(stream)) == [
@@ -86,17 +86,18 @@ def test_every_change_is_written_down(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=12))
-def test_measures_are_those_of_their_definitions(pairs: list[tuple[int, int]]) -> None:
+def test_agreement_measures_match_definitions(pairs: list[tuple[int, int]]) -> None:
     before, after = (np.array(side) for side in zip(*pairs, strict=True))
-    found = partition_agreement(before, after)
-    assert found.ari == pytest.approx(slow_ari(pairs))
-    assert found.ami == pytest.approx(slow_ami(pairs))
+    result = partition_agreement(before, after)
+    assert result.ari == pytest.approx(slow_ari(pairs))
+    assert result.ami == pytest.approx(slow_ami(pairs))
     homogeneity, completeness = (slow_homogeneity(pairs), slow_homogeneity([pair[::-1] for pair in pairs]))
-    assert (found.homogeneity, found.completeness) == (pytest.approx(homogeneity), pytest.approx(completeness))
+    assert result.homogeneity == pytest.approx(homogeneity)
+    assert result.completeness == pytest.approx(completeness)
     total = homogeneity + completeness
-    assert found.v_measure == pytest.approx(2 * homogeneity * completeness / total if total else 0.0)
-    assert found.purity_after == pytest.approx(slow_purity(pairs))
-    assert found.purity_before == pytest.approx(slow_purity([pair[::-1] for pair in pairs]))
+    assert result.v_measure == pytest.approx(2 * homogeneity * completeness / total if total else 0.0)
+    assert result.purity_after == pytest.approx(slow_purity(pairs))
+    assert result.purity_before == pytest.approx(slow_purity([pair[::-1] for pair in pairs]))
 
 
 def slow_ari(pairs: list[tuple[int, int]]) -> float:
@@ -146,7 +147,7 @@ def slow_ami(pairs: list[tuple[int, int]]) -> float:
     return (information - expected) / (most - expected)
 
 
-def test_the_command_prints_draws_and_writes(tmp_path: Path) -> None:
+def test_compare_command(tmp_path: Path) -> None:
     for name, content in (("a", BEFORE), ("b", AFTER)):
         rows = content.filter(splits=["train"]).to_pandas().drop(columns="split")
         rows.to_csv(tmp_path / f"train_{name}.csv", index=False)
@@ -166,17 +167,17 @@ def test_the_command_prints_draws_and_writes(tmp_path: Path) -> None:
     }
 
 
-def test_the_released_labels_against_themselves_and_against_a_change(shared: Path) -> None:
+def test_compare_released_labels_with_merged_groups(shared: Path) -> None:
     released = load_hierarchy(shared / "released")
     assert compare(released, released).identical
     merged = released.merge(["castle / fort", "palace"], "castle")
-    found = compare(released, merged)
-    assert [(flow.source, flow.target, flow.landmarks) for flow in found.flows] == [
+    result = compare(released, merged)
+    assert [(flow.source, flow.target, flow.landmarks) for flow in result.flows] == [
         ("castle / fort", "castle", 4603),
         ("palace", "castle", 718),
     ]
-    assert found.splits[0].moved == 4603 + 718
-    group = found.agreement["hierarchical_label"]
+    assert result.splits[0].moved == 4603 + 718
+    group = result.agreement["hierarchical_label"]
     assert group.completeness == pytest.approx(1)
     assert group.purity_before == pytest.approx(1)
     assert group.purity_after == pytest.approx(1 - 718 / 55529)

@@ -33,10 +33,10 @@ TREE = {
 
 def frame(*landmarks: tuple[str, int, str], multi: bool = False, extra: bool = False) -> pd.DataFrame:
     """Landmarks of (split, id, super-category)."""
-    rows = []
+    rows: list[dict[str, object]] = []
     for split, number, label in landmarks:
         group, root = TREE[label]
-        row = {
+        row: dict[str, object] = {
             "split": split,
             "landmark_id": number,
             "category": f"http://commons.wikimedia.org/wiki/Category:L{number}",
@@ -49,7 +49,8 @@ def frame(*landmarks: tuple[str, int, str], multi: bool = False, extra: bool = F
         if multi:
             row["hierarchical_labels"] = [group, "church"] if group != "church" else [group]
         rows.append(row)
-    return pd.DataFrame(rows)
+    table: pd.DataFrame = pd.DataFrame(rows)
+    return table
 
 
 SOME = [
@@ -124,7 +125,7 @@ def test_level_1_is_the_last_column(n_levels: int, columns: list[int]) -> None:
 
 
 @given(st.data(), st.sampled_from([1, 2, 3, 5]), st.sampled_from([0.0, 1.0, 3.5]))
-def test_relevance_is_that_of_the_slow_one(data: st.DataObject, n_levels: int, alpha: float) -> None:
+def test_relevance_matches_naive_implementation(data: st.DataObject, n_levels: int, alpha: float) -> None:
     labels = data.draw(nested_labels(n_levels, 12))
     queries, gallery = labels[:4], labels[4:]
     expected = [[slow_level(query, item) for item in gallery] for query in queries]
@@ -201,7 +202,7 @@ def test_unknown_landmarks_are_listed(some: Hierarchy) -> None:
     assert len(some.filter(splits=["train"]).labels_of([2])) == 1
 
 
-def test_names_up_and_down(some: Hierarchy) -> None:
+def test_children_and_ancestors(some: Hierarchy) -> None:
     assert some.names("landmark") == ("index/1", "index/5", "train/2", "train/5", "train/9")
     assert some.counts(2) == {"water": 2, "castle / fort": 1, "church": 1, "mountain": 1}
     assert some.children("natural", 1) == ("mountain", "water")
@@ -226,14 +227,14 @@ def test_repr_counts_the_levels(some: Hierarchy) -> None:
     ]
 
 
-def test_it_cannot_be_changed(some: Hierarchy) -> None:
+def test_hierarchy_is_immutable(some: Hierarchy) -> None:
     with pytest.raises(ValueError, match="read-only"):
         some.labels[0, 0] = 7
     with pytest.raises(AttributeError):
         some.level_names = ()  # type: ignore[misc]
 
 
-def test_networkx_knows_the_same_tree() -> None:
+def test_networkx_graph_has_the_same_tree() -> None:
     nx = pytest.importorskip("networkx")
     tree = Hierarchy.from_pandas(frame(*SOME, extra=True))
     graph = tree.to_networkx(landmarks=True)
@@ -278,7 +279,7 @@ def test_networkx_knows_the_same_tree() -> None:
         ),
     ],
 )
-def test_what_is_no_tree_is_refused(change: Callable[[pd.DataFrame], pd.DataFrame], problem: str) -> None:
+def test_invalid_hierarchies_are_rejected(change: Callable[[pd.DataFrame], pd.DataFrame], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         Hierarchy.from_pandas(change(frame(*SOME)))
 
@@ -287,12 +288,12 @@ def test_what_is_no_tree_is_refused(change: Callable[[pd.DataFrame], pd.DataFram
 
 
 @given(hierarchies())
-def test_arrow_and_pandas_keep_everything(tree: Hierarchy) -> None:
+def test_round_trip_through_arrow_and_pandas(tree: Hierarchy) -> None:
     assert Hierarchy.from_arrow(tree.to_arrow()) == tree
     assert Hierarchy.from_pandas(tree.to_pandas().sample(frac=1, random_state=0)) == tree
 
 
-def test_ids_as_texts_and_categorical_columns_do_no_harm() -> None:
+def test_text_ids_and_categorical_columns_are_accepted() -> None:
     rows = frame(*SOME, ("train", 10, "lake"))
     texts = rows.assign(landmark_id=rows.landmark_id.astype(str), split=rows.split.astype("category"))
     assert Hierarchy.from_pandas(texts) == Hierarchy.from_pandas(rows)
@@ -300,7 +301,7 @@ def test_ids_as_texts_and_categorical_columns_do_no_harm() -> None:
 
 @pytest.mark.parametrize("extra", [False, True])
 @pytest.mark.parametrize("multi", [False, True])
-def test_a_built_table_is_read(tmp_path: Path, extra: bool, multi: bool) -> None:
+def test_built_table_is_loaded(tmp_path: Path, extra: bool, multi: bool) -> None:
     tree = Hierarchy.from_pandas(frame(*SOME, extra=extra, multi=multi))
     tables.write_table(tmp_path / "hierarchy.parquet", tables.HIERARCHY, tree.to_arrow(), PROVENANCE)
     assert hgld.load_hierarchy(tmp_path / "hierarchy.parquet") == tree
@@ -311,7 +312,7 @@ def test_a_built_table_is_read(tmp_path: Path, extra: bool, multi: bool) -> None
         assert tree.hierarchical_labels.tolist()[0] == ("mountain", "church")
 
 
-def test_official_files_are_read(tmp_path: Path, some: Hierarchy) -> None:
+def test_official_files_are_loaded(tmp_path: Path, some: Hierarchy) -> None:
     train, index = write_official(tmp_path, some.to_arrow())
     assert load_hierarchy(tmp_path) == some
     assert load_hierarchy(train) == some.filter(splits=["train"])
@@ -341,14 +342,14 @@ def test_bad_rows_of_a_csv_file_are_named_by_line(tmp_path: Path) -> None:
         load_hierarchy(path)
 
 
-def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no hierarchy\.parquet and no train_label_to_hierarchical\.csv"):
         load_hierarchy(tmp_path)
     with pytest.raises(InputError, match="no such file"):
         load_hierarchy(tmp_path / "hierarchy.parquet")
 
 
-def test_the_released_labels_are_read_and_written(shared: Path, tmp_path: Path) -> None:
+def test_released_labels_round_trip(shared: Path, tmp_path: Path) -> None:
     released = shared / "released" / "index_label_to_hierarchical.csv"
     tree = load_hierarchy(released)
     assert len(tree) == 55_529
@@ -359,7 +360,7 @@ def test_the_released_labels_are_read_and_written(shared: Path, tmp_path: Path) 
     assert written.read_bytes() == released.read_bytes()
 
 
-def test_304_000_landmarks_are_read_fast(tmp_path: Path) -> None:
+def test_304_000_landmarks_load_fast(tmp_path: Path) -> None:
     names = sorted(TREE)
     landmarks = [("train" if n < 203_000 else "index", n * 2, names[n % len(names)]) for n in range(304_000)]
     path = tmp_path / "hierarchy.parquet"
@@ -372,7 +373,7 @@ def test_304_000_landmarks_are_read_fast(tmp_path: Path) -> None:
     assert labels.shape == (200_000, 3)
 
 
-def test_the_package_imports_them_on_first_use() -> None:
+def test_package_imports_hierarchy_lazily() -> None:
     heavy = "print('numpy' in sys.modules)"
     script = f"import sys, hgld; print(hgld.__version__); {heavy}; hgld.Hierarchy; {heavy}"
     assert run_script(script) == f"{hgld.__version__}\nFalse\nTrue\n"
@@ -383,7 +384,7 @@ def test_the_package_imports_them_on_first_use() -> None:
 
 
 @given(hierarchies(), st.data())
-def test_filter_keeps_what_it_says(tree: Hierarchy, data: st.DataObject) -> None:
+def test_filter_by_group_root_and_size(tree: Hierarchy, data: st.DataObject) -> None:
     group = data.draw(st.sampled_from(tree.names("hierarchical_label")))
     kept = tree.filter(groups=[group])
     rows = tree.to_pandas()
@@ -395,7 +396,7 @@ def test_filter_keeps_what_it_says(tree: Hierarchy, data: st.DataObject) -> None
 
 
 @given(hierarchies())
-def test_splitting_and_merging_again_changes_nothing(tree: Hierarchy) -> None:
+def test_merge_reverts_split(tree: Hierarchy) -> None:
     for group in tree.names("hierarchical_label"):
         rows = tree.to_pandas()
         labels = sorted(set(rows.supercategory[rows.hierarchical_label == group]))
@@ -439,6 +440,6 @@ def test_merge_renames_further_groups_too() -> None:
         (lambda tree: tree.merge(["water", "mountain"], "church"), 'a group "church" already'),
     ],
 )
-def test_changes_that_cannot_be(some: Hierarchy, change: Callable[[Hierarchy], Hierarchy], problem: str) -> None:
+def test_invalid_edits_are_rejected(some: Hierarchy, change: Callable[[Hierarchy], Hierarchy], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         change(some)

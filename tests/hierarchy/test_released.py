@@ -42,7 +42,7 @@ def test_released_labels_are_downloaded_once(server: FileServer, tmp_path: Path)
     assert cached.read_bytes() == (tmp_path / "host" / "metadata" / NAMES[0]).read_bytes()
 
 
-def test_a_damaged_cache_is_mended(server: FileServer, tmp_path: Path) -> None:
+def test_damaged_cache_is_repaired(server: FileServer, tmp_path: Path) -> None:
     tree = load_hierarchy("h-gldv2")
     cached = tmp_path / "cache" / "h-gldv2" / NAMES[0]
     cached.write_bytes(cached.read_bytes()[:-20])
@@ -53,7 +53,9 @@ def test_a_damaged_cache_is_mended(server: FileServer, tmp_path: Path) -> None:
         load_hierarchy("h-gldv2")
 
 
-def test_offline_it_is_said_what_to_do(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_error_explains_alternatives(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HGLD_GLDV2_URL", "http://127.0.0.1:1")
     with pytest.raises(SourceError, match=r"(?s)could not be downloaded: .*\nwithout a network, obtain train_label"):
         load_hierarchy("h-gldv2")

@@ -39,13 +39,13 @@ def write(path: Path, text: str) -> Path:
 def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path, tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", "id,url,landmark_id\na,u,1\nb,u,1\nc,u,2\nd,u,9\n")
     index = write(tmp_path / "index_image_to_landmark.csv", "id,landmark_id\ne,1\n")
-    found = stats_file(official, images=[train, index])
-    assert found.landmarks == {"train": {"human-made": 1, "natural": 1}, "index": {"human-made": 2, "natural": 0}}
-    assert found.images == {"train": {"human-made": 1, "natural": 2}, "index": {"human-made": 1, "natural": 0}}
-    assert found.images_elsewhere == 1
-    assert found.groups == (GroupCount("church", "human-made", 3, 2), GroupCount("lake", "natural", 1, 2))
-    assert json.loads(found.to_json())["groups"][1]["images"] == 2
-    assert format_stats(found).splitlines()[:4] == [
+    result = stats_file(official, images=[train, index])
+    assert result.landmarks == {"train": {"human-made": 1, "natural": 1}, "index": {"human-made": 2, "natural": 0}}
+    assert result.images == {"train": {"human-made": 1, "natural": 2}, "index": {"human-made": 1, "natural": 0}}
+    assert result.images_elsewhere == 1
+    assert result.groups == (GroupCount("church", "human-made", 3, 2), GroupCount("lake", "natural", 1, 2))
+    assert json.loads(result.to_json())["groups"][1]["images"] == 2
+    assert format_stats(result).splitlines()[:4] == [
         "           split  natural  human-made  all",
         "landmarks  train        1           1    2",
         "landmarks  index        0           2    2",
@@ -53,7 +53,7 @@ def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path
     ]
 
 
-def test_the_clean_list_of_images_counts_as_the_long_one(tmp_path: Path) -> None:
+def test_image_list_formats_give_equal_counts(tmp_path: Path) -> None:
     short = write(tmp_path / "train_clean.csv", "landmark_id,images\n7,a b c\n9,d\n")
     long = write(tmp_path / "train.csv", "id,landmark_id\na,7\nd,9\nb,7\nc,7\n")
     assert count_images(short) == count_images(long) == {7: 3, 9: 1}
@@ -61,13 +61,13 @@ def test_the_clean_list_of_images_counts_as_the_long_one(tmp_path: Path) -> None
     assert count_images(tmp_path / "images.parquet") == {7: 3, 9: 1}
 
 
-def test_images_that_are_not_given_are_not_zero(official: Path) -> None:
-    found = stats_file(official)
-    assert (found.images, found.groups[0].images) == ({}, None)
-    assert list(found.imbalance) == ["landmarks"]
+def test_image_counts_are_none_without_images(official: Path) -> None:
+    result = stats_file(official)
+    assert (result.images, result.groups[0].images) == ({}, None)
+    assert list(result.imbalance) == ["landmarks"]
 
 
-def test_the_split_of_images_is_told_or_asked_for(official: Path, tmp_path: Path) -> None:
+def test_split_of_images_is_inferred_or_required(official: Path, tmp_path: Path) -> None:
     images = write(tmp_path / "pictures.csv", "id,landmark_id\na,1\n")
     with pytest.raises(ConfigurationError, match="the split of these images is unknown"):
         stats_file(official, images=[images])
@@ -90,38 +90,39 @@ def test_the_split_of_images_is_told_or_asked_for(official: Path, tmp_path: Path
         ("id,landmark_id\na,1,2\n", "cannot be read as a table"),
     ],
 )
-def test_files_that_list_no_images_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_image_lists_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         count_images(write(tmp_path / "train.csv", text))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_image_list(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         count_images(tmp_path / "train.csv")
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any))
-def test_imbalance_is_that_of_its_definition(counts: list[int]) -> None:
+def test_imbalance_matches_definition(counts: list[int]) -> None:
     names = [f"group {n}" for n in range(len(counts))]
-    found = imbalance(names, np.array(counts))
+    result = imbalance(names, np.array(counts))
     differences = [abs(one - other) for one in counts for other in counts]
     mean = sum(counts) / len(counts)
-    assert found.gini == pytest.approx(sum(differences) / len(differences) / 2 / mean)
+    assert result.gini == pytest.approx(sum(differences) / len(differences) / 2 / mean)
     shares = [count / sum(counts) for count in counts if count]
-    assert found.effective_groups == pytest.approx(math.prod(share**-share for share in shares))
-    assert found.largest_share == max(counts) / sum(counts)
-    assert counts[names.index(found.largest)] == max(counts)
+    assert result.effective_groups == pytest.approx(math.prod(share**-share for share in shares))
+    assert result.largest_share == max(counts) / sum(counts)
+    assert counts[names.index(result.largest)] == max(counts)
     median = float(pd.Series(counts).median())
-    assert found.ratio_to_median == (pytest.approx(max(counts) / median) if median else None)
+    assert result.ratio_to_median == (pytest.approx(max(counts) / median) if median else None)
 
 
-def test_groups_of_one_size_are_not_uneven() -> None:
-    found = imbalance(["a", "b", "c"], np.array([5, 5, 5]))
-    assert (found.gini, found.ratio_to_median) == (pytest.approx(0), 1)
-    assert found.effective_groups == pytest.approx(3)
+def test_equal_groups_are_balanced() -> None:
+    result = imbalance(["a", "b", "c"], np.array([5, 5, 5]))
+    assert result.gini == pytest.approx(0)
+    assert result.ratio_to_median == 1
+    assert result.effective_groups == pytest.approx(3)
 
 
-def test_the_command_prints_and_draws(official: Path, tmp_path: Path) -> None:
+def test_stats_command(official: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["stats", str(official), "-o", str(tmp_path / "stats.png")])
     assert result.exit_code == 0, result.output
     assert "church              3  75.00%" in result.output
@@ -131,18 +132,18 @@ def test_the_command_prints_and_draws(official: Path, tmp_path: Path) -> None:
     assert json.loads(result.output)["landmarks"]["index"]["human-made"] == 2
 
 
-def test_the_released_labels(shared: Path, tmp_path: Path) -> None:
+def test_stats_of_released_labels(shared: Path, tmp_path: Path) -> None:
     images = shared / "released" / "index_image_to_landmark_part.csv"
-    found = stats_file(
+    result = stats_file(
         shared / "released", images=[images], picture=tmp_path / "stats.svg", tree=tmp_path / "stats.tree.svg"
     )
-    assert found.landmarks == {"index": {"human-made": 42199, "natural": 13330}}
-    assert len(found.groups) == 78
-    assert found.groups[0] == GroupCount("church", "human-made", 12871, 9753)
-    assert sum(found.images["index"].values()) + found.images_elsewhere == 68482
+    assert result.landmarks == {"index": {"human-made": 42199, "natural": 13330}}
+    assert len(result.groups) == 78
+    assert result.groups[0] == GroupCount("church", "human-made", 12871, 9753)
+    assert sum(result.images["index"].values()) + result.images_elsewhere == 68482
     # Text is drawn as outlines; matplotlib names each in a comment.
     drawn = (tmp_path / "stats.svg").read_text()
-    for group in found.groups:
+    for group in result.groups:
         assert f"<!-- {group.group} -->" in drawn
     assert "<!-- natural: 13,330 landmarks, 18 groups -->" in drawn
     assert "<!-- human-made  42,199 landmarks, 60 groups -->" in (tmp_path / "stats.tree.svg").read_text()

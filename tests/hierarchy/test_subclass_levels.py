@@ -24,25 +24,25 @@ def test_the_nearest_shared_class_is_taken() -> None:
     }
 
 
-def test_a_group_with_others_below_it_stays_where_it_is() -> None:
+def test_group_above_other_groups_keeps_its_class() -> None:
     groups = [natural("volcano", "Q1"), natural("mountain", "Q2"), natural("lake", "Q3")]
     parents = {"Q1": ["Q2"], "Q2": ["Q4"], "Q3": ["Q4"]}
     labels = {"Q2": "mountain", "Q4": "landform"}
-    found = subclass_levels(groups, parents, labels, 2)
-    assert found["volcano"] == found["mountain"] == ("mountain", "landform")
-    assert found["lake"] == ("landform", "landform")
+    result = subclass_levels(groups, parents, labels, 2)
+    assert result["volcano"] == result["mountain"] == ("mountain", "landform")
+    assert result["lake"] == ("landform", "landform")
 
 
-def test_of_equally_near_classes_the_most_specific_is_taken_then_the_first() -> None:
+def test_ties_prefer_most_specific_then_first_class() -> None:
     groups = [natural(name, item) for name, item in (("a", "Q1"), ("b", "Q2"), ("c", "Q3"))]
     wide_and_narrow = {"Q1": ["Q9", "Q10"], "Q2": ["Q9", "Q10"], "Q3": ["Q9"]}
-    found = subclass_levels(groups, wide_and_narrow, {"Q9": "wide", "Q10": "narrow"}, 1)
-    assert found == {"a": ("narrow",), "b": ("narrow",), "c": ("wide",)}
+    result = subclass_levels(groups, wide_and_narrow, {"Q9": "wide", "Q10": "narrow"}, 1)
+    assert result == {"a": ("narrow",), "b": ("narrow",), "c": ("wide",)}
     two_alike = {"Q1": ["Q10", "Q9"], "Q2": ["Q9", "Q10"]}
     assert subclass_levels(groups[:2], two_alike, {}, 1) == {"a": ("Q9",), "b": ("Q9",)}
 
 
-def test_names_tell_roots_and_classes_apart() -> None:
+def test_ambiguous_names_are_qualified() -> None:
     groups = [
         natural("a", "Q1"),
         natural("b", "Q2"),
@@ -52,10 +52,10 @@ def test_names_tell_roots_and_classes_apart() -> None:
         ),
     ]
     parents = {"Q1": ["Q9"], "Q2": ["Q9"], "Q3": ["Q9"], "Q4": ["Q9"], "Q5": ["Q8"], "Q6": ["Q8"]}
-    found = subclass_levels(groups, parents, {"Q9": "thing", "Q8": "thing"}, 1)
-    assert found["a"] == found["b"] == ("thing (natural)",)
-    assert found["c"] == found["d"] == ("thing (human-made, Q9)",)
-    assert found["e"] == found["f"] == ("thing (human-made, Q8)",)
+    result = subclass_levels(groups, parents, {"Q9": "thing", "Q8": "thing"}, 1)
+    assert result["a"] == result["b"] == ("thing (natural)",)
+    assert result["c"] == result["d"] == ("thing (human-made, Q9)",)
+    assert result["e"] == result["f"] == ("thing (human-made, Q8)",)
 
 
 @given(
@@ -72,10 +72,10 @@ def test_levels_are_nested_whatever_p279_says(
 ) -> None:
     groups = [Group(f"g{n}", root, "-", tuple(items)) for n, (root, items) in enumerate(roots_and_items)]
     labels = {item: f"class {n % 4}" for n, item in enumerate(ITEMS)}
-    found = subclass_levels(groups, parents, labels, n_levels)
-    chains = [(group.name, *found[group.name], group.root) for group in groups]
+    result = subclass_levels(groups, parents, labels, n_levels)
+    chains = [(group.name, *result[group.name], group.root) for group in groups]
     assert {len(chain) for chain in chains} == {n_levels + 2}
     for finer in range(n_levels + 1):
         assert len({chain[finer] for chain in chains}) == len({chain[finer : finer + 2] for chain in chains})
     further = subclass_levels(groups, parents, labels, n_levels + 1)
-    assert {name: names[:n_levels] for name, names in further.items()} == found
+    assert {name: names[:n_levels] for name, names in further.items()} == result

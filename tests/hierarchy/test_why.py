@@ -11,7 +11,7 @@ from hgld import tables
 from hgld.cli import app
 from hgld.errors import InputError
 from hgld.hierarchy.build import BuildConfig, build_file
-from hgld.hierarchy.why import find_trace_sources, trace_landmark
+from hgld.hierarchy.why import TraceSources, find_trace_sources, trace_landmark
 from hgld.labels.clean import clean_file
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, PROVENANCE, VOLCANO, WIDE
 
@@ -42,18 +42,29 @@ def built(folder: Path, write_scraped: Callable[..., Path]) -> Path:
 
 
 def build(folder: Path, config: BuildConfig) -> None:
-    files = {name: folder / f"{name}.csv" for name in ("decisions", "taxonomy")}
-    files |= {"irrelevant": folder / "irrelevant.csv"} if config.multi else {}
-    build_file(folder / "clean.parquet", folder / "hierarchy.parquet", config, force=True, **files)
+    build_file(
+        folder / "clean.parquet",
+        folder / "hierarchy.parquet",
+        config,
+        decisions=folder / "decisions.csv",
+        taxonomy=folder / "taxonomy.csv",
+        irrelevant=folder / "irrelevant.csv" if config.multi else None,
+        force=True,
+    )
+
+
+def sources_of(hierarchy: Path, annotations: Path) -> TraceSources:
+    """The files beside ``hierarchy``, with the decisions and the taxonomy in ``annotations``."""
+    decisions, taxonomy = annotations / "decisions.csv", annotations / "taxonomy.csv"
+    return find_trace_sources(hierarchy, decisions=decisions, taxonomy=taxonomy)
 
 
 def steps(hierarchy: Path, landmark: int, split: str = "train") -> dict[str, str]:
-    files = {name: hierarchy.with_name(f"{name}.csv") for name in ("decisions", "taxonomy")}
-    (trace,) = trace_landmark(find_trace_sources(hierarchy, **files), landmark, split)
+    (trace,) = trace_landmark(sources_of(hierarchy, hierarchy.parent), landmark, split)
     return dict(trace.steps)
 
 
-def test_the_way_of_a_landmark_is_told(built: Path) -> None:
+def test_trace_lists_all_stages(built: Path) -> None:
     assert steps(built, 1) == {
         "category": "http://commons.wikimedia.org/wiki/Category:L1",
         "page": "Category:Landmark 1 (soft_redirect from Category:L1; api, 2026-03-01)",
@@ -80,60 +91,59 @@ def test_the_way_of_a_landmark_is_told(built: Path) -> None:
         (6, "removed by hgld clean as unlabelled"),
     ],
 )
-def test_where_a_landmark_was_left_out_is_told(built: Path, landmark: int, why: str) -> None:
+def test_trace_names_the_stage_that_excluded_a_landmark(built: Path, landmark: int, why: str) -> None:
     assert why in steps(built, landmark)["hierarchy"]
     assert "root" not in steps(built, landmark)
 
 
-def test_what_was_said_of_an_undecided_label_is_told(built: Path) -> None:
-    found = steps(built, 3)
-    assert found["decision"] == "unsure: volcano, by ada, 2026-03-01T12:00:00Z"
-    assert found["comment"] == "or a mountain?"
-    assert found["cluster"] == f"unknown: the label is not in {built.with_name('clusters.parquet')}"
+def test_trace_shows_comment_on_undecided_label(built: Path) -> None:
+    result = steps(built, 3)
+    assert result["decision"] == "unsure: volcano, by ada, 2026-03-01T12:00:00Z"
+    assert result["comment"] == "or a mountain?"
+    assert result["cluster"] == f"unknown: the label is not in {built.with_name('clusters.parquet')}"
 
 
-def test_several_groups_and_extra_levels_are_told(built: Path) -> None:
+def test_trace_shows_further_groups_and_extra_levels(built: Path) -> None:
     classes = pa.Table.from_pylist(
         [{"item": "Q23397", "label": "lake", "language": None, "subclass_of": []}], schema=tables.CLASSES.schema
     )
     tables.write_table(built.with_name("x.classes.parquet"), tables.CLASSES, classes, PROVENANCE)
     build(built.parent, BuildConfig(allow_undecided=True, multi=True, extra_levels=1))
-    found = steps(built, 4)
-    assert (found["class"], found["group"], found["further groups"]) == ("Q12280", "bridge", "lake")
-    assert found["extra level 1"] == "bridge"
+    result = steps(built, 4)
+    assert (result["class"], result["group"], result["further groups"]) == ("Q12280", "bridge", "lake")
+    assert result["extra level 1"] == "bridge"
 
 
-def test_other_decisions_than_those_of_the_build_are_noted(built: Path) -> None:
+def test_trace_notes_changed_decisions(built: Path) -> None:
     assert "note" not in steps(built, 1)
     decisions = built.with_name("decisions.csv")
     decisions.write_text(decisions.read_text().replace("clear", "quite clear"))
     assert steps(built, 1)["note"].startswith(f"{built} was built from other decisions than {decisions}")
 
 
-def test_missing_tables_are_told(built: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_trace_names_missing_tables(built: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     alone = tmp_path_factory.mktemp("alone") / "hierarchy.parquet"
     alone.write_bytes(built.read_bytes())
-    files = {name: built.with_name(f"{name}.csv") for name in ("decisions", "taxonomy")}
-    (trace,) = trace_landmark(find_trace_sources(alone, **files), 1, "train")
-    found = dict(trace.steps)
-    assert found["page"] == found["item"] == found["statement"] == "unknown: no scraped*.parquet in the folder"
-    assert found["cluster"] == "unknown: no clusters.parquet in the folder"
-    assert found["group"] == "lake"
+    (trace,) = trace_landmark(sources_of(alone, built.parent), 1, "train")
+    result = dict(trace.steps)
+    assert result["page"] == result["item"] == result["statement"] == "unknown: no scraped*.parquet in the folder"
+    assert result["cluster"] == "unknown: no clusters.parquet in the folder"
+    assert result["group"] == "lake"
     # Found by its text, for the item is not known without the other tables.
-    assert found["decision"].startswith("group: lake")
+    assert result["decision"].startswith("group: lake")
     alone.unlink()
     with pytest.raises(InputError, match="there are no tables in"):
-        trace_landmark(find_trace_sources(alone, **files), 1)
+        trace_landmark(sources_of(alone, built.parent), 1)
 
 
-def test_without_a_hierarchy_the_other_tables_answer(built: Path) -> None:
+def test_trace_without_hierarchy_uses_other_tables(built: Path) -> None:
     built.unlink()
     assert steps(built, 1)["hierarchy"].startswith(
         "unknown, no hierarchy.parquet in the folder; its label has a group"
     )
 
 
-def test_the_command_prints_both_splits(built: Path) -> None:
+def test_why_command_prints_both_splits(built: Path) -> None:
     folder = built.parent
     options = ["--hierarchy", built, "--decisions", folder / "decisions.csv", "--taxonomy", folder / "taxonomy.csv"]
     runner = CliRunner()

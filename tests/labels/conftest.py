@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from hgld import tables
 from tests.labels.label_tables import PROVENANCE, Values, scraped_table
@@ -51,7 +52,7 @@ def write_clean(tmp_path: Path) -> Callable[..., Path]:
 def write_embeddings(tmp_path: Path) -> Callable[..., Path]:
     """Write label_embeddings.parquet: these vectors, normalised, with Q1, Q2, ... as label_id."""
 
-    def write(vectors: np.ndarray, landmarks: Sequence[int], labels: Sequence[str] | None = None) -> Path:
+    def write(vectors: NDArray[np.float64], landmarks: Sequence[int], labels: Sequence[str] | None = None) -> Path:
         n, dimension = vectors.shape
         unit = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
         table = pa.table(

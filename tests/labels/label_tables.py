@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ Values = Sequence[tuple[str | None, str]]
 PROVENANCE = tables.Provenance("test")
 
 
-def scraped_rows(landmarks: Sequence[Values], *, split: str = "train", status: str = "ok") -> list[dict]:
+def scraped_rows(landmarks: Sequence[Values], *, split: str = "train", status: str = "ok") -> list[dict[str, Any]]:
     return [
         {
             "split": split,

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,6 +16,8 @@ from hgld.labels.clean import CleanConfig, clean_file, clean_table
 from hgld.labels.label_choice import (
     InstanceOf,
     IrrelevantLabels,
+    KeepMultiple,
+    RemovalReason,
     choose_label,
     most_specific,
     read_irrelevant_labels,
@@ -25,7 +30,13 @@ CATEGORY = ("Q4167836", "Wikimedia category")
 IRRELEVANT = IrrelevantLabels(frozenset({"Q4167836"}), frozenset({"wikimedia category", "human"}))
 
 
-def outcome(*values, keep_multiple=None, parents=None):
+#: Item and label.
+RawValue = tuple[str | None, str]
+
+
+def outcome(
+    *values: RawValue, keep_multiple: KeepMultiple | None = None, parents: dict[str, list[str]] | None = None
+) -> InstanceOf | RemovalReason:
     return choose_label([InstanceOf(*value) for value in values], IRRELEVANT, keep_multiple, parents or {})
 
 
@@ -50,11 +61,11 @@ def outcome(*values, keep_multiple=None, parents=None):
         ([(None, "Q"), (None, "Q0")], "multiple"),
     ],
 )
-def test_what_becomes_of_a_landmark(values, expected):
+def test_label_choice(values: list[RawValue], expected: InstanceOf | RemovalReason) -> None:
     assert outcome(*values) == expected
 
 
-def test_keep_first_takes_the_first_relevant_value_in_order():
+def test_keep_first_relevant_value() -> None:
     assert outcome(CATEGORY, MUSEUM, CHURCH, keep_multiple="first") == InstanceOf(*MUSEUM)
     assert outcome(CATEGORY, keep_multiple="first") == "irrelevant"
 
@@ -75,7 +86,7 @@ CATHEDRAL, BUILDING = ("Q1", "cathedral"), ("Q41176", "building")
         ([CATHEDRAL, (None, "church building")], "multiple"),
     ],
 )
-def test_keep_most_specific(values, expected):
+def test_keep_most_specific(values: list[RawValue], expected: InstanceOf | RemovalReason) -> None:
     assert outcome(*values, keep_multiple="most-specific", parents=PARENTS) == expected
 
 
@@ -84,7 +95,9 @@ _GRAPHS = st.dictionaries(st.sampled_from(_NODES), st.lists(st.sampled_from(_NOD
 
 
 @given(_GRAPHS, st.lists(st.sampled_from(_NODES), unique=True, min_size=1))
-def test_ancestors_and_most_specific_agree_with_reachability_by_matrix(parents, items):
+def test_ancestors_and_most_specific_match_transitive_closure(
+    parents: dict[str, list[str]], items: list[str]
+) -> None:
     reach = {(a, b) for a, above in parents.items() for b in above}
     for via in _NODES:
         reach |= {(a, b) for a in _NODES for b in _NODES if (a, via) in reach and (via, b) in reach}
@@ -102,7 +115,9 @@ _VALUES = st.lists(st.sampled_from([CHURCH, MUSEUM, CATEGORY, ("Q77", "Q77"), (N
 
 @settings(deadline=None)  # the first table takes longer than the others
 @given(st.lists(_VALUES), st.sampled_from([None, "first", "most-specific"]))
-def test_every_landmark_comes_out_once_in_order_and_is_counted(landmarks, keep_multiple):
+def test_each_landmark_is_kept_or_removed_once_in_order(
+    landmarks: list[list[RawValue]], keep_multiple: KeepMultiple | None
+) -> None:
     scraped = scraped_table(landmarks)
     kept, removed, summary = clean_table(scraped, IRRELEVANT, keep_multiple, PARENTS)
     ids = [table["landmark_id"].to_pylist() for table in (kept, removed)]
@@ -119,11 +134,12 @@ def test_every_landmark_comes_out_once_in_order_and_is_counted(landmarks, keep_m
     assert sum(split.kept for split in summary.splits) == len(kept)
 
 
-def test_one_class_has_one_spelling_and_one_item_over_all_splits(write_scraped, tmp_path):
+def test_labels_are_unified_over_splits(write_scraped: Callable[..., Path], tmp_path: Path) -> None:
     train = write_scraped([[CHURCH], [CHURCH], [(None, "Church building")]])
     index = write_scraped([[(None, "CHURCH BUILDING")], [MUSEUM]], split="index")
     out = tmp_path / "clean.parquet"
     summary = clean_file([train, index], out)
+    assert summary is not None
     rows = tables.read_table(out, tables.CLEAN).to_pylist()
     assert [(r["split"], r["landmark_id"], r["supercategory"], r["class_item"]) for r in rows] == [
         ("train", 0, "church building", "Q16970"),
@@ -135,11 +151,12 @@ def test_one_class_has_one_spelling_and_one_item_over_all_splits(write_scraped, 
     assert summary.unique_labels == 2
 
 
-def test_files_are_written_and_left_alone_until_something_changes(write_scraped, tmp_path):
+def test_files_are_rewritten_only_after_a_change(write_scraped: Callable[..., Path], tmp_path: Path) -> None:
     scraped = write_scraped([[CHURCH], [CHURCH, MUSEUM], [CATEGORY], []])
     out = tmp_path / "out" / "clean.parquet"
-    text = format_clean(clean_file([scraped], out))
-    assert text.splitlines() == [
+    summary = clean_file([scraped], out)
+    assert summary is not None
+    assert format_clean(summary).splitlines() == [
         "train: 4 landmarks, 3 (75.00%) with a label scraped",
         "  removed, multiple: 1 (25.00%)",
         "  removed, irrelevant: 1 (25.00%)",
@@ -163,7 +180,7 @@ def test_files_are_written_and_left_alone_until_something_changes(write_scraped,
     assert clean_file([scraped], out, CleanConfig(keep_multiple="first")) is not None
 
 
-def test_rows_that_may_be_tried_again_are_refused_or_taken_for_unlabelled(write_scraped, tmp_path):
+def test_failed_rows_raise_or_count_as_unlabelled(write_scraped: Callable[..., Path], tmp_path: Path) -> None:
     train = write_scraped([[CHURCH]])
     index = write_scraped([[], [MUSEUM]], split="index", status="error")
     out = tmp_path / "clean.parquet"
@@ -171,10 +188,11 @@ def test_rows_that_may_be_tried_again_are_refused_or_taken_for_unlabelled(write_
         clean_file([train, index], out)
     assert not out.exists()
     summary = clean_file([train, index], out, CleanConfig(allow_errors=True))
+    assert summary is not None
     assert [split.removed["unlabelled"] for split in summary.splits] == [0, 2]
 
 
-def test_most_specific_reads_the_classes_beside_the_scraped_table(write_scraped, tmp_path):
+def test_most_specific_finds_classes_beside_scraped_table(write_scraped: Callable[..., Path], tmp_path: Path) -> None:
     scraped = write_scraped([[BUILDING, CATHEDRAL]])
     out, config = tmp_path / "clean.parquet", CleanConfig(keep_multiple="most-specific")
     with pytest.raises(ConfigurationError, match=r"scraped\.train\.classes\.parquet.*`classes`"):
@@ -189,7 +207,7 @@ def test_most_specific_reads_the_classes_beside_the_scraped_table(write_scraped,
         clean_file([scraped], out, classes=[path])
 
 
-def test_what_is_wrong_with_the_inputs_is_said(write_scraped, tmp_path):
+def test_invalid_inputs_are_reported(write_scraped: Callable[..., Path], tmp_path: Path) -> None:
     scraped, out = write_scraped([[CHURCH], [MUSEUM]]), tmp_path / "clean.parquet"
     with pytest.raises(InputError, match=r"2 landmarks occur in more than one of .*first train 0"):
         clean_file([scraped, scraped], out)
@@ -198,10 +216,10 @@ def test_what_is_wrong_with_the_inputs_is_said(write_scraped, tmp_path):
     with pytest.raises(ConfigurationError, match="same file"):
         clean_file([scraped], out, removed=out)
     with pytest.raises(ConfigurationError, match='"last"; expected first or most-specific'):
-        CleanConfig(keep_multiple="last")
+        CleanConfig(keep_multiple="last")  # type: ignore[arg-type]
 
 
-def test_nothing_left_is_still_a_valid_table(write_scraped, tmp_path):
+def test_clean_table_may_be_empty(write_scraped: Callable[..., Path], tmp_path: Path) -> None:
     out = tmp_path / "clean.parquet"
     clean_file([write_scraped([[]])], out)
     assert len(tables.read_table(out, tables.CLEAN)) == 0
@@ -216,25 +234,25 @@ def test_nothing_left_is_still_a_valid_table(write_scraped, tmp_path):
         ("item,label,reason\nQ5\n", "line 2: 1 values, expected 3"),
     ],
 )
-def test_a_bad_list_of_irrelevant_labels_is_refused(tmp_path, text, message):
+def test_invalid_irrelevant_labels_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "irrelevant.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_irrelevant_labels(path)
 
 
-def test_the_list_that_comes_with_hgld_names_each_class_once_and_no_kind_of_landmark():
+def test_bundled_irrelevant_labels_are_unique_and_exclude_landmark_classes() -> None:
     path = annotation_file("irrelevant_labels.csv")
     lines = path.read_text(encoding="utf-8").splitlines()[1:]
-    found = read_irrelevant_labels(path)
-    assert len(found.labels) == len(lines)
-    assert len(found.items) == sum(line.startswith("Q") for line in lines)
-    assert InstanceOf("Q4167836", "anything") in found
-    assert InstanceOf(None, "Wikimedia disambiguation page") in found
-    assert InstanceOf("Q16970", "church building") not in found
+    irrelevant = read_irrelevant_labels(path)
+    assert len(irrelevant.labels) == len(lines)
+    assert len(irrelevant.items) == sum(line.startswith("Q") for line in lines)
+    assert InstanceOf("Q4167836", "anything") in irrelevant
+    assert InstanceOf(None, "Wikimedia disambiguation page") in irrelevant
+    assert InstanceOf("Q16970", "church building") not in irrelevant
 
 
-def test_real_landmarks(shared, tmp_path):
+def test_real_landmarks(shared: Path, tmp_path: Path) -> None:
     """The Washington world: one value each, one Wikimedia category, two without any."""
     import gzip
     import json

@@ -1,103 +1,114 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.cli.labels import parse_sweep
 from hgld.cli.summaries.labels import format_clusters, format_sweep
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.cluster_sweep import sweep, sweep_file
-from hgld.labels.clustering import ClusterConfig, allocate_subclusters, cluster_labels
+from hgld.labels.clustering import ClusterConfig, Clusters, allocate_subclusters, cluster_labels
 from hgld.labels.clusters import cluster_file
 from tests.labels.label_tables import PROVENANCE
 
 
-def blobs(sizes, *, spread=0.05, dimension=8, seed=0):
+def blobs(sizes: Sequence[int], *, spread: float = 0.05, dimension: int = 8, seed: int = 0) -> NDArray[np.float64]:
     """Unit vectors around as many axes as there are sizes."""
     rng = np.random.default_rng(seed)
     centres = np.repeat(np.eye(dimension)[: len(sizes)], sizes, axis=0)
     vectors = centres + rng.normal(0, spread, centres.shape)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
-def divide(vectors, landmarks=None, labels=None, **config):
-    landmarks = np.ones(len(vectors), np.int64) if landmarks is None else np.asarray(landmarks)
+def run_clustering(
+    vectors: NDArray[np.float64],
+    landmarks: Sequence[int] | None = None,
+    labels: Sequence[str] | None = None,
+    **config: Any,
+) -> Clusters:
+    counts = np.ones(len(vectors), np.int64) if landmarks is None else np.asarray(landmarks)
     labels = labels or [f"label {n}" for n in range(len(vectors))]
-    return cluster_labels(vectors, landmarks, labels, ClusterConfig(**config))
+    return cluster_labels(vectors, counts, labels, ClusterConfig(**config))
 
 
-def test_clusters_are_numbered_by_landmarks_and_so_are_subclusters():
-    found = divide(blobs([5, 4, 3]), [1] * 5 + [10] * 4 + [5] * 3, n_clusters=3, n_subclusters=6)
-    assert found.cluster.tolist() == [3] * 5 + [1] * 4 + [2] * 3
+def test_clusters_and_subclusters_are_numbered_by_landmarks() -> None:
+    clusters = run_clustering(blobs([5, 4, 3]), [1] * 5 + [10] * 4 + [5] * 3, n_clusters=3, n_subclusters=6)
+    assert clusters.cluster.tolist() == [3] * 5 + [1] * 4 + [2] * 3
     landmarks = np.array([1] * 5 + [10] * 4 + [5] * 3)
     total = 0
     for number in (1, 2, 3):
-        here = found.cluster == number
-        subclusters = found.subcluster[here]
+        members = clusters.cluster == number
+        subclusters = clusters.subcluster[members]
         assert set(subclusters) == set(range(1, subclusters.max() + 1))
-        held = [landmarks[here][subclusters == part].sum() for part in range(1, subclusters.max() + 1)]
+        held = [landmarks[members][subclusters == part].sum() for part in range(1, subclusters.max() + 1)]
         assert held == sorted(held, reverse=True)
         total += subclusters.max()
     assert total == 6
 
 
-def test_distance_is_to_the_centroid_of_the_own_cluster():
+def test_distance_is_to_the_own_centroid() -> None:
     vectors = blobs([5, 4, 3])
-    found = divide(vectors, n_clusters=3)
+    clusters = run_clustering(vectors, n_clusters=3)
     for number in (1, 2, 3):
-        here = found.cluster == number
-        expected = np.linalg.norm(vectors[here] - vectors[here].mean(axis=0), axis=1)
-        np.testing.assert_allclose(found.distance[here], expected, rtol=1e-9)
+        members = clusters.cluster == number
+        expected = np.linalg.norm(vectors[members] - vectors[members].mean(axis=0), axis=1)
+        np.testing.assert_allclose(clusters.distance[members], expected, rtol=1e-9)
 
 
-def test_subclusters_are_those_of_average_linkage_by_hand():
+def test_subclusters_match_average_linkage_by_hand() -> None:
     """Angles 0, 2, 10 and 13 degrees in one cluster: {0, 2} and {10, 13} are the two parts."""
     angles = np.radians([0, 10, 2, 13, 180, 181])
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    found = divide(vectors, [5, 1, 1, 1, 1, 1], n_clusters=2, n_subclusters=3)
-    assert found.cluster.tolist() == [1, 1, 1, 1, 2, 2]
-    assert found.subcluster.tolist() == [1, 2, 1, 2, 1, 1]
+    clusters = run_clustering(vectors, [5, 1, 1, 1, 1, 1], n_clusters=2, n_subclusters=3)
+    assert clusters.cluster.tolist() == [1, 1, 1, 1, 2, 2]
+    assert clusters.subcluster.tolist() == [1, 2, 1, 2, 1, 1]
     # Cosine distances: 0.0006 and 0.0014 inside the pairs, 0.016 between them.
     for threshold, expected in ((0.001, [1, 2, 1, 3, 1, 1]), (0.01, [1, 2, 1, 2, 1, 1]), (0.1, [1] * 6)):
-        found = divide(vectors, [5, 1, 1, 1, 1, 1], n_clusters=2, distance_threshold=threshold)
-        assert found.subcluster.tolist() == expected
+        clusters = run_clustering(vectors, [5, 1, 1, 1, 1, 1], n_clusters=2, distance_threshold=threshold)
+        assert clusters.subcluster.tolist() == expected
 
 
-def test_a_cluster_is_named_by_its_central_and_frequent_labels():
+def test_a_cluster_is_named_by_its_central_and_frequent_labels() -> None:
     angles = np.radians([0, 1, -1, 30, -30])
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    found = divide(vectors, [3, 9, 9, 99, 1], ["a", "b", "b", "far", "c"], n_clusters=1)
+    clusters = run_clustering(vectors, [3, 9, 9, 99, 1], ["a", "b", "b", "far", "c"], n_clusters=1)
     # "far" has the most landmarks and lies at the rim; "b" stands twice and is said once.
-    assert found.names == {1: "b / a / far"}
+    assert clusters.names == {1: "b / a / far"}
 
 
-def test_labels_with_the_same_text_are_one_place():
+def test_identical_vectors_share_a_subcluster() -> None:
     vectors = np.repeat(blobs([1, 1, 1]), 4, axis=0)
-    found = divide(vectors, n_clusters=3)
-    assert found.subcluster.tolist() == [1] * 12
-    assert np.allclose(found.distance, 0)
+    clusters = run_clustering(vectors, n_clusters=3)
+    assert clusters.subcluster.tolist() == [1] * 12
+    assert np.allclose(clusters.distance, 0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(1, 8)), min_size=1, max_size=6), st.integers(0, 40))
-def test_subclusters_are_shared_out_as_the_slow_way_does(clusters, more):
-    spread = np.array([value for value, _ in clusters])
-    most = np.array([value for _, value in clusters])
+def test_subcluster_allocation_matches_greedy_loop(clusters: list[tuple[float, int]], more: int) -> None:
+    inertia = np.array([value for value, _ in clusters])
+    maximum = np.array([value for _, value in clusters])
     total = len(clusters) + more
     expected = [1] * len(clusters)
     while sum(expected) < total:
-        open_ones = [n for n in range(len(clusters)) if expected[n] < most[n]]
-        if not open_ones:
+        available = [n for n in range(len(clusters)) if expected[n] < maximum[n]]
+        if not available:
             break
-        expected[max(open_ones, key=lambda n: (spread[n] / expected[n], -n))] += 1
-    assert allocate_subclusters(total, spread, most) == expected
+        expected[max(available, key=lambda n: (inertia[n] / expected[n], -n))] += 1
+    assert allocate_subclusters(total, inertia, maximum) == expected
 
 
-def test_threads_row_order_and_repetition_do_not_matter(write_embeddings, tmp_path):
+def test_clusters_do_not_depend_on_threads_or_row_order(
+    write_embeddings: Callable[..., Path], tmp_path: Path
+) -> None:
     from threadpoolctl import threadpool_limits
 
     vectors, landmarks = blobs([30, 20, 10, 10], spread=0.3), list(range(70))
@@ -118,10 +129,11 @@ def test_threads_row_order_and_repetition_do_not_matter(write_embeddings, tmp_pa
     assert tables.read_table(tmp_path / "3.parquet", tables.CLUSTERS).equals(results[0])
 
 
-def test_files_are_written_and_left_alone_until_something_changes(write_embeddings, tmp_path):
+def test_files_are_rewritten_only_after_a_change(write_embeddings: Callable[..., Path], tmp_path: Path) -> None:
     embeddings = write_embeddings(blobs([5, 4, 3]), [1] * 5 + [10] * 4 + [5] * 3)
     out, config = tmp_path / "c" / "clusters.parquet", ClusterConfig(n_clusters=3, n_subclusters=4)
     summary = cluster_file(embeddings, out, config)
+    assert summary is not None
     assert [(row.cluster, row.labels, row.landmarks) for row in summary.rows] == [
         (1, 4, 40),
         (2, 3, 15),
@@ -142,11 +154,14 @@ def test_files_are_written_and_left_alone_until_something_changes(write_embeddin
     assert cluster_file(embeddings, out, config, force=True) is not None
 
 
-def test_twelve_labels_are_enough_and_fewer_are_a_clear_error(write_embeddings, tmp_path, caplog):
+def test_too_few_labels_are_reported(
+    write_embeddings: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
     out = tmp_path / "clusters.parquet"
     rng = np.random.default_rng(0)
     summary = cluster_file(write_embeddings(rng.normal(size=(12, 8)), [1] * 12), out)
+    assert summary is not None
     assert len(summary.rows) == 12
     assert "12 different labels make 12 sub-clusters at most, not 78" in caplog.text
     out.unlink()
@@ -156,7 +171,7 @@ def test_twelve_labels_are_enough_and_fewer_are_a_clear_error(write_embeddings, 
     assert not out.exists()
 
 
-def test_the_sweep_agrees_with_the_definitions():
+def test_sweep_matches_definitions() -> None:
     vectors = blobs([6, 5, 4])
     three = sweep(vectors, [2, 3, 4])[1]
     groups = np.repeat([0, 1, 2], [6, 5, 4])
@@ -172,7 +187,7 @@ def test_the_sweep_agrees_with_the_definitions():
     assert three.silhouette == pytest.approx(np.mean(silhouettes))
 
 
-def test_the_sweep_draws_and_writes_no_clusters(write_embeddings, tmp_path):
+def test_sweep_draws_but_writes_no_clusters(write_embeddings: Callable[..., Path], tmp_path: Path) -> None:
     embeddings = write_embeddings(blobs([6, 5, 4]), [1] * 15)
     picture = tmp_path / "clusters.sweep.png"
     lines = format_sweep(sweep_file(embeddings, picture, parse_sweep("2:5"))).splitlines()
@@ -184,7 +199,7 @@ def test_the_sweep_draws_and_writes_no_clusters(write_embeddings, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["4", "40:4", "1:5", "4-40", "a:b", ""])
-def test_a_range_is_first_to_last(text):
+def test_invalid_sweep_range_is_rejected(text: str) -> None:
     with pytest.raises(ConfigurationError, match="4:40"):
         parse_sweep(text)
 
@@ -200,12 +215,12 @@ def test_a_range_is_first_to_last(text):
         ({"seed": -1}, "`seed` is -1"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, message):
+def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ClusterConfig(**settings)
 
 
-def test_the_default_number_of_subclusters():
+def test_the_default_number_of_subclusters() -> None:
     assert ClusterConfig().n_subclusters == 78
     assert ClusterConfig(n_clusters=100).n_subclusters == 100
     assert ClusterConfig(distance_threshold=0.2).n_subclusters is None

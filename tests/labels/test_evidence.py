@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from hgld.labels.class_graph import nearest_grouped_ancestors
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence, find_evidence, nearest_examples
@@ -45,11 +46,11 @@ def find(
     words = Words()
     ids, texts = [label_id for label_id, _ in labels], [text for _, text in labels]
     tables = [classes_table(classes)] if classes else []
-    found = find_evidence(EmbeddedLabels(ids, texts, words.unit(texts)), GROUPS, decisions, tables, words.unit)
-    return dict(zip(EVIDENCE_KINDS, found, strict=True))
+    result = find_evidence(EmbeddedLabels(ids, texts, words.unit(texts)), GROUPS, decisions, tables, words.unit)
+    return dict(zip(EVIDENCE_KINDS, result, strict=True))
 
 
-def test_a_label_may_be_called_as_a_group_or_listed_or_linked() -> None:
+def test_label_matches_group_name_guideline_or_linked_class() -> None:
     labels = [("Q1", "Castles"), ("Q2", "arch"), ("Q23397", "See"), ("Q4", "stone bridge")]
     named, subclass = find(labels)["term"], find(labels)["subclass"]
     np.testing.assert_array_equal(named.values, [[0, 1, 0, 0], [0.5, 0, 0, 0.5], [0, 0, 0, 0], [0, 0, 0, 0]])
@@ -59,7 +60,7 @@ def test_a_label_may_be_called_as_a_group_or_listed_or_linked() -> None:
     assert subclass.explain(2, LAKE) == "a class that the group is linked to"
 
 
-def test_what_shares_words_with_a_term_is_near_it() -> None:
+def test_labels_sharing_words_with_a_term_are_similar() -> None:
     near = find([("Q1", "old lake"), ("Q2", "citadel ruin")])["similar_term"]
     assert near.values[0].argmax() == LAKE
     assert near.explain(0, LAKE) == "near the group's name"
@@ -68,7 +69,7 @@ def test_what_shares_words_with_a_term_is_near_it() -> None:
     assert (near.values >= 0).all()
 
 
-def test_a_decided_label_speaks_for_its_neighbours_but_not_for_itself() -> None:
+def test_decision_is_evidence_for_other_labels_only() -> None:
     labels = [("Q1", "snow shed"), ("Q2", "avalanche shed")]
     decisions = [decision("Q2", "avalanche shed", "gate")]
     alike, head = find(labels, decisions)["similar_label"], find(labels, decisions)["head_words"]
@@ -79,7 +80,7 @@ def test_a_decided_label_speaks_for_its_neighbours_but_not_for_itself() -> None:
     assert not head.values[1].any()
 
 
-def test_what_was_dropped_or_is_unsure_is_no_evidence() -> None:
+def test_dropped_and_unsure_labels_are_no_evidence() -> None:
     labels = [("Q1", "snow shed")]
     unsure = dataclasses.replace(decision("Q3", "rain shed", "gate"), decision="unsure")
     with_them = find(labels, [decision("Q2", "avalanche shed", None), unsure])
@@ -87,7 +88,7 @@ def test_what_was_dropped_or_is_unsure_is_no_evidence() -> None:
         np.testing.assert_array_equal(finding.values, with_them[kind].values)
 
 
-def test_the_longest_shared_ending_counts_and_is_shared_out() -> None:
+def test_longest_common_ending_is_shared_between_groups() -> None:
     decisions = [decision(f"Q{n}", f"{name} gate", "castle / fort") for n, name in enumerate("abc", 10)]
     head = find([("Q1", "old city gate"), ("Q2", "gates of the town"), ("Q3", "stone lake")], decisions)["head_words"]
     np.testing.assert_allclose(head.values[0], [0, 0, 0, 1 / 1.5])  # "city gate" alone
@@ -107,10 +108,10 @@ CLASSES_ABOVE: dict[str, tuple[str, Sequence[str]]] = {
 }
 
 
-def test_the_nearest_class_above_counts() -> None:
+def test_nearest_superclass_decides() -> None:
     labels = [("Q1", "weir bridge"), ("Q2", "road bridge"), ("Q5", "urn"), ("Q404", "unknown")]
     subclass = find(labels, classes=CLASSES_ABOVE)["subclass"]
-    expected = [
+    expected: list[list[float]] = [
         [0.35, 0.35, 0, 0],  # two steps: bridge, and what is above structure
         [1, 0, 0, 0],
         [0, 0, 1, 0],  # by its label, for its item is not known
@@ -121,7 +122,7 @@ def test_the_nearest_class_above_counts() -> None:
     assert subclass.explain(0, CASTLE) == "subclass of Q23413"
 
 
-def test_a_decision_on_a_class_above_comes_before_its_link_and_is_found_by_its_label() -> None:
+def test_decision_on_superclass_overrides_its_link() -> None:
     decisions = [decision("label-1", "Road Bridge", "gate"), decision("Q12280", "bridge", "lake")]
     labels = [("Q1", "weir bridge"), ("Q2", "road bridge")]
     subclass = find(labels, decisions, CLASSES_ABOVE)["subclass"]
@@ -129,8 +130,9 @@ def test_a_decision_on_a_class_above_comes_before_its_link_and_is_found_by_its_l
     assert subclass.explain(0, GATE) == "subclass of “Road Bridge” (decided gate)"
     own = find([("Q1", "bridge")], decisions, CLASSES_ABOVE)["subclass"]
     np.testing.assert_allclose(own.values, [[0, 0, 0, 1]])  # the decision on "bridge" is its own
-    own = find([("label-1", "x")], decisions, {"label-1": ("x", ["Q2"]), "Q2": ("road bridge", ["Q12280"])})
-    np.testing.assert_allclose(own["subclass"].values, [[0, 0, 0.7, 0]])
+    classes = {"label-1": ("x", ["Q2"]), "Q2": ("road bridge", ["Q12280"])}
+    own = find([("label-1", "x")], decisions, classes)["subclass"]
+    np.testing.assert_allclose(own.values, [[0, 0, 0.7, 0]])
 
 
 vectors = st.integers(1, 12).flatmap(
@@ -138,13 +140,13 @@ vectors = st.integers(1, 12).flatmap(
 )
 
 
-def unit(rows: Sequence[Sequence[int]]) -> np.ndarray:
+def unit(rows: Sequence[Sequence[int]]) -> NDArray[np.float64]:
     matrix = np.array(rows, np.float64)
-    return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+    return np.asarray(matrix / np.linalg.norm(matrix, axis=1, keepdims=True))
 
 
 @given(vectors, vectors, st.data())
-def test_nearest_examples_are_those_of_a_slow_search(
+def test_nearest_examples_match_brute_force(
     rows: list[list[int]], others: list[list[int]], data: st.DataObject
 ) -> None:
     group_of = data.draw(st.lists(st.integers(0, 4), min_size=len(others), max_size=len(others)))
@@ -166,24 +168,24 @@ items = st.sampled_from([f"Q{n}" for n in range(1, 9)])
 
 
 @given(st.dictionaries(items, st.lists(items, max_size=3)), st.dictionaries(items, st.integers(0, 3)), items)
-def test_the_nearest_classes_above_are_those_of_all_paths(
+def test_nearest_grouped_ancestors_match_search_over_all_paths(
     parents: dict[str, list[str]], group_of: dict[str, int], start: str
 ) -> None:
     def distances(item: str, path: tuple[str, ...]) -> dict[str, int]:
         """The fewest steps to every class above, along every path that does not cross itself."""
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for parent in parents.get(item, []):
             if parent not in path:
-                found[parent] = min(found.get(parent, 99), len(path))
+                result[parent] = min(result.get(parent, 99), len(path))
                 for above, steps in distances(parent, (*path, parent)).items():
-                    found[above] = min(found.get(above, 99), steps)
-        return found
+                    result[above] = min(result.get(above, 99), steps)
+        return result
 
     belonging = {item: steps for item, steps in distances(start, (start,)).items() if item in group_of}
-    steps, found = nearest_grouped_ancestors(start, parents, group_of.get)
+    steps, result = nearest_grouped_ancestors(start, parents, group_of.get)
     if not belonging:
-        assert found == []
+        assert result == []
         return
     assert steps == min(belonging.values())
-    assert dict(found) == {item: group_of[item] for item, far in belonging.items() if far == steps}
-    assert len(found) == len(dict(found))
+    assert dict(result) == {item: group_of[item] for item, far in belonging.items() if far == steps}
+    assert len(result) == len(dict(result))

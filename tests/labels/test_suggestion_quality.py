@@ -45,7 +45,7 @@ def test_agreement_by_hand() -> None:
     assert "       5  c: lake, not bridge (0.50)\n       4  b: gate, not lake (0.60)" in text
 
 
-def test_every_decided_label_is_scored_once_from_the_decisions_of_other_folds() -> None:
+def test_cross_validation_uses_decisions_of_other_folds_only() -> None:
     names = ["snow shed", "rain shed", "wind shed", "old barn", "new barn", "tree"]
     labels = known(names, [1] * 6)
     groups = ["gate", "gate", "gate", "lake", "lake", None]

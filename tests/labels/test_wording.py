@@ -56,11 +56,11 @@ def test_plurals_are_compared_as_singulars(plural: str, singular: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["glass", "bus", "oasis", "gas", "bath"])
-def test_not_every_s_is_a_plural(word: str) -> None:
+def test_words_ending_in_s_may_be_singular(word: str) -> None:
     assert normalised_words(word) == (word,)
 
 
-def test_the_name_of_a_group_is_no_term_of_another() -> None:
+def test_group_name_is_not_a_term_of_another_group() -> None:
     terms = taxonomy_terms(
         [
             Group("road", "human-made", "Street, roads, alley."),
@@ -77,7 +77,7 @@ def test_the_name_of_a_group_is_no_term_of_another() -> None:
     ]
 
 
-def test_every_group_of_the_taxonomy_has_terms_and_no_common_noun_is_among_them() -> None:
+def test_every_group_has_terms_without_generic_nouns() -> None:
     groups = read_taxonomy(annotation_file("taxonomy.csv"))
     terms = taxonomy_terms(groups)
     assert {term.group for term in terms} == set(range(len(groups)))
