@@ -1,4 +1,4 @@
-"""Shared by the tests of evaluation."""
+"""Helpers of the tests of evaluation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def metric_values(
     alpha: float = 1.0,
     relevance: Relevance | npt.ArrayLike | None = None,
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Metrics by name of rankings given as levels, uint8, shape (n, N)."""
+    """Return metrics by name of rankings given as levels, uint8, shape (n, N)."""
     weights = LevelWeights(relevance, alpha, None, shape=(len(levels), n_levels + 1)).block(slice(0, len(levels)))
     block = RankedBlock(levels, ranking_statistics(levels, n_levels, cutoffs, n_ranked=n_ranked), weights)
     return {name: Metric.from_name(name, n_levels).values(block).cpu().numpy() for name in names}

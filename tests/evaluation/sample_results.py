@@ -1,4 +1,4 @@
-"""Results for the tests of tables and files."""
+"""Sample results for the tests of tables and files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def result(
     settings: Mapping[str, Any] | None = None,
     n_levels: int = 3,
 ) -> RetrievalResult:
-    """Two queries, both with these values."""
+    """Return a result of two queries, both with these values."""
     means = means or {"H-AP": 0.5}
     positives = {f"positives_l{level}": 2 for level in range(1, n_levels + 1)}
     without = {f"without_{column}": 0 for column in positives}

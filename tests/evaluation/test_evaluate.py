@@ -30,7 +30,7 @@ NAMES = list(oracles.by_name([0] * 5, 3, cutoffs=CUTOFFS))
 
 
 def data(n: int, seed: int = 0, n_leaves: int = 12, dim: int = 6) -> tuple[Array, Array]:
-    """Embeddings and labels of three levels; scores have no ties, also not in float32."""
+    """Random embeddings and labels of three levels; scores have no ties, even in float32."""
     rng = np.random.default_rng(seed)
     fine = rng.integers(n_leaves, size=n)
     labels = np.stack([fine, fine // 3, fine // 6], axis=1)
@@ -41,14 +41,14 @@ def data(n: int, seed: int = 0, n_leaves: int = 12, dim: int = 6) -> tuple[Array
 def ranked_levels(
     query: int, embeddings: Array, labels: Array, gallery: Array, gallery_labels: Array, gone: Sequence[int] = ()
 ) -> list[int]:
-    """By cosine in float64."""
+    """Rank by cosine in float64 and return the levels."""
     scores = gallery.astype(np.float64) @ embeddings[query] / np.linalg.norm(gallery.astype(np.float64), axis=1)
     order = [int(item) for item in np.argsort(-scores) if item not in set(gone)]
     return [int((labels[query] == gallery_labels[item]).sum()) for item in order]
 
 
 def assert_is(result: RetrievalResult, levels: Sequence[Sequence[int]], tolerance: float = 1e-12) -> None:
-    """The result is that of these rankings."""
+    """Assert that the result is that of these rankings."""
     assert len(result.per_query) == len(levels)
     for row, ranking in zip(result.per_query.to_dict("records"), levels, strict=True):
         expected = oracles.by_name(ranking, 3, cutoffs=CUTOFFS)
@@ -137,7 +137,7 @@ def test_labels_of_one_level_may_be_a_vector() -> None:
     assert list(flat.means)[-1] == "AP_l1"
 
 
-# Who is left out
+# Exclusions
 
 
 def test_items_with_the_id_of_the_query_are_excluded() -> None:
@@ -205,7 +205,7 @@ def test_items_sharing_ids(queries: list[int], gallery: list[int], kind: type) -
     assert [found.columns[a:b].tolist() for a, b in zip(found.offsets, found.offsets[1:], strict=False)] == expected
 
 
-# What must not matter
+# Invariances
 
 
 @pytest.mark.parametrize(

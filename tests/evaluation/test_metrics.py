@@ -253,7 +253,7 @@ def test_rank_tables_may_be_longer_than_the_ranking() -> None:
 
 
 def test_excluded_items_change_only_the_number_of_irrelevant_ones() -> None:
-    """Three ranked items, then two that were left out."""
+    """Three ranked items, then two excluded ones."""
     short = ranking_statistics(torch.tensor([[2, 0, 1]], dtype=torch.uint8), 2, [3])
     padded = torch.tensor([[2, 0, 1, 0, 0]], dtype=torch.uint8)
     long = ranking_statistics(padded, 2, [3], n_ranked=torch.tensor([3]))

@@ -26,7 +26,7 @@ TIES = st.sampled_from(["pessimistic", "optimistic"])
 
 
 class Given:
-    """RelevanceJudgements that are known: the level of each gallery item for each query."""
+    """Judgements with given levels of each gallery item for each query."""
 
     def __init__(self, levels: npt.ArrayLike) -> None:
         self._levels = torch.from_numpy(np.array(levels, np.uint8))
@@ -70,7 +70,7 @@ def order(
     ):
         assert len(range(ranked.queries.start, ranked.queries.stop)) == len(ranked.levels) == len(ranked.n_ranked)
         for row, n_ranked in zip(ranked.levels.tolist(), ranked.n_ranked.tolist(), strict=True):
-            assert not any(row[n_ranked:]), "items left out stand at the end with level 0"
+            assert not any(row[n_ranked:]), "excluded items come last with level 0"
             found.append(row[:n_ranked])
     return found
 
@@ -104,7 +104,7 @@ def levels_and_scores(most: int, scores: st.SearchStrategy[float], n_items: int)
 def test_packed_keys_sort_like_fixed_point_scores(
     n_levels: int, largest: float, steps: int, data: st.DataObject, ties: Ties
 ) -> None:
-    """Scores up to the largest and a little above, tiny ones, 0.0 and -0.0; some left out."""
+    """Scores up to the largest and a little above, tiny ones, 0.0 and -0.0; some excluded."""
     cosines = st.floats(-1.125, 1.125, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-9, -1e-9, 1e-40])
     items = data.draw(levels_and_scores(n_levels, cosines, 30))
     gone = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=4))
@@ -147,7 +147,7 @@ def test_float64_scores_of_any_magnitude_are_sorted_exactly(
 def test_ranking_agrees_with_sorting(
     n_queries: int, n_items: int, ties: Ties, precision: str, data: st.DataObject
 ) -> None:
-    """With few different scores, so with ties, and some items left out once or twice in all ways."""
+    """With few different scores, so with ties, and some items excluded, repeatedly or in several ways."""
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     scores = rng.choice(np.array([-2, -0.5, 0, 0.25, 1], np.float32), size=(n_queries, n_items))
     levels = rng.integers(0, 4, size=(n_queries, n_items))
@@ -264,7 +264,7 @@ def test_precision_set_by_backend_is_kept() -> None:
         torch.backends.cuda.matmul.fp32_precision = before
 
 
-# What lies between pessimistic and optimistic
+# Ties between pessimistic and optimistic
 
 
 def named(levels: Sequence[int], names: Sequence[str], **weights: Any) -> list[float]:

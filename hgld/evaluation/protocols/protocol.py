@@ -73,7 +73,7 @@ class EvaluationProtocol:
             raise ConfigurationError(f"the protocol {self.name} takes `metrics` only with `{self.metrics_require}`")
 
     def _described(self, name: str) -> str:
-        return f"`{name}`, {self.descriptions[name]}," if name in self.descriptions else f"`{name}`"
+        return f"`{name}` ({self.descriptions[name]})" if name in self.descriptions else f"`{name}`"
 
 
 def _listed(names: list[str]) -> str:

@@ -211,12 +211,12 @@ def test_dyml_on_images_with_labels_of_all_levels() -> None:
         (
             {"embeddings": "a.npy"},
             "roxford",
-            "needs `query_embeddings`, `gallery_embeddings` and `ground_truth`, gnd",
+            r"needs `query_embeddings`, `gallery_embeddings` and `ground_truth` \(gnd",
         ),
         (
             {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
             "rparis",
-            "the protocol rparis needs `ground_truth`, gnd_rparis6k.pkl",
+            r"the protocol rparis needs `ground_truth` \(gnd_rparis6k.pkl\)",
         ),
         (
             {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
@@ -231,7 +231,7 @@ def test_dyml_on_images_with_labels_of_all_levels() -> None:
         (
             {"query_embeddings": "a.npy", "gallery_embeddings": "b.npy"},
             "dyml",
-            "the protocol dyml needs `ground_truth`, the folder",
+            r"the protocol dyml needs `ground_truth` \(the folder",
         ),
         (
             {"embeddings": "a.npy", "ground_truth": "x"},
