@@ -132,9 +132,9 @@ def test_mismatched_features_are_refused(data: dict[str, str], tmp_path: Path) -
     ("changes", "problem"),
     [
         ({"model": {"backbone": "resnet50"}}, "data.features and the backbone features require each other"),
-        ({"model": {"backbone": "features"}}, "n_features goes with the backbone features"),
-        ({"model": {"backbone": "resnet50", "n_features": 10}}, "n_features goes with the backbone features"),
-        ({"model": {"backbone": "features", "n_features": 10, "pooling": "gem"}}, "no positions to be pooled"),
+        ({"model": {"backbone": "features"}}, "n_features is for the backbone features"),
+        ({"model": {"backbone": "resnet50", "n_features": 10}}, "n_features is for the backbone features"),
+        ({"model": {"backbone": "features", "n_features": 10, "pooling": "gem"}}, "no positions to pool"),
     ],
 )
 def test_contradictory_settings_are_refused(data: dict[str, str], changes: dict[str, Any], problem: str) -> None:
