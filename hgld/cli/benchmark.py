@@ -7,13 +7,18 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell
+from hgld.cli.base import app, friendly_errors, tell, writable_folder
 
 
 @app.command(rich_help_panel="Retrieval")
 def benchmark(
     config: Annotated[Path, typer.Argument(help="Settings of the comparison (YAML), e.g. in pipelines/benchmarks.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder of training runs and results.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", callback=writable_folder, help="Folder of training runs and results."
+        ),
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Setting to change in all trainings; repeatable."),

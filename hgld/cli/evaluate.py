@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import app, friendly_errors
+from hgld.cli.base import app, friendly_errors, writable_file
 from hgld.evaluation.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
@@ -77,12 +77,13 @@ def evaluate(
         bool, typer.Option("--latex", help="Print a LaTeX table in the layout of the paper's Table VII.")
     ] = False,
     per_query: Annotated[
-        Path | None, typer.Option(help="Parquet file to write with the values of every query.")
+        Path | None,
+        typer.Option(callback=writable_file, help="Parquet file to write with the values of every query."),
     ] = None,
     worst: Annotated[
         int | None, typer.Option(min=1, help="Number of queries with the lowest H-AP to show on a page.")
     ] = None,
-    page: Annotated[Path, typer.Option(help="HTML file of --worst.")] = Path("worst.html"),
+    page: Annotated[Path, typer.Option(callback=writable_file, help="HTML file of --worst.")] = Path("worst.html"),
     images: Annotated[
         Path | None,
         typer.Option(help="Images for --worst: a folder of files named by id, or the table from hgld index-images."),

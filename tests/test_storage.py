@@ -1,0 +1,112 @@
+"""Commands that write end in one line when the place is wrong, read-only or full, and leave nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parent.parent
+#: The options of every command that name a file or folder to write.
+OUTPUTS = {
+    "adjudicate": ["-o"],
+    "agreement": ["-o", "--figure"],
+    "benchmark": ["-o"],
+    "build": ["-o", "--csv"],
+    "clean": ["-o", "--removed"],
+    "cluster": ["-o"],
+    "compare": ["-o", "--changes"],
+    "decisions": ["-o"],
+    "demo": ["-o"],
+    "embed": ["-o"],
+    "embed-images": ["-o"],
+    "evaluate": ["--per-query", "--page"],
+    "export": ["-o"],
+    "fetch": ["-o"],
+    "import-sheet": ["-o"],
+    "index-images": ["-o"],
+    "manifest gldv2": ["-o"],
+    "release": ["-o"],
+    "review": ["--store"],
+    "scrape": ["-o"],
+    "stats": ["-o"],
+    "suggest": ["-o"],
+    "train": ["-o"],
+}
+#: Run every command with nothing but one of its outputs, and print exit code and stderr of each as JSON.
+SCRIPT = """
+import json, sys
+from typer.testing import CliRunner
+from hgld.cli import app
+outcomes = {}
+for command, options in json.loads(sys.argv[1]).items():
+    for option in options:
+        result = CliRunner().invoke(app, [*command.split(), option, sys.argv[2]])
+        outcomes[f"{command} {option}"] = (result.exit_code, result.stderr)
+print(json.dumps(outcomes))
+"""
+
+
+def errors_of_all_commands(path: Path, *prefix: str) -> dict[str, str]:
+    """Return the error of each command that is told to write to ``path``, by command and option."""
+    command = [*prefix, sys.executable, "-c", SCRIPT, json.dumps(OUTPUTS), str(path)]
+    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+    errors = {}
+    for name, (exit_code, text) in json.loads(child.stdout).items():
+        assert exit_code == 1, f"{name}: {text}"
+        (errors[name],) = text.splitlines()
+    return errors
+
+
+def mounted(folder: Path, options: str) -> list[str]:
+    """Return the beginning of a command that runs with a file system in memory at ``folder``, seen by it alone."""
+    if os.geteuid() or not shutil.which("unshare"):
+        pytest.skip("only root can mount file systems")
+    folder.mkdir(exist_ok=True)
+    script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, str(folder)]
+
+
+def test_output_below_a_file_is_refused_before_the_work(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("precious")
+    for name, error in errors_of_all_commands(file / "out.parquet").items():
+        assert error.startswith(f"error: {file} is a file"), name
+    assert file.read_text() == "precious"
+
+
+def test_read_only_output_is_refused_before_the_work(tmp_path: Path) -> None:
+    folder = tmp_path / "read-only"
+    for name, error in errors_of_all_commands(folder / "new" / "out.parquet", *mounted(folder, "ro")).items():
+        assert error.startswith(f"error: {folder} is read-only"), name
+
+
+@pytest.mark.parametrize("command", ["compare", "stats"])
+def test_disk_that_fills_up_ends_in_one_line_and_leaves_nothing(command: str, tmp_path: Path) -> None:
+    """The work is done, and its output does not fit."""
+    header = "landmark_id,hierarchical_label,natural_or_human_made\n"
+    rows = "".join(f"{number},group {number % 50},natural\n" for number in range(5_000))
+    labels, other, disk = tmp_path / "train_labels.csv", tmp_path / "train_other.csv", tmp_path / "disk"
+    labels.write_text(header + rows)
+    other.write_text(f"{header}1,lake,natural\n")
+    arguments = {
+        "compare": [labels, other, "--changes", disk / "changes.csv"],
+        "stats": [labels, "-o", disk / "x.png"],
+    }
+    run = shlex.join([sys.executable, "-m", "hgld", command, *map(str, arguments[command])])
+    script = f"{run}; code=$?; ls -A {disk}; exit $code"
+    child = subprocess.run(
+        [*mounted(disk, "size=32k"), "sh", "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert child.returncode == 1, child.stderr
+    assert child.stdout == ""
+    (line,) = child.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "No space left on device; free some space, then run the same command again" in line
