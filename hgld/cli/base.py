@@ -151,7 +151,7 @@ def _storage_message(error: OSError) -> str:
     return f"{reason}; {_STORAGE_ERRORS[error.errno or 0]}"
 
 
-def tell(out: Path, summary: S | None, text: Callable[[S], str] = str) -> None:
+def print_summary(out: Path, summary: S | None, text: Callable[[S], str] = str) -> None:
     """Print the summary of a stage and its output, or that this was up to date.
 
     Args:

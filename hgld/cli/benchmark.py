@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell, writable_folder
+from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -76,4 +76,4 @@ def benchmark(
             return
         with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
             summary = compare_methods(comparison, slots=slots, force=force, progress=progress)
-        tell(out, summary and format_comparison(summary))
+        print_summary(out, summary and format_comparison(summary))

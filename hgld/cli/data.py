@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell, writable_file, writable_folder
+from hgld.cli.base import app, friendly_errors, print_summary, writable_file, writable_folder
 from hgld.errors import SourceError, indented_list
 from hgld.progress import TerminalProgress
 
@@ -63,7 +63,7 @@ def fetch(
             force=force,
         )
         summary = fetch_gldv2(out, config, progress=progress)
-        tell(out, summary, format_fetch)
+        print_summary(out, summary, format_fetch)
         if summary.failed:
             raise SourceError(
                 f"{len(summary.failed):,} files could not be downloaded:\n{indented_list(summary.failed)}\n"
@@ -89,4 +89,4 @@ def index_images(
     from hgld.gldv2.image_index import index_images as index
 
     with friendly_errors(), TerminalProgress("index", "tar files") as progress:
-        tell(out, index(folder, out, workers=workers, force=force, progress=progress), format_index)
+        print_summary(out, index(folder, out, workers=workers, force=force, progress=progress), format_index)

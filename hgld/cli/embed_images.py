@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import Force, app, friendly_errors, tell, writable_file
+from hgld.cli.base import Force, app, friendly_errors, print_summary, writable_file
 from hgld.errors import ConfigurationError
 
 
@@ -75,7 +75,7 @@ def embed_images(
     Example: hgld embed-images --checkpoint run/last.pt --images images.parquet -o embeddings.parquet
     """
     with friendly_errors():
-        from hgld.cli.summaries.models import embed_images_text
+        from hgld.cli.summaries.models import format_embed_images
         from hgld.compute.malloc import disable_trimming
         from hgld.compute.processes import joined_processes, local_device
         from hgld.models.embed_images import EmbedImagesConfig, embed_images
@@ -106,7 +106,7 @@ def embed_images(
                 progress=progress if processes.rank == 0 else NoProgress(),
             )
         if processes.rank == 0:
-            tell(out, summary, embed_images_text)
+            print_summary(out, summary, format_embed_images)
 
 
 def _parse_scales(text: str) -> tuple[float, ...]:

@@ -8,7 +8,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import Decided, Force, Taxonomy, app, friendly_errors, tell, writable_file, writable_folder
+from hgld.cli.base import (
+    Decided,
+    Force,
+    Taxonomy,
+    app,
+    friendly_errors,
+    print_summary,
+    writable_file,
+    writable_folder,
+)
 from hgld.errors import ConfigurationError
 
 
@@ -79,7 +88,7 @@ def build(
             irrelevant=irrelevant,
             force=force,
         )
-        tell(out, summary, format_build)
+        print_summary(out, summary, format_build)
 
 
 def parse_extra_levels(text: str) -> int:

@@ -10,7 +10,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import ClassesBeside, Force, Taxonomy, app, friendly_errors, tell, writable_file, writable_folder
+from hgld.cli.base import (
+    ClassesBeside,
+    Force,
+    Taxonomy,
+    app,
+    friendly_errors,
+    print_summary,
+    writable_file,
+    writable_folder,
+)
 from hgld.errors import ConfigurationError, SourceError
 from hgld.progress import TerminalProgress
 
@@ -70,7 +79,7 @@ def scrape(
         config = ScrapeConfig(split, source, workers, class_depth, client)
         with TerminalProgress("scrape", "landmarks") as progress:
             summary = scrape_file(categories, out, config, force=force, progress=progress)
-        tell(out, summary, format_scrape)
+        print_summary(out, summary, format_scrape)
         if summary is not None and summary.errors:
             raise SourceError(
                 f"{summary.errors:,} rows or classes failed; to try only these again, run\n"
@@ -127,7 +136,7 @@ def clean(
             classes=classes,
             force=force,
         )
-        tell(out, summary, format_clean)
+        print_summary(out, summary, format_clean)
 
 
 @app.command(rich_help_panel="Labels")
@@ -173,7 +182,7 @@ def embed(
             device=device,
         )
         summary = embed_file(clean, out, config, force=force, progress=progress)
-        tell(out, summary, format_embed)
+        print_summary(out, summary, format_embed)
 
 
 @app.command(rich_help_panel="Labels")
@@ -228,7 +237,7 @@ def cluster(
             seed=seed,
         )
         summary = cluster_file(embeddings, out, config, force=force)
-        tell(out, summary, format_clusters)
+        print_summary(out, summary, format_clusters)
 
 
 def parse_sweep(text: str) -> range:
@@ -310,7 +319,7 @@ def suggest(
             force=force,
             progress=progress,
         )
-        tell(out, summary, format_suggestions)
+        print_summary(out, summary, format_suggestions)
 
 
 @app.command(rich_help_panel="Labels")

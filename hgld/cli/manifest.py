@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hgld.cli.base import App, Force, app, friendly_errors, tell, writable_file
+from hgld.cli.base import App, Force, app, friendly_errors, print_summary, writable_file
 from hgld.datasets.readers.registry import READERS, ReaderEntry
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ def _reader_command(name: str, entry: ReaderEntry) -> Any:
 
     def write_manifest(root: Path, out: Path, force: bool, **settings: Any) -> None:
         with friendly_errors():
-            from hgld.cli.summaries.datasets import manifest_text
+            from hgld.cli.summaries.datasets import format_manifest
             from hgld.datasets.make_manifest import make_manifest
 
-            tell(out, make_manifest(reader(**settings), root, out, force=force), manifest_text)
+            print_summary(out, make_manifest(reader(**settings), root, out, force=force), format_manifest)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [

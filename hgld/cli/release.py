@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell, writable_folder
+from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -49,7 +49,7 @@ def release(
     Example: hgld release hierarchy.parquet -o release/ --name "H-GLDv2 Washington" --version 1.0.0
     """
     with friendly_errors():
-        from hgld.cli.summaries.release import release_text
+        from hgld.cli.summaries.release import format_release
         from hgld.release.publish import ReleaseConfig, write_release
 
         description = {"name": name, "version": version, "url": url}
@@ -59,4 +59,4 @@ def release(
             **{key: value for key, value in description.items() if value is not None},
         )
         summary = write_release(hierarchy, out, config, decisions=decisions, taxonomy=taxonomy, force=force)
-        tell(out, summary, release_text)
+        print_summary(out, summary, format_release)

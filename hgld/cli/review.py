@@ -14,7 +14,7 @@ from hgld.cli.base import (
     announcing,
     app,
     friendly_errors,
-    tell,
+    print_summary,
     writable_file,
     writable_folder,
 )
@@ -100,7 +100,7 @@ def decisions(
 
     with friendly_errors():
         summary = export_decisions(store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out)
-        tell(out, summary, format_decisions)
+        print_summary(out, summary, format_decisions)
 
 
 @app.command(rich_help_panel="Review")
@@ -132,7 +132,7 @@ def export(
             taxonomy=taxonomy,
             force=force,
         )
-        tell(out, summary, format_export)
+        print_summary(out, summary, format_export)
 
 
 @app.command(rich_help_panel="Review")
@@ -178,7 +178,7 @@ def import_sheet(
         out = default_output(sheet, annotator) if out is None else out
         check_writable_file(out)
         summary = run(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
-        tell(out, summary, format_import)
+        print_summary(out, summary, format_import)
 
 
 @app.command(rich_help_panel="Review")
@@ -299,4 +299,4 @@ def adjudicate(
             )
         else:
             raise ConfigurationError("give either --rule, or --annotator to settle disagreements on the page")
-        tell(out, summary, format_adjudicate)
+        print_summary(out, summary, format_adjudicate)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, tell, writable_folder
+from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -68,4 +68,4 @@ def train(
                 progress=NoProgress() if processes.rank else bar,
             )
         if processes.rank == 0:
-            tell(out, summary, format_training)
+            print_summary(out, summary, format_training)

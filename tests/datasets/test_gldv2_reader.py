@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.datasets import manifest_text
+from hgld.cli.summaries.datasets import format_manifest
 from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.make_manifest import make_manifest
@@ -66,7 +66,7 @@ def all_readable(manifest: Manifest, root: Path) -> bool:
 def test_images_in_tar_files(folder: Path, reader: Gldv2, labels: str, tmp_path: Path) -> None:
     summary = make_manifest(replace(reader, labels=folder / labels), folder, tmp_path / "m.parquet")
     assert summary is not None
-    assert manifest_text(summary) == (
+    assert format_manifest(summary) == (
         "9 images (9 train) with labels at 3 levels (2 landmark, 2 hierarchical_label, 2 natural_or_human_made)\n"
         "excluded: 2 images of landmarks missing from the hierarchy\n"
         "excluded: 1 images missing from the index of images"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from hgld.cli.summaries.datasets import manifest_text
+from hgld.cli.summaries.datasets import format_manifest
 from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.make_manifest import make_manifest
@@ -370,7 +370,7 @@ def test_manifest_is_made_again_when_settings_or_files_change(
     summary = make_manifest(INaturalist(), tmp_path, out)
     assert summary is not None
     assert (
-        manifest_text(summary) == "3 images (1 test, 2 train) with labels at 2 levels (3 species, 2 super_category)"
+        format_manifest(summary) == "3 images (1 test, 2 train) with labels at 2 levels (3 species, 2 super_category)"
     )
     assert make_manifest(INaturalist(), tmp_path, out) is None
     assert make_manifest(INaturalist(), tmp_path, out, force=True) == summary

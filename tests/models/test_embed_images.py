@@ -15,7 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.summaries.models import embed_images_text
+from hgld.cli.summaries.models import format_embed_images
 from hgld.datasets import transforms
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
 from hgld.datasets.transforms import ImageSettings
@@ -170,7 +170,9 @@ def test_unreadable_images_are_skipped_and_listed(loaded: Loaded, folder: Path, 
     names = [Path(path).stem for path in broken]
     assert summary is not None
     assert (summary.images, summary.skipped) == (18, tuple(names))
-    assert f"4 images could not be read and have none, see {tmp_path / 'e.skipped.csv'}" in embed_images_text(summary)
+    assert f"4 images could not be read and have none, see {tmp_path / 'e.skipped.csv'}" in format_embed_images(
+        summary
+    )
     with (tmp_path / "e.skipped.csv").open(newline="") as stream:
         listed = list(csv.DictReader(stream))
     assert [row["id"] for row in listed] == names

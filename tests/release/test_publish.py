@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from hgld import tables
 from hgld.cli import app
-from hgld.cli.summaries.release import release_text
+from hgld.cli.summaries.release import format_release
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig, build_file
@@ -128,7 +128,7 @@ def test_unchanged_release_is_up_to_date(built: Path, released: Path) -> None:
     assert (released / "README.md").stat() == before
     summary = release(built, released, force=True)
     assert summary is not None
-    assert release_text(summary) == "train 5, index 2 landmarks in 4 groups; 13 files, valid Croissant"
+    assert format_release(summary) == "train 5, index 2 landmarks in 4 groups; 13 files, valid Croissant"
 
 
 def test_release_replaces_an_earlier_one(built: Path, released: Path) -> None:
@@ -276,7 +276,7 @@ def test_summary_says_if_croissant_was_not_checked(
     monkeypatch.setitem(sys.modules, "mlcroissant", None)
     summary = release(built, tmp_path / "release")
     assert summary is not None
-    assert "not checked (pip install 'hgld[croissant]')" in release_text(summary)
+    assert "not checked (pip install 'hgld[croissant]')" in format_release(summary)
 
 
 def test_card_states_counts_and_provenance(released: Path, built: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hgld.datasets.make_manifest import ManifestSummary
 
 
-def manifest_text(summary: ManifestSummary) -> str:
+def format_manifest(summary: ManifestSummary) -> str:
     """Format the number of images by split, of classes by level, and of excluded images by reason."""
     splits = ", ".join(f"{count:,} {split}" for split, count in summary.images.items())
     levels = ", ".join(f"{count:,} {name}" for name, count in summary.n_classes.items())

@@ -6,7 +6,7 @@ from hgld.errors import indented_list
 from hgld.models.embed_images import EmbedImagesSummary
 
 
-def embed_images_text(summary: EmbedImagesSummary) -> str:
+def format_embed_images(summary: EmbedImagesSummary) -> str:
     """Format the counts and the throughput of a run."""
     rate = summary.embedded / summary.seconds
     text = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hgld.release.publish import ReleaseSummary
 
 
-def release_text(summary: ReleaseSummary) -> str:
+def format_release(summary: ReleaseSummary) -> str:
     """Format the counts of a release."""
     splits = ", ".join(f"{split} {count:,}" for split, count in summary.landmarks.items())
     croissant = "valid Croissant" if summary.validated else "Croissant not checked (pip install 'hgld[croissant]')"
