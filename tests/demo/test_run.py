@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -107,8 +108,8 @@ def test_summary_lists_groups_and_existing_outputs(
 
 
 @needs_minilm
-def test_sheet_entries_are_discarded_by_force_only(tmp_path: Path) -> None:
-    run_demo(tmp_path)
+def test_sheet_entries_are_discarded_by_force_only(demo: tuple[Path, DemoSummary, list[str]], tmp_path: Path) -> None:
+    shutil.copytree(demo[0], tmp_path, dirs_exist_ok=True)
     sheet = tmp_path / "review" / f"{ANNOTATORS[0]}.csv"
     fill_csv(sheet, csv_rows(sheet)[3]["label_id"], decision="unsure")
     run_demo(tmp_path)

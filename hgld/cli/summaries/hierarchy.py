@@ -1,4 +1,4 @@
-"""What ``hgld build``, ``why``, ``compare`` and ``stats`` print."""
+"""Terminal texts of ``hgld build``, ``why``, ``compare`` and ``stats``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRACE_WIDTH = 110
 
 
 def format_build(summary: BuildSummary) -> str:
-    """Landmarks read and kept, by root, and the labels of those left out."""
+    """Return the landmarks read and kept, by root, and the labels of those excluded."""
     n_groups, built = (sum(numbers) for numbers in zip(*summary.per_root.values(), strict=True))
     lines = [f"{summary.landmarks:,} landmarks in, {built:,} out, in {n_groups} groups"]
     lines += [
@@ -42,11 +42,11 @@ def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
 
 
 def format_traces(traces: Sequence[Trace]) -> str:
-    """The stages that landmarks went through, one a line."""
-    return "\n\n".join(map(_trace_text, traces))
+    """Return the stages that landmarks went through, one per line."""
+    return "\n\n".join(map(_format_trace, traces))
 
 
-def _trace_text(trace: Trace) -> str:
+def _format_trace(trace: Trace) -> str:
     lines = [f"{trace.split} {trace.landmark_id}"]
     width = max(len(name) for name, _ in trace.steps)
     for name, text in trace.steps:
@@ -56,7 +56,7 @@ def _trace_text(trace: Trace) -> str:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """The counts by split, the agreement by level and the largest flows between groups."""
+    """Return the counts by split, the agreement by level and the largest flows between groups."""
     columns = ["split", "before", "after", "added", "lost", "moved", "other root"]
     lines = [
         f"before: {comparison.before}",
@@ -82,7 +82,7 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def format_stats(stats: HierarchyStats) -> str:
-    """Landmarks and images by split and root, the imbalance of groups, and a table of the groups of each root."""
+    """Return counts by split and root, the imbalance of groups, and a table of the groups of each root."""
     roots = sorted({group.root for group in stats.groups}, reverse=True)
     counts = [
         [quantity, split, *(by_root[root] for root in roots), sum(by_root.values())]

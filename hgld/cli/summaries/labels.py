@@ -1,4 +1,4 @@
-"""What ``hgld clean``, ``embed``, ``cluster`` and ``suggest`` print."""
+"""Terminal texts of ``hgld clean``, ``embed``, ``cluster`` and ``suggest``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MOST_MISSES = 10
 
 
 def format_clean(summary: CleanSummary) -> str:
-    """For every split the landmarks removed and kept, and the most frequent labels."""
-    splits = [_clean_split_text(split) for split in summary.splits]
+    """Return the landmarks removed and kept by split, and the most frequent labels."""
+    splits = [_format_split(split) for split in summary.splits]
     return "\n".join([*splits, f"unique labels in all: {summary.unique_labels:,}"])
 
 
-def _clean_split_text(summary: SplitSummary) -> str:
+def _format_split(summary: SplitSummary) -> str:
     def share(count: int) -> str:
         return f"{count:,} ({count / summary.landmarks:.2%})"
 
@@ -34,7 +34,7 @@ def _clean_split_text(summary: SplitSummary) -> str:
 
 
 def format_embed(summary: EmbedSummary) -> str:
-    """The numbers of labels and of texts encoded."""
+    """Return the numbers of labels and of texts encoded."""
     return (
         f"{summary.labels:,} labels as vectors of {summary.dimension} numbers by {summary.encoder}; "
         f"{summary.encoded:,} texts encoded now"
@@ -42,7 +42,7 @@ def format_embed(summary: EmbedSummary) -> str:
 
 
 def format_clusters(summary: ClusterSummary) -> str:
-    """A table of the clusters."""
+    """Return a table of the clusters."""
     labels = sum(row.labels for row in summary.rows)
     subclusters = sum(row.subclusters for row in summary.rows)
     lines = [
@@ -57,7 +57,7 @@ def format_clusters(summary: ClusterSummary) -> str:
 
 
 def format_sweep(summary: SweepSummary) -> str:
-    """A table of inertia and silhouette by the number of clusters."""
+    """Return a table of inertia and silhouette by number of clusters."""
     lines = [
         "  k     inertia  silhouette",
         *(f"{p.n_clusters:>3}  {p.inertia:>10.3f}  {p.silhouette:>10.4f}" for p in summary.points),
@@ -66,7 +66,7 @@ def format_sweep(summary: SweepSummary) -> str:
 
 
 def format_suggestions(summary: SuggestSummary) -> str:
-    """The numbers of labels and landmarks, and of those with a likely group."""
+    """Return the numbers of labels and landmarks, and of those with a likely group."""
     return (
         f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
         f"from {summary.decisions:,} decisions for a group\n"
@@ -75,17 +75,17 @@ def format_suggestions(summary: SuggestSummary) -> str:
 
 
 def format_suggestion_quality(quality: SuggestionQuality) -> str:
-    """The agreement of each run, below the numbers of decided labels."""
+    """Return the numbers of decided labels, and the agreement of each run."""
     run = quality.runs[0]
     in_group, dropped = (
         f"{int(labels.sum()):,} labels of {int(run.landmarks[labels].sum()):,} landmarks"
         for labels in (~run.outcomes.dropped, run.outcomes.dropped)
     )
     head = f"{in_group} decided for a group, {dropped} dropped"
-    return "\n\n".join([head, *map(_agreement_text, quality.runs)])
+    return "\n\n".join([head, *map(_format_agreement, quality.runs)])
 
 
-def _agreement_text(agreement: SuggestionAgreement) -> str:
+def _format_agreement(agreement: SuggestionAgreement) -> str:
     outcomes = agreement.outcomes
     lines = [f"{outcomes.title}:", "  right       first  among three"]
     lines += [f"  {name:<9}{top_1:>8.1%}{top_3:>13.1%}" for name, (top_1, top_3) in agreement.accuracy().items()]
