@@ -243,7 +243,7 @@ def test_evaluation_tables(folders: dict[str, Path], photographs: Path, shared: 
         (["--alpha", "-1"], "alpha is -1.0; expected 0 or more"),
         (["--json", "--latex"], "--json and --latex are both given"),
         (["--device", "tpu"], "the device is 'tpu'; expected cpu, cuda or cuda:N"),
-        (["--protocol", "roxford"], "roxford needs --query-embeddings and --gallery-embeddings"),
+        (["--protocol", "roxford"], "roxford needs --query-embeddings, --gallery-embeddings and --ground-truth"),
         (["--worst", "3", "--metric", "R@1"], "--worst goes by H-AP; add --metric H-AP"),
     ],
 )
