@@ -151,18 +151,18 @@ def _storage_message(error: OSError) -> str:
     return f"{reason}; {_STORAGE_ERRORS[error.errno or 0]}"
 
 
-def print_summary(out: Path, summary: S | None, text: Callable[[S], str] = str) -> None:
-    """Print the summary of a stage and its output, or that this was up to date.
+def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], str]) -> None:
+    """Print the summary of a stage and the path of its output, or that the output is up to date.
 
     Args:
         out: File or folder that the stage writes.
         summary: Result of the stage; None if there was nothing to do.
-        text: Function of :mod:`hgld.cli.summaries` that makes the text.
+        format_summary: Function of :mod:`hgld.cli.summaries` that returns the text.
     """
-    typer.echo(f"{out}: up to date" if summary is None else f"{text(summary)}\n{out}")
+    typer.echo(f"{out}: up to date" if summary is None else f"{format_summary(summary)}\n{out}")
 
 
-def announcing(open_browser: bool) -> Callable[[str], None]:
+def announce_page(open_browser: bool) -> Callable[[str], None]:
     """Return the callback of a command that serves a page: print its address, and open it in a browser."""
 
     def announce(address: str) -> None:

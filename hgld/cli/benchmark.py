@@ -76,4 +76,4 @@ def benchmark(
             return
         with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
             summary = compare_methods(comparison, slots=slots, force=force, progress=progress)
-        print_summary(out, summary and format_comparison(summary))
+        print_summary(out, summary, format_comparison)
