@@ -194,7 +194,7 @@ def _draw_class_means(methods: Sequence[MethodResults], path: Path) -> Path | No
             f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same(names[column])}"
             for column in columns
         )
-        title = f"{method.title}\nof the {N_NEIGHBOURS} nearest classes\n{', '.join(shares)}"
+        title = f"{method.title}\n{', '.join(shares)}\namong the {N_NEIGHBOURS} nearest classes"
         categories, roots = ([classes[column][code] for code in labels[:, column]] for column in (1, columns[-1]))
         panels.append(ClassMeans(title, tsne_2d(means), categories, roots if len(columns) > 1 else [""] * len(means)))
     draw_class_means(path, panels)

@@ -14,7 +14,7 @@ from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation
 from hgld.benchmark.launcher import Slot
 from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import Run
-from hgld.benchmark.step_timing import StepTiming, time_step, torch_threads
+from hgld.benchmark.step_timing import LossTiming, ModelTiming, time_loss, time_model, torch_threads
 from hgld.compute.malloc import disable_trimming
 from hgld.datasets.image_sources import read_images
 from hgld.errors import InputError
@@ -41,7 +41,8 @@ class RunCost:
         n_to_evaluate: Number of runs that are trained, but have to be evaluated.
         steps: Number of steps of a run.
         batch_size: Number of images of a step.
-        step: Cost of a step.
+        model: Cost of the model.
+        loss: Cost of the loss and the optimisers.
         training_h: Hours of a training, with its evaluations.
         evaluation_h: Hours of the evaluation of a trained model.
         n_embedded: Number of images that this evaluation embeds.
@@ -53,7 +54,8 @@ class RunCost:
     n_to_evaluate: int
     steps: int
     batch_size: int
-    step: StepTiming
+    model: ModelTiming
+    loss: LossTiming
     training_h: float
     evaluation_h: float
     n_embedded: int
@@ -134,7 +136,7 @@ class ProtocolSize:
 
 
 def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot]) -> CostEstimate:
-    """Estimate the cost of runs from one timed step of each method; nothing is written.
+    """Estimate the cost of runs from one timed step of each model and each loss; nothing is written.
 
     A few training images are read to time reading. GLDv2's published numbers replace those of missing images.
 
@@ -151,18 +153,21 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Seque
     disable_trimming()  # as training does
     evaluation = settings.evaluation
     protocol = protocol_size(evaluation) if isinstance(evaluation, Gldv2Evaluation) else None
-    same_data: dict[TrainingSettings, TrainingSize] = {}
+    shared: dict[TrainingSettings, tuple[TrainingSize, ModelTiming]] = {}
+    device, n_processes = torch.device(slots[0].devices[0]), len(slots[0].devices)
     by_title: dict[str, list[Run]] = {}
     for run in runs:
         by_title.setdefault(_title(run), []).append(run)
     costs = []
     with torch_threads(slots[0].threads):
         for title, group in by_title.items():
-            key = group[0].settings.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
-            if key not in same_data:
-                same_data[key] = training_size(group[0].settings, published=protocol is not None)
-            costs.append(_run_cost(title, group, same_data[key], protocol, settings, slots[0]))
-    sizes = list(same_data.values())
+            training = group[0].settings
+            key = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
+            if key not in shared:
+                size = training_size(training, published=protocol is not None)
+                shared[key] = size, time_model(training, device, n_processes)
+            costs.append(_run_cost(title, group, *shared[key], protocol, settings, slots[0]))
+    sizes = [size for size, _ in shared.values()]
     slowest_s = max(size.read_s for size in sizes)
     messages = [message for size in sizes for message in size.missing] + list(protocol.missing if protocol else ())
     return CostEstimate(
@@ -240,13 +245,14 @@ def _run_cost(
     title: str,
     runs: Sequence[Run],
     size: TrainingSize,
+    model: ModelTiming,
     protocol: ProtocolSize | None,
     benchmark: BenchmarkSettings,
     slot: Slot,
 ) -> RunCost:
     settings, n_processes = runs[0].settings, len(slot.devices)
     device = torch.device(slot.devices[0])
-    step = time_step(settings, size.labels, size.batch, device, n_processes)
+    loss = time_loss(settings, model.model, size.labels, size.batch, device, n_processes)
 
     def with_reading(computing_s: float, n_images: float) -> float:
         """Workers read the next images beside a GPU, but on the same cores as a CPU."""
@@ -254,8 +260,8 @@ def _run_cost(
             return computing_s + n_images * size.read_s / slot.threads
         return max(computing_s, n_images * size.read_s / max(1, min(settings.workers, slot.threads)))
 
-    step_s = with_reading(step.model_s + step.loss_s, settings.batch_size / n_processes)
-    embed_s = with_reading(step.embed_s, 1) / n_processes
+    step_s = with_reading(model.step_s + loss.step_s, settings.batch_size / n_processes)
+    embed_s = with_reading(model.embed_s, 1) / n_processes
     n_embedded = size.n_test if protocol is None else protocol.n_images
     to_train = [run for run in runs if not is_finished(run.settings, run.folder)]
     trained = [run for run in runs if run not in to_train]
@@ -266,7 +272,8 @@ def _run_cost(
         n_to_evaluate=sum(read_evaluated(benchmark, run) is None for run in trained),
         steps=size.steps,
         batch_size=settings.batch_size,
-        step=step,
+        model=model,
+        loss=loss,
         training_h=(size.steps * step_s + size.n_evaluations * size.n_test * embed_s) / 3600,
         evaluation_h=n_embedded * embed_s / 3600,
         n_embedded=n_embedded,

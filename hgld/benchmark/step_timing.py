@@ -15,7 +15,7 @@ from hgld.errors import ConfigurationError
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_specs import LabelSpace
-from hgld.models.embedding_model import build_model
+from hgld.models.embedding_model import EmbeddingModel, build_model
 from hgld.training.backpropagation import backpropagate
 from hgld.training.freezing import freeze_parameters
 from hgld.training.optimisation import Optimisers
@@ -27,64 +27,59 @@ from hgld.training.training_settings import TrainingSettings
 CPU_PICTURES = 8
 
 
-@dataclass(frozen=True)
-class StepTiming:
-    """Cost of a training step.
+@dataclass(frozen=True, eq=False)
+class ModelTiming:
+    """Cost of a model.
 
     Args:
-        model_s: Seconds of the model, forward and backward, for a process's share of a batch.
-        loss_s: Seconds of the loss of the whole batch, forward and backward, and of the optimisers.
+        model: The model, with random weights.
+        step_s: Seconds of a step, forward and backward, for a process's share of a batch.
         embed_s: Seconds per image of the forward pass alone.
-        dim: Dimension of the embeddings.
-        state_bytes: Bytes of parameters, proxies and the state of optimisers and memory, as a checkpoint has them.
-        gradient_bytes: Bytes of the gradients of all trained parameters.
-        peak_bytes: GPU memory of the step besides the model; 0 on a CPU.
+        peak_bytes: GPU memory of a step besides the model; 0 on a CPU.
     """
 
-    model_s: float
-    loss_s: float
+    model: EmbeddingModel
+    step_s: float
     embed_s: float
-    dim: int
-    state_bytes: int
-    gradient_bytes: int
     peak_bytes: int
 
 
-def time_step(
-    settings: TrainingSettings, labels: LabelMatrix, batch: LabelMatrix, device: torch.device, n_processes: int = 1
-) -> StepTiming:
-    """Time one training step after the warm-up of a model with random weights.
+@dataclass(frozen=True)
+class LossTiming:
+    """Cost of the loss and the optimisers.
 
-    The model is timed on a process's share of a batch, on a CPU on eight pictures at most, in proportion to which its
-    time grows; the loss, whose time does not, on a whole batch, against a full memory if the settings have one.
+    Args:
+        step_s: Seconds of a step: the loss of a whole batch, forward and backward, and the optimisers.
+        peak_bytes: GPU memory of a step besides the parameters; 0 on a CPU.
+        state_bytes: Bytes of parameters, proxies and the state of optimisers and memory, as a checkpoint has them.
+        gradient_bytes: Bytes of the gradients of all trained parameters.
+    """
+
+    step_s: float
+    peak_bytes: int
+    state_bytes: int
+    gradient_bytes: int
+
+
+def time_model(settings: TrainingSettings, device: torch.device, n_processes: int = 1) -> ModelTiming:
+    """Time one training step of a model after its warm-up, and the forward pass alone.
 
     Args:
         settings: Settings of the training; with 0 steps, only the forward pass is timed.
-        labels: Label matrix of the training images, int64, shape (N, L).
-        batch: Label matrix of a batch, int64, shape (B, L).
-        device: Device to measure on.
+        device: Device to measure on. The model embeds a process's share of a batch, on a CPU at most eight pictures,
+            from which the time of the share is extrapolated.
         n_processes: Number of processes that share a batch.
 
     Raises:
-        ConfigurationError: A batch does not fit into the memory of the GPU, or the model or loss cannot be built.
+        ConfigurationError: The images do not fit into the memory of the GPU, or there is no such model.
     """
     model = build_model(settings.model.model_copy(update={"pretrained": False})).to(device)
-    loss = training_loss(settings, LabelSpace.from_labels(model.dim, labels), len(labels), n_batches=1).to(device)
-    if isinstance(loss, CrossBatchMemory):
-        _fill(loss, labels)
-    optimisers = Optimisers(
-        {**model.parameter_groups(), "proxies": list(loss.parameters())}, dict(settings.optimiser), 1
-    )
     model.train()
     freeze_parameters(model, settings, settings.warm_up_epochs)
-    trained = [parameter for part in (model, loss) for parameter in part.parameters() if parameter.requires_grad]
     share = settings.batch_size // n_processes
     features, size = settings.model.n_features, settings.image.size
     n_images = share if features or device.type != "cpu" else min(share, CPU_PICTURES)
     images = model.to_device(torch.randn(n_images, *((features,) if features else (3, size, size))))
-    embeddings = _unit_vectors(len(batch), model.dim, device).requires_grad_()
-    batch_labels = torch.from_numpy(batch).to(device)
-    scaler = torch.amp.GradScaler(device.type, enabled=False)
     in_precision = partial(autocast, settings, device)
 
     def embed() -> None:
@@ -92,34 +87,68 @@ def time_step(
             for chunk in torch.split(images, settings.evaluation.batch_size):
                 model(chunk)
 
-    def train_model() -> None:
+    def train() -> None:
         backpropagate(model, images, torch.sum, chunk_size=settings.chunk_size, autocast=in_precision)
 
-    def train_loss() -> None:
+    step_s, peak_bytes = 0.0, 0
+    with _memory_errors(settings, n_processes):
+        if settings.steps != 0:
+            learns = any(parameter.requires_grad for parameter in model.parameters())
+            step_s, peak_bytes = _measure(train if learns else embed, device)
+        model.eval()
+        embed_s, _ = _measure(embed, device)
+    return ModelTiming(model, step_s * share / n_images, embed_s / n_images, peak_bytes)
+
+
+def time_loss(
+    settings: TrainingSettings,
+    model: EmbeddingModel,
+    labels: LabelMatrix,
+    batch: LabelMatrix,
+    device: torch.device,
+    n_processes: int = 1,
+) -> LossTiming:
+    """Time one step of the loss and the optimisers, against a full memory if the settings have one.
+
+    Args:
+        settings: Settings of the training; with 0 steps, only bytes are counted.
+        model: Model of the training, see :func:`time_model`.
+        labels: Label matrix of the training images, int64, shape (N, L).
+        batch: Label matrix of a batch, int64, shape (B, L).
+        device: Device to measure on.
+        n_processes: Number of processes that share a batch.
+
+    Raises:
+        ConfigurationError: The loss cannot be built, or does not fit into the memory of the GPU.
+    """
+    loss = training_loss(settings, LabelSpace.from_labels(model.dim, labels), len(labels), n_batches=1).to(device)
+    if isinstance(loss, CrossBatchMemory):
+        _fill(loss, labels)
+    optimisers = Optimisers(
+        {**model.parameter_groups(), "proxies": list(loss.parameters())}, dict(settings.optimiser), 1
+    )
+    trained = [parameter for part in (model, loss) for parameter in part.parameters() if parameter.requires_grad]
+    embeddings = _unit_vectors(len(batch), model.dim, device).requires_grad_()
+    batch_labels = torch.from_numpy(batch).to(device)
+    scaler = torch.amp.GradScaler(device.type, enabled=False)
+
+    def step() -> None:
         loss(embeddings, batch_labels).backward()
         optimisers.step(scaler, settings.clip_norm)
 
-    model_s = loss_s = 0.0
-    model_bytes = loss_bytes = 0
-    try:
-        if settings.steps != 0:
-            learns = any(parameter.requires_grad for parameter in model.parameters())
-            model_s, model_bytes = _measure(train_model if learns else embed, device)
-            for parameter in trained:
-                parameter.grad = torch.zeros_like(parameter)
-            loss_s, loss_bytes = _measure(train_loss, device)
-        model.eval()
-        embed_s, _ = _measure(embed, device)
-    except torch.cuda.OutOfMemoryError as error:
-        raise ConfigurationError(out_of_memory_message(settings, n_processes)) from error
-    return StepTiming(
-        model_s=model_s * share / n_images,
-        loss_s=loss_s,
-        embed_s=embed_s / n_images,
-        dim=model.dim,
+    step_s, peak_bytes = 0.0, 0
+    if settings.steps != 0:
+        for parameter in trained:
+            parameter.grad = torch.zeros_like(parameter)
+        with _memory_errors(settings, n_processes):
+            step_s, peak_bytes = _measure(step, device)
+        for parameter in trained:
+            parameter.grad = None
+    return LossTiming(
+        step_s=step_s,
+        peak_bytes=peak_bytes,
         state_bytes=sum(_tensor_bytes(part.state_dict()) for part in (model, loss, optimisers)),
         gradient_bytes=sum(parameter.nbytes for parameter in trained),
-        peak_bytes=max(model_bytes, loss_bytes),
     )
 
 
@@ -147,6 +176,14 @@ def _measure(work: Callable[[], object], device: torch.device) -> tuple[float, i
     work()
     torch.cuda.synchronize(device)
     return time.perf_counter() - start, torch.cuda.max_memory_allocated(device) - before
+
+
+@contextmanager
+def _memory_errors(settings: TrainingSettings, n_processes: int) -> Iterator[None]:
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise ConfigurationError(out_of_memory_message(settings, n_processes)) from error
 
 
 def _unit_vectors(n: int, dim: int, device: torch.device) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A comparison of two methods that takes a moment: heads on features that are noise around landmarks."""
+"""A fast comparison of two methods: heads on features that are noise around landmarks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LAMBDA = {
 
 
 def write_data(folder: Path, n_classes: int = 8, per_class: int = 4, *, landmark: str = "l{}") -> None:
-    """``manifest.parquet`` and ``features.npy``; the first half of the landmarks are for tests."""
+    """Write ``manifest.parquet`` and ``features.npy``; the first half of the landmarks is the test split."""
     names = [(c, n) for c in range(n_classes) for n in range(per_class)]
     ids = [f"{c}/{n}" for c, n in names]
     levels = {"landmark": [landmark.format(c) for c, _ in names], "root": [f"r{c % 2}" for c, _ in names]}
@@ -52,7 +52,7 @@ def write_data(folder: Path, n_classes: int = 8, per_class: int = 4, *, landmark
 def write_comparison(
     folder: Path, *, seeds: tuple[int, ...] = (0,), pictures: bool = True, **trainings: Mapping[str, Any]
 ) -> Path:
-    """The file of a comparison of HAPPIER with ROADMAP; what is given is changed in the trainings."""
+    """Write the settings of a comparison of HAPPIER with ROADMAP, with changes to their trainings."""
     data = {"manifest": str(folder / "manifest.parquet"), "features": str(folder / "features.npy"), "test": "test"}
     for name in ("happier", "roadmap"):
         training = TRAINING | {"data": data, "loss": {"name": name}} | dict(trainings.get(name, {}))

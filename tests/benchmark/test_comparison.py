@@ -1,4 +1,4 @@
-"""The whole comparison; runs are trained in this process but for the test of the command, which starts another."""
+"""Whole comparisons, whose runs are trained in this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 
 
 def launch_here(names: list[str], tasks: Sequence[WorkerTask], slots: object, *, progress: object = None) -> None:
-    """As :func:`launch`, but in this process, which saves it the seconds that another one takes to begin."""
+    """Train and evaluate in this process, which is faster than starting others."""
     for task in tasks:
         work(task)
         names.append(task.run.folder.relative_to(task.run.folder.parents[-2]).as_posix().partition("/runs/")[2])
@@ -37,7 +37,7 @@ def launch_here(names: list[str], tasks: Sequence[WorkerTask], slots: object, *,
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs that were launched: their folders below the methods'."""
+    """Record the folders of the launched runs, relative to the folder of runs."""
     names: list[str] = []
     monkeypatch.setattr(comparison, "launch", partial(launch_here, names))
     return names
@@ -59,7 +59,7 @@ def times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_comparison_is_made_once(folder: Path, launched: list[str]) -> None:
+def test_comparison_is_not_repeated(folder: Path, launched: list[str]) -> None:
     write_comparison(folder)
     summary = compare(folder)
     assert launched == ["roadmap/seed0", "happier/seed0"]
@@ -76,16 +76,16 @@ def test_a_comparison_is_made_once(folder: Path, launched: list[str]) -> None:
         "roadmap.yaml",
         "comparison.yaml",
     }
-    assert {path.name for path in folder.iterdir()} == {*written, "out"}  # and nothing beside it
+    assert {path.name for path in folder.iterdir()} == {*written, "out"}
     before = times(folder)
     assert compare(folder) is None
     assert times(folder) == before
     assert compare(folder, methods=["happier"]) is not None
-    assert not (folder / "out" / "strips.html").exists()  # it showed two methods
+    assert not (folder / "out" / "strips.html").exists()  # it shows two methods
     assert len(launched) == 2
 
 
-def test_results_that_are_gone_or_of_other_settings_are_written_again(folder: Path, launched: list[str]) -> None:
+def test_missing_or_outdated_results_are_rewritten(folder: Path, launched: list[str]) -> None:
     first = compare(folder)
     assert first is not None
     (folder / "out" / "results.tex").unlink()
@@ -101,7 +101,7 @@ def test_results_that_are_gone_or_of_other_settings_are_written_again(folder: Pa
     assert len(launched) == 2
 
 
-def test_a_study_takes_the_runs_that_the_table_has(folder: Path, launched: list[str]) -> None:
+def test_sweep_reuses_runs_of_the_table(folder: Path, launched: list[str]) -> None:
     compare(folder)
     del launched[:]
     summary = compare(folder, sweeps=["all"])
@@ -112,7 +112,7 @@ def test_a_study_takes_the_runs_that_the_table_has(folder: Path, launched: list[
     assert compare(folder, sweeps=["lambda"]) is None
 
 
-def test_methods_and_seeds_are_chosen(folder: Path, launched: list[str]) -> None:
+def test_methods_and_seeds_are_selected(folder: Path, launched: list[str]) -> None:
     compare(folder, methods=["happier"], seeds=[4, 1])
     assert launched == ["happier/seed4", "happier/seed1"]
     assert "ROADMAP" not in (folder / "out" / "results.md").read_text()
@@ -122,7 +122,7 @@ def test_methods_and_seeds_are_chosen(folder: Path, launched: list[str]) -> None
     ]  # fmt: skip
 
 
-def test_runs_with_other_settings_are_told_and_with_force_trained_anew(folder: Path, launched: list[str]) -> None:
+def test_force_retrains_only_runs_with_other_settings(folder: Path, launched: list[str]) -> None:
     compare(folder)
     del launched[:]
     write_comparison(folder, pictures=False, happier={"steps": N_STEPS + 2})
@@ -138,12 +138,12 @@ def test_runs_with_other_settings_are_told_and_with_force_trained_anew(folder: P
     assert compare(folder) is None
 
 
-def test_one_comparison_at_a_time_writes_to_a_folder(folder: Path) -> None:
+def test_folder_is_locked(folder: Path) -> None:
     with exclusive_lock(folder / "out"), pytest.raises(BusyError):
         compare(folder)
 
 
-def test_what_cannot_be_chosen_is_told(folder: Path) -> None:
+def test_unknown_methods_sweeps_and_seeds_are_errors(folder: Path) -> None:
     for chosen, said in [
         ({"methods": ["csl"]}, 'no method "csl"; expected one of roadmap, happier'),
         ({"sweeps": ["rho"]}, 'no sweep "rho"; expected one of lambda'),
@@ -157,8 +157,8 @@ def test_what_cannot_be_chosen_is_told(folder: Path) -> None:
             parse_seeds(wrong)
 
 
-def test_a_stopped_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a child process, as users have it; the call after goes on, and the one after that has nothing to do."""
+def test_interrupted_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call resumes, and the third has nothing to do."""
     n_steps = 200
     write_data(tmp_path)
     config = write_comparison(tmp_path, pictures=False, happier={"steps": n_steps, "checkpoint_steps": n_steps})
@@ -187,14 +187,14 @@ def test_a_stopped_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "HAPPIER" in second.stdout
     lines = history.read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines if '"kind": "step"' in line] == list(range(1, n_steps + 1))
-    assert lines[: step + 1] == saved  # with the times that the steps took: it did not begin anew
+    assert lines[: step + 1] == saved  # including the seconds of each step: it was not restarted
 
     third = CliRunner().invoke(app, command)
     assert third.exit_code == 0
     assert third.stdout == f"{out}: up to date\n"
 
 
-def test_the_plan_trains_nothing(folder: Path) -> None:
+def test_plan_trains_nothing(folder: Path) -> None:
     command = ["benchmark", str(folder / "comparison.yaml"), "-o", str(folder / "out"), "--plan"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
@@ -202,7 +202,7 @@ def test_the_plan_trains_nothing(folder: Path) -> None:
     assert not (folder / "out").exists()
 
 
-def test_what_is_wrong_is_told(folder: Path) -> None:
+def test_error_messages_of_the_command(folder: Path) -> None:
     def error(*options: str) -> str:
         result = CliRunner().invoke(app, ["benchmark", str(folder / "comparison.yaml"), "-o", "out", *options])
         assert result.exit_code == 1

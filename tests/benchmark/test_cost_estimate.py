@@ -17,7 +17,7 @@ from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation
 from hgld.benchmark.cost_estimate import count_evaluations, estimate_cost, protocol_size, training_size
 from hgld.benchmark.launcher import Slot
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
-from hgld.benchmark.step_timing import StepTiming, time_step
+from hgld.benchmark.step_timing import LossTiming, ModelTiming, time_loss, time_model
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli.summaries.benchmark import format_cost
 from hgld.errors import InputError
@@ -36,7 +36,7 @@ BENCHMARKS = Path(__file__).parents[2] / "pipelines" / "benchmarks"
 GB = 10**9
 
 
-def comparison(folder: Path, **trainings: dict[str, object]) -> tuple[BenchmarkSettings, tuple[Run, ...]]:
+def comparison(folder: Path, **trainings: Any) -> tuple[BenchmarkSettings, tuple[Run, ...]]:
     """ROADMAP and HAPPIER, two seeds each."""
     write_data(folder)
     settings = read_benchmark(write_comparison(folder, seeds=(0, 1), **trainings))
@@ -47,29 +47,22 @@ def plan(settings: BenchmarkSettings, runs: tuple[Run, ...], slots: list[Slot]) 
     return format_cost(estimate_cost(settings, runs, slots))
 
 
-def time_settings(settings: TrainingSettings) -> StepTiming:
+def time_losses(settings: TrainingSettings) -> LossTiming:
     size = training_size(settings, published=False)
-    return time_step(settings, size.labels, size.batch, CPU)
+    return time_loss(settings, time_model(settings, CPU).model, size.labels, size.batch, CPU)
 
 
 @pytest.fixture
 def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model takes 1 s per image in training and 0.5 s otherwise, the loss and the optimisers 5 s, reading none."""
 
-    def time_known(
-        settings: TrainingSettings, labels: object, batch: object, device: object, n_processes: int
-    ) -> StepTiming:
-        return StepTiming(
-            model_s=settings.batch_size / n_processes,
-            loss_s=5.0,
-            embed_s=0.5,
-            dim=2048,
-            state_bytes=GB,
-            gradient_bytes=4 * GB,
-            peak_bytes=8 * GB,
-        )
+    def known_model(settings: TrainingSettings, device: object, n_processes: int) -> ModelTiming:
+        model = EmbeddingModel(torch.nn.Identity(), 2048, toy.settings(Path("none")).model.without_head())
+        return ModelTiming(model, step_s=settings.batch_size / n_processes, embed_s=0.5, peak_bytes=7 * GB)
 
-    monkeypatch.setattr(cost_estimate, "time_step", time_known)
+    loss = LossTiming(step_s=5.0, peak_bytes=8 * GB, state_bytes=GB, gradient_bytes=4 * GB)
+    monkeypatch.setattr(cost_estimate, "time_model", known_model)
+    monkeypatch.setattr(cost_estimate, "time_loss", lambda *arguments: loss)
     monkeypatch.setattr(cost_estimate, "_time_reading", lambda images: 1e-12)
 
 
@@ -143,31 +136,24 @@ def test_checkpoints_are_as_large_as_estimated(tmp_path: Path) -> None:
     settings, runs = comparison(tmp_path)
     run = runs[-1]
     work(WorkerTask(benchmark=settings, run=run))
-    step = time_settings(run.settings)
+    step = time_losses(run.settings)
     checkpoint = read_checkpoint(RunFolder(run.folder).last)
     tensors = [step_timing._tensor_bytes(checkpoint[name]) for name in ("model", "loss", "optimiser")]
     assert step.state_bytes == sum(tensors)
     parameters = 6 * 4 + 4 + 4 * 4  # projection, bias, and a proxy of each landmark
     assert step.gradient_bytes == 4 * parameters
-    assert step.dim == 4
 
 
 def test_frozen_parameters_are_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    models: list[EmbeddingModel] = []
-
-    def build(*given: Any, **named: Any) -> EmbeddingModel:
-        models.append(toy.build(*given, **named))
-        return models[-1]
-
-    monkeypatch.setattr(step_timing, "build_model", build)
-    settings = toy.settings(toy.write_images(tmp_path), frozen=["backbone.layers.0"], warm_up_epochs=1)
-    step = time_settings(settings)
-    trained = {name for name, parameter in models[-1].named_parameters() if parameter.grad is not None}
+    monkeypatch.setattr(step_timing, "build_model", toy.build)
+    settings = toy.settings(tmp_path / "none", frozen=["backbone.layers.0"], warm_up_epochs=1)
+    timing = time_model(settings, CPU)
+    trained = {name for name, parameter in timing.model.named_parameters() if parameter.grad is not None}
     assert trained == {"backbone.layers.3.weight", "backbone.layers.3.bias", "projection.weight", "projection.bias"}
-    assert step.model_s > 0
-    assert step.peak_bytes == 0
-    untrained = time_settings(toy.changed(settings, steps=0, epochs=None))
-    assert (untrained.model_s, untrained.loss_s) == (0, 0)
+    assert timing.step_s > 0
+    assert timing.peak_bytes == 0
+    untrained = time_model(toy.changed(settings, steps=0, epochs=None), CPU)
+    assert untrained.step_s == 0
     assert untrained.embed_s > 0
 
 
@@ -181,7 +167,7 @@ def test_memory_is_timed_when_full(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(step_timing, "training_loss", build)
     monkeypatch.setattr(step_timing, "build_model", toy.build)
     settings = toy.settings(toy.write_images(tmp_path), memory={"start_epoch": 5})
-    time_settings(settings)
+    time_losses(settings)
     (memory,) = losses
     assert isinstance(memory, CrossBatchMemory)
     assert len(memory.content()[0]) == len(training_size(settings, published=False).labels)

@@ -21,20 +21,26 @@ from tests.gldv2.test_image_index import write_tar
 
 CHECKOUT = Path(__file__).parents[2]
 BENCHMARK = CHECKOUT / "pipelines" / "benchmarks" / "h-gldv2.yaml"
-#: The same, but small: a network of a tenth of a megabyte, and pictures and batches to match.
-SMALL = ("model.backbone=test_resnet", "model.pretrained=false", "model.dim=8", "image.size=32", "image.resize=32")
+#: Changes to a model of a tenth of a megabyte, with small images and batches.
+SMALL: tuple[str, ...] = (
+    "model.backbone=test_resnet",
+    "model.pretrained=false",
+    "model.dim=8",
+    "image.size=32",
+    "image.resize=32",
+)
 SMALL = (*SMALL, "batch_size=8", "steps=2", "workers=0")
 
 
 def commands(*names: str) -> list[list[str]]:
-    """Those of the document, up to the short path."""
+    """Return the commands of docs/reproduce.md up to the section on two cores."""
     text = (CHECKOUT / "docs" / "reproduce.md").read_text(encoding="utf-8").partition("## On two cores")[0]
     found = [shlex.split(line) for line in re.findall(r"^    hgld (.*)$", text, re.MULTILINE)]
     return [words for words in found if words[0] in names]
 
 
 def write_train(folder: Path) -> None:
-    """Four photographs each of fifty lakes, of which one is kept back, and of five churches."""
+    """Write four photographs each of fifty lakes, one of which is held out, and of five churches."""
     ids = [f"{n:016x}" for n in range(0xA000, 0xA000 + 4 * 55)]
     write_tar(folder / "train" / "images_000.tar", {f"{one}.jpg": picture(one, file_format="JPEG") for one in ids})
     images = [f"{landmark},{' '.join(ids[4 * landmark : 4 * landmark + 4])}" for landmark in range(55)]
@@ -45,9 +51,7 @@ def write_train(folder: Path) -> None:
     (folder / "train_label_to_hierarchical.csv").write_text("\n".join([header, *rows]))
 
 
-def test_the_commands_of_the_document_make_what_the_comparison_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documented_commands_write_what_the_comparison_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = Path("data/gldv2")
     write_gldv2(folder)
@@ -68,7 +72,7 @@ def test_the_commands_of_the_document_make_what_the_comparison_reads(
     assert {*settings.columns, "map100_official"} <= set(found.result.means)
 
 
-def test_it_is_the_papers() -> None:
+def test_settings_are_those_of_the_paper() -> None:
     settings = read_benchmark(BENCHMARK)
     assert settings.columns == ("map100_labelled", "H-AP", "ASI", "NDCG")
     runs = table_runs(settings, Path("out"))

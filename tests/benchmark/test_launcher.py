@@ -1,4 +1,4 @@
-"""With processes that only pretend to train, but do start, fail and stop."""
+"""Launching child processes, played by small scripts that start, fail and stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hgld.benchmark.worker import WorkerTask
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
 
-#: Beginnings of scripts: where the run is to be, and how to wait for something.
+#: Beginning of each script: the folder of the run, and a function that waits for a file.
 _PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
@@ -38,19 +38,19 @@ def tasks(tmp_path: Path) -> list[WorkerTask]:
 
 
 @pytest.fixture
-def pretending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Have every run be a script, to which the file of its task is given."""
+def run_as_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Replace the worker by a script, which gets the task file as its argument."""
     path = tmp_path / "script.py"
 
-    def pretend(script: str) -> None:
+    def set_script(script: str) -> None:
         path.write_text(_PRELUDE + script)
         monkeypatch.setattr(Slot, "command", lambda self, task: [sys.executable, "-S", str(path), str(task)])
 
-    return pretend
+    return set_script
 
 
 class Counted:
-    """What is told of progress."""
+    """Record progress."""
 
     def __init__(self) -> None:
         self.total = self.done = 0
@@ -64,10 +64,10 @@ class Counted:
         self.details = details
 
 
-def test_a_slot_takes_one_run_at_a_time_and_two_slots_two(
-    tasks: list[WorkerTask], tmp_path: Path, pretending: Callable[[str], None]
+def test_each_slot_takes_one_run_at_a_time(
+    tasks: list[WorkerTask], tmp_path: Path, run_as_script: Callable[[str], None]
 ) -> None:
-    pretending(
+    run_as_script(
         "others = [path for path in folder.parent.parent.glob('*/*.running')]\n"
         "mine = folder.with_suffix('.running')\n"
         "mine.touch()\n"
@@ -85,21 +85,21 @@ def test_a_slot_takes_one_run_at_a_time_and_two_slots_two(
         assert max(saw) < n_slots
 
 
-def test_two_slots_work_side_by_side(
-    tasks: list[WorkerTask], tmp_path: Path, pretending: Callable[[str], None]
+def test_two_slots_run_side_by_side(
+    tasks: list[WorkerTask], tmp_path: Path, run_as_script: Callable[[str], None]
 ) -> None:
-    pretending(
+    run_as_script(
         "folder.with_suffix('.here').touch()\n"
         "for seed in '01':\n"
-        "    wait_for(folder.with_name(f'seed{seed}.here'))\n"  # alone, it would wait for ever
+        "    wait_for(folder.with_name(f'seed{seed}.here'))\n"  # alone, it would wait forever
     )
     launch(tasks[:2], parse_slots("cpu,cpu"))
 
 
-def test_a_run_that_fails_does_not_stop_the_others(
-    tasks: list[WorkerTask], tmp_path: Path, pretending: Callable[[str], None]
+def test_failed_run_does_not_stop_the_others(
+    tasks: list[WorkerTask], tmp_path: Path, run_as_script: Callable[[str], None]
 ) -> None:
-    pretending(
+    run_as_script(
         "print('it begins')\n"
         "if 'happier' in str(folder):\n"
         "    print('error: the loss is nan\\n  at step 3', file=sys.stderr)\n"
@@ -114,19 +114,19 @@ def test_a_run_that_fails_does_not_stop_the_others(
     assert progress.done == 4
     assert progress.details == {"failed": 3}
     assert [path.stem for path in (tmp_path / "out").rglob("*.done")] == ["seed0"]
-    said = str(failed.value)
-    assert said.startswith("3 of 4 runs failed")
+    message = str(failed.value)
+    assert message.startswith("3 of 4 runs failed")
     log = tmp_path / "out" / "runs" / "happier" / "seed0.log"
-    assert f"happier, seed 0 (exit code 1, {log}):\n    error: the loss is nan\n      at step 3\n" in said
-    assert "RuntimeError: a bug" in said
+    assert f"happier, seed 0 (exit code 1, {log}):\n    error: the loss is nan\n      at step 3\n" in message
+    assert "RuntimeError: a bug" in message
     assert "it begins" in log.read_text()
-    assert said.count("it begins") == 1  # of the one that told no error, the end of what it said
+    assert message.count("it begins") == 1  # only in the end of the log that has no error message
 
 
-def test_who_stops_it_waits_until_all_is_saved(
-    tasks: list[WorkerTask], tmp_path: Path, pretending: Callable[[str], None]
+def test_interrupt_waits_until_children_have_saved(
+    tasks: list[WorkerTask], tmp_path: Path, run_as_script: Callable[[str], None]
 ) -> None:
-    pretending(
+    run_as_script(
         "def save(*_):\n"
         "    time.sleep(0.3)\n"
         "    folder.with_suffix('.saved').touch()\n"
@@ -146,10 +146,10 @@ def test_who_stops_it_waits_until_all_is_saved(
         "roadmap/seed0.saved",
         "roadmap/seed1.saved",
     ]
-    assert not (out / "happier").exists()  # which had yet to begin
+    assert not (out / "happier").exists()  # not started yet
 
 
-def test_a_child_stops_when_its_parent_is_no_more() -> None:
+def test_child_stops_when_its_parent_exits() -> None:
     script = (
         "import signal, sys, time\n"
         "from hgld.compute.stop_signals import stop_with_parent\n"
@@ -170,7 +170,7 @@ def test_a_child_stops_when_its_parent_is_no_more() -> None:
         assert child.wait(10) == 7
 
 
-def test_a_task_is_read_as_it_was_written(tasks: list[WorkerTask], tmp_path: Path) -> None:
+def test_task_round_trip(tasks: list[WorkerTask], tmp_path: Path) -> None:
     task = tasks[0].model_copy(update={"retrain": True})
     task.write(tmp_path / "task.json")
     read = WorkerTask.read(tmp_path / "task.json")
@@ -178,7 +178,7 @@ def test_a_task_is_read_as_it_was_written(tasks: list[WorkerTask], tmp_path: Pat
     assert isinstance(read.run, Run)
 
 
-def test_without_a_gpu_the_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_slots_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 9)
     assert parse_slots() == parse_slots("cpu") == (Slot(("cpu",), 9),)
@@ -192,7 +192,7 @@ def test_without_a_gpu_the_cores_are_shared(monkeypatch: pytest.MonkeyPatch) -> 
     ]  # fmt: skip
 
 
-def test_each_run_sees_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_slots_see_their_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [slot.devices for slot in parse_slots()] == [(f"cuda:{gpu}",) for gpu in range(4)]
@@ -209,9 +209,9 @@ def test_each_run_sees_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "distributed" not in " ".join(parse_slots("cuda:1")[0].command(Path("task.json")))
 
 
-def test_devices_that_cannot_be_used_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_devices_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    for devices, per_run, said in [
+    for devices, per_run, message in [
         ("cuda:2", 1, 'there is no device "cuda:2"; expected cpu or a GPU (cuda:0 to cuda:1)'),
         ("gpu", 1, 'there is no device "gpu"'),
         ("cpu,cpu,cpu", 2, "3 devices cannot be divided into groups of 2"),
@@ -219,7 +219,7 @@ def test_devices_that_cannot_be_used_are_told(monkeypatch: pytest.MonkeyPatch) -
         ("cuda:1,cuda:1", 2, "different GPUs, or cpu only"),
         ("cpu", 0, "expected 1 or more"),
     ]:
-        with pytest.raises(ConfigurationError, match=re.escape(said)):
+        with pytest.raises(ConfigurationError, match=re.escape(message)):
             parse_slots(devices, per_run)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ConfigurationError, match="there is no GPU"):

@@ -1,4 +1,4 @@
-"""Results of comparisons as they are written, of runs whose values are made up."""
+"""Result files of comparisons, from runs with invented values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LANDMARKS = [f"l{query // 3}" for query in range(12)]
 
 
 def evaluated(run: Run, **means: float) -> EvaluatedRun:
-    """A run of three steps, whose values are near the means."""
+    """Return a run of three steps whose values have the given means."""
     noise = np.random.default_rng(run.seed).normal(0, 0.02, 12)
     columns = {name.replace("_at_", "@").replace("H_", "H-"): mean for name, mean in means.items()}
     values = {name: mean + noise - noise.mean() for name, mean in columns.items()}
@@ -46,8 +46,8 @@ def evaluated(run: Run, **means: float) -> EvaluatedRun:
         settings={"ties": "pessimistic"},
     )
     run.folder.mkdir(parents=True)
-    said = {"machine": "a machine", "device": "cpu", "versions": {"hgld": "1"}, "finished": True}
-    (run.folder / "run.json").write_text(json.dumps(said))
+    record = {"machine": "a machine", "device": "cpu", "versions": {"hgld": "1"}, "finished": True}
+    (run.folder / "run.json").write_text(json.dumps(record))
     (run.folder / "settings.yaml").write_text("{}")
     steps = [{"kind": "step", "step": step, "images_per_s": 8 / step} for step in (1, 2, 3)]
     lines = [{"kind": "evaluation", "step": 0}, *steps]
@@ -99,7 +99,7 @@ def summary(settings: BenchmarkSettings, methods: list[MethodResults]) -> Compar
 
 
 def markdown_tables(path: Path) -> list[dict[str, dict[str, str]]]:
-    """The cells of each table by row and column."""
+    """Return the cells of each table by row and column."""
     found = []
     for block in path.read_text(encoding="utf-8").split("\n\n"):
         if block.startswith("| "):
@@ -108,7 +108,7 @@ def markdown_tables(path: Path) -> list[dict[str, dict[str, str]]]:
     return found
 
 
-def test_markdown_has_means_and_what_sets_methods_apart(
+def test_markdown_has_means_and_differences(
     settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
 ) -> None:
     files = write_results(settings, methods, tmp_path / "out")
@@ -134,7 +134,7 @@ def test_markdown_has_means_and_what_sets_methods_apart(
         "Seeds": "0, 1", "Steps": "3", "Batch size": "8", "Minutes per run": "0.1", "Device": "cpu",
     }  # fmt: skip
     notes = files.markdown.read_text(encoding="utf-8").split("## Setup")[1]
-    for said in (
+    for sentence in (
         "Trained on 16 images of 4 classes (landmark), evaluated on 16 images of 4 classes, none of which",
         "12 queries, each of which ranks all other images.",
         "without a positive: 0 at level 1.",
@@ -142,10 +142,12 @@ def test_markdown_has_means_and_what_sets_methods_apart(
         "Machine: a machine. Software: hgld 1.",
         "- Ties: pessimistic",
     ):
-        assert said in notes
+        assert sentence in notes
 
 
-def test_rows_are_for_programs(settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path) -> None:
+def test_parquet_has_a_row_per_run_and_metric(
+    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
+) -> None:
     path = write_results(settings, methods, tmp_path / "out").parquet
     table = tables.read_table(path, tables.COMPARISON).to_pandas()
     assert len(table) == 3 * 2 * 3
@@ -174,7 +176,7 @@ def test_latex_has_the_columns_of_the_settings(
         write_results(settings.model_copy(update={"columns": ("ASI",)}), methods, tmp_path / "out")
 
 
-def test_the_terminal_has_80_columns(settings: BenchmarkSettings, methods: list[MethodResults]) -> None:
+def test_terminal_text_has_80_columns(settings: BenchmarkSettings, methods: list[MethodResults]) -> None:
     text = format_results(summary(settings, methods))
     assert max(map(len, text.splitlines())) <= 80
     assert re.search(r"HAPPIER_F +78\.00 ± 1\.41 +52\.00 ± 2\.83$", text, re.MULTILINE)
@@ -182,7 +184,7 @@ def test_the_terminal_has_80_columns(settings: BenchmarkSettings, methods: list[
     assert text.endswith("Best baseline, from which differences are taken: R@1 Smooth-AP, H-AP ROADMAP.")
 
 
-def test_pictures_that_are_there_are_shown(
+def test_markdown_links_existing_figures(
     settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -195,7 +197,7 @@ def test_pictures_that_are_there_are_shown(
     assert links == [("!", "figures/learning.png"), ("!", "strips.png"), ("", "strips.html")]
 
 
-def test_one_seed_has_no_spread_and_without_baselines_there_are_no_differences(
+def test_single_seed_without_baselines(
     settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
 ) -> None:
     alone = [MethodResults(one.name, one.title, one.latex, False, one.runs[:1]) for one in methods]
@@ -208,9 +210,7 @@ def test_one_seed_has_no_spread_and_without_baselines_there_are_no_differences(
     assert best_baseline(alone, "H-AP") is None
 
 
-def test_a_metric_that_a_method_lacks_is_a_dash(
-    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
-) -> None:
+def test_missing_metric_is_a_dash(settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path) -> None:
     _, roadmap, happier = methods
     (run, _) = happier.runs
     happier = MethodResults(
@@ -221,7 +221,7 @@ def test_a_metric_that_a_method_lacks_is_a_dash(
     assert "R" not in gains["*best baseline*"]  # no baseline has it
 
 
-def test_queries_are_paired_by_their_ids(methods: list[MethodResults]) -> None:
+def test_queries_are_paired_by_id(methods: list[MethodResults]) -> None:
     _, roadmap, happier = methods
     fewer, same = (one.result for one in happier.runs)
     fewer = fewer.part("some", np.arange(12) != 5)
@@ -236,23 +236,23 @@ def test_queries_are_paired_by_their_ids(methods: list[MethodResults]) -> None:
     assert found == pytest.approx(paired_difference(values, baseline, [LANDMARKS[row] for row in rows]))
 
 
-def test_a_run_that_is_gone_is_told(methods: list[MethodResults]) -> None:
+def test_missing_run_is_an_error(methods: list[MethodResults]) -> None:
     (methods[0].runs[0].run.folder / "run.json").unlink()
     with pytest.raises(InputError, match="seed0: there is no run"):
         _ = methods[0].trainings
 
 
-# Studies
+# Sweeps
 
 
-def test_a_study_has_a_table_per_metric(settings: BenchmarkSettings, tmp_path: Path) -> None:
-    study = settings.sweeps["lambda"]
+def test_sweep_has_a_table_per_metric(settings: BenchmarkSettings, tmp_path: Path) -> None:
+    sweep = settings.sweeps["lambda"]
     curves = {
-        "A": study.curves["HAPPIER"],
-        "B": study.curves["HAPPIER"].model_copy(update={"set": ("loss.alpha=2",)}),
+        "A": sweep.curves["HAPPIER"],
+        "B": sweep.curves["HAPPIER"].model_copy(update={"set": ("loss.alpha=2",)}),
     }
-    study = study.model_copy(update={"curves": curves, "relative_to": "A"})
-    settings = settings.model_copy(update={"sweeps": {"lambda": study}})
+    sweep = sweep.model_copy(update={"curves": curves, "relative_to": "A"})
+    settings = settings.model_copy(update={"sweeps": {"lambda": sweep}})
     value_of = {("A", 0.1): 0.5, ("A", 0.5): 0.4, ("B", 0.1): 0.55}
     points = [
         (

@@ -1,4 +1,4 @@
-"""Retrieval strips of a comparison, from what its runs left."""
+"""Retrieval strips of a comparison, from the files of its runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPLIT = ("data.test=null", "data.queries=test", "data.gallery=train")
 
 
 def evaluated(run: Run, ids: list[str], seed: int, metrics: tuple[str, ...] = ("H-AP",)) -> EvaluatedRun:
-    """A run that embeds images as noise."""
+    """Return a run that embeds images as noise."""
     folder = run.folder / "evaluation"
     folder.mkdir(parents=True)
     vectors = np.random.default_rng(seed).normal(size=(len(ids), 5)).astype(np.float32)
@@ -56,7 +56,7 @@ def comparison(
 
 
 @pytest.mark.parametrize("overrides", [(), SPLIT], ids=["for each other", "queries and gallery"])
-def test_strips_are_made_of_what_runs_left(tmp_path: Path, overrides: tuple[str, ...]) -> None:
+def test_strips_show_the_top_results_of_both_methods(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     settings, methods = comparison(tmp_path, overrides, seeds=(3, 4))
     save_pictures(tmp_path, *(f"{c}/{n}" for c in range(8) for n in range(4)))
     page, picture = write_strips(settings, methods, tmp_path / "out")
@@ -78,13 +78,13 @@ def test_strips_are_made_of_what_runs_left(tmp_path: Path, overrides: tuple[str,
         assert not any(f">{query}</span>" in strip for strip in pair)  # never found for itself
 
 
-def test_without_photographs_there_are_ids(tmp_path: Path) -> None:
+def test_ids_replace_missing_photographs(tmp_path: Path) -> None:
     settings, methods = comparison(tmp_path)
     page, _ = write_strips(settings, methods, tmp_path)
     assert "photographs are not available" in page.read_text()
 
 
-def test_landmarks_have_the_names_of_their_categories(tmp_path: Path) -> None:
+def test_landmarks_are_named_by_their_categories(tmp_path: Path) -> None:
     settings, methods = comparison(tmp_path)
     write_data(tmp_path, landmark="16{}")
     lines = [f"16{c},http://commons.wikimedia.org/wiki/Category:Lake_{c},lake,lakes,natural" for c in range(1, 4)]
@@ -98,7 +98,7 @@ def test_landmarks_have_the_names_of_their_categories(tmp_path: Path) -> None:
     assert shown == {"landmark 160", "Lake 1", "Lake 2", "Lake 3"}
 
 
-def test_what_cannot_be_drawn_is_left_out(tmp_path: Path) -> None:
+def test_no_strips_without_two_methods_and_a_difference(tmp_path: Path) -> None:
     settings, methods = comparison(tmp_path)
     assert settings.pictures is not None
     none = settings.model_copy(update={"pictures": settings.pictures.model_copy(update={"n_queries": 0})})
@@ -114,7 +114,7 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path: Path) -> None:
     assert not (tmp_path / "strips.html").exists()
 
 
-def test_runs_with_other_images_are_refused(tmp_path: Path) -> None:
+def test_runs_with_other_images_are_errors(tmp_path: Path) -> None:
     settings, methods = comparison(tmp_path)
     roadmap = next(method for method in methods if method.name == "roadmap")
     (run,) = next(method for method in methods if method.name == "happier").runs

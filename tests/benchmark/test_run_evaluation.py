@@ -1,4 +1,4 @@
-"""Evaluation of runs: once, by the last checkpoint, with names for all that was ranked."""
+"""Evaluation of runs with their last checkpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Trained = tuple[BenchmarkSettings, Run]
 
 
 def trained(folder: Path, **training: object) -> Trained:
-    """HAPPIER, trained upon the features in the folder."""
+    """Train HAPPIER on the features in the folder."""
     settings = read_benchmark(write_comparison(folder, happier=training))
     run = table_runs(settings, folder / "out")["happier"][0]
     train(run.settings, run.folder)
@@ -51,18 +51,18 @@ def happier(tmp_path: Path) -> Trained:
     return trained(tmp_path)
 
 
-def found(settings: BenchmarkSettings, run: Run) -> run_evaluation.EvaluatedRun:
+def read(settings: BenchmarkSettings, run: Run) -> run_evaluation.EvaluatedRun:
     evaluated = run_evaluation.read_evaluated(settings, run)
     assert evaluated is not None
     return evaluated
 
 
-def test_the_last_checkpoint_is_evaluated_and_not_the_best(happier: Trained, tmp_path: Path) -> None:
+def test_last_checkpoint_is_evaluated_not_the_best(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
     (run.folder / "best.pt").unlink()
     assert run_evaluation.read_evaluated(settings, run) is None
     run_evaluation.evaluate_run(settings, run)
-    result = found(settings, run).result
+    result = read(settings, run).result
 
     model, _ = load_checkpoint_model(run.folder / "last.pt")
     features = read_embeddings(tmp_path / "features.npy")
@@ -83,7 +83,7 @@ def test_the_last_checkpoint_is_evaluated_and_not_the_best(happier: Trained, tmp
     assert images.is_query is None
 
 
-def test_what_is_done_is_left_alone(happier: Trained) -> None:
+def test_evaluation_is_not_repeated(happier: Trained) -> None:
     settings, run = happier
     run_evaluation.evaluate_run(settings, run)
     files = [path for path in (run.folder / "evaluation").iterdir() if path.is_file()]
@@ -101,7 +101,7 @@ def test_what_is_done_is_left_alone(happier: Trained) -> None:
 
 @dataclass(frozen=True)
 class Thread(Processes):
-    """A thread in the part of a process: values go by way of a list."""
+    """A thread that plays a process; values are exchanged through a list."""
 
     values: list[Any] = field(default_factory=list)
     barrier: Barrier = field(default_factory=lambda: Barrier(1))
@@ -114,19 +114,19 @@ class Thread(Processes):
         return gathered
 
 
-def test_several_processes_find_the_same(happier: Trained) -> None:
+def test_several_processes_give_the_same_result(happier: Trained) -> None:
     settings, run = happier
     run_evaluation.evaluate_run(settings, run)
-    alone = found(settings, run).result
+    alone = read(settings, run).result
     (run.folder / "evaluation" / "per_query.parquet").unlink()
     values, barrier = [None, None, None], Barrier(3)
     threads = [Thread(rank, 3, values, barrier) for rank in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda thread: run_evaluation.evaluate_run(settings, run, processes=thread), threads))
-    pd.testing.assert_frame_equal(found(settings, run).result.per_query, alone.per_query)
+    pd.testing.assert_frame_equal(read(settings, run).result.per_query, alone.per_query)
 
 
-def test_what_was_made_from_something_else_does_not_count(happier: Trained, tmp_path: Path) -> None:
+def test_outdated_evaluations_are_ignored(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
     run_evaluation.evaluate_run(settings, run)
     assert run_evaluation.read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
@@ -145,7 +145,7 @@ def test_what_was_made_from_something_else_does_not_count(happier: Trained, tmp_
     assert run_evaluation.read_evaluated(settings, run) is None
 
 
-def test_only_what_has_come_to_its_end_is_evaluated(tmp_path: Path) -> None:
+def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
     write_data(tmp_path)
     settings = read_benchmark(write_comparison(tmp_path))
     run = table_runs(settings, tmp_path / "out")["happier"][0]
@@ -155,7 +155,7 @@ def test_only_what_has_come_to_its_end_is_evaluated(tmp_path: Path) -> None:
         read_evaluated_images(run)
 
 
-def test_queries_and_gallery_apart_and_images_that_cannot_be_read(tmp_path: Path) -> None:
+def test_separate_queries_and_gallery_with_unreadable_images(tmp_path: Path) -> None:
     write_data(tmp_path)
     manifest = read_manifest(tmp_path / "manifest.parquet")
     names = [(name, int(name.split("/")[1])) for name in manifest.ids]
@@ -178,7 +178,7 @@ def test_queries_and_gallery_apart_and_images_that_cannot_be_read(tmp_path: Path
     settings, run = trained(tmp_path, data=data | {"queries": "query", "gallery": "gallery"})
     run_evaluation.evaluate_run(settings, run)
 
-    result, images = found(settings, run).result, read_evaluated_images(run)
+    result, images = read(settings, run).result, read_evaluated_images(run)
     assert result.name == "retrieval"
     assert result.per_query.index.tolist() == ["0/0", "2/0", "3/0"]
     assert result.per_query["class"].tolist() == ["l0", "l2", "l3"]
@@ -190,7 +190,7 @@ def test_queries_and_gallery_apart_and_images_that_cannot_be_read(tmp_path: Path
 
 
 def write_gldv2(folder: Path) -> BenchmarkSettings:
-    """GLDv2's test and index images as its tar files have them, and a model that is not trained.
+    """Write test and index images in the layout of GLDv2, and settings of an untrained model.
 
     Landmark 3 has no hierarchical label; one of six test images is ignored.
     """
@@ -242,12 +242,12 @@ def write_gldv2(folder: Path) -> BenchmarkSettings:
     return read_benchmark(folder / "comparison.yaml")
 
 
-def test_gldv2_has_both_readings_of_its_protocol(tmp_path: Path) -> None:
+def test_gldv2_reports_labelled_and_official_metrics(tmp_path: Path) -> None:
     settings = write_gldv2(tmp_path)
     (run,) = table_runs(settings, tmp_path / "out")["untrained"]
     train(run.settings, run.folder)
     run_evaluation.evaluate_run(settings, run)
-    result = found(settings, run).result
+    result = read(settings, run).result
 
     files = EvaluationFiles(
         query_embeddings=run.folder / "evaluation" / "queries.npy",

@@ -24,7 +24,7 @@ METHODS = {
 
 
 def benchmark(folder: Path, **changes: Any) -> Path:
-    """A file of a comparison of two methods, and theirs."""
+    """Write the settings of a comparison of two methods."""
     (folder / "trainings").mkdir(exist_ok=True)
     for name, loss in (("plain", "smooth_ap"), ("happier", "happier")):
         training = yaml.safe_dump({**TRAINING, "loss": {"name": loss}})
@@ -35,7 +35,7 @@ def benchmark(folder: Path, **changes: Any) -> Path:
     return folder / "benchmark.yaml"
 
 
-def test_each_method_is_trained_with_each_seed(tmp_path: Path) -> None:
+def test_each_method_has_a_run_per_seed(tmp_path: Path) -> None:
     settings = read_benchmark(benchmark(tmp_path, seeds=[3, 5]))
     runs = table_runs(settings, tmp_path / "out", ["data.manifest=other.parquet"])
     assert list(runs) == ["plain", "happier"]
@@ -51,7 +51,7 @@ def test_each_method_is_trained_with_each_seed(tmp_path: Path) -> None:
         assert run.overrides == ("data.manifest=other.parquet",)
 
 
-def test_a_study_shares_the_runs_that_it_has_in_common_with_the_table(tmp_path: Path) -> None:
+def test_sweep_shares_runs_with_the_table(tmp_path: Path) -> None:
     study = {
         "title": "Weight",
         "key": "loss.lambda",
@@ -79,7 +79,7 @@ def test_a_study_shares_the_runs_that_it_has_in_common_with_the_table(tmp_path: 
         sweep_runs(settings, "height", tmp_path)
 
 
-def test_a_value_that_a_training_cannot_have_is_told(tmp_path: Path) -> None:
+def test_invalid_sweep_values_are_errors(tmp_path: Path) -> None:
     study = {"title": "?", "key": "loss.lamda", "label": "?", "values": [1], "curves": {"?": {"method": "happier"}}}
     settings = read_benchmark(benchmark(tmp_path, sweeps={"weight": study}))
     with pytest.raises(ConfigurationError, match=r"loss.lamda: there is no such setting; did you mean lambda\?"):
@@ -96,12 +96,12 @@ def test_a_value_that_a_training_cannot_have_is_told(tmp_path: Path) -> None:
         ({"colums": ["H-AP"]}, r"there is no such setting; did you mean columns\?"),
     ],
 )
-def test_settings_that_are_wrong_are_told(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+def test_invalid_settings_are_errors(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         read_benchmark(benchmark(tmp_path, **changes))
 
 
-def test_a_method_without_its_file_is_told(tmp_path: Path) -> None:
+def test_missing_training_file_is_an_error(tmp_path: Path) -> None:
     settings = read_benchmark(benchmark(tmp_path))
     (tmp_path / "trainings" / "happier.yaml").unlink()
     with pytest.raises(InputError, match=r"happier.yaml: no such file"):
@@ -109,7 +109,7 @@ def test_a_method_without_its_file_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["washington", "washington_fine_tuned"])
-def test_the_comparisons_on_washington_have_the_methods_of_table_vii(name: str, tmp_path: Path) -> None:
+def test_washington_comparisons_have_the_methods_of_table_vii(name: str, tmp_path: Path) -> None:
     settings = read_benchmark(PRESETS / f"{name}.yaml")
     runs = table_runs(settings, tmp_path)
     named = {

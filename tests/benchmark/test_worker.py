@@ -16,7 +16,7 @@ from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 
 
 def task(folder: Path, *, retrain: bool = False, **training: Any) -> WorkerTask:
-    """Of HAPPIER, whose settings may be changed."""
+    """Return a task of HAPPIER with changed settings."""
     if not (folder / "manifest.parquet").exists():
         write_data(folder)
     benchmark = read_benchmark(write_comparison(folder, happier=training))
@@ -31,7 +31,7 @@ def times(task: WorkerTask) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in task.run.folder.rglob("*") if path.is_file()}
 
 
-def test_a_run_is_trained_and_evaluated_once(tmp_path: Path) -> None:
+def test_run_is_trained_and_evaluated_once(tmp_path: Path) -> None:
     once = task(tmp_path)
     assert not done(once)
     work(once)
@@ -46,7 +46,7 @@ def test_a_run_is_trained_and_evaluated_once(tmp_path: Path) -> None:
     assert times(once) == before
 
 
-def test_what_was_trained_but_not_evaluated_is_evaluated(tmp_path: Path) -> None:
+def test_trained_run_is_evaluated_without_training(tmp_path: Path) -> None:
     once = task(tmp_path)
     work(once)
     (once.run.folder / "evaluation" / "per_query.parquet").unlink()
@@ -57,7 +57,7 @@ def test_what_was_trained_but_not_evaluated_is_evaluated(tmp_path: Path) -> None
     assert (once.run.folder / "last.pt").stat().st_mtime_ns == before
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     once = task(tmp_path, checkpoint_steps=1)
     step = Trainer.train_step
 
@@ -76,12 +76,12 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
         done(once, n_processes=2)
     work(once)
     assert done(once)
-    assert done(once, n_processes=2)  # as it is finished, nobody has to go on with it
+    assert done(once, n_processes=2)  # a finished run is not resumed
     steps = [line["step"] for line in RunFolder(once.run.folder).history("step")]
     assert steps == list(range(1, N_STEPS + 1))
 
 
-def test_other_settings_are_another_run(tmp_path: Path) -> None:
+def test_other_settings_require_retraining(tmp_path: Path) -> None:
     work(task(tmp_path))
     other = task(tmp_path, steps=N_STEPS + 1)
     with pytest.raises(ConfigurationError, match=f"steps: {N_STEPS} then, {N_STEPS + 1} now"):
@@ -93,7 +93,7 @@ def test_other_settings_are_another_run(tmp_path: Path) -> None:
     assert read_checkpoint(other.run.folder / "last.pt")["step"] == N_STEPS + 1
 
 
-def test_other_data_are_another_run(tmp_path: Path) -> None:
+def test_other_data_are_an_error(tmp_path: Path) -> None:
     once = task(tmp_path)
     work(once)
     write_data(tmp_path, n_classes=10)

@@ -56,8 +56,8 @@ def format_cost(cost: CostEstimate, *, width: int = 80) -> str:
             run.title,
             len(run.hours()),
             run.steps,
-            f"{run.step.model_s:.3f}",
-            f"{run.step.loss_s:.3f}",
+            f"{run.model.step_s:.3f}",
+            f"{run.loss.step_s:.3f}",
             f"{run.training_h + run.evaluation_h:,.2f}",
         ]
         for run in cost.runs
@@ -90,15 +90,15 @@ def _hours(cost: CostEstimate) -> str:
 
 
 def _memory(cost: CostEstimate) -> str:
-    held = max(run.step.state_bytes + run.step.gradient_bytes for run in cost.runs)
-    peak = max(run.step.peak_bytes for run in cost.runs)
+    held = max(run.loss.state_bytes + run.loss.gradient_bytes for run in cost.runs)
+    peak = max(max(run.model.peak_bytes, run.loss.peak_bytes) for run in cost.runs)
     text = f"memory of a process: up to {byte_size(held)} for parameters, gradients and optimisers"
     return f"{text}, and {byte_size(peak)} more in a step" if peak else text
 
 
 def _disk(cost: CostEstimate) -> str:
-    checkpoints = sum(run.n_runs * _N_CHECKPOINTS * run.step.state_bytes for run in cost.runs)
-    embeddings = sum(run.n_runs * run.n_embedded * run.step.dim * _FLOAT32_BYTES for run in cost.runs)
+    checkpoints = sum(run.n_runs * _N_CHECKPOINTS * run.loss.state_bytes for run in cost.runs)
+    embeddings = sum(run.n_runs * run.n_embedded * run.model.model.dim * _FLOAT32_BYTES for run in cost.runs)
     return (
         f"disk: {byte_size(cost.image_bytes)} of images, {byte_size(checkpoints)} of checkpoints, "
         f"{byte_size(embeddings)} of embeddings"
@@ -110,7 +110,7 @@ def _notes(cost: CostEstimate) -> list[str]:
     sample = "a batch of" if _on_gpu(slot) else f"at most {CPU_PICTURES}"
     notes = [
         f"Measured on {cost.device}, once for each "
-        f"method, with {sample} random images. Loss seconds include the optimisers.",
+        f"model and loss: models with {sample} random images, losses and optimisers (loss s) with a whole batch.",
         "Hours include embedding for evaluations, but neither ranking nor the initialisation of projections; warm-up "
         "epochs take less than estimated.",
     ]
