@@ -98,7 +98,7 @@ def test_figures_show_the_results(
     (line,) = learning.lines  # ROADMAP has one evaluation only
     assert (learning.title, line.title) == ("H-AP in %", "HAPPIER")
     assert line.x.tolist() == [0, 4, 8]
-    np.testing.assert_allclose(line.y, [[50, 60, 70], [50, 80, np.nan]])
+    np.testing.assert_allclose(line.y, np.array([[50, 60, 70], [50, 80, np.nan]]))
 
     curves: Sequence[Panel] = drawn.panels["precision_recall.png"]
     titles = ["same landmark", "same group of", "same root", "hierarchical"]
@@ -175,7 +175,7 @@ def test_sweep_is_drawn_over_its_values(
         {8: "8", 16: "16"},
     )
     more, less = panel.lines
-    np.testing.assert_allclose(more.y, [[60, 50], [30, np.nan]])
+    np.testing.assert_allclose(more.y, np.array([[60, 50], [30, np.nan]]))
     np.testing.assert_allclose(less.y, [[40, np.nan], [40, np.nan]])
 
     draw_sweep(sweep(relative_to="without"), points, tmp_path / "b.png")
