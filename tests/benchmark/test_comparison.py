@@ -157,6 +157,7 @@ def test_unknown_methods_sweeps_and_seeds_are_errors(folder: Path) -> None:
             parse_seeds(wrong)
 
 
+@pytest.mark.slow
 def test_interrupted_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second call resumes, and the third has nothing to do."""
     n_steps = 200

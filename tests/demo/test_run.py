@@ -107,6 +107,7 @@ def test_summary_lists_groups_and_existing_outputs(
     assert [name for name in listed if not (out / name).is_file()] == []
 
 
+@pytest.mark.slow
 @needs_minilm
 def test_sheet_entries_are_discarded_by_force_only(demo: tuple[Path, DemoSummary, list[str]], tmp_path: Path) -> None:
     shutil.copytree(demo[0], tmp_path, dirs_exist_ok=True)
@@ -118,6 +119,7 @@ def test_sheet_entries_are_discarded_by_force_only(demo: tuple[Path, DemoSummary
     assert not any(row["decision"] for row in csv_rows(sheet))
 
 
+@pytest.mark.slow
 @needs_minilm
 def test_command_prints_stages_and_groups(tmp_path: Path) -> None:
     run = CliRunner().invoke(cli.app, ["demo", "-o", str(tmp_path), "--source", "html"])

@@ -135,6 +135,7 @@ def test_killed_run_resumes_and_writes_the_same_bytes(
             assert (out.parent / name).read_bytes() == (undisturbed.parent / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_several_processes_write_the_same_bytes_as_one(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     (folder / PATHS[4]).write_bytes(b"no picture")
     script = tmp_path / "script.py"

@@ -128,6 +128,7 @@ def test_lint_reports_only_missing_environments(pipeline: Pipeline) -> None:
     assert lints == {"* Specify a conda environment or container for each rule.:"}
 
 
+@pytest.mark.slow
 def test_failed_scrape_resumes_from_its_journal(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[str] = []
     real_wikidata, real_commons = server.wikidata_response, server.commons_response
@@ -163,6 +164,7 @@ def test_failed_scrape_resumes_from_its_journal(pipeline: Pipeline, monkeypatch:
     assert not requests
 
 
+@pytest.mark.slow
 @needs_minilm
 def test_only_changed_stages_rerun_and_filled_sheets_are_kept(exported_pipeline: Pipeline) -> None:
     pipeline = exported_pipeline
@@ -188,6 +190,7 @@ def test_only_changed_stages_rerun_and_filled_sheets_are_kept(exported_pipeline:
         assert {row["label_id"]: row["decision"] for row in csv_rows(sheet)}[label_id] == "drop"
 
 
+@pytest.mark.slow
 @needs_minilm
 def test_pipeline_with_decisions_ends_with_a_release(exported_pipeline: Pipeline) -> None:
     pipeline = exported_pipeline

@@ -46,6 +46,7 @@ def outputs(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("counts", [(6, 6), (5, 7)])
 def test_two_processes_have_the_gradients_of_one(outputs: Path, rank: int, counts: tuple[int, int]) -> None:
@@ -58,6 +59,7 @@ def test_two_processes_have_the_gradients_of_one(outputs: Path, rank: int, count
             assert expected.abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_same_model_as_one(
     outputs: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
