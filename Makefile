@@ -26,8 +26,9 @@ $(VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/hgld demo
 
+# Workers compute in one thread each: more than cores would only wait for each other.
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

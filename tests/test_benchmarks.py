@@ -63,6 +63,7 @@ def test_every_job_runs(work: str, evaluate_once: ModuleType, tmp_path: Path) ->
     getattr(evaluate_once.Work(tmp_path, 30, 500, "cpu"), work)()
 
 
+@pytest.mark.slow
 def test_peak_memory_of_repeated_allocations() -> None:
     """In a process of its own, because this one may return memory that other tests left."""
     script = """

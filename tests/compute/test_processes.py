@@ -54,6 +54,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]
     return {path.stem: pd.read_pickle(path) for path in folder.glob("*.pkl")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_size", [7, 100])
 @pytest.mark.parametrize(("count", "rank"), [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)])
 def test_several_processes_return_the_numbers_of_one(

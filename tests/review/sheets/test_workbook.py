@@ -125,6 +125,7 @@ def test_progress_formulas_in_libreoffice(tmp_path: Path, soffice: Callable[...,
         ]
 
 
+@pytest.mark.slow
 def test_libreoffice_converts_to_pdf_and_ods(nasty: Path, soffice: Callable[..., Path]) -> None:
     assert soffice(nasty, "pdf").read_bytes().startswith(b"%PDF")
     assert zipfile.is_zipfile(soffice(nasty, "ods"))
