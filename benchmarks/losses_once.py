@@ -1,9 +1,9 @@
 """One measurement of ``losses.py`` in a process of its own; prints seconds and GB of forward and backward as JSON.
 
 ``python losses_once.py FOLDER JOB N_QUERIES N_REFERENCES DEVICE``; with 0 references, the queries are a batch.
-Value and gradient of a loss are written to the folder. Embeddings are synthetic: the sum of a direction for each root, group
-and landmark, and noise. The cosine of two images is about 0.33 for the same landmark, 0.17 for the same group, 0.06
-for the same root, and 0 otherwise, with a standard deviation of 0.04.
+Value and gradient of a loss are written to the folder. Embeddings are synthetic: the sum of a direction for each
+root, group and landmark, and noise. The cosine of two images is about 0.33 for the same landmark, 0.17 for the same
+group, 0.06 for the same root, and 0 otherwise, with a standard deviation of 0.04.
 """
 
 from __future__ import annotations

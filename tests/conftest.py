@@ -38,7 +38,7 @@ def replica(shared: Path) -> Callable[..., Any]:
     if sys.version_info < (3, 11):
         pytest.skip("the replica needs Python 3.11: on an older one its resets leave connections open")
     sys.path.insert(0, str(shared))
-    from wikimedia_replica import ReplicaServer
+    from wikimedia_replica import ReplicaServer  # type: ignore[import-not-found, unused-ignore]
 
     def start(world: str, **faults: Any) -> Any:
         path = shared / "wikimedia_replica" / "worlds" / world

@@ -17,7 +17,8 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 @pytest.fixture
 def evaluate_once(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    return pytest.importorskip("evaluate_once")
+    module: ModuleType = pytest.importorskip("evaluate_once")
+    return module
 
 
 def run_quick(script: str) -> str:

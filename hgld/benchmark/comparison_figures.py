@@ -137,7 +137,7 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
 def _draw_precision_recall(
     methods: Sequence[MethodResults], baseline: MethodResults, styles: Mapping[str, LineStyle], path: Path
 ) -> Path | None:
-    """Draw precision over recall at each level, finest first, and hierarchical; below, differences from a baseline."""
+    """Draw precision over recall at each level and hierarchical; below, differences from a baseline."""
     precisions = {method.name: _precisions(method) for method in methods}
     base = precisions.get(baseline.name) or _precisions(baseline)
     recalls = 100 * _RECALLS.mean(axis=1)

@@ -24,11 +24,11 @@ _MISSING = "–"
 _MEANS = "In %, mean over the seeds ± standard deviation; the best is bold, the second best underlined."
 _LEVELS = "Level 1 is the coarsest. Positives are the images that share the level, or a finer one."
 _INTERVALS = """\
-Difference from the best baseline, the one with the highest mean of the metric: mean of the differences per query, each
-averaged over the seeds, with a 95 % confidence interval. The interval is a bootstrap over landmarks, drawn 10,000 times
-with replacement and with all their queries, because queries of one landmark resemble one another. It reflects the
-choice of landmarks; the ± above reflects the choice of seeds. An interval that contains 0 leaves open which of the two
-is better, and about one in twenty intervals misses the true difference."""
+Difference from the best baseline, the one with the highest mean of the metric: mean of the differences per query,
+each averaged over the seeds, with a 95 % confidence interval. The interval is a bootstrap over landmarks, drawn
+10,000 times with replacement and with all their queries, because queries of one landmark resemble one another. It
+reflects the choice of landmarks; the ± above reflects the choice of seeds. An interval that contains 0 leaves open
+which of the two is better, and about one in twenty intervals misses the true difference."""
 
 
 def results_markdown(
@@ -123,10 +123,8 @@ def describe_data(data: DataSettings) -> str:
     train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
     n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size
     shared = f"{n_shared:,} of which are also training classes" if n_shared else "none of which is a training class"
-    return (
-        f"Trained on {len(train):,} images of {train.n_classes[0]:,} classes ({manifest.level_names[0]}), evaluated on "
-        f"{len(test):,} images of {test.n_classes[0]:,} classes, {shared}."
-    )
+    level = manifest.level_names[0]
+    return f"Trained on {len(train):,} images of {train.n_classes[0]:,} classes ({level}), evaluated on {len(test):,} images of {test.n_classes[0]:,} classes, {shared}."
 
 
 def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:

@@ -53,7 +53,7 @@ class LabelMap:
         return [int(row) for row in np.argsort(-self.landmarks, kind="stable")]
 
     def radii(self, largest: float) -> NDArray[np.float64]:
-        """Return radii proportional to the square root of the landmarks, up to ``largest``, with a visible minimum."""
+        """Return radii that grow with the square root of the landmarks, from a visible minimum to ``largest``."""
         root = np.sqrt(self.landmarks / max(int(self.landmarks.max()), 1))
         return np.asarray(largest * (0.15 + 0.85 * root))
 
@@ -170,8 +170,8 @@ def place_names(
 ) -> dict[int, tuple[float, float]]:
     """Place names beside their circles so that they neither overlap nor leave the frame.
 
-    Greedy, in the given order: each name is placed to the right of its circle, to the left, above, below or across it,
-    where it covers the fewest circles; names that fit nowhere are omitted.
+    Greedy, in the given order: each name is placed to the right of its circle, to the left, above, below or across
+    it, where it covers the fewest circles; names that fit nowhere are omitted.
 
     Args:
         points: Centres of the circles, float64, shape (n, 2).

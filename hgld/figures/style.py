@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Palettes of twelve colours on white and on near-black, found by search: the smallest OKLab distance between two
-#: colours is above 0.14 in normal vision and 0.09 in simulated protanopia, deuteranopia and tritanopia; common palettes
-#: of twelve reach a third of that. Neighbours in the list are far apart; longer series repeat it.
+#: colours is above 0.14 in normal vision and 0.09 in simulated protanopia, deuteranopia and tritanopia; common
+#: palettes of twelve reach a third of that. Neighbours in the list are far apart; longer series repeat it.
 LIGHT = (
     *("#3e3bff", "#7dd024", "#ff3876", "#541e12", "#359cad", "#dfadcc"),
     *("#3d0982", "#275e13", "#9e712a", "#ad7afd", "#aa1f69", "#7e0bba"),

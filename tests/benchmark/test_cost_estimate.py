@@ -54,7 +54,7 @@ def time_losses(settings: TrainingSettings) -> LossTiming:
 
 @pytest.fixture
 def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model takes 1 s per image in training and 0.5 s otherwise, the loss and the optimisers 5 s, reading none."""
+    """The model takes 1 s per image in training and 0.5 s otherwise, loss and optimisers 5 s, reading no time."""
 
     def known_model(settings: TrainingSettings, device: object, n_processes: int) -> ModelTiming:
         model = EmbeddingModel(torch.nn.Identity(), 2048, toy.settings(Path("none")).model.without_head())

@@ -33,7 +33,7 @@ def check_batches(sampler: BatchSampler, labels: np.ndarray, per_class: int, epo
 
 
 def max_batches(groups: list[int], slots: int) -> int:
-    """Count batches by the greedy algorithm: fill each from the classes with the most groups left, which is optimal."""
+    """Count batches by the optimal greedy algorithm: fill each from the classes with the most groups left."""
     n = 0
     while len(groups := sorted((g for g in groups if g), reverse=True)) >= slots:
         groups = [g - 1 for g in groups[:slots]] + groups[slots:]

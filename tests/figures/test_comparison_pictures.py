@@ -79,7 +79,7 @@ def test_curves_are_means_in_a_band_from_minimum_to_maximum(drawn: list[Figure],
     np.testing.assert_array_equal(second.lines[0].get_ydata(), [2, 2, 5])
     (band,) = second.collections
     assert isinstance(band, PolyCollection)
-    corners = {tuple(corner) for corner in band.get_paths()[0].vertices.tolist()}
+    corners = {tuple(corner) for corner in np.asarray(band.get_paths()[0].vertices).tolist()}
     assert {(1.0, 1.0), (1.0, 3.0), (10.0, 2.0), (100.0, 5.0)} <= corners
 
 
@@ -108,8 +108,8 @@ def test_frequent_categories_have_colours_and_roots_have_markers(drawn: list[Fig
     assert names[12:] == ["others", "r0", "r1"]
     for axes in figure.axes:
         clouds = [cloud for cloud in axes.collections if isinstance(cloud, PathCollection)]
-        assert [len(cloud.get_offsets()) for cloud in clouds] == [13 + 6 * 3, 50 - 13 - 6 * 3]
-        assert len({tuple(colour) for cloud in clouds for colour in cloud.get_facecolor().tolist()}) == 13
+        assert [len(np.asarray(cloud.get_offsets())) for cloud in clouds] == [13 + 6 * 3, 50 - 13 - 6 * 3]
+        assert len({tuple(colour) for cloud in clouds for colour in np.asarray(cloud.get_facecolor()).tolist()}) == 13
         width, height = np.ptp(np.concatenate([cloud.get_offsets() for cloud in clouds]), axis=0)
         assert width > 0
         assert height > 0

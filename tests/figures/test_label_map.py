@@ -1,7 +1,11 @@
+"""The map of labels, as an image and as a page."""
+
 from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,40 +14,43 @@ from hypothesis import strategies as st
 
 from hgld.figures.label_map import LabelMap, draw_label_map, place_names, write_label_page
 
-#: Labels that break a page or a picture if they are taken for more than text.
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+#: Labels that break a page or a picture unless they are treated as text.
 NASTY = ['<small> "inn"', "</script><script>document.title = 'broken'</script>", "$x^2$ & $", "灯台", "a' b"]
 
 
-def label_map(labels, clusters=None):
+def label_map(labels: list[str], clusters: list[int] | None = None) -> LabelMap:
     n = len(labels)
     rng = np.random.default_rng(0)
-    clusters = np.asarray(clusters or [1 + row % 3 for row in range(n)], np.int32)
+    cluster = np.asarray(clusters or [1 + row % 3 for row in range(n)], np.int32)
     return LabelMap(
         positions=rng.normal(size=(n, 2)),
         labels=labels,
         landmarks=np.arange(1000, 1000 - n, -1),
-        cluster=clusters,
+        cluster=cluster,
         subcluster=np.ones(n, np.int32),
-        names={int(number): f"name of {labels[0]}" for number in np.unique(clusters)},
+        names={int(number): f"name of {labels[0]}" for number in np.unique(cluster)},
     )
 
 
 class Elements(HTMLParser):
-    """What a browser would make of a page: elements with their attributes, and the text."""
+    """The elements of a page with their attributes."""
 
-    def __init__(self, page):
+    def __init__(self, page: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict]] = []
+        self._elements: list[tuple[str, dict[str, str | None]]] = []
         self.feed(page)
 
-    def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._elements.append((tag, dict(attrs)))
 
-    def all(self, tag):
-        return [attributes for found, attributes in self.found if found == tag]
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self._elements if name == tag]
 
 
-def test_the_page_holds_every_label_as_text_and_needs_nothing_else(tmp_path):
+def test_page_is_self_contained_and_shows_labels_as_text(tmp_path: Path) -> None:
     labels = [*NASTY, *(f"label {n}" for n in range(100))]
     write_label_page(tmp_path / "map.html", label_map(labels))
     text = (tmp_path / "map.html").read_text(encoding="utf-8")
@@ -59,7 +66,7 @@ def test_the_page_holds_every_label_as_text_and_needs_nothing_else(tmp_path):
     assert "prefers-color-scheme: dark" in text
 
 
-def test_the_same_map_is_the_same_bytes(tmp_path):
+def test_files_are_reproducible(tmp_path: Path) -> None:
     for name in ("a", "b"):
         draw_label_map(tmp_path / f"{name}.png", label_map(NASTY))
         write_label_page(tmp_path / f"{name}.html", label_map(NASTY))
@@ -68,7 +75,7 @@ def test_the_same_map_is_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("n", [1, 2, 40])
-def test_a_picture_of_few_and_of_many_clusters(tmp_path, n):
+def test_few_and_many_clusters(tmp_path: Path, n: int) -> None:
     draw_label_map(tmp_path / "map.png", label_map([f"label {row}" for row in range(n)], [*range(1, n + 1)]))
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     write_label_page(tmp_path / "map.html", label_map([f"label {row}" for row in range(n)], [*range(1, n + 1)]))
@@ -78,7 +85,7 @@ _NUMBERS = st.floats(0, 100)
 
 
 @given(st.lists(st.tuples(_NUMBERS, _NUMBERS, st.floats(0.5, 20), st.floats(1, 60)), min_size=1, max_size=30))
-def test_names_never_overlap_nor_leave_the_frame(circles):
+def test_names_neither_overlap_nor_leave_the_frame(circles: list[tuple[float, float, float, float]]) -> None:
     points = np.array([(x, y) for x, y, _, _ in circles])
     radii = np.array([radius for *_, radius, _ in circles])
     sizes = np.array([(width, 5.0) for *_, width in circles])
@@ -93,13 +100,13 @@ def test_names_never_overlap_nor_leave_the_frame(circles):
             assert n == other or apart
 
 
-def test_a_name_goes_where_it_covers_least():
+def test_name_is_placed_where_it_covers_least() -> None:
     points = np.array([(50.0, 50.0), (62.0, 50.0)])
     placed = place_names(points, np.array([3.0, 3.0]), np.array([(20.0, 5.0)]), (0, 0, 100, 100))
-    assert placed == {0: (35.0, 50.0)}, "to the left, for a circle is on the right"
+    assert placed == {0: (35.0, 50.0)}, "to the left, because a circle is on the right"
 
 
-def test_colours_keep_their_distance_to_simulated_colour_blindness():
+def test_colours_differ_in_simulated_colour_blindness() -> None:
     """Machado et al. 2009, severity 1; distances in OKLab."""
     from hgld.figures.style import DARK, LIGHT
 
@@ -145,7 +152,7 @@ def test_colours_keep_their_distance_to_simulated_colour_blindness():
             assert nearest > (0.14 if sight == "normal" else 0.09), sight
 
 
-def test_hover_and_search_in_a_browser(browser, tmp_path):
+def test_hover_and_search_in_a_browser(browser: Chrome, tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.by import By
 
@@ -164,12 +171,15 @@ def test_hover_and_search_in_a_browser(browser, tmp_path):
 
     search = browser.find_element(By.TAG_NAME, "input")
     search.send_keys("INN")
-    away = [circle.get_attribute("data-label") for circle in circles if "away" in circle.get_attribute("class")]
-    assert away == labels[1:]
+    hidden = ["away" in str(circle.get_attribute("class")) for circle in circles]
+    assert [
+        circle.get_attribute("data-label") for circle, away in zip(circles, hidden, strict=True) if away
+    ] == labels[1:]
     assert browser.find_element(By.TAG_NAME, "output").text == "1 found"
     search.clear()
     browser.find_elements(By.TAG_NAME, "button")[1].click()
-    shown = [n for n, circle in enumerate(circles) if "away" not in circle.get_attribute("class")]
+    shown = [n for n, circle in enumerate(circles) if "away" not in str(circle.get_attribute("class"))]
     assert shown == [1, 4]
-    errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    log = browser.get_log("browser")  # type: ignore[no-untyped-call]
+    errors = [entry for entry in log if entry["level"] == "SEVERE"]
     assert errors == []
