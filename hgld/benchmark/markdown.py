@@ -124,7 +124,10 @@ def describe_data(data: DataSettings) -> str:
     n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size
     shared = f"{n_shared:,} of which are also training classes" if n_shared else "none of which is a training class"
     level = manifest.level_names[0]
-    return f"Trained on {len(train):,} images of {train.n_classes[0]:,} classes ({level}), evaluated on {len(test):,} images of {test.n_classes[0]:,} classes, {shared}."
+    return (
+        f"Trained on {len(train):,} images of {train.n_classes[0]:,} classes ({level}), evaluated on {len(test):,} "
+        f"images of {test.n_classes[0]:,} classes, {shared}."
+    )
 
 
 def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
