@@ -276,7 +276,7 @@ def _read_parquet(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
         with pq.ParquetFile(path, memory_map=True) as file:
             return _decode(path, file), names
     except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: not a whole Parquet file: {error}") from error
+        raise InputError(f"{path}: cannot be read as Parquet, and may be incomplete: {error}") from error
 
 
 def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:

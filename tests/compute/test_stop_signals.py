@@ -1,3 +1,5 @@
+"""Graceful stops on Ctrl-C, SIGTERM and the end of the parent process."""
+
 from __future__ import annotations
 
 import os
@@ -5,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,6 +25,15 @@ def test_first_signal_requests_a_stop(number: signal.Signals) -> None:
     assert signal.getsignal(number) is handler
 
 
+@pytest.fixture
+def ctrl_c_interrupts() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt; a shell's background processes ignore it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_second_ctrl_c_interrupts() -> None:
     with catch_stop_signals():
         os.kill(os.getpid(), signal.SIGINT)
