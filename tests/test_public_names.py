@@ -1,4 +1,4 @@
-"""The names that rooms export, some of them imported on first use."""
+"""The public names of hgld and its rooms: which there are, and that each can be imported and is documented."""
 
 from __future__ import annotations
 
@@ -10,12 +10,100 @@ import pytest
 import hgld
 
 ROOMS = [f"hgld.{module.name}" for module in pkgutil.iter_modules(hgld.__path__) if module.ispkg]
+#: What users may rely on. A change of this table belongs in the changelog.
+PUBLIC_NAMES = {
+    "hgld": """
+        HgldError Hierarchy RetrievalResult __version__ benchmark datasets evaluate_retrieval evaluation
+        hierarchy inspection labels load_hierarchy losses models training
+    """,
+    "hgld.benchmark": """
+        BenchmarkSettings Comparison ComparisonSummary CostEstimate Slot compare_methods estimate_cost
+        parse_slots read_comparison
+    """,
+    "hgld.datasets": """
+        ClassBalancedSampler FeatureDataset HierarchicalSampler ImageDataset ImageLabels ImageSettings
+        Manifest READERS evaluation_batches evaluation_transform make_manifest read_images read_labels
+        read_manifest training_batches training_transform write_manifest
+    """,
+    "hgld.evaluation": """
+        Evaluation EvaluationConfig EvaluationFiles RankingConfig RetrievalResult RetrievalTask
+        evaluate_files evaluate_retrieval evaluate_tasks
+    """,
+    "hgld.gldv2": """
+        FetchConfig FetchSummary ImageReader IndexSummary fetch_gldv2 index_images read_image_to_landmark
+        read_retrieval_solution
+    """,
+    "hgld.hierarchy": """
+        Hierarchy LabelMatrix Level column_of load_hierarchy lowest_common_level relevance
+    """,
+    "hgld.inspection": """
+        Photo PhotoSource class_means count_scores find_method_differences find_worst_queries
+        nearest_neighbours neighbour_agreement precision_recall write_method_differences_page
+        write_worst_queries_page
+    """,
+    "hgld.labels": """
+        CleanConfig ClusterConfig EmbedConfig TextEncoder clean_file cluster_file embed_file
+        evaluate_suggestions load_encoder suggest_file
+    """,
+    "hgld.losses": """
+        ArcFace AtLevel BlackBoxAP CSL ContrastiveLoss CrossBatchMemory DecomposabilityLoss FastAP Heaviside
+        LOSSES LabelSpace LeakyStep Loss MixedPositives MultiSimilarityLoss ProxyLoss ProxyNCAPP RankLoss
+        SiMix Sigmoid SmoothAP SmoothHAP SmoothNDCG SmoothRecall SoftBinAP Step SumOverLevels SupAP SupHAP
+        SupNDCG SupRankStep SupRecall TripletLoss WeightedSum XBMContrastive build_loss happier roadmap
+        rod_ndcg rod_recall suprank_step
+    """,
+    "hgld.models": """
+        AveragePooling EmbedImagesConfig EmbeddingModel GeM MaxPooling ModelSettings PRESETS build_model
+        embed_images image_settings_for initialise_projection load_checkpoint_model load_model
+        load_untrained_model read_checkpoint save_checkpoint
+    """,
+    "hgld.release": """
+        ReleaseConfig ReleaseSummary verify_checksums write_release
+    """,
+    "hgld.review": """
+        AdjudicateConfig Agreement AgreementConfig ExportConfig ImportConfig ReviewSession ServerConfig
+        adjudicate adjudicate_files agreement_files cohen_kappa export_decisions export_sheets import_sheet
+        krippendorff_alpha measure_agreement open_store raw_agreement read_store
+    """,
+    "hgld.tables": """
+        CLASSES CLEAN CLUSTERS COMPARISON HIERARCHY IMAGES INSTANCE_OF LABEL_EMBEDDINGS MANIFEST Provenance
+        REMOVED SCRAPED SPLITS STUDY SUGGESTIONS TABLES TableSpec classes_path find_scraped_tables
+        input_digests is_up_to_date read_provenance read_table repeated_keys with_provenance write_table
+    """,
+    "hgld.taxonomy": """
+        DECISIONS Decision DecisionIndex Group ROOTS label_id normalise_label read_decisions read_taxonomy
+        unify_labels write_decisions write_taxonomy
+    """,
+    "hgld.training": """
+        RunFolder Trainer TrainingSettings TrainingSummary is_finished read_training_settings train
+    """,
+    "hgld.wikimedia": """
+        ClientConfig LandmarkCategory ScrapeConfig ScrapeSummary WikimediaClient read_categories scrape_file
+    """,
+}
+#: Rooms for the inside of hgld.
+INTERNAL_ROOMS = {"hgld.cli", "hgld.compute", "hgld.demo", "hgld.figures", "hgld.io"}
 
 
-@pytest.mark.parametrize("name", ["hgld", *ROOMS])
-def test_every_exported_name_can_be_imported(name: str) -> None:
-    room = import_module(name)
-    for exported in getattr(room, "__all__", []):
-        assert getattr(room, exported) is not None
+def test_every_room_is_public_or_internal() -> None:
+    assert {*PUBLIC_NAMES, *INTERNAL_ROOMS} == {"hgld", *ROOMS}
+
+
+@pytest.mark.parametrize("room", PUBLIC_NAMES)
+def test_public_names(room: str) -> None:
+    module = import_module(room)
+    assert sorted(module.__all__) == PUBLIC_NAMES[room].split()
+    assert set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.parametrize("room", PUBLIC_NAMES)
+def test_public_names_can_be_imported_and_are_documented(room: str) -> None:
+    module = import_module(room)
+    assert module.__doc__
+    for name in module.__all__:
+        value = getattr(module, name)
+        if callable(value) and not hasattr(value, "__origin__"):  # aliases of types have no docstring of their own
+            assert value.__doc__, name
+            assert value.__doc__.partition("\n")[0].rstrip().endswith((".", ":", "::")), name
     with pytest.raises(AttributeError, match="no_such_name"):
-        _ = room.no_such_name
+        _ = module.no_such_name

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hgld.datasets.feature_dataset import FeatureDataset
@@ -17,25 +18,6 @@ if TYPE_CHECKING:
     from hgld.datasets.samplers import ClassBalancedSampler, HierarchicalSampler
     from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 
-_MODULES = {
-    "READERS": "readers.registry",
-    "ClassBalancedSampler": "samplers",
-    "FeatureDataset": "feature_dataset",
-    "HierarchicalSampler": "samplers",
-    "ImageDataset": "image_dataset",
-    "ImageLabels": "image_labels",
-    "ImageSettings": "transforms",
-    "Manifest": "manifest",
-    "evaluation_batches": "loading",
-    "evaluation_transform": "transforms",
-    "make_manifest": "make_manifest",
-    "read_images": "image_sources",
-    "read_labels": "image_labels",
-    "read_manifest": "manifest",
-    "training_batches": "loading",
-    "training_transform": "transforms",
-    "write_manifest": "manifest",
-}
 
 __all__ = [
     "READERS",
@@ -57,9 +39,25 @@ __all__ = [
     "write_manifest",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import on first use: ``hgld manifest --help`` needs neither Arrow nor torch."""
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "READERS": "readers.registry",
+        "ClassBalancedSampler": "samplers",
+        "FeatureDataset": "feature_dataset",
+        "HierarchicalSampler": "samplers",
+        "ImageDataset": "image_dataset",
+        "ImageLabels": "image_labels",
+        "ImageSettings": "transforms",
+        "Manifest": "manifest",
+        "evaluation_batches": "loading",
+        "evaluation_transform": "transforms",
+        "make_manifest": "make_manifest",
+        "read_images": "image_sources",
+        "read_labels": "image_labels",
+        "read_manifest": "manifest",
+        "training_batches": "loading",
+        "training_transform": "transforms",
+        "write_manifest": "manifest",
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hgld.models.backbones import image_settings_for
@@ -15,24 +16,6 @@ if TYPE_CHECKING:
     from hgld.models.pca_projection import initialise_projection
     from hgld.models.pooling import AveragePooling, GeM, MaxPooling
 
-_MODULES = {
-    "PRESETS": "model_settings",
-    "AveragePooling": "pooling",
-    "EmbedImagesConfig": "embed_images",
-    "EmbeddingModel": "embedding_model",
-    "GeM": "pooling",
-    "MaxPooling": "pooling",
-    "ModelSettings": "model_settings",
-    "build_model": "embedding_model",
-    "embed_images": "embed_images",
-    "image_settings_for": "backbones",
-    "initialise_projection": "pca_projection",
-    "load_checkpoint_model": "model_loading",
-    "load_model": "model_loading",
-    "load_untrained_model": "model_loading",
-    "read_checkpoint": "checkpoint_files",
-    "save_checkpoint": "checkpoint_files",
-}
 
 __all__ = [
     "PRESETS",
@@ -53,9 +36,24 @@ __all__ = [
     "save_checkpoint",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import on first use: torch and timm take seconds."""
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "PRESETS": "model_settings",
+        "AveragePooling": "pooling",
+        "EmbedImagesConfig": "embed_images",
+        "EmbeddingModel": "embedding_model",
+        "GeM": "pooling",
+        "MaxPooling": "pooling",
+        "ModelSettings": "model_settings",
+        "build_model": "embedding_model",
+        "embed_images": "embed_images",
+        "image_settings_for": "backbones",
+        "initialise_projection": "pca_projection",
+        "load_checkpoint_model": "model_loading",
+        "load_model": "model_loading",
+        "load_untrained_model": "model_loading",
+        "read_checkpoint": "checkpoint_files",
+        "save_checkpoint": "checkpoint_files",
+    },
+)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hgld.release.checksums import verify_checksums
@@ -10,15 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ReleaseConfig", "ReleaseSummary", "verify_checksums", "write_release"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import on first use, so that importing the room stays cheap."""
-    if name == "verify_checksums":
-        from hgld.release.checksums import verify_checksums
-
-        return verify_checksums
-    if name in __all__:
-        from hgld.release import publish
-
-        return getattr(publish, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "ReleaseConfig": "publish",
+        "ReleaseSummary": "publish",
+        "verify_checksums": "checksums",
+        "write_release": "publish",
+    },
+)

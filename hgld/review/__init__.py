@@ -5,8 +5,9 @@ The public names are loaded on first use, because some of them need packages tha
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hgld.review.adjudication import AdjudicateConfig, adjudicate, adjudicate_files
@@ -41,31 +42,27 @@ __all__ = [
     "read_store",
 ]
 
-_MODULES = {
-    "AdjudicateConfig": "adjudication",
-    "Agreement": "agreement",
-    "AgreementConfig": "agreement",
-    "ExportConfig": "sheets.export",
-    "ImportConfig": "sheets.import_sheet",
-    "ReviewSession": "session",
-    "ServerConfig": "page.server",
-    "adjudicate": "adjudication",
-    "adjudicate_files": "adjudication",
-    "agreement_files": "agreement",
-    "cohen_kappa": "coefficients",
-    "export_decisions": "decision_export",
-    "export_sheets": "sheets.export",
-    "import_sheet": "sheets.import_sheet",
-    "krippendorff_alpha": "coefficients",
-    "measure_agreement": "agreement",
-    "open_store": "store",
-    "raw_agreement": "coefficients",
-    "read_store": "store",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "AdjudicateConfig": "adjudication",
+        "Agreement": "agreement",
+        "AgreementConfig": "agreement",
+        "ExportConfig": "sheets.export",
+        "ImportConfig": "sheets.import_sheet",
+        "ReviewSession": "session",
+        "ServerConfig": "page.server",
+        "adjudicate": "adjudication",
+        "adjudicate_files": "adjudication",
+        "agreement_files": "agreement",
+        "cohen_kappa": "coefficients",
+        "export_decisions": "decision_export",
+        "export_sheets": "sheets.export",
+        "import_sheet": "sheets.import_sheet",
+        "krippendorff_alpha": "coefficients",
+        "measure_agreement": "agreement",
+        "open_store": "store",
+        "raw_agreement": "coefficients",
+        "read_store": "store",
+    },
+)
