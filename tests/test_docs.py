@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from hgld.cli import app
+from hgld.losses import LOSSES
 from hgld.tables import TABLES
 
 CHECKOUT = Path(__file__).parent.parent
@@ -28,12 +29,12 @@ DOCUMENTS = [
 
 
 def commands() -> list[str]:
-    found = set()
+    lines = set()
     for path in DOCUMENTS:
         text = path.read_text(encoding="utf-8")
-        found |= set(re.findall(r"^(?:\$|    )\s*(hgld [a-z].*)", text, re.MULTILINE))
-        found |= {inline for inline in re.findall(r"`(hgld [a-z][^`]+)`", text) if " -" in inline}
-    return sorted(found)
+        lines |= set(re.findall(r"^(?:\$|    )\s*(hgld [a-z].*)", text, re.MULTILINE))
+        lines |= {inline for inline in re.findall(r"`(hgld [a-z][^`]+)`", text) if " -" in inline}
+    return sorted(lines)
 
 
 @pytest.mark.parametrize("line", commands())
@@ -55,6 +56,13 @@ def test_links_resolve(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
+
+
+def test_the_readme_lists_every_loss() -> None:
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| names \| methods \|\n(.+?)\n\n", text, re.MULTILINE | re.DOTALL)
+    first_cells = re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(first_cells))) == sorted(LOSSES)
 
 
 def test_the_readme_lists_the_columns_of_every_table() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -14,7 +15,7 @@ from sklearn.metrics import average_precision_score, ndcg_score
 from hgld.errors import ConfigurationError
 from hgld.evaluation import metrics
 from hgld.evaluation import ranking_statistics as statistics_module
-from hgld.evaluation.metric_registry import Metric, default_metrics
+from hgld.evaluation.metric_registry import METRICS, Metric, default_metrics
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.relevance import by_level, hierarchical_relevance, weighted_ap_relevance
 from tests.evaluation import oracles
@@ -56,6 +57,11 @@ def test_metrics_agree_with_their_equations(ranking: Ranking, alpha: float, data
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], [value], rtol=0, atol=1e-12, err_msg=name)
+
+
+def test_every_metric_has_an_oracle() -> None:
+    names = {re.sub(r"@\d+", "@K", name.partition("_l")[0]) for name in all_names(2, [3])}
+    assert names == METRICS.keys()
 
 
 @given(rankings())

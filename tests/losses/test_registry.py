@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,15 @@ def test_autocast_and_half_precision_change_nothing_but_rounding_of_embeddings(n
 def test_public_names_have_an_example(name: str) -> None:
     tests = doctest.DocTestFinder().find(getattr(hgld.losses, name), name)
     assert any(test.examples for test in tests)
+
+
+@pytest.mark.parametrize("name", sorted(set(hgld.losses.__all__) - {"LOSSES", "Step"}))
+def test_public_names_describe_their_parameters(name: str) -> None:
+    public = getattr(hgld.losses, name)
+    docstring = inspect.getdoc(public) or ""
+    section = re.search(r"^Args:\n((?:    .+\n|\n)*)", f"{docstring}\n", re.MULTILINE)
+    described = re.findall(r"^    \**(\w+):", section[1], re.MULTILINE) if section else []
+    assert described == list(inspect.signature(public).parameters)
 
 
 def test_every_loss_is_public() -> None:
