@@ -6,6 +6,8 @@ import colorsys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hgld.hierarchy.label_matrix import column_of
+
 
 @dataclass(frozen=True)
 class LevelStyle:
@@ -36,7 +38,7 @@ def level_styles(n_levels: int, names: Sequence[str] | None) -> list[LevelStyle]
     for level in range(n_levels, 0, -1):
         share = (n_levels - 1 - level) / max(n_levels - 2, 1)  # 0 at the second finest level, 1 at the coarsest
         colour = _rgb(140, 45, 55) if level == n_levels else _rgb(26 + 24 * share, 88, 60 - 2 * share)
-        meaning = names[n_levels - level].replace("_", " ") if names else f"of {n_levels}"
+        meaning = names[column_of(level, n_levels)].replace("_", " ") if names else f"of {n_levels}"
         styles.append(LevelStyle(level, meaning, colour))
     return [*styles, LevelStyle(0, "nothing shared", _rgb(4, 75, 68))]
 

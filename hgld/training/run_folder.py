@@ -115,7 +115,9 @@ class RunFolder:
             step: Number of steps done.
             values: Numbers by name; mappings of numbers are allowed.
         """
-        print(json.dumps({"kind": kind, "step": step, **values}), file=self._history_stream, flush=True)
+        line = json.dumps({"kind": kind, "step": step, **values})
+        self._history_stream.write(f"{line}\n")
+        self._history_stream.flush()
         self.n_history_lines += 1
         for name, value in flatten(values).items():
             self._board.add_scalar(f"{kind}/{name}", value, step)
