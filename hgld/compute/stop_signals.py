@@ -11,7 +11,7 @@ from types import FrameType
 
 
 class StopRequest:
-    """Whether a stop has been requested."""
+    """Record of whether a stop has been requested."""
 
     def __init__(self) -> None:
         self.requested = False

@@ -1,4 +1,4 @@
-"""What ``hgld manifest`` prints."""
+"""Format the output of ``hgld manifest``."""
 
 from __future__ import annotations
 

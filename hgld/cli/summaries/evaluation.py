@@ -1,4 +1,4 @@
-"""What ``hgld evaluate`` prints, and tables of means for other commands."""
+"""Format the output of ``hgld evaluate``, and tables of means for other commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``hgld fetch`` and ``hgld index-images`` print."""
+"""Format the output of ``hgld fetch`` and ``hgld index-images``."""
 
 from __future__ import annotations
 

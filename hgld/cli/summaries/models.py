@@ -1,4 +1,4 @@
-"""What ``hgld embed-images`` prints."""
+"""Format the output of ``hgld embed-images``."""
 
 from __future__ import annotations
 

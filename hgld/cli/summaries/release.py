@@ -1,4 +1,4 @@
-"""What ``hgld release`` prints."""
+"""Format the output of ``hgld release``."""
 
 from __future__ import annotations
 

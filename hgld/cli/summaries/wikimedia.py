@@ -1,4 +1,4 @@
-"""What ``hgld scrape`` prints."""
+"""Format the output of ``hgld scrape``."""
 
 from __future__ import annotations
 
