@@ -110,3 +110,32 @@ def test_disk_that_fills_up_ends_in_one_line_and_leaves_nothing(command: str, tm
     (line,) = child.stderr.splitlines()
     assert line.startswith("error: ")
     assert "No space left on device; free some space, then run the same command again" in line
+
+
+def test_checkpoints_and_embeddings_that_do_not_fit_are_errors_of_the_storage(tmp_path: Path) -> None:
+    """torch and safetensors raise errors of their own for a full disk."""
+    disk = tmp_path / "disk"
+    script = f"""
+import os
+from pathlib import Path
+import torch
+from hgld.models import save_checkpoint
+from hgld.tables.embeddings import write_embeddings
+folder = Path({str(disk)!r})
+for name, write in {{
+    "last.pt": lambda path: save_checkpoint(path, {{"model": torch.zeros(100_000)}}),
+    "embeddings.safetensors": lambda path: write_embeddings(path, torch.zeros(2, 50_000), ["a", "b"]),
+}}.items():
+    try:
+        write(folder / name)
+    except OSError as error:
+        print(error.strerror, Path(error.filename).name)
+print(os.listdir(folder))
+"""
+    command = [*mounted(disk, "size=32k"), sys.executable, "-c", script]
+    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert child.stdout.splitlines() == [
+        "Input/output error last.pt",
+        "No space left on device embeddings.safetensors",
+        "[]",
+    ], child.stderr

@@ -67,6 +67,7 @@ _STORAGE_ERRORS = {
     errno.EACCES: "choose a place that you may read and write",
     errno.EPERM: "choose a place that you may write",
     errno.EROFS: "choose a place that can be written",
+    errno.EIO: "the disk may be full or damaged; free some space, then run the same command again",
     errno.ENOSPC: "free some space, then run the same command again",
     errno.EDQUOT: "free some space, then run the same command again",
     errno.EISDIR: "name a file, not a folder",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +20,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     Folders above ``path`` are created.
 
+    Raises:
+        OSError: The file cannot be written, also where a library such as torch raises another error for that.
+
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "a.txt"
     >>> with atomic_write(target) as draft:
@@ -31,6 +36,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         yield draft
         draft.replace(path)
+    except Exception as error:
+        if (failure := _write_failure(error, draft, path)) is not None:
+            raise failure from error
+        raise
     finally:
         draft.unlink(missing_ok=True)
 
@@ -85,3 +94,14 @@ def digest_of(path: Path, algorithm: str) -> str:
         while block := stream.read(2**20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _write_failure(error: Exception, draft: Path, path: Path) -> OSError | None:
+    """Return the failure to write ``draft`` behind an error as one that names ``path``; None if it is another one."""
+    if match := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
+        return OSError(int(match[1]), os.strerror(int(match[1])), str(path))
+    if isinstance(error, RuntimeError) and "inline_container.cc" in str(error):  # torch.save
+        return OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+    if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(draft)):
+        return OSError(error.errno, os.strerror(error.errno), str(path))
+    return None
