@@ -144,12 +144,12 @@ def test_folder_is_locked(folder: Path) -> None:
 
 
 def test_unknown_methods_sweeps_and_seeds_are_errors(folder: Path) -> None:
-    for chosen, said in [
+    for chosen, message in [
         ({"methods": ["csl"]}, 'no method "csl"; expected one of roadmap, happier'),
         ({"sweeps": ["rho"]}, 'no sweep "rho"; expected one of lambda'),
         ({"sweeps": ["lambda"], "methods": ["happier"]}, "the curves of a sweep have their own"),
     ]:
-        with pytest.raises(ConfigurationError, match=said):
+        with pytest.raises(ConfigurationError, match=message):
             read_comparison(folder / "comparison.yaml", folder / "out", **chosen)  # type: ignore[arg-type]
     assert parse_seeds("2,0") == (2, 0)
     for wrong in ("", "0,0", "-1", "1;2"):

@@ -112,7 +112,7 @@ def test_figures_show_the_results(
         assert {line.title: line.style.dashed for line in upper.lines} == {"HAPPIER": False, "ROADMAP": True}
 
     scores: Sequence[ScoreDensities] = drawn.panels["scores.png"]
-    assert {one.title for one in scores} == {"HAPPIER", "ROADMAP"}
+    assert {scored.title for scored in scores} == {"HAPPIER", "ROADMAP"}
     baseline, happier = drawn.panels["class_means.png"]
     assert isinstance(baseline, ClassMeans)
     assert baseline.title.startswith("ROADMAP\n")
@@ -152,9 +152,9 @@ def point(
     comparison: tuple[BenchmarkSettings, list[MethodResults]], curve: str, value: float | str, *h_ap: float
 ) -> tuple[SweepPoint, tuple[EvaluatedRun, ...]]:
     """Return the runs of a curve at a value with the H-AP of the seeds 0, 1, ..."""
-    runs = tuple(one.run for one in comparison[1][0].runs)
-    found = (RetrievalResult("made up", pd.DataFrame({"H-AP": [mean]}), ("H-AP",), {}, {}) for mean in h_ap)
-    return SweepPoint(curve, value, runs), tuple(map(EvaluatedRun, runs, found))
+    runs = tuple(evaluated.run for evaluated in comparison[1][0].runs)
+    results = (RetrievalResult("made up", pd.DataFrame({"H-AP": [mean]}), ("H-AP",), {}, {}) for mean in h_ap)
+    return SweepPoint(curve, value, runs), tuple(map(EvaluatedRun, runs, results))
 
 
 def test_sweep_is_drawn_over_its_values(

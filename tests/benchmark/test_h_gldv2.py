@@ -35,14 +35,14 @@ SMALL = (*SMALL, "batch_size=8", "steps=2", "workers=0")
 def commands(*names: str) -> list[list[str]]:
     """Return the commands of docs/reproduce.md up to the section on two cores."""
     text = (CHECKOUT / "docs" / "reproduce.md").read_text(encoding="utf-8").partition("## On two cores")[0]
-    found = [shlex.split(line) for line in re.findall(r"^    hgld (.*)$", text, re.MULTILINE)]
-    return [words for words in found if words[0] in names]
+    lines = [shlex.split(line) for line in re.findall(r"^    hgld (.*)$", text, re.MULTILINE)]
+    return [words for words in lines if words[0] in names]
 
 
 def write_train(folder: Path) -> None:
     """Write four photographs each of fifty lakes, one of which is held out, and of five churches."""
     ids = [f"{n:016x}" for n in range(0xA000, 0xA000 + 4 * 55)]
-    write_tar(folder / "train" / "images_000.tar", {f"{one}.jpg": picture(one, file_format="JPEG") for one in ids})
+    write_tar(folder / "train" / "images_000.tar", {f"{name}.jpg": picture(name, file_format="JPEG") for name in ids})
     images = [f"{landmark},{' '.join(ids[4 * landmark : 4 * landmark + 4])}" for landmark in range(55)]
     (folder / "train_clean.csv").write_text("\n".join(["landmark_id,images", *images]))
     groups: Sequence[str] = ["lake,natural"] * 50 + ["church,human-made"] * 5
@@ -67,9 +67,9 @@ def test_documented_commands_write_what_the_comparison_reads(tmp_path: Path, mon
     settings = read_benchmark(BENCHMARK)
     (run, *_) = table_runs(settings, tmp_path / "out", SMALL)["happier"]
     work(WorkerTask(benchmark=settings, run=run))
-    found = read_evaluated(settings, run)
-    assert found is not None
-    assert {*settings.columns, "map100_official"} <= set(found.result.means)
+    evaluated = read_evaluated(settings, run)
+    assert evaluated is not None
+    assert {*settings.columns, "map100_official"} <= set(evaluated.result.means)
 
 
 def test_settings_are_those_of_the_paper() -> None:

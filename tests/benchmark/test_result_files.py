@@ -59,14 +59,14 @@ def evaluated(run: Run, **means: float) -> EvaluatedRun:
 @pytest.fixture
 def settings(tmp_path: Path) -> BenchmarkSettings:
     write_data(tmp_path)
-    found = read_benchmark(write_comparison(tmp_path, seeds=(0, 1)))
-    roadmap, happier = found.methods["roadmap"], found.methods["happier"]
+    comparison = read_benchmark(write_comparison(tmp_path, seeds=(0, 1)))
+    roadmap, happier = comparison.methods["roadmap"], comparison.methods["happier"]
     methods = {
         "smooth_ap": roadmap.model_copy(update={"title": "Smooth-AP"}),
         "roadmap": roadmap,
         "happier": happier.model_copy(update={"title": "HAPPIER_F", "latex": r"\textbf{HAPPIER\textsubscript{F}}"}),
     }
-    return found.model_copy(update={"methods": methods, "columns": ("R@1", "H-AP")})
+    return comparison.model_copy(update={"methods": methods, "columns": ("R@1", "H-AP")})
 
 
 #: Of seeds 0 and 1: H-AP, R@1 and AP_l1.
@@ -100,12 +100,12 @@ def summary(settings: BenchmarkSettings, methods: list[MethodResults]) -> Compar
 
 def markdown_tables(path: Path) -> list[dict[str, dict[str, str]]]:
     """Return the cells of each table by row and column."""
-    found = []
+    tables = []
     for block in path.read_text(encoding="utf-8").split("\n\n"):
         if block.startswith("| "):
             heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines())
-            found.append({row[0]: dict(zip(heads[1:], row[1:], strict=True)) for row in rows})
-    return found
+            tables.append({row[0]: dict(zip(heads[1:], row[1:], strict=True)) for row in rows})
+    return tables
 
 
 def test_markdown_has_means_and_differences(
@@ -122,7 +122,7 @@ def test_markdown_has_means_and_differences(
     assert gains["ROADMAP"]["H-AP"] == gains["Smooth-AP"]["R@1"] == "0"
     happier, roadmap = methods[2], methods[1]
     values = [
-        np.array([one.result.per_query["H-AP"] for one in method.runs], np.float64) for method in (happier, roadmap)
+        np.array([run.result.per_query["H-AP"] for run in method.runs], np.float64) for method in (happier, roadmap)
     ]
     mean, low, high = (100 * end for end in paired_difference(values[0], values[1], LANDMARKS))
     assert gains["HAPPIER_F"]["H-AP"] == f"+7.00 [{low:+.2f}, {high:+.2f}]"
@@ -200,7 +200,7 @@ def test_markdown_links_existing_figures(
 def test_single_seed_without_baselines(
     settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
 ) -> None:
-    alone = [MethodResults(one.name, one.title, one.latex, False, one.runs[:1]) for one in methods]
+    alone = [MethodResults(method.name, method.title, method.latex, False, method.runs[:1]) for method in methods]
     files = write_results(settings, alone, tmp_path / "out")
     means, _, trainings = markdown_tables(files.markdown)
     assert means["HAPPIER_F"] == {"R@1": "<ins>79.00</ins>", "H-AP": "**50.00**"}
@@ -223,17 +223,17 @@ def test_missing_metric_is_a_dash(settings: BenchmarkSettings, methods: list[Met
 
 def test_queries_are_paired_by_id(methods: list[MethodResults]) -> None:
     _, roadmap, happier = methods
-    fewer, same = (one.result for one in happier.runs)
+    fewer, same = (run.result for run in happier.runs)
     fewer = fewer.part("some", np.arange(12) != 5)
     turned = [
-        EvaluatedRun(one.run, replace(result, per_query=result.per_query[::-1]))
-        for one, result in zip(happier.runs, (fewer, same), strict=True)
+        EvaluatedRun(original.run, replace(result, per_query=result.per_query[::-1]))
+        for original, result in zip(happier.runs, (fewer, same), strict=True)
     ]
     rows = [query for query in range(12) if query != 5]
-    values = np.array([one.result.per_query["H-AP"].loc[[f"q{row}" for row in rows]] for one in turned], np.float64)
-    baseline = np.array([one.result.per_query["H-AP"].iloc[rows] for one in roadmap.runs], np.float64)
-    found = difference(MethodResults("happier", "", None, False, tuple(turned)), roadmap, "H-AP")
-    assert found == pytest.approx(paired_difference(values, baseline, [LANDMARKS[row] for row in rows]))
+    values = np.array([run.result.per_query["H-AP"].loc[[f"q{row}" for row in rows]] for run in turned], np.float64)
+    baseline = np.array([run.result.per_query["H-AP"].iloc[rows] for run in roadmap.runs], np.float64)
+    actual = difference(MethodResults("happier", "", None, False, tuple(turned)), roadmap, "H-AP")
+    assert actual == pytest.approx(paired_difference(values, baseline, [LANDMARKS[row] for row in rows]))
 
 
 def test_missing_run_is_an_error(methods: list[MethodResults]) -> None:

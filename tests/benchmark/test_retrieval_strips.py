@@ -50,8 +50,8 @@ def comparison(
     ids = [f"{c}/{n}" for c in range(n_classes if overrides else n_classes // 2) for n in range(4)]
     methods = []
     for number, (name, runs) in enumerate(table_runs(settings, folder, overrides).items()):
-        found = tuple(evaluated(run, ids, 2 * run.seed + number) for run in runs)
-        methods.append(MethodResults(name, name.upper(), None, False, found))
+        evaluated_runs = tuple(evaluated(run, ids, 2 * run.seed + number) for run in runs)
+        methods.append(MethodResults(name, name.upper(), None, False, evaluated_runs))
     return settings, methods
 
 
@@ -68,8 +68,8 @@ def test_strips_show_the_top_results_of_both_methods(tmp_path: Path, overrides: 
     asked = re.findall(r'alt="query \d: l(\d), r\d"', html)
     assert len(asked) == 2
     assert set(asked) <= set("0123")  # the landmarks of tests
-    found = set(re.findall(r'alt="rank \d+, level \d: l(\d), r\d"', html))
-    assert found <= (set("4567") if overrides else set("0123"))
+    shown_levels = set(re.findall(r'alt="rank \d+, level \d: l(\d), r\d"', html))
+    assert shown_levels <= (set("4567") if overrides else set("0123"))
     strips = re.findall(r'<ol class="items">.*?</ol>', html, re.DOTALL)
     assert [strip.count("<img") for strip in strips] == [10] * 4
     for query, pair in zip(

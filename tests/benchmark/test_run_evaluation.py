@@ -172,8 +172,8 @@ def test_separate_queries_and_gallery_with_unreadable_images(tmp_path: Path) -> 
     )
     features = read_embeddings(tmp_path / "features.npy")
     assert features.ids is not None
-    there = np.flatnonzero(~np.isin(features.ids, ["1/0", "2/2"]))  # a query and one of the gallery
-    write_embeddings(tmp_path / "features.npy", features.vectors[torch.from_numpy(there)], features.ids[there])
+    rows = np.flatnonzero(~np.isin(features.ids, ["1/0", "2/2"]))  # a query and one of the gallery
+    write_embeddings(tmp_path / "features.npy", features.vectors[torch.from_numpy(rows)], features.ids[rows])
     data = {"manifest": str(tmp_path / "manifest.parquet"), "features": str(tmp_path / "features.npy")}
     settings, run = trained(tmp_path, data=data | {"queries": "query", "gallery": "gallery"})
     run_evaluation.evaluate_run(settings, run)

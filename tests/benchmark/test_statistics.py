@@ -45,11 +45,11 @@ def test_bootstrap_resamples_whole_classes(seed: int, n_queries: int, n_classes:
     missing[0] = False
     values[:, missing] = baseline[:, missing] = np.nan
     classes = [f"landmark {number}" for number in rng.integers(n_classes, size=n_queries)]
-    found = paired_difference(values, baseline, classes, confidence=confidence, n_resamples=40, seed=seed)
+    difference = paired_difference(values, baseline, classes, confidence=confidence, n_resamples=40, seed=seed)
     means = drawn_one_by_one(values, baseline, classes, 40, seed)
     tail = (1 - confidence) / 2
     kept = ~missing
-    assert found == pytest.approx(
+    assert difference == pytest.approx(
         (values[:, kept].mean() - baseline[:, kept].mean(), *np.quantile(means, [tail, 1 - tail]))
     )
 

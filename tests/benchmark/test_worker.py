@@ -36,11 +36,11 @@ def test_run_is_trained_and_evaluated_once(tmp_path: Path) -> None:
     assert not done(once)
     work(once)
     assert done(once)
-    found = read_evaluated(once.benchmark, once.run)
-    assert found is not None
+    evaluated = read_evaluated(once.benchmark, once.run)
+    assert evaluated is not None
     (*_, last) = RunFolder(once.run.folder).history("evaluation")
     assert last["step"] == N_STEPS
-    assert found.result.means["H-AP"] == pytest.approx(last["H-AP"])
+    assert evaluated.result.means["H-AP"] == pytest.approx(last["H-AP"])
     before = times(once)
     work(once)
     assert times(once) == before

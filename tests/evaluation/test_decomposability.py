@@ -54,8 +54,8 @@ def test_the_gap_is_equation_6(metric: str) -> None:
 
 def test_single_batch_has_no_gap_and_small_batches_a_negative_one() -> None:
     embeddings, labels = data(60, seed=0)
-    one = decomposability_gap(embeddings, labels, batches=np.zeros(60))
-    np.testing.assert_allclose(one, 0, atol=1e-12)
+    gap = decomposability_gap(embeddings, labels, batches=np.zeros(60))
+    np.testing.assert_allclose(gap, 0, atol=1e-12)
     means = [np.nanmean(decomposability_gap(embeddings, labels, batches=np.arange(60) % n)) for n in (1, 3, 15)]
     assert means[0] > means[1] > means[2]
 

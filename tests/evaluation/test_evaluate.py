@@ -52,8 +52,8 @@ def assert_is(result: RetrievalResult, levels: Sequence[Sequence[int]], toleranc
     assert len(result.per_query) == len(levels)
     for row, ranking in zip(result.per_query.to_dict("records"), levels, strict=True):
         expected = oracles.by_name(ranking, 3, cutoffs=CUTOFFS)
-        found = {name: row[name] for name in NAMES}
-        assert found == pytest.approx(expected, abs=tolerance, nan_ok=True)
+        actual = {name: row[name] for name in NAMES}
+        assert actual == pytest.approx(expected, abs=tolerance, nan_ok=True)
         positives = {f"positives_l{level}": sum(oracles.is_positive(ranking, level)) for level in (1, 2, 3)}
         assert {key: row[key] for key in positives} == positives
 
@@ -200,9 +200,11 @@ def test_k_is_limited_by_the_items_that_are_ranked() -> None:
 
 @given(st.lists(st.integers(0, 4), max_size=6), st.lists(st.integers(0, 4), max_size=8), st.sampled_from([int, str]))
 def test_items_sharing_ids(queries: list[int], gallery: list[int], kind: type) -> None:
-    found = items_sharing_ids(np.array(queries).astype(kind), np.array(gallery).astype(kind))
+    shared = items_sharing_ids(np.array(queries).astype(kind), np.array(gallery).astype(kind))
     expected = [[g for g, other in enumerate(gallery) if other == own] for own in queries]
-    assert [found.columns[a:b].tolist() for a, b in zip(found.offsets, found.offsets[1:], strict=False)] == expected
+    assert [
+        shared.columns[a:b].tolist() for a, b in zip(shared.offsets, shared.offsets[1:], strict=False)
+    ] == expected
 
 
 # Invariances
@@ -415,5 +417,5 @@ def test_gpu_and_cpu_agree(precision: Precision, tolerance: float) -> None:
     cpu, cuda = (evaluate_retrieval(embeddings, labels, device=device, **options) for device in ("cpu", "cuda"))
     pd.testing.assert_frame_equal(cpu.per_query, cuda.per_query, check_exact=False, rtol=0, atol=tolerance)
     on_gpu = torch.from_numpy(embeddings).cuda()
-    there = evaluate_retrieval(on_gpu, torch.from_numpy(labels).cuda(), **options)
-    pd.testing.assert_frame_equal(cuda.per_query, there.per_query)
+    other = evaluate_retrieval(on_gpu, torch.from_numpy(labels).cuda(), **options)
+    pd.testing.assert_frame_equal(cuda.per_query, other.per_query)

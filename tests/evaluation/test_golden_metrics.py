@@ -79,14 +79,14 @@ def test_metrics_agree_with_the_papers_equations(
     golden: Arrays, case: str, precision: Precision, tolerance: float
 ) -> None:
     keys = arrays_of(golden, case, "paper")
-    found = evaluated(golden, case, keys, precision)
+    values = evaluated(golden, case, keys, precision)
     n_items = len(golden[f"{case}/q"])
-    assert set(keys) - set(found) == ({key for key in keys if "100" in key} if n_items < 100 else set())
-    for key in map(str, found):
+    assert set(keys) - set(values) == ({key for key in keys if "100" in key} if n_items < 100 else set())
+    for key in map(str, values):
         expected = golden[f"{case}/paper/{key}"].copy()
         if match := re.fullmatch(r"R\d+_l(\d)", key):  # a query without positives has no recall here, rather than 0
             expected[np.isnan(golden[f"{case}/paper/AP_l{match[1]}"])] = np.nan
-        np.testing.assert_allclose(found[key], expected, rtol=0, atol=tolerance, equal_nan=True, err_msg=key)
+        np.testing.assert_allclose(values[key], expected, rtol=0, atol=tolerance, equal_nan=True, err_msg=key)
 
 
 def test_statistics_at_cutoffs_beyond_the_gallery(golden: Arrays) -> None:
@@ -99,10 +99,10 @@ def test_statistics_at_cutoffs_beyond_the_gallery(golden: Arrays) -> None:
     levels = torch.from_numpy(ranked.astype(np.uint8))
     values = metric_values(levels, 3, [names(key)[0] for key in keys], cutoffs=[100])
     for key in keys:
-        found = values[names(key)[0]]
-        known = ~np.isnan(found)
+        actual = values[names(key)[0]]
+        known = ~np.isnan(actual)
         assert known.sum() == (~np.isnan(golden[f"{case}/paper/AP_l{key[-1]}"])).sum()
-        np.testing.assert_allclose(found[known], golden[f"{case}/paper/{key}"][known], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(actual[known], golden[f"{case}/paper/{key}"][known], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -110,10 +110,10 @@ def test_metrics_agree_with_the_authors_code(golden: Arrays, legend: dict[str, A
     """Not without positives, nor where it counts items twice, since two levels have one relevance."""
     twice = legend["cases"][case]["queries_with_equal_level_relevances"] or {}
     keys = arrays_of(golden, case, "official")
-    found = evaluated(golden, case, keys, "float32")
-    for key in found:
-        known = found[key].notna()
-        more = golden[f"{case}/official/{key}"][known] - found[key][known]
+    values = evaluated(golden, case, keys, "float32")
+    for key in values:
+        known = values[key].notna()
+        more = golden[f"{case}/official/{key}"][known] - values[key][known]
         n_off = twice[key]["official_off_by_more_than_1e-5"] if key in twice else 0
         assert (more > 1e-5).sum() == n_off, key
         assert (more.abs() < 1e-5).sum() == len(more) - n_off, key
@@ -150,8 +150,8 @@ def test_ties(legend: dict[str, Any], ties: Ties, variant: str, precision: Preci
     for key, expected in example[variant].items():
         if key != "rank":
             name, options = names(key)
-            found = mean(example["levels"], example["scores"], name, ties=ties, precision=precision, **options)
-            assert found == pytest.approx(expected, abs=1e-12), key
+            actual = mean(example["levels"], example["scores"], name, ties=ties, precision=precision, **options)
+            assert actual == pytest.approx(expected, abs=1e-12), key
 
 
 def test_the_rankings_of_figure_14(legend: dict[str, Any]) -> None:
@@ -160,5 +160,5 @@ def test_the_rankings_of_figure_14(legend: dict[str, Any]) -> None:
             levels = example[place]
             scores = np.arange(len(levels), 0, -1.0)
             assert mean(levels, scores, "AP") == pytest.approx(example["AP"], abs=1e-12)
-            found = mean(levels, scores, "H-AP", relevance=[0, 1 / 3, 2 / 3, 1])
-            assert found == pytest.approx(example[f"H-AP_{place}"], abs=1e-12)
+            actual = mean(levels, scores, "H-AP", relevance=[0, 1 / 3, 2 / 3, 1])
+            assert actual == pytest.approx(example[f"H-AP_{place}"], abs=1e-12)

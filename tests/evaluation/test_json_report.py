@@ -14,8 +14,8 @@ from tests.evaluation.sample_results import result
 
 
 def test_json_has_means_intervals_counts_and_settings(evaluated: RetrievalResult) -> None:
-    said = json.loads(results_to_json([evaluated], intervals=[evaluated.intervals()]))
-    (part,) = said["results"]
+    report = json.loads(results_to_json([evaluated], intervals=[evaluated.intervals()]))
+    (part,) = report["results"]
     assert part["name"] == "leave-one-out"
     assert part["means"] == evaluated.means
     assert {name: tuple(ends) for name, ends in part["intervals"].items()} == evaluated.intervals()

@@ -20,8 +20,8 @@ PROVENANCE = tables.Provenance("evaluate", {"protocol": "leave-one-out"}, {"embe
 
 def test_per_query_table_is_read_by_pandas(tmp_path: Path, evaluated: RetrievalResult) -> None:
     write_per_query([evaluated], tmp_path / "per_query.parquet", PROVENANCE)
-    found = pd.read_parquet(tmp_path / "per_query.parquet")
-    pd.testing.assert_frame_equal(found.set_index("query"), evaluated.per_query)
+    table = pd.read_parquet(tmp_path / "per_query.parquet")
+    pd.testing.assert_frame_equal(table.set_index("query"), evaluated.per_query)
     assert tables.read_provenance(tmp_path / "per_query.parquet") == PROVENANCE
     assert tables.is_up_to_date(tmp_path / "per_query.parquet", PROVENANCE)
     assert [path.name for path in tmp_path.iterdir()] == ["per_query.parquet"]
@@ -33,16 +33,16 @@ def test_parts_with_different_metrics_and_levels_share_a_file(tmp_path: Path) ->
         result("official", {"map100_official": 0.25}, n_levels=1),
     ]
     write_per_query(parts, tmp_path / "per_query.parquet", PROVENANCE)
-    found = pd.read_parquet(tmp_path / "per_query.parquet", dtype_backend="pyarrow")
-    assert list(found.columns) == [
+    table = pd.read_parquet(tmp_path / "per_query.parquet", dtype_backend="pyarrow")
+    assert list(table.columns) == [
         "part", "query", "map100_labelled", "H-AP", "map100_official", "positives_l1", "positives_l2", "positives_l3",
     ]  # fmt: skip
-    assert found["part"].tolist() == ["labelled"] * 2 + ["official"] * 2
-    assert found["query"].tolist() == ["a", "b"] * 2
-    assert found["H-AP"].isna().all()
-    assert found["map100_labelled"].isna().tolist() == [False, False, True, True]
-    assert found["positives_l3"].fillna(-1).tolist() == [2, 2, -1, -1]
-    assert str(found["positives_l3"].dtype) == "int64[pyarrow]"
+    assert table["part"].tolist() == ["labelled"] * 2 + ["official"] * 2
+    assert table["query"].tolist() == ["a", "b"] * 2
+    assert table["H-AP"].isna().all()
+    assert table["map100_labelled"].isna().tolist() == [False, False, True, True]
+    assert table["positives_l3"].fillna(-1).tolist() == [2, 2, -1, -1]
+    assert str(table["positives_l3"].dtype) == "int64[pyarrow]"
 
 
 def test_per_query_table_round_trip(tmp_path: Path, evaluated: RetrievalResult) -> None:
@@ -54,12 +54,12 @@ def test_per_query_table_round_trip(tmp_path: Path, evaluated: RetrievalResult) 
     ]
     for written in (parts, parts[:1], parts[1:]):
         write_per_query(written, tmp_path / "per_query.parquet", PROVENANCE)
-        found = read_per_query(tmp_path / "per_query.parquet")
-        assert len(found) == len(written)
-        for one, other in zip(found, written, strict=True):
-            pd.testing.assert_frame_equal(one.per_query, other.per_query)
-            assert (one.name, one.metrics) == (other.name, other.metrics)
-            assert (one.counts, one.settings) == (other.counts, other.settings)
+        results = read_per_query(tmp_path / "per_query.parquet")
+        assert len(results) == len(written)
+        for restored, other in zip(results, written, strict=True):
+            pd.testing.assert_frame_equal(restored.per_query, other.per_query)
+            assert (restored.name, restored.metrics) == (other.name, other.metrics)
+            assert (restored.counts, restored.settings) == (other.counts, other.settings)
 
 
 def test_other_tables_are_refused(tmp_path: Path) -> None:

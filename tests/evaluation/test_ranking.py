@@ -58,7 +58,7 @@ def order(
     dimension keeps items from being all zeros.
     """
     table = torch.from_numpy(np.array(scores))
-    found = []
+    ranked_levels = []
     for ranked in rank(
         torch.nn.functional.pad(torch.eye(len(table), dtype=table.dtype), (0, 1)),
         torch.nn.functional.pad(table.T, (0, 1), value=1.0),
@@ -71,8 +71,8 @@ def order(
         assert len(range(ranked.queries.start, ranked.queries.stop)) == len(ranked.levels) == len(ranked.n_ranked)
         for row, n_ranked in zip(ranked.levels.tolist(), ranked.n_ranked.tolist(), strict=True):
             assert not any(row[n_ranked:]), "excluded items come last with level 0"
-            found.append(row[:n_ranked])
-    return found
+            ranked_levels.append(row[:n_ranked])
+    return ranked_levels
 
 
 def sorted_levels(scores: Sequence[float], levels: Sequence[int], ties: Ties, gone: Sequence[int] = ()) -> list[int]:
@@ -154,20 +154,20 @@ def test_ranking_agrees_with_sorting(
     gallery_mask = data.draw(st.lists(st.booleans(), min_size=n_items, max_size=n_items).filter(any))
     others = sorted(set(range(n_items)) - {gallery_mask.index(True)})
     gone = [list(rng.choice(others, size=rng.integers(9))) if others else [] for _ in range(n_queries)]
-    found = order(
+    ranked_levels = order(
         scores, levels, excluded=gone, gallery_mask=gallery_mask, precision=precision, ties=ties, block_size=2
     )
     for query in range(n_queries):
         away = [*gone[query], *np.flatnonzero(np.logical_not(gallery_mask))]
-        assert found[query] == sorted_levels(scores[query], levels[query], ties, away)
+        assert ranked_levels[query] == sorted_levels(scores[query], levels[query], ties, away)
 
 
 @pytest.mark.parametrize("gone", [[0], [4], [0, 1, 2, 3], [1, 2, 3, 4], [2, 2, 2], [4, 0, 4], []])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_items_can_be_excluded_at_any_position(gone: list[int], precision: str) -> None:
     scores, levels = np.array([[0.5, -0.25, 0.75, 0.0, -1.0]], np.float32), [[1, 2, 3, 1, 2]]
-    found = order(scores, levels, excluded=[gone], precision=precision)
-    assert found == [sorted_levels(scores[0], levels[0], "pessimistic", gone)]
+    ranked_levels = order(scores, levels, excluded=[gone], precision=precision)
+    assert ranked_levels == [sorted_levels(scores[0], levels[0], "pessimistic", gone)]
 
 
 @pytest.mark.parametrize("width", [1, 3, 7, 8])
@@ -312,19 +312,19 @@ def ranked(queries: Any, gallery: Any, levels: npt.ArrayLike = ((1, 2),), **opti
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "problem"),
     [(math.nan, "NaN, infinite"), (math.inf, "NaN, infinite"), (-math.inf, "NaN"), (0.0, "only zeros")],
 )
 def test_embeddings_without_direction_are_refused(
-    value: float, found: str, dtype: torch.dtype, precision: Precision, monkeypatch: pytest.MonkeyPatch
+    value: float, problem: str, dtype: torch.dtype, precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking_module, "_WIDTH", {"cpu": 4})
     good, bad = torch.ones(1, 2, dtype=dtype), torch.ones(20, 2, dtype=dtype)
     bad[[3, 17]] = value
     options: dict[str, Any] = {"config": RankingConfig(precision=precision)}
-    with pytest.raises(InputError, match=rf"2 of 20 gallery embeddings have {found}.*: rows 3, 17; embed"):
+    with pytest.raises(InputError, match=rf"2 of 20 gallery embeddings have {problem}.*: rows 3, 17; embed"):
         ranked(good, bad, np.ones((1, 20)), **options)
-    with pytest.raises(InputError, match=rf"2 of 20 query embeddings have {found}.*: rows 3, 17; embed"):
+    with pytest.raises(InputError, match=rf"2 of 20 query embeddings have {problem}.*: rows 3, 17; embed"):
         ranked(bad, good, np.ones((20, 1)), **options)
     with pytest.raises(InputError, match="2 of 20 query embeddings"):
         list(rank(bad, bad, Given(np.ones((20, 20))), **options))
@@ -426,6 +426,6 @@ def test_gpu_and_cpu_rank_alike(precision: str, ties: Ties) -> None:
     by_device = []
     for device in ("cpu", "cuda"):
         config = RankingConfig(device=device, **options)
-        found = rank(queries, gallery, judgements, excluded=gone, config=config)
-        by_device.append(torch.cat([ranked.levels.cpu() for ranked in found]))
+        blocks = rank(queries, gallery, judgements, excluded=gone, config=config)
+        by_device.append(torch.cat([ranked.levels.cpu() for ranked in blocks]))
     assert torch.equal(*by_device)

@@ -36,9 +36,9 @@ def assert_parts_are_the_whole(judgements: RelevanceJudgements) -> None:
     n_queries, n_gallery = levels.shape
     for start, stop in ((0, 1), (n_queries // 2, n_queries)):
         for first, last in ((0, 1), (n_gallery // 3, n_gallery // 3 + 1), (n_gallery // 2, n_gallery)):
-            found = judgements.levels(slice(start, stop), slice(first, last))
-            assert found.dtype == torch.uint8
-            assert found.tolist() == levels[start:stop, first:last].tolist()
+            block = judgements.levels(slice(start, stop), slice(first, last))
+            assert block.dtype == torch.uint8
+            assert block.tolist() == levels[start:stop, first:last].tolist()
     moved = judgements.to(torch.device("cpu"))
     assert whole(moved).tolist() == levels.tolist()
     assert (moved.n_queries, moved.n_gallery, moved.n_levels) == (n_queries, n_gallery, judgements.n_levels)

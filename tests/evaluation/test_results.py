@@ -24,9 +24,9 @@ def values(n: int, seed: int = 0) -> list[float]:
 
 
 def test_means_exclude_queries_without_the_metric() -> None:
-    found = result(**{"H-AP": [0.5, np.nan, 1.0], "R@1": [np.nan] * 3}).means
-    assert found["H-AP"] == 0.75
-    assert np.isnan(found["R@1"])
+    means = result(**{"H-AP": [0.5, np.nan, 1.0], "R@1": [np.nan] * 3}).means
+    assert means["H-AP"] == 0.75
+    assert np.isnan(means["R@1"])
 
 
 def test_repr_is_one_line() -> None:
@@ -73,15 +73,15 @@ def test_queries_without_the_metric_do_not_affect_its_interval() -> None:
 
 
 def test_intervals_of_few_queries() -> None:
-    found = result(A=[0.5, np.nan], B=[np.nan, np.nan]).intervals()
-    assert found["A"] == (0.5, 0.5)  # also where draws miss the query altogether
-    assert np.isnan(found["B"]).all()
+    intervals = result(A=[0.5, np.nan], B=[np.nan, np.nan]).intervals()
+    assert intervals["A"] == (0.5, 0.5)  # also where draws miss the query altogether
+    assert np.isnan(intervals["B"]).all()
 
 
 def test_metrics_share_the_same_resamples() -> None:
     sample = values(40)
-    found = result(A=sample, B=[2 * value for value in sample]).intervals()
-    assert found["B"] == pytest.approx((2 * found["A"][0], 2 * found["A"][1]))
+    intervals = result(A=sample, B=[2 * value for value in sample]).intervals()
+    assert intervals["B"] == pytest.approx((2 * intervals["A"][0], 2 * intervals["A"][1]))
 
 
 @pytest.mark.parametrize(

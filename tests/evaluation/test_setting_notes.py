@@ -7,10 +7,10 @@ from tests.evaluation.sample_results import result
 
 
 def test_every_relevant_setting_has_a_sentence() -> None:
-    said = setting_notes(
+    notes = setting_notes(
         [result(means={"H-AP": 0.5, "NDCG": 0.5}, settings={"ties": "optimistic", "seen_from": "above"})]
     )
-    assert said == [
+    assert notes == [
         "H-AP: relevance (l/L)^1 / |Omega^(l)|.",
         "NDCG: gain 2^l - 1.",
         "Ties: optimistic, of equal scores the item of higher level stands first.",
@@ -22,17 +22,17 @@ def test_every_relevant_setting_has_a_sentence() -> None:
 
 
 def test_settings_without_effect_on_the_metrics_are_omitted() -> None:
-    said = " ".join(setting_notes([result(means={"mAP@100": 0.5})]))
-    assert "relevance" not in said
-    assert "gain" not in said
-    assert "Omega" not in said
-    assert "Ties" in said
+    notes = " ".join(setting_notes([result(means={"mAP@100": 0.5})]))
+    assert "relevance" not in notes
+    assert "gain" not in notes
+    assert "Omega" not in notes
+    assert "Ties" in notes
 
 
 def test_sentences_true_of_some_results_name_them() -> None:
     parts = [result("a"), result("b"), result("c", settings={"normalize": False}, counts={"ignored_queries": 1129})]
-    said = setting_notes(parts)
-    assert "a, b: Scores: cosine similarity." in said
-    assert "c: Scores: inner product, embeddings not normalised." in said
-    assert "c: Ignored queries: 1,129." in said
-    assert "Precision of scores: float32." in said
+    notes = setting_notes(parts)
+    assert "a, b: Scores: cosine similarity." in notes
+    assert "c: Scores: inner product, embeddings not normalised." in notes
+    assert "c: Ignored queries: 1,129." in notes
+    assert "Precision of scores: float32." in notes

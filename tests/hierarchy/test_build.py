@@ -131,11 +131,11 @@ def test_commas_and_quotes_round_trip(folder: Path, write_scraped: Callable[...,
 
 def test_several_labels_are_kept_on_request(clean: Path) -> None:
     summary = run(clean, BuildConfig(multi=True), irrelevant=clean.with_name("irrelevant.csv"))
-    found = rows(clean.parent, "split", "landmark_id", "supercategory", "hierarchical_label", "hierarchical_labels")
-    assert ("train", 6, "bridge", "bridge", ["bridge", "lake"]) in found
+    kept = rows(clean.parent, "split", "landmark_id", "supercategory", "hierarchical_label", "hierarchical_labels")
+    assert ("train", 6, "bridge", "bridge", ["bridge", "lake"]) in kept
     # Cleaning had kept "building" and "church building" apart: the dropped one does not keep the other out.
-    assert ("train", 7, "church building", "church", ["church"]) in found
-    assert ("train", 1, "lake", "lake", ["lake"]) in found
+    assert ("train", 7, "church building", "church", ["church"]) in kept
+    assert ("train", 1, "lake", "lake", ["lake"]) in kept
     assert summary is not None
     assert summary.several is not None
     assert (summary.landmarks, summary.several.back_in, summary.several.with_several) == (6, 2, 1)
@@ -168,9 +168,17 @@ def test_extra_levels_stand_between_group_and_root(clean: Path) -> None:
     classes = clean.with_name("scraped_train.classes.parquet")
     with pytest.raises(ConfigurationError, match="`extra_levels` needs tables"):
         run(clean, BuildConfig(extra_levels=2))
-    found = [("Q23397", "lake", ["Q1"]), ("Q8502", "mountain", ["Q2"]), ("Q1", "water", ["Q2"]), ("Q2", "nature", [])]
+    superclasses = [
+        ("Q23397", "lake", ["Q1"]),
+        ("Q8502", "mountain", ["Q2"]),
+        ("Q1", "water", ["Q2"]),
+        ("Q2", "nature", []),
+    ]
     table = tables.CLASSES.schema.empty_table().from_pylist(
-        [{"item": item, "label": label, "language": "en", "subclass_of": above} for item, label, above in found],
+        [
+            {"item": item, "label": label, "language": "en", "subclass_of": above}
+            for item, label, above in superclasses
+        ],
         schema=tables.CLASSES.schema,
     )
     tables.write_table(classes, tables.CLASSES, table, PROVENANCE)

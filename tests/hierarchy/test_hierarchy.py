@@ -159,8 +159,8 @@ def test_h_ap_with_this_relevance_is_the_golden_one(shared: Path, case: str, alp
         before = np.tril(np.ones((len(values), len(values)), bool))
         rank_plus = (np.minimum(values[:, None], values[None, :]) * before).sum(axis=1)
         ranks = np.arange(1, len(values) + 1)
-        found = (rank_plus / ranks).sum() / values.sum() if values.any() else np.nan
-        np.testing.assert_allclose(found, expected[row], atol=1e-12)
+        h_ap = (rank_plus / ranks).sum() / values.sum() if values.any() else np.nan
+        np.testing.assert_allclose(h_ap, expected[row], atol=1e-12)
 
 
 def test_labels_that_are_not_nested_are_refused() -> None:

@@ -31,8 +31,8 @@ def test_agreement_by_hand() -> None:
     labels = known(["a", "b", "c", "d", "e"], [10, 4, 5, 1, 100])
     scores = np.array([[0.9, 0.05, 0.0], [0.2, 0.6, 0.1], [0.5, 0.3, 0.1], [0.3, 0.2, 0.1], [0.7, 0.1, 0.1]])
     groups = ["bridge", "gate", "lake", None]
-    found = [decision(f"Q{n}", "x", group) for n, group in enumerate(groups)]
-    agreement = measure_agreement("by hand", labels, scores, [*found, None])  # the last was not decided
+    by_hand = [decision(f"Q{n}", "x", group) for n, group in enumerate(groups)]
+    agreement = measure_agreement("by hand", labels, scores, [*by_hand, None])  # the last was not decided
     assert agreement.accuracy() == {"labels": (1 / 3, 1.0), "landmarks": (10 / 19, 1.0)}
     assert agreement.misses == [Miss("c", 5, "lake", "bridge", 0.5), Miss("b", 4, "gate", "lake", 0.6)]
     # 0.9 right; 0.6, 0.5 and 0.3 (dropped) wrong: each alone in its bin.
@@ -50,14 +50,14 @@ def test_cross_validation_uses_decisions_of_other_folds_only() -> None:
     labels = known(names, [1] * 6)
     groups = ["gate", "gate", "gate", "lake", "lake", None]
     decisions = [decision(f"Q{n}", name, group) for n, (name, group) in enumerate(zip(names, groups, strict=True))]
-    found = [*decisions[:5], None]  # the tree counts as not decided
-    alone = cross_validate(labels, decisions, found, n_folds=5)  # every label a fold of its own
+    grouped = [*decisions[:5], None]  # the tree counts as not decided
+    alone = cross_validate(labels, decisions, grouped, n_folds=5)  # every label a fold of its own
     for row in range(5):
         others = [other for other in decisions if other is not decisions[row]]
         np.testing.assert_allclose(alone[row], score_groups(labels.evidence(others))[row])
         assert GROUPS[alone[row].argmax()].name == groups[row]
     assert not alone[5].any()
-    np.testing.assert_array_equal(alone, cross_validate(labels, decisions, found, n_folds=5))
+    np.testing.assert_array_equal(alone, cross_validate(labels, decisions, grouped, n_folds=5))
     # With all in one fold nothing is known.
-    together = cross_validate(labels, decisions, found, n_folds=1)
+    together = cross_validate(labels, decisions, grouped, n_folds=1)
     np.testing.assert_allclose(together[:5], score_groups(labels.evidence())[:5])

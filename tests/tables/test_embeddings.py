@@ -26,9 +26,9 @@ _ids = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0\ufeff"), 
 
 def read(path: Path, **arguments: Path) -> Embeddings:
     """Read what must be a valid file."""
-    found = read_embeddings(path, **arguments)
-    assert found.path == path
-    return found
+    embeddings = read_embeddings(path, **arguments)
+    assert embeddings.path == path
+    return embeddings
 
 
 # Round trips
@@ -59,17 +59,17 @@ def test_round_trip(
             data.draw(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=len(ids), max_size=len(ids)))
         )
     write_embeddings(path, vectors, ids, numbers)
-    found = read(path)
-    assert found.vectors.dtype == dtype
-    assert torch.equal(found.vectors, vectors)
-    assert found.ids is not None
-    assert found.ids.tolist() == ids
-    assert (len(found), found.dim) == (len(ids), dim)
+    embeddings = read(path)
+    assert embeddings.vectors.dtype == dtype
+    assert torch.equal(embeddings.vectors, vectors)
+    assert embeddings.ids is not None
+    assert embeddings.ids.tolist() == ids
+    assert (len(embeddings), embeddings.dim) == (len(ids), dim)
     if numbers is None:
-        assert found.landmark_ids is None
+        assert embeddings.landmark_ids is None
     else:
-        assert found.landmark_ids is not None
-        assert found.landmark_ids.tolist() == numbers.tolist()
+        assert embeddings.landmark_ids is not None
+        assert embeddings.landmark_ids.tolist() == numbers.tolist()
 
 
 def test_bfloat16_needs_safetensors(tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_writing_to_a_mapped_array_leaves_the_file(tmp_path: Path, order: Litera
     path = tmp_path / "q.npy"
     np.save(path, np.asarray(VECTORS.half().numpy(), order=order))
     before = path.read_bytes()
-    found = read(path).vectors
-    assert torch.equal(found, VECTORS.half())
-    found[0] = 7
+    vectors = read(path).vectors
+    assert torch.equal(vectors, VECTORS.half())
+    vectors[0] = 7
     assert path.read_bytes() == before
 
 
@@ -144,11 +144,11 @@ def test_reading_maps_the_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"g{suffix}"
     write_embeddings(path, torch.zeros(100_000, 512, dtype=torch.float16), [str(n) for n in range(100_000)])
     owned, mapped = resident_mb("RssAnon"), resident_mb("RssFile")
-    found = read(path).vectors
+    vectors = read(path).vectors
     # 98 MB are in the file; the ids take some, too.
     assert resident_mb("RssAnon") - owned + resident_mb("RssFile") - mapped < 50
     # Used, they are the file's pages, not a copy.
-    assert found.sum() == 0
+    assert vectors.sum() == 0
     assert resident_mb("RssAnon") - owned < 50
     assert resident_mb("RssFile") - mapped > 90
 
@@ -157,10 +157,10 @@ def test_a_million_ids_are_read_in_seconds(tmp_path: Path) -> None:
     ids = [f"{(n * 2654435761) % 2**64:016x}" for n in range(1_000_000)]
     write_embeddings(tmp_path / "g.npy", torch.zeros(1_000_000, 2, dtype=torch.float16), ids)
     began = time.process_time()
-    found = read(tmp_path / "g.npy")
+    embeddings = read(tmp_path / "g.npy")
     assert time.process_time() - began < 8  # 1.2 s
-    assert found.ids is not None
-    assert found.ids[-1] == ids[-1]
+    assert embeddings.ids is not None
+    assert embeddings.ids[-1] == ids[-1]
 
 
 # Ids
@@ -174,9 +174,9 @@ def bare(tmp_path: Path) -> Path:
 
 
 def test_ids_may_be_absent(bare: Path) -> None:
-    found = read(bare)
-    assert found.ids is None
-    assert found.landmark_ids is None
+    embeddings = read(bare)
+    assert embeddings.ids is None
+    assert embeddings.landmark_ids is None
 
 
 @pytest.mark.parametrize("text", ["a\nb\nc\n", "a\nb\nc", "a\r\nb\r\nc\r\n", "\ufeffa\nb\nc\n"])
@@ -206,11 +206,11 @@ def test_ids_and_landmark_ids_may_be_in_a_table(bare: Path, suffix: str) -> None
         table.to_pandas().to_csv(names, index=False)
     else:
         pq.write_table(table, names)
-    found = read(bare, ids=names)
-    assert found.ids is not None
-    assert found.landmark_ids is not None
+    embeddings = read(bare, ids=names)
+    assert embeddings.ids is not None
+    assert embeddings.landmark_ids is not None
     # Not 12: ids that look like numbers are texts.
-    assert (found.ids.tolist(), found.landmark_ids.tolist()) == (["0012", "0013", "00ff"], [7, 7, 9])
+    assert (embeddings.ids.tolist(), embeddings.landmark_ids.tolist()) == (["0012", "0013", "00ff"], [7, 7, 9])
 
 
 def test_ids_given_twice_are_refused(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_truncated_files_are_refused(tmp_path: Path, suffix: str, kept: float) -
 
 
 @pytest.mark.parametrize(
-    ("array", "found"),
+    ("array", "message"),
     [
         (np.zeros(3, np.float32), r"float32 of shape \(3,\)"),
         (np.zeros((3, 4, 1), np.float32), r"float32 of shape \(3, 4, 1\)"),
@@ -302,9 +302,9 @@ def test_truncated_files_are_refused(tmp_path: Path, suffix: str, kept: float) -
         (np.zeros((3, 4), object), "Python objects"),
     ],
 )
-def test_arrays_that_are_not_embeddings_are_refused(tmp_path: Path, array: np.ndarray, found: str) -> None:
+def test_arrays_that_are_not_embeddings_are_refused(tmp_path: Path, array: np.ndarray, message: str) -> None:
     np.save(tmp_path / "q.npy", array)
-    with pytest.raises(InputError, match=found):
+    with pytest.raises(InputError, match=message):
         read_embeddings(tmp_path / "q.npy")
 
 
@@ -338,9 +338,9 @@ def test_single_matrix_needs_no_name(tmp_path: Path) -> None:
 def test_lists_of_any_type(tmp_path: Path, kind: pa.DataType, names: dict[str, pa.Array]) -> None:
     lists = pa.array([row.numpy().astype(kind.value_type.to_pandas_dtype()) for row in VECTORS], kind)
     pq.write_table(pa.table({"embedding": lists, **names}), tmp_path / "q.parquet")
-    found = read(tmp_path / "q.parquet")
-    assert found.vectors.tolist() == VECTORS.tolist()
-    assert (found.ids is None) == (not names)
+    embeddings = read(tmp_path / "q.parquet")
+    assert embeddings.vectors.tolist() == VECTORS.tolist()
+    assert (embeddings.ids is None) == (not names)
 
 
 @pytest.mark.parametrize(

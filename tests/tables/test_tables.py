@@ -246,6 +246,6 @@ def test_tables_in_a_folder_are_digested_one_by_one(tmp_path: Path) -> None:
         (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "folder" / name).write_text(name)
     (tmp_path / "file.csv").write_text("f")
-    found = input_digests(truth=tmp_path / "folder", labels=tmp_path / "file.csv")
-    assert list(found) == ["truth/a.csv", "truth/b.parquet", "truth/data/c.parquet", "labels"]
-    assert found["truth/data/c.parquet"] == sha256_of(tmp_path / "folder" / "data" / "c.parquet")
+    digests = input_digests(truth=tmp_path / "folder", labels=tmp_path / "file.csv")
+    assert list(digests) == ["truth/a.csv", "truth/b.parquet", "truth/data/c.parquet", "labels"]
+    assert digests["truth/data/c.parquet"] == sha256_of(tmp_path / "folder" / "data" / "c.parquet")

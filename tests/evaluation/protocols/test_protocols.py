@@ -141,8 +141,8 @@ def test_revisited_does_not_depend_on_the_block_size(truth: RevisitedGroundTruth
     blocks = evaluate_tasks(
         revisited_tasks(queries, gallery, truth), EvaluationConfig(ranking=RankingConfig(block_size=2))
     )
-    for one, other in zip(whole, blocks, strict=True):
-        pd.testing.assert_frame_equal(one.per_query, other.per_query)
+    for result, other in zip(whole, blocks, strict=True):
+        pd.testing.assert_frame_equal(result.per_query, other.per_query)
 
 
 def test_dyml_levels_and_their_mean(tmp_path: Path) -> None:

@@ -57,13 +57,13 @@ def test_reads_lists_and_arrays_of_every_protocol(tmp_path: Path, protocol: int,
 
 def test_positives_and_ignored_images_of_each_setting(tmp_path: Path) -> None:
     truth = read_ground_truth(write(tmp_path, ground_truth()))
-    found = {
+    actual = {
         setting: [
             [rows.row(n).tolist() for n in (0, 1)] for rows in (truth.positives(setting), truth.ignored(setting))
         ]
         for setting in SETTINGS
     }
-    assert found == {
+    assert actual == {
         "easy": [[[0, 4], []], [[1, 2], [1, 3]]],
         "medium": [[[0, 2, 4], [1, 3]], [[1], []]],
         "hard": [[[2], [1, 3]], [[0, 1, 4], []]],
@@ -138,9 +138,9 @@ def test_pickles_of_python_2(tmp_path: Path) -> None:
     array = np.array([200, 3, -1, 2**40])
     data = python_2(array)
     assert (pickle.loads(data, encoding="latin1") == array).all()
-    found = as_array(read_pickle(write_bytes(tmp_path, data)))
-    assert found is not None
-    assert found.tolist() == array.tolist()
+    restored = as_array(read_pickle(write_bytes(tmp_path, data)))
+    assert restored is not None
+    assert restored.tolist() == array.tolist()
     assert read_pickle(write_bytes(tmp_path, b"\x80\x02U\x04caf\xe9.")) == "café"
 
 
@@ -157,8 +157,8 @@ def test_arrays_and_scalars_round_trip(
     what = [array, *([array.flat[0]] if array.size else [])]
     path = tmp_path_factory.getbasetemp() / "array.pkl"
     path.write_bytes(pickle.dumps(what, protocol))
-    found, *scalars = read_pickle(path)
-    read = as_array(found)
+    pickled_array, *scalars = read_pickle(path)
+    read = as_array(pickled_array)
     assert read is not None
     assert (read.dtype, read.shape) == (array.dtype, array.shape)
     assert (read == array).all()
