@@ -37,10 +37,10 @@ _MAX_FAILURES_IN_A_ROW = 4
 
 @dataclass(frozen=True)
 class FetchConfig:
-    """Which files to download, and from where.
+    """Settings of a download: which files, and from where.
 
     Args:
-        split: train, index or test.
+        split: Split to download: train, index or test.
         metadata: Download the CSV files.
         images: Download the tar files of photographs.
         shards: Numbers of these tar files; None for all.

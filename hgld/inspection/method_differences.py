@@ -18,7 +18,7 @@ from hgld.inspection.top_k import TopK, query_values, top_k_items
 
 @dataclass(frozen=True, eq=False)
 class MethodRankings:
-    """How one method ranks the n selected queries.
+    """Rankings of the n selected queries by one method.
 
     Args:
         name: Name of the method, which is that of its result.

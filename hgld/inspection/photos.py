@@ -1,4 +1,4 @@
-"""What pages and pictures show of an image: its id, its names and its photograph."""
+"""Captions and photographs of images in pages and pictures: ids, names of levels, files."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _MOST_FREQUENT = 20
 
 @dataclass(frozen=True)
 class CleanConfig:
-    """Which landmarks are kept.
+    """Settings of the stage ``clean``: which landmarks are kept.
 
     Args:
         keep_multiple: Treatment of landmarks with several relevant labels: None removes them, as the paper does;

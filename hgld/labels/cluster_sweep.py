@@ -1,4 +1,4 @@
-"""How well k-means fits label embeddings over a range of k, to choose the number of clusters."""
+"""Sweep of k-means over a range of k, to choose the number of clusters."""
 
 from __future__ import annotations
 

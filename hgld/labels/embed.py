@@ -22,7 +22,7 @@ DEFAULT_TEMPLATE = "A picture of a {}"
 
 @dataclass(frozen=True)
 class EmbedConfig:
-    """How labels are encoded.
+    """Settings of the stage ``embed``: how labels are encoded.
 
     Args:
         encoder: Name of an encoder, see :mod:`hgld.labels.encoders`.

@@ -103,7 +103,7 @@ Builder = Callable[[LabelSpace, Mapping[str, Any]], Loss]
 
 @dataclass(frozen=True)
 class LossSpec:
-    """How a loss is built from settings; call it with a space and options to build the loss.
+    """Options of a loss in settings, and its builder; call it with a space and options to build the loss.
 
     Args:
         options: Options by name.

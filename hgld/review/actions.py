@@ -53,7 +53,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class LabelAction:
-    """What to do with labels.
+    """Action that an annotator takes on labels.
 
     Args:
         kind: ``group``, ``drop``, ``unsure``, ``accept`` (take the first candidate if it is likely), ``take`` (take

@@ -34,7 +34,7 @@ AGREE_ONLY, MOST_LANDMARKS, _PREFER = "agree-only", "most-landmarks", "prefer:"
 
 @dataclass(frozen=True)
 class AdjudicateConfig:
-    """How to settle labels on which two annotators differ.
+    """Settings of an adjudication: how to settle labels on which two annotators differ.
 
     Args:
         rule: ``agree-only`` settles none; ``prefer:NAME`` takes the decision of that annotator; ``most-landmarks``

@@ -1,4 +1,4 @@
-"""What the state of a review says about groups, decisions and clusters."""
+"""Groups, decisions and clusters according to the state of a review."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters of the model are frozen: always, or during the warm-up."""
+"""Frozen parameters of the model: always, or during the warm-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings and data a run folder belongs to: what must not change when a run is resumed."""
+"""Identity of a run: the settings and data that must not change when it is resumed."""
 
 from __future__ import annotations
 

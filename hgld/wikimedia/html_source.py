@@ -30,7 +30,7 @@ _QUALIFIER = re.compile(r"\s*\((?:[^()]|\([^()]*\))*\)$")
 
 
 class ParsedPage(NamedTuple):
-    """What a category page shows.
+    """Contents of a category page.
 
     Args:
         status: ``found``, ``missing``, ``invalid_title``, or ``redirect_unresolved`` for a hard redirect that was not

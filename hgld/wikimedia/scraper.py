@@ -34,11 +34,11 @@ _ROWS_PER_BATCH = 5_000
 
 @dataclass(frozen=True)
 class ScrapeConfig:
-    """What to scrape, and how.
+    """Settings of the stage ``scrape``.
 
     Args:
-        split: train or index; their landmark ids are different numbering spaces.
-        source: api (fifty landmarks per request) or html (one page per landmark, as in the paper).
+        split: Split to scrape, train or index; their landmark ids are different numbering spaces.
+        source: Source: api (fifty landmarks per request) or html (one page per landmark, as in the paper).
         workers: Number of requests in flight, 1 to 3.
         class_depth: Number of steps of "subclass of" (P279) to fetch above the classes of landmarks.
         client: Addresses of the servers, and limits on requests to them.

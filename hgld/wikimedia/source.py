@@ -27,7 +27,7 @@ class InstanceOfValue(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """What a source says about one landmark; the fields are columns of the table ``scraped``.
+    """Result of looking up one landmark; the fields are columns of the table ``scraped``.
 
     Args:
         status: ``ok``; ``no_instance_of``: the item has no values; ``no_item`` (API) or ``no_infobox`` (HTML);

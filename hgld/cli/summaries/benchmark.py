@@ -1,4 +1,4 @@
-"""Terminal texts of ``hgld benchmark``."""
+"""Format the output of ``hgld benchmark``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Terminal texts of ``hgld demo``."""
+"""Format the output of ``hgld demo``."""
 
 from __future__ import annotations
 

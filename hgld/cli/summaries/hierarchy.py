@@ -1,4 +1,4 @@
-"""Terminal texts of ``hgld build``, ``why``, ``compare`` and ``stats``."""
+"""Format the output of ``hgld build``, ``why``, ``compare`` and ``stats``."""
 
 from __future__ import annotations
 

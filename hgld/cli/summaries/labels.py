@@ -1,4 +1,4 @@
-"""Terminal texts of ``hgld clean``, ``embed``, ``cluster`` and ``suggest``."""
+"""Format the output of ``hgld clean``, ``embed``, ``cluster`` and ``suggest``."""
 
 from __future__ import annotations
 

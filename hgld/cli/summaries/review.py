@@ -1,4 +1,4 @@
-"""Terminal texts of ``hgld export``, ``import-sheet``, ``decisions``, ``agreement`` and ``adjudicate``."""
+"""Format the output of ``hgld export``, ``import-sheet``, ``decisions``, ``agreement`` and ``adjudicate``."""
 
 from __future__ import annotations
 

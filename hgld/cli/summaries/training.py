@@ -1,4 +1,4 @@
-"""Terminal texts of ``hgld train``."""
+"""Format the output of ``hgld train``."""
 
 from __future__ import annotations
 

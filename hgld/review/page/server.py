@@ -26,7 +26,7 @@ _GRACE_PERIOD_S = 2
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Where to serve the page.
+    """Address at which the page is served.
 
     Args:
         host: Host name or address to listen at.
