@@ -1,4 +1,4 @@
-"""Images for training and embedding: manifests, readers of published data sets, loading, samplers and labels."""
+"""Images for training and embedding: manifests, readers of published datasets, loading, samplers and labels."""
 
 from __future__ import annotations
 

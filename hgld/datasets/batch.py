@@ -1,4 +1,4 @@
-"""Examples of a data set, and the batches that they form."""
+"""Examples of a dataset, and the batches that they form."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Batch:
 
 
 class ExampleDataset(Protocol):
-    """A data set over the rows of a manifest.
+    """A dataset over the rows of a manifest.
 
     An index is a row, or a pair of a row and the seed of its random augmentation.
     """

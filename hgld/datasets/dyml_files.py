@@ -38,9 +38,9 @@ class DymlLevel:
     """The test set of a level; relevant are the gallery images with the query's label, except the query itself.
 
     Args:
-        query_ids: Paths of the query images, relative to the folder of the data set.
+        query_ids: Paths of the query images, relative to the folder of the dataset.
         query_labels: int64, shape (n_query,).
-        gallery_ids: Paths of the gallery images, relative to the folder of the data set.
+        gallery_ids: Paths of the gallery images, relative to the folder of the dataset.
         gallery_labels: int64, shape (n_gallery,).
         self_positions: int64, shape (n_query,): position of each query in the gallery; -1 if it is not there.
     """
@@ -68,7 +68,7 @@ def read_test_set(folder: Path) -> dict[str, DymlLevel]:
     if not (folder / f"bmk_{LEVELS[0]}").is_dir():
         raise InputError(
             f"{folder}: neither bmk_{LEVELS[0]} (DyML-Vehicle and -Animal) nor {PRODUCT} (DyML-Product) in this "
-            "folder; unpack the data set here, or name the folder that holds these"
+            "folder; unpack the dataset here, or name the folder that holds these"
         )
     return {level: _read_level(folder, f"bmk_{level}") for level in LEVELS}
 

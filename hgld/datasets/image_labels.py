@@ -1,4 +1,4 @@
-"""The labels of embedded images, from the file formats in which data sets state them."""
+"""The labels of embedded images, from the file formats in which datasets state them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def labels_from_landmarks(
     if not known.any():
         raise InputError(
             f"none of the {len(np.unique(landmark_ids)):,} landmarks of the images, such as {landmark_ids[0]}, is in "
-            "the hierarchy; is it that of another split or data set?"
+            "the hierarchy; is it that of another split or dataset?"
         )
     labels = np.full((len(landmark_ids), hierarchy.n_levels), -1)
     labels[known] = hierarchy.labels_of(landmark_ids[known], split)

@@ -1,4 +1,4 @@
-"""``hgld manifest``: write the manifest of a data set in its published layout."""
+"""``hgld manifest``: write the manifest of a dataset in its published layout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ManifestSummary:
     Args:
         images: Number of images, by split.
         n_classes: Number of classes, by name of the level, finest first.
-        excluded: Number of images of the data set that are not in the manifest, by reason.
+        excluded: Number of images of the dataset that are not in the manifest, by reason.
     """
 
     images: Mapping[str, int]
@@ -29,7 +29,7 @@ class ManifestSummary:
 
 
 def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False) -> ManifestSummary | None:
-    """Write the manifest of a data set.
+    """Write the manifest of a dataset.
 
     Args:
         reader: Reader of its layout, such as :class:`hgld.datasets.readers.sop.StanfordOnlineProducts`.
@@ -44,7 +44,7 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
         InputError: The folder or a file is missing, or a file is malformed.
     """
     if not root.is_dir():
-        raise InputError(f"{root}: no such folder; name the one that holds the data set's files")
+        raise InputError(f"{root}: no such folder; name the one that holds the dataset's files")
     # Files are identified by their content, so paths are no settings. The reader reports missing files.
     settings = {name: value for name, value in vars(reader).items() if not isinstance(value, Path)}
     digests = {role: sha256_of(path) for role, path in reader.files(root).items() if path.is_file()}

@@ -1,8 +1,8 @@
-"""The manifest: the images of a data set, their files, splits, and labels at every level.
+"""The manifest: the images of a dataset, their files, splits, and labels at every level.
 
 The table ``manifest`` has one row per image: ``id``; ``path``, relative to a folder that is named when the images are
 read, of an image file, or of a tar file that holds the image's bytes at ``offset``, ``size`` of them; ``split``; then
-one column of strings per level, finest first, under the data set's own names of its levels.
+one column of strings per level, finest first, under the dataset's own names of its levels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All losses by the names that settings give them.
 
 To add a loss, write it in a file of its own and enter it here: its options in settings are the parameters of its
-constructor (:mod:`~hgld.losses.loss_specs`). Defaults are what the authors of the papers ran on most data sets,
+constructor (:mod:`~hgld.losses.loss_specs`). Defaults are what the authors of the papers ran on most datasets,
 except h^-, which is that of Eq. 4; the option ``variant`` chooses another (:func:`~hgld.losses.suprank_step`).
 """
 

@@ -27,12 +27,12 @@ def embed_rows(
     half: bool = False,
     progress: Progress | None = None,
 ) -> EmbeddingShard:
-    """Embed some images of a data set, in the given order, skipping those that cannot be read.
+    """Embed some images of a dataset, in the given order, skipping those that cannot be read.
 
     Args:
         model: Model in evaluation mode, on its device.
         dataset: The images.
-        rows: int64, shape (n,): rows of the data set's manifest.
+        rows: int64, shape (n,): rows of the dataset's manifest.
         batch_size: Number of images embedded at once.
         workers: Number of processes that read images; 0 reads them in this one.
         scales: Factors of height and width; for several, see :meth:`EmbeddingModel.multi_scale`.

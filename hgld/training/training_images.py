@@ -18,7 +18,7 @@ from hgld.training.training_settings import DataSettings, HierarchicalSettings, 
 
 
 class TrainingImages:
-    """The data sets that the settings of a training name.
+    """The datasets that the settings of a training name.
 
     Args:
         settings: Settings of the training.

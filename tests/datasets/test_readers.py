@@ -1,4 +1,4 @@
-"""Readers of published layouts, on small data sets written in them."""
+"""Readers of published layouts, on small datasets written in them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_malformed_product_lists_are_refused(tmp_path: Path, train: str, message
 
 def test_missing_files_and_binary_files_are_refused(tmp_path: Path) -> None:
     expect_error(
-        StanfordOnlineProducts(), tmp_path, "Ebay_train.txt: no such file; .*is this the folder of the data set"
+        StanfordOnlineProducts(), tmp_path, "Ebay_train.txt: no such file; .*is this the folder of the dataset"
     )
     (tmp_path / "Ebay_train.txt").write_bytes(b"\xff\xfe\n")
     expect_error(StanfordOnlineProducts(), tmp_path, "Ebay_train.txt: not UTF-8")

@@ -12,7 +12,7 @@ from hgld.datasets.manifest import Manifest
 
 @dataclass(frozen=True)
 class ReaderResult:
-    """The images of a data set.
+    """The images of a dataset.
 
     Args:
         manifest: The images with their splits and labels.
@@ -24,7 +24,7 @@ class ReaderResult:
 
 
 class Reader(Protocol):
-    """Reads a data set in its published layout.
+    """Reads a dataset in its published layout.
 
     A reader is a frozen dataclass whose fields are the settings that affect its result. Each field is an option of
     the reader's command; the ``Args:`` section of the class docstring has its help text.
@@ -34,14 +34,14 @@ class Reader(Protocol):
         """Return the files that define the images and their labels, by their role in the layout.
 
         Args:
-            root: Folder of the data set.
+            root: Folder of the dataset.
         """
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the images of a data set; whether the image files exist is not checked.
+        """Read the images of a dataset; whether the image files exist is not checked.
 
         Args:
-            root: Folder of the data set.
+            root: Folder of the dataset.
 
         Raises:
             InputError: A file is missing or malformed.

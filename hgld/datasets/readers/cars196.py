@@ -47,7 +47,7 @@ class Cars196:
 
         (path,) = self.files(root).values()
         if not path.is_file():
-            raise InputError(f"{path}: no such file; is this the folder of the data set?")
+            raise InputError(f"{path}: no such file; is this the folder of the dataset?")
         try:
             contents = loadmat(path, simplify_cells=True)
             names = [str(name) for name in contents["class_names"]]

@@ -15,7 +15,7 @@ from hgld.errors import InputError
 
 @dataclass(frozen=True)
 class Dyml:
-    """Reader of one part of a data set; training and test sets number their classes independently.
+    """Reader of one part of a dataset; training and test sets number their classes independently.
 
     ``train`` is ``train/label.csv``, whose images are in ``train/imgs``, with the levels fine, middle and coarse.
     ``fine``, ``middle`` and ``coarse`` are test sets of Vehicle and Animal, with the splits query and gallery and

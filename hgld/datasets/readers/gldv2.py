@@ -32,10 +32,10 @@ class Gldv2:
     fractional number of landmarks is rounded up or down at random.
 
     Args:
-        labels: The landmark of each image: train.csv, train_clean.csv, index_image_to_landmark.csv or a file with the
+        labels: Landmark of each image: train.csv, train_clean.csv, index_image_to_landmark.csv or a file with the
             same columns.
-        images: The table from hgld index-images. By default, images are files a/b/c/abc….jpg.
-        hierarchy: The levels above landmarks: from hgld build, or H-GLDv2's CSV files. By default, landmarks are the
+        images: Table from hgld index-images. By default, images are files a/b/c/abc….jpg.
+        hierarchy: Levels above landmarks: from hgld build, or H-GLDv2's CSV files. By default, landmarks are the
             only level.
         split: Split of the landmark ids, if the hierarchy has several.
         min_images: Exclude landmarks with fewer images.
@@ -90,7 +90,7 @@ class Gldv2:
         if not len(rows):
             raise InputError(
                 f"{self.labels}: none of its {len(ids):,} images remains; is the hierarchy, or the table of images, "
-                f"that of another split or data set? Excluded: {excluded}"
+                f"that of another split or dataset? Excluded: {excluded}"
             )
         manifest = self._manifest(locations, landmark_ids, hierarchy, rows)
         n_images = np.bincount(manifest.labels[:, 0])[manifest.labels[:, 0]]

@@ -1,4 +1,4 @@
-"""Manifests of data sets whose images are plain files."""
+"""Manifests of datasets whose images are plain files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def image_file_manifest(
     """Create the manifest of image files; the path of each is its id.
 
     Args:
-        root: Folder of the data set, for messages.
+        root: Folder of the dataset, for messages.
         paths: Path of each image, relative to the folder.
         splits: Split of each image.
         levels: Label of each image, by level, finest first.

@@ -65,9 +65,7 @@ class INaturalist:
 def _read_ranks(path: Path, species: Sequence[str]) -> dict[str, list[str]]:
     """Read the names above each species, from the genus up, by the number of the species."""
     if not path.is_file():
-        raise InputError(
-            f'{path}: no such file; it is part of the data set, and only `levels` "base" does without it'
-        )
+        raise InputError(f'{path}: no such file; it is part of the dataset, and only `levels` "base" does without it')
     try:
         categories = json.loads(path.read_bytes())["categories"]
         ranks = {str(category["id"]): [str(category[rank]) for rank in _RANKS] for category in categories}

@@ -17,7 +17,7 @@ class ReaderEntry:
 
     Args:
         target: Module in this package and class of the reader, as ``module:Class``.
-        summary: The data set, its files and its levels, in one line.
+        summary: The dataset, its files and its levels, in one line.
         example: Settings for the usage example of the command.
     """
 

@@ -24,7 +24,7 @@ def read_text_list(path: Path, columns: Sequence[str], *, header_lines: int = 0)
     """
     expected = " ".join(columns)
     if not path.is_file():
-        raise InputError(f"{path}: no such file; expected lines with {expected}; is this the folder of the data set?")
+        raise InputError(f"{path}: no such file; expected lines with {expected}; is this the folder of the dataset?")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()[header_lines:]
     except UnicodeDecodeError as error:
