@@ -244,7 +244,7 @@ def test_evaluation_tables(folders: dict[str, Path], photographs: Path, shared: 
         (["--json", "--latex"], "--json and --latex are both given"),
         (["--device", "tpu"], "the device is 'tpu'; expected cpu, cuda or cuda:N"),
         (["--protocol", "roxford"], "roxford needs --query-embeddings, --gallery-embeddings and --ground-truth"),
-        (["--worst", "3", "--metric", "R@1"], "--worst goes by H-AP; add --metric H-AP"),
+        (["--worst", "3", "--metric", "R@1"], "--worst requires H-AP; add --metric H-AP"),
     ],
 )
 def test_invalid_evaluation_is_reported_in_one_line(

@@ -28,14 +28,20 @@ _options: ContextVar[Mapping[str, str]] = ContextVar("_options", default={})  # 
 
 
 class _Command(TyperCommand):
-    """A command whose options error messages can name."""
+    """A command whose options error messages can name, with arguments in capitals as help texts write them."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        for parameter in self.params:
+            if parameter.param_type_name == "argument" and parameter.metavar is None:
+                parameter.metavar = str(parameter.name).upper()
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         _options.set(
             {
                 str(parameter.name): (
-                    parameter.metavar or str(parameter.name).upper()
+                    str(parameter.metavar)
                     if parameter.param_type_name == "argument"
                     else next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0])
                 )
@@ -78,13 +84,13 @@ _STORAGE_ERRORS = {
 
 # Options that several commands share.
 Taxonomy = Annotated[
-    Path | None, typer.Option(help="The groups and their roots.", show_default="annotations/taxonomy.csv")
+    Path | None, typer.Option(help="CSV file of groups and their roots.", show_default="annotations/taxonomy.csv")
 ]
 Decided = Annotated[
-    Path | None, typer.Option(help="The decisions on labels.", show_default="annotations/decisions/final.csv")
+    Path | None, typer.Option(help="CSV file of decisions on labels.", show_default="annotations/decisions/final.csv")
 ]
 CleanBeside = Annotated[
-    Path | None, typer.Option(help="The table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
+    Path | None, typer.Option(help="Clean table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
 ]
 ClassesBeside = Annotated[
     list[Path] | None,
@@ -199,7 +205,7 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log details, such as every repeated request.")
+        bool, typer.Option("--verbose", "-v", help="Log details, such as every retry of a request.")
     ] = False,
 ) -> None:
     """Set up logging for every command."""

@@ -12,7 +12,9 @@ from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
 
 @app.command(rich_help_panel="Retrieval")
 def benchmark(
-    config: Annotated[Path, typer.Argument(help="Settings of the comparison (YAML), e.g. in pipelines/benchmarks.")],
+    config: Annotated[
+        Path, typer.Argument(help="Settings of the comparison (YAML), such as those in pipelines/benchmarks.")
+    ],
     out: Annotated[
         Path,
         typer.Option(
@@ -21,17 +23,17 @@ def benchmark(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Setting to change in all trainings; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Setting to change in all training runs; repeatable."),
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Method of the table to run; repeatable.", show_default="all in CONFIG")
+        list[str] | None, typer.Option(help="Method to run; repeatable.", show_default="all in CONFIG")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds of the trainings, e.g. 0,1.", show_default="those in CONFIG")
+        str | None, typer.Option(help="Random seeds of the training runs, e.g. 0,1.", show_default="those in CONFIG")
     ] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="Sweep in CONFIG to run instead of the table, or all; repeatable."),
+        typer.Option(help="Sweep in CONFIG to run instead of the methods, or all; repeatable."),
     ] = None,
     devices: Annotated[
         str | None,
@@ -42,7 +44,7 @@ def benchmark(
     ] = None,
     per_run: Annotated[int, typer.Option(help="Number of devices that train a run together.")] = 1,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print the estimated hours, memory and disk, from a timed step, and stop.")
+        bool, typer.Option("--plan", help="Print the estimated hours, memory and disk, from a timed step, then exit.")
     ] = False,
     force: Annotated[
         bool,

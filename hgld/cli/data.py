@@ -16,7 +16,9 @@ from hgld.progress import TerminalProgress
 
 @app.command(rich_help_panel="Photographs")
 def fetch(
-    dataset: Annotated[Literal["gldv2"], typer.Argument(help="Google Landmarks Dataset v2.")],
+    dataset: Annotated[
+        Literal["gldv2"], typer.Argument(help="Dataset to download: gldv2 (Google Landmarks Dataset v2).")
+    ],
     split: Annotated[Literal["train", "index", "test"], typer.Option(help="Split of the dataset.")],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder, help="Folder for the files.")
@@ -27,7 +29,7 @@ def fetch(
         str | None,
         typer.Option(
             metavar="FIRST:LAST",
-            help="Numbers of the tar files, such as 0:4 or 0,3; train has 0:499, index 0:99, test 0:19.",
+            help="Numbers of the tar files to download, such as 0:4 or 0,3; train has 0:499, index 0:99, test 0:19.",
         ),
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of parallel downloads, 1 to 16.")] = 4,
@@ -35,7 +37,7 @@ def fetch(
         str, typer.Option(envvar="HGLD_GLDV2_URL", help="Address of the dataset's host or a mirror.")
     ] = "https://s3.amazonaws.com/google-landmark",
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read existing files again, and download those that are damaged.")
+        bool, typer.Option("--verify", help="Verify existing files by MD5, and download damaged ones again.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Download existing files again.")] = False,
 ) -> None:
@@ -74,11 +76,11 @@ def fetch(
 @app.command(rich_help_panel="Photographs")
 def index_images(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with tar files at any depth.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Table to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Index to write.")],
     workers: Annotated[int, typer.Option(help="Number of tar files read in parallel.")] = 4,
     force: Annotated[bool, typer.Option("--force", help="Read all tar files again.")] = False,
 ) -> None:
-    """Index the photographs in tar files, so that none need be extracted.
+    """Index the photographs in tar files, to read them without extraction.
 
     Only tar files that are new or changed since the table was written are read. In Python,
     hgld.gldv2.tar_images.ImageReader reads photographs by id.

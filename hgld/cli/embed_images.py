@@ -15,23 +15,25 @@ from hgld.errors import ConfigurationError
 def embed_images(
     images: Annotated[
         Path,
-        typer.Option(help="A manifest, the table from hgld index-images, or a folder of pictures."),
+        typer.Option(help="Images to embed: a manifest, the table from hgld index-images, or a folder."),
     ],
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", callback=writable_file, help="The embeddings to write: .parquet, .npy or .safetensors."
+            "--out", "-o", callback=writable_file, help="Embeddings to write: .parquet, .npy or .safetensors."
         ),
     ],
-    checkpoint: Annotated[Path | None, typer.Option(help="A model trained by hgld train.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Checkpoint from hgld train.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Instead of a checkpoint: backbone and pooling of a preset, or a timm model, untrained."),
+        typer.Option(
+            help="Untrained model, instead of --checkpoint: the backbone and pooling of a preset, or a timm model."
+        ),
     ] = None,
     pretrained: Annotated[
         str | None,
         typer.Option(
-            help="Weights of --model: a file, efficientnet-lite0 (those of a package), or none.",
+            help="Weights of --model: a file, efficientnet-lite0 (from a package), or none.",
             show_default="those of the preset, or of timm's hub",
         ),
     ] = None,
@@ -39,7 +41,9 @@ def embed_images(
         Path | None,
         typer.Option(help="Folder that the paths in IMAGES are relative to.", show_default="the folder of IMAGES"),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Split of the manifest.", show_default="all images")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of the manifest to embed.", show_default="all images")
+    ] = None,
     size: Annotated[
         int | None, typer.Option(help="Input size in pixels.", show_default="that of training, or 224")
     ] = None,
@@ -53,7 +57,7 @@ def embed_images(
     scales: Annotated[
         str, typer.Option(help="Factors of height and width, to embed each image at several: 1,0.7071,1.4142.")
     ] = "1",
-    half: Annotated[bool, typer.Option("--half", help="Compute the backbone in 16 bits.")] = False,
+    half: Annotated[bool, typer.Option("--half", help="Run the backbone in half precision (16 bits).")] = False,
     center: Annotated[
         bool,
         typer.Option(
@@ -62,9 +66,9 @@ def embed_images(
             "and a gallery in separate files.",
         ),
     ] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
     batch_size: Annotated[int, typer.Option(help="Number of images embedded at once.")] = 32,
-    workers: Annotated[int, typer.Option(help="Number of processes that read images.")] = 2,
+    workers: Annotated[int, typer.Option(help="Number of processes that load images.")] = 2,
     force: Force = False,
 ) -> None:
     """Embed images with a trained model, or with an untrained backbone.

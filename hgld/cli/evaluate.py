@@ -21,8 +21,12 @@ def evaluate(
     embeddings: Annotated[
         Path | None, typer.Option(help="Embeddings of all images: .npy, .safetensors or .parquet.")
     ] = None,
-    query_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the queries.")] = None,
-    gallery_embeddings: Annotated[Path | None, typer.Option(help="Embeddings of the gallery.")] = None,
+    query_embeddings: Annotated[
+        Path | None, typer.Option(help="Embeddings of the queries; requires --gallery-embeddings.")
+    ] = None,
+    gallery_embeddings: Annotated[
+        Path | None, typer.Option(help="Embeddings of the gallery, in separate files from the queries.")
+    ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -58,7 +62,7 @@ def evaluate(
             show_default="those of the papers",
         ),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="Exponent alpha of Eq. 20, the relevance in H-AP.")] = 1.0,
+    alpha: Annotated[float, typer.Option(help="Exponent alpha of the relevance in H-AP (Eq. 20).")] = 1.0,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
     precision: Annotated[Literal["float32", "tf32", "float64"], typer.Option(help="Score precision.")] = "float32",
     ties: Annotated[
@@ -83,7 +87,9 @@ def evaluate(
     worst: Annotated[
         int | None, typer.Option(min=1, help="Number of queries with the lowest H-AP to show on a page.")
     ] = None,
-    page: Annotated[Path, typer.Option(callback=writable_file, help="HTML file of --worst.")] = Path("worst.html"),
+    page: Annotated[Path, typer.Option(callback=writable_file, help="HTML file to write with --worst.")] = Path(
+        "worst.html"
+    ),
     images: Annotated[
         Path | None,
         typer.Option(help="Images for --worst: a folder of files named by id, or the table from hgld index-images."),
@@ -107,9 +113,9 @@ def evaluate(
         from hgld.progress import NoProgress, TerminalProgress
 
         if json and latex:
-            raise ConfigurationError("--json and --latex are both given, but one of them can be printed")
+            raise ConfigurationError("--json and --latex exclude each other; choose one of them")
         if worst and metric and "H-AP" not in metric:
-            raise ConfigurationError("--worst goes by H-AP; add --metric H-AP, or name no metrics")
+            raise ConfigurationError("--worst requires H-AP; add --metric H-AP, or omit --metric")
         files = EvaluationFiles(
             embeddings, query_embeddings, gallery_embeddings, labels, query_labels, hierarchy, split, ground_truth
         )

@@ -56,7 +56,7 @@ def build(
     irrelevant: Annotated[
         Path | None,
         typer.Option(
-            help="CSV file of labels to ignore, for --multi.", show_default="annotations/irrelevant_labels.csv"
+            help="CSV file of labels to exclude, for --multi.", show_default="annotations/irrelevant_labels.csv"
         ),
     ] = None,
     force: Force = False,
@@ -156,18 +156,24 @@ def compare(
             metavar="A", help="First hierarchy: a Parquet file, an official CSV file, or a folder with these."
         ),
     ],
-    after: Annotated[str, typer.Argument(metavar="B", help="Second hierarchy.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="Second hierarchy, in any of these formats.")],
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="PICTURE", callback=writable_file, help="Image file for the flows between groups."
+            "--out",
+            "-o",
+            metavar="PICTURE",
+            callback=writable_file,
+            help="Image file to write, of the flows between groups.",
         ),
     ] = None,
     changes: Annotated[
         Path | None,
-        typer.Option(metavar="CSV", callback=writable_file, help="CSV file for the landmarks added, lost or moved."),
+        typer.Option(
+            metavar="CSV", callback=writable_file, help="CSV file to write, of the landmarks added, lost or moved."
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, with all flows.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables, with all flows.")] = False,
 ) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, and the agreement of their groups.
 
@@ -213,10 +219,10 @@ def stats(
             "-o",
             metavar="PICTURE",
             callback=writable_file,
-            help="Image file X.png for the sizes of groups; X.tree.png shows them as areas.",
+            help="Image file X.png to write, of the sizes of groups; X.tree.png shows them as areas.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
 

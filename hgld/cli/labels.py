@@ -35,18 +35,21 @@ def scrape(
     ],
     source: Annotated[
         Literal["api", "html"],
-        typer.Option(help="The APIs, 50 landmarks per request, or the category pages, one landmark per request."),
+        typer.Option(
+            help="Data source: the APIs (50 landmarks per request) or the category pages (one per request)."
+        ),
     ] = "api",
     contact: Annotated[
         str | None,
         typer.Option(envvar="HGLD_CONTACT", help="Your e-mail address or wiki user page, for the User-Agent."),
     ] = None,
     rate: Annotated[
-        float, typer.Option(help="Requests per minute over both hosts; 0 for no limit, on own servers only.")
+        float,
+        typer.Option(help="Maximum requests per minute to both hosts together; 0 for no limit, except at Wikimedia."),
     ] = 150,
     workers: Annotated[int, typer.Option(help="Number of parallel requests, 1 to 3.")] = 1,
-    max_retries: Annotated[int, typer.Option(help="Number of times that a request is repeated.")] = 10,
-    class_depth: Annotated[int, typer.Option(help='Steps of "subclass of" to fetch above each class.')] = 10,
+    max_retries: Annotated[int, typer.Option(help="Maximum number of retries per request.")] = 10,
+    class_depth: Annotated[int, typer.Option(help='Number of "subclass of" steps to fetch above each class.')] = 10,
     commons_url: Annotated[
         str, typer.Option(envvar="HGLD_COMMONS_URL", help="Base URL of Commons, above wiki/ and w/api.php.")
     ] = "https://commons.wikimedia.org",
@@ -59,7 +62,7 @@ def scrape(
 ) -> None:
     """Look up what each landmark is an instance of, on Wikidata and Commons.
 
-    The same command resumes an interrupted run, and tries failed rows again. Beside X.parquet the API source writes
+    The same command resumes an interrupted run, and retries failed rows. Beside X.parquet the API source writes
     X.classes.parquet with the classes and their superclasses.
 
     Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
@@ -102,7 +105,7 @@ def clean(
     irrelevant: Annotated[
         Path | None,
         typer.Option(
-            help="CSV file item,label,reason of labels to ignore.",
+            help="CSV file (item,label,reason) of labels to exclude.",
             show_default="annotations/irrelevant_labels.csv",
         ),
     ] = None,
@@ -112,7 +115,10 @@ def clean(
     ] = None,
     classes: Annotated[
         list[Path] | None,
-        typer.Option(help="Tables of classes, for most-specific.", show_default="X.classes.parquet beside X.parquet"),
+        typer.Option(
+            help="Tables of classes, for --keep-multiple most-specific.",
+            show_default="X.classes.parquet beside X.parquet",
+        ),
     ] = None,
     allow_errors: Annotated[
         bool, typer.Option("--allow-errors", help="Treat landmarks whose scrape failed as unlabelled.")
@@ -201,9 +207,7 @@ def cluster(
     subclusters: Annotated[int | None, typer.Option(help="Total number of sub-clusters.", show_default="78")] = None,
     distance_threshold: Annotated[
         float | None,
-        typer.Option(
-            help="Cosine distance up to which sub-clusters are merged, instead of a number of sub-clusters."
-        ),
+        typer.Option(help="Cosine distance up to which sub-clusters are merged; replaces --subclusters."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     sweep: Annotated[
@@ -228,7 +232,7 @@ def cluster(
         if sweep is not None:
             picture = out.with_suffix(".sweep.png")
             typer.echo(format_sweep(sweep_file(embeddings, picture, parse_sweep(sweep), seed, progress=progress)))
-            typer.echo(f"drawn in {picture}")
+            typer.echo(f"figure: {picture}")
             return
         config = ClusterConfig(
             n_clusters=n_clusters,
@@ -269,7 +273,8 @@ def suggest(
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
     decisions: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="CSV file of decisions; may be repeated.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="CSV file of decisions on other labels, as evidence; may be repeated."),
     ] = None,
     evaluate: Annotated[
         Path | None,
@@ -307,7 +312,7 @@ def suggest(
                 progress=progress,
             )
             typer.echo(format_suggestion_quality(quality))
-            typer.echo(f"drawn in {picture}")
+            typer.echo(f"figure: {picture}")
             return
         summary = suggest_file(
             clusters,
@@ -327,7 +332,9 @@ def demo(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder, help="Output folder.")
     ] = Path("data/demo"),
-    source: Annotated[Literal["api", "html"], typer.Option(help="Scrape the APIs or the category pages.")] = "api",
+    source: Annotated[
+        Literal["api", "html"], typer.Option(help="Data source of the scrape: the APIs or the category pages.")
+    ] = "api",
     force: Annotated[
         bool, typer.Option("--force", help="Run all stages again; entries in the review sheets are lost.")
     ] = False,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hgld.datasets.readers.base import Reader
 
 Root = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that contains the images.")]
-Out = Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="The manifest to write.")]
+Out = Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Manifest to write.")]
 
 
 class _ReaderCommand(TyperCommand):
@@ -48,9 +48,9 @@ manifest = App(cls=_ReaderGroup, no_args_is_help=True, rich_markup_mode="markdow
 
 @manifest.callback()
 def about() -> None:
-    """List the images of a data set with their splits and labels, for hgld train and hgld embed-images.
+    """List the images of a dataset with their splits and labels, for hgld train and hgld embed-images.
 
-    Each data set is read in its published layout.
+    Each dataset is read in its published layout.
 
     Example: hgld manifest sop Stanford_Online_Products -o sop.parquet
     """

@@ -12,12 +12,12 @@ from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
 
 @app.command(rich_help_panel="Hierarchy")
 def release(
-    hierarchy: Annotated[Path, typer.Argument(help="The hierarchy, from hgld build.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_folder, help="The folder to write.")],
+    hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_folder, help="Folder to write.")],
     name: Annotated[str | None, typer.Option(help="Name of the dataset.", show_default="H-GLDv2")] = None,
     version: Annotated[str | None, typer.Option(help="Version of the dataset.", show_default="1.0.0")] = None,
     url: Annotated[
-        str | None, typer.Option(help="Page where it is published.", show_default="the page of GLDv2")
+        str | None, typer.Option(help="URL of the page of the dataset.", show_default="the page of GLDv2")
     ] = None,
     date: Annotated[
         str | None,
@@ -29,16 +29,16 @@ def release(
     decisions: Annotated[
         Path | None,
         typer.Option(
-            help="The decisions that the hierarchy was built with.", show_default="annotations/decisions/final.csv"
+            help="Decisions that the hierarchy was built with.", show_default="annotations/decisions/final.csv"
         ),
     ] = None,
     taxonomy: Annotated[
         Path | None,
-        typer.Option(help="The taxonomy that the hierarchy was built with.", show_default="annotations/taxonomy.csv"),
+        typer.Option(help="Taxonomy that the hierarchy was built with.", show_default="annotations/taxonomy.csv"),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Write although nothing changed, and discard edits of an existing release."),
+        typer.Option("--force", help="Write the release again if it is up to date, and discard edits of its files."),
     ] = False,
 ) -> None:
     """Write a folder to publish: Parquet, CSV, dataset card, datasheet, Croissant, checksums, licence.

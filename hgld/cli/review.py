@@ -28,7 +28,7 @@ def review(
     store: Annotated[
         Path | None,
         typer.Option(
-            help="Store of the decisions.",
+            help="SQLite file of the decisions.",
             callback=writable_file,
             show_default="review/ANNOTATOR.sqlite beside CLUSTERS",
         ),
@@ -37,15 +37,15 @@ def review(
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
     decisions: Annotated[
-        Path | None, typer.Option(help="Decisions to start from, for labels without one in the store.")
+        Path | None, typer.Option(help="CSV file of decisions to start from, for labels without one in --store.")
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen at; the default is reachable from this machine only.")
+        str, typer.Option(help="Network address of the page; the default is reachable from this machine only.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the page; 0 for a free one.", min=0, max=65535)] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Decide on labels on a local page.
+    """Serve a local page on which an annotator decides on labels.
 
     Every decision is saved before the page shows it. Stop with Ctrl-C; the same command resumes. hgld decisions
     writes the decisions as CSV.
@@ -77,14 +77,14 @@ def review(
 
 @app.command(rich_help_panel="Review")
 def decisions(
-    store: Annotated[Path, typer.Argument(help="Store of hgld review, e.g. review/ada.sqlite.")],
+    store: Annotated[Path, typer.Argument(help="SQLite file from hgld review, e.g. review/ada.sqlite.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.", callback=writable_file)],
     taxonomy: Taxonomy = None,
-    clusters: Annotated[Path | None, typer.Option(help="Clusters that the page showed.")] = None,
+    clusters: Annotated[Path | None, typer.Option(help="Clusters that the page showed; for --clusters-out.")] = None,
     clusters_out: Annotated[
         Path | None,
         typer.Option(
-            help="Where to write these clusters as they were split, merged and renamed on the page.",
+            help="Table to write: --clusters with the splits, merges and names made on the page.",
             callback=writable_file,
         ),
     ] = None,
@@ -144,7 +144,7 @@ def import_sheet(
         typer.Option(
             "--out",
             "-o",
-            help="File of decisions to write.",
+            help="CSV file of decisions to write.",
             callback=writable_file,
             show_default="decisions/ANNOTATOR.csv beside the folder of SHEET",
         ),
@@ -185,7 +185,8 @@ def import_sheet(
 def agreement(
     decisions: Annotated[list[Path], typer.Argument(help="Files of decisions, one per annotator.")],
     clusters: Annotated[
-        Path | None, typer.Option(help="Clusters, to count landmarks as well as labels.", show_default="none")
+        Path | None,
+        typer.Option(help="Clusters from hgld cluster, to count landmarks as well as labels.", show_default="none"),
     ] = None,
     taxonomy: Taxonomy = None,
     out: Annotated[
@@ -195,7 +196,7 @@ def agreement(
     figure: Annotated[
         Path | None,
         typer.Option(
-            help="Picture to draw of the groups that two annotators confused.",
+            help="Image file to write, of the groups that two annotators confused.",
             callback=writable_file,
             show_default="none",
         ),
@@ -225,10 +226,10 @@ def agreement(
 
 @app.command(rich_help_panel="Review")
 def adjudicate(
-    first: Annotated[Path, typer.Argument(help="Decisions of one annotator.")],
-    second: Annotated[Path, typer.Argument(help="Decisions of the other annotator.")],
+    first: Annotated[Path, typer.Argument(help="CSV file of decisions of one annotator.")],
+    second: Annotated[Path, typer.Argument(help="CSV file of decisions of the other annotator.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="File of final decisions to write.", callback=writable_file)
+        Path, typer.Option("--out", "-o", help="CSV file of final decisions to write.", callback=writable_file)
     ],
     rule: Annotated[
         str | None,
@@ -238,18 +239,20 @@ def adjudicate(
         ),
     ] = None,
     annotator: Annotated[
-        str | None, typer.Option(help="Who settles disagreements on the review page, instead of a rule.")
+        str | None,
+        typer.Option(help="Name of the person who settles disagreements on the review page; replaces --rule."),
     ] = None,
     clusters: Annotated[
         Path | None,
         typer.Option(
-            help="Clusters, to count landmarks; required by most-landmarks and the page.", show_default="none"
+            help="Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page.",
+            show_default="none",
         ),
     ] = None,
     store: Annotated[
         Path | None,
         typer.Option(
-            help="Store of the decisions on the page.",
+            help="SQLite file of the decisions on the page.",
             callback=writable_file,
             show_default="review/ANNOTATOR.final.sqlite",
         ),

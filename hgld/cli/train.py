@@ -12,7 +12,7 @@ from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
 
 @app.command(rich_help_panel="Retrieval")
 def train(
-    config: Annotated[Path, typer.Argument(help="Settings (YAML), such as those in pipelines/benchmarks.")],
+    config: Annotated[Path, typer.Argument(help="Training settings (YAML), such as those in pipelines/benchmarks.")],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -24,9 +24,11 @@ def train(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. loss.lambda=0.3; repeatable."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder, if there is one.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Delete the run in the folder.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete an existing run in the folder, and start again.")
+    ] = False,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N.", show_default="cuda if there is one")
+        str | None, typer.Option(help="Device: cpu, cuda or cuda:N.", show_default="cuda if available, else cpu")
     ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print all settings and the numbers of images and steps, then exit.")

@@ -192,7 +192,7 @@ def test_suggestions_are_added_to_the_clusters_in_place(
     before = tables.read_table(clusters, tables.CLUSTERS)
     summary = run()
     assert summary is not None
-    assert format_suggestions(summary).startswith("suggestions for 4 labels of 5 landmarks, from 0 decisions")
+    assert format_suggestions(summary).startswith("suggestions for 4 labels of 5 landmarks, using 0 decisions")
     after = tables.read_table(clusters, tables.CLUSTERS)
     kept = before.column_names[:-3]
     assert after.select(kept).equals(before.select(kept))
@@ -279,8 +279,8 @@ def test_suggest_command(clusters: Path, tmp_path: Path) -> None:
     before = clusters.read_bytes()
     evaluated = CliRunner().invoke(app, [*command, "--evaluate", str(decisions)])
     assert evaluated.exit_code == 0, evaluated.output
-    assert "1 labels of 2 landmarks decided for a group, 1 labels of 1 landmarks dropped" in evaluated.stdout
-    assert evaluated.stdout.endswith(f"drawn in {tmp_path / 'clusters.reliability.png'}\n")
+    assert "1 labels of 2 landmarks assigned to a group, 1 labels of 1 landmarks dropped" in evaluated.stdout
+    assert evaluated.stdout.endswith(f"figure: {tmp_path / 'clusters.reliability.png'}\n")
     assert (tmp_path / "clusters.reliability.png").is_file()
     assert clusters.read_bytes() == before
 
