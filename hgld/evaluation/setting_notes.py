@@ -40,9 +40,9 @@ def _sentence(setting: str, value: Any, metrics: Sequence[str]) -> str | None:
             return f"NDCG: gain {value}." if any(name.startswith("NDCG") for name in metrics) else None
         case "ties":
             first = "lower" if value == "pessimistic" else "higher"
-            return f"Ties: {value}, of equal scores the item of {first} level stands first."
+            return f"Ties: {value}; among items with equal scores, the {first} level ranks first."
         case "precision":
-            return f"Precision of scores: {value}."
+            return f"Score precision: {value}."
         case "normalize":
             return f"Scores: {'cosine similarity' if value else 'inner product, embeddings not normalised'}."
     return f"{_capitalised(setting)}: {value}."

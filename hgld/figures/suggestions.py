@@ -69,7 +69,7 @@ def draw_reliability(path: Path, runs: Sequence[SuggestionOutcomes]) -> None:
     axes[1, 0].set_ylabel("labels")
     axes[1, 0].legend(frameon=False, fontsize=9, loc="upper center")
     for lower in axes[1]:
-        lower.set_xlabel("score of the first suggestion")
+        lower.set_xlabel("score of the top suggestion")
     for panel in axes.flat:
         open_axes(panel)
     save(figure, path)

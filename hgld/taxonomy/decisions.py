@@ -69,14 +69,14 @@ def decision_problem(decision: str, group: str | None, groups: Collection[str]) 
         groups: Names of the taxonomy's groups.
 
     >>> decision_problem("drop", "lake", {"lake"})
-    'dropped, but it has the group "lake"; take one of the two away'
+    'dropped, but it has the group "lake"; remove one of the two'
     """
     if decision not in DECISIONS:
         return f'the decision is "{decision}"; expected one of {", ".join(DECISIONS)}'
     if decision == "group" and group is None:
         return "decided as group, but no group is given"
     if decision == "drop" and group is not None:
-        return f'dropped, but it has the group "{group}"; take one of the two away'
+        return f'dropped, but it has the group "{group}"; remove one of the two'
     if group is not None and group not in groups:
         return f'the taxonomy has no group "{group}"'
     return None

@@ -48,7 +48,7 @@ def test_excluded_queries_are_counted_by_level() -> None:
     text = format_evaluation([result(counts={"without_positives_l3": 12, "without_positives_l2": 3})])
     (line,) = re.findall("^all .*1,234,567.*$", text, re.MULTILINE)
     assert line.split() == ["all", "2", "1,234,567", "12", "3", "0"]
-    assert text.index("Means leave out the queries without a positive") > text.index(line)
+    assert text.index("Means exclude queries without a positive") > text.index(line)
 
 
 def test_names_are_not_markup() -> None:

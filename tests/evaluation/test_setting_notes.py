@@ -13,8 +13,8 @@ def test_every_relevant_setting_has_a_sentence() -> None:
     assert notes == [
         "H-AP: relevance (l/L)^1 / |Omega^(l)|.",
         "NDCG: gain 2^l - 1.",
-        "Ties: optimistic, of equal scores the item of higher level stands first.",
-        "Precision of scores: float32.",
+        "Ties: optimistic; among items with equal scores, the higher level ranks first.",
+        "Score precision: float32.",
         "Scores: cosine similarity.",
         "Query counted in |Omega^(L)|: H-AP_selfcount only.",
         "Seen from: above.",
@@ -35,4 +35,4 @@ def test_sentences_true_of_some_results_name_them() -> None:
     assert "a, b: Scores: cosine similarity." in notes
     assert "c: Scores: inner product, embeddings not normalised." in notes
     assert "c: Ignored queries: 1,129." in notes
-    assert "Precision of scores: float32." in notes
+    assert "Score precision: float32." in notes

@@ -52,12 +52,12 @@ def test_every_landmark_gets_the_group_of_its_label(clean: Path) -> None:
     ]
     assert summary is not None
     assert format_build(summary).splitlines() == [
-        "6 landmarks in, 5 out, in 3 groups",
+        "5 of 6 landmarks kept, in 3 groups",
         "  natural: 3 landmarks in 2 groups",
         "  human-made: 2 landmarks in 1 groups",
-        "left out, dropped: 1 landmarks, 1 labels",
+        "excluded, label dropped: 1 landmarks, 1 labels",
         "  1  building",
-        "left out, undecided: 0 landmarks, 0 labels",
+        "excluded, label undecided: 0 landmarks, 0 labels",
     ]
 
 
@@ -211,6 +211,6 @@ def test_build_command(clean: Path) -> None:
     runner = CliRunner()
     result = runner.invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 0, result.output
-    assert result.stdout.endswith(f"left out, undecided: 0 landmarks, 0 labels\n{folder / 'out.parquet'}\n")
+    assert result.stdout.endswith(f"excluded, label undecided: 0 landmarks, 0 labels\n{folder / 'out.parquet'}\n")
     result = runner.invoke(app, [str(argument) for argument in arguments])
     assert result.stdout == f"{folder / 'out.parquet'}: up to date\n"

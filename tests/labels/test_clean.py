@@ -157,13 +157,13 @@ def test_files_are_rewritten_only_after_a_change(write_scraped: Callable[..., Pa
     summary = clean_file([scraped], out)
     assert summary is not None
     assert format_clean(summary).splitlines() == [
-        "train: 4 landmarks, 3 (75.00%) with a label scraped",
+        "train: 4 landmarks, 3 (75.00%) with a scraped label",
         "  removed, multiple: 1 (25.00%)",
         "  removed, irrelevant: 1 (25.00%)",
         "  removed, unlabelled: 1 (25.00%)",
         "  kept: 1 (25.00%), with 1 unique labels; most frequent:",
         "          1  church building",
-        "unique labels in all: 1",
+        "unique labels in total: 1",
     ]
     removed = tables.read_table(out.with_name("removed.parquet"), tables.REMOVED)
     assert removed["reason"].to_pylist() == ["multiple", "irrelevant", "unlabelled"]

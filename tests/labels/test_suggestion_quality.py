@@ -39,7 +39,7 @@ def test_agreement_by_hand() -> None:
     assert np.isclose(agreement.outcomes.calibration_error(), (0.1 + 0.6 + 0.5 + 0.3) / 4)
     text = format_suggestion_quality(SuggestionQuality([agreement]))
     assert text.startswith(
-        "3 labels of 19 landmarks decided for a group, 1 labels of 1 landmarks dropped\n\nby hand:"
+        "3 labels of 19 landmarks assigned to a group, 1 labels of 1 landmarks dropped\n\nby hand:"
     )
     assert "landmarks   52.6%       100.0%" in text
     assert "       5  c: lake, not bridge (0.50)\n       4  b: gate, not lake (0.60)" in text

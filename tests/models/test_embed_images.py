@@ -171,8 +171,9 @@ def test_unreadable_images_are_skipped_and_listed(loaded: Loaded, folder: Path, 
     names = [Path(path).stem for path in broken]
     assert summary is not None
     assert (summary.images, summary.skipped) == (18, tuple(names))
-    assert f"4 images could not be read and have none, see {tmp_path / 'e.skipped.csv'}" in format_embed_images(
-        summary
+    assert (
+        f"4 images could not be read and have no embedding, see {tmp_path / 'e.skipped.csv'}"
+        in format_embed_images(summary)
     )
     with (tmp_path / "e.skipped.csv").open(newline="") as stream:
         listed = list(csv.DictReader(stream))
@@ -339,7 +340,7 @@ def test_command_writes_embeddings(folder: Path, tmp_path: Path) -> None:
     arguments = ["embed-images", "--images", str(folder), "-o", str(out), *MODEL_OPTIONS, "--workers", "0"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    assert "22 images as vectors of 96 numbers; 22 of them now" in result.stdout
+    assert "22 images embedded in 96 dimensions; 22 of them in this run" in result.stdout
     assert read_embeddings(out).vectors.shape == (22, 96)
     assert f"{out}: up to date" in CliRunner().invoke(app, arguments).stdout
     result = CliRunner().invoke(app, [*arguments, "--scales", "x"])

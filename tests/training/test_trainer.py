@@ -235,7 +235,10 @@ def test_unreadable_images_are_listed_and_skipped(tmp_path: Path) -> None:
         "0/1.png", "3/1.png", "3/2.png", *(f"4/{n}.png" for n in range(1, 6))
     ]  # fmt: skip
     assert summary.n_skipped_images == 8
-    assert "8 images could not be read (skipped.csv); 0 batches had too few left" in format_training(summary)
+    assert (
+        "8 images could not be read (skipped.csv); 0 batches were skipped, with too few images left"
+        in format_training(summary)
+    )
 
 
 def test_batch_without_two_images_of_a_class_is_skipped(tmp_path: Path) -> None:

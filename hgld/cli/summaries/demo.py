@@ -45,12 +45,12 @@ def format_demo(summary: DemoSummary) -> str:
         wrapped = textwrap.wrap(counts, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
         lines += [line.replace("\xa0", " ") for line in wrapped]
     outputs = {
-        "scraped_train.parquet, scraped_index.parquet": "what the landmarks are instances of",
-        "clean.parquet, removed.parquet": "one label per landmark; those without, and why",
-        "label_embeddings.parquet": "a vector per label",
-        "clusters.parquet, clusters.png, clusters.html": "with suggestions; a picture; the same to explore",
-        f"review/{ANNOTATORS[0]}.xlsx, review/{ANNOTATORS[1]}.xlsx": "the sheets to fill in, also as CSV",
-        "hierarchy.parquet, hierarchy.png": "landmarks, groups and roots, as decided; a picture",
+        "scraped_train.parquet, scraped_index.parquet": '"instance of" values of the landmarks',
+        "clean.parquet, removed.parquet": "one label per landmark; removed landmarks and the reasons",
+        "label_embeddings.parquet": "an embedding of each label",
+        "clusters.parquet, clusters.png, clusters.html": "clusters with suggestions; a figure; an interactive map",
+        f"review/{ANNOTATORS[0]}.xlsx, review/{ANNOTATORS[1]}.xlsx": "review sheets to fill in, also as CSV",
+        "hierarchy.parquet, hierarchy.png": "landmarks with their groups and roots; a figure",
     }
     width = max(map(len, outputs))
     meanings = [f"  {name:<{width}}  {meaning}" for name, meaning in outputs.items()]

@@ -21,7 +21,7 @@ _TRACE_WIDTH = 110
 def format_build(summary: BuildSummary) -> str:
     """Return the landmarks read and kept, by root, and the labels of those excluded."""
     n_groups, built = (sum(numbers) for numbers in zip(*summary.per_root.values(), strict=True))
-    lines = [f"{summary.landmarks:,} landmarks in, {built:,} out, in {n_groups} groups"]
+    lines = [f"{built:,} of {summary.landmarks:,} landmarks kept, in {n_groups} groups"]
     lines += [
         f"  {root}: {count:,} landmarks in {groups} groups" for root, (groups, count) in summary.per_root.items()
     ]
@@ -31,8 +31,8 @@ def format_build(summary: BuildSummary) -> str:
         lines.append(f"  {summary.several.back_in:,} had been removed for having several labels")
         lines.append(f"  {summary.several.with_several:,} are in several groups")
         lines += _landmarks_by_label("undecided further labels", summary.several.undecided)
-    lines += _landmarks_by_label("left out, dropped", summary.dropped)
-    lines += _landmarks_by_label("left out, undecided", summary.undecided)
+    lines += _landmarks_by_label("excluded, label dropped", summary.dropped)
+    lines += _landmarks_by_label("excluded, label undecided", summary.undecided)
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ _MOST_MISSES = 10
 def format_clean(summary: CleanSummary) -> str:
     """Return the landmarks removed and kept by split, and the most frequent labels."""
     splits = [_format_split(split) for split in summary.splits]
-    return "\n".join([*splits, f"unique labels in all: {summary.unique_labels:,}"])
+    return "\n".join([*splits, f"unique labels in total: {summary.unique_labels:,}"])
 
 
 def _format_split(summary: SplitSummary) -> str:
@@ -25,7 +25,7 @@ def _format_split(summary: SplitSummary) -> str:
         return f"{count:,} ({count / summary.landmarks:.2%})"
 
     lines = [
-        f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a label scraped",
+        f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a scraped label",
         *(f"  removed, {reason}: {share(count)}" for reason, count in summary.removed.items()),
         f"  kept: {share(summary.kept)}, with {summary.unique_labels:,} unique labels; most frequent:",
         *(f"  {count:>9,}  {label}" for label, count in summary.most_frequent),
@@ -36,8 +36,8 @@ def _format_split(summary: SplitSummary) -> str:
 def format_embed(summary: EmbedSummary) -> str:
     """Return the numbers of labels and of texts encoded."""
     return (
-        f"{summary.labels:,} labels as vectors of {summary.dimension} numbers by {summary.encoder}; "
-        f"{summary.encoded:,} texts encoded now"
+        f"{summary.labels:,} labels embedded in {summary.dimension} dimensions with {summary.encoder}; "
+        f"{summary.encoded:,} texts encoded in this run"
     )
 
 
@@ -69,7 +69,7 @@ def format_suggestions(summary: SuggestSummary) -> str:
     """Return the numbers of labels and landmarks, and of those with a likely group."""
     return (
         f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
-        f"from {summary.decisions:,} decisions for a group\n"
+        f"using {summary.decisions:,} decisions for a group\n"
         f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
     )
 
@@ -81,24 +81,24 @@ def format_suggestion_quality(quality: SuggestionQuality) -> str:
         f"{int(labels.sum()):,} labels of {int(run.landmarks[labels].sum()):,} landmarks"
         for labels in (~run.outcomes.dropped, run.outcomes.dropped)
     )
-    head = f"{in_group} decided for a group, {dropped} dropped"
+    head = f"{in_group} assigned to a group, {dropped} dropped"
     return "\n\n".join([head, *map(_format_agreement, quality.runs)])
 
 
 def _format_agreement(agreement: SuggestionAgreement) -> str:
     outcomes = agreement.outcomes
-    lines = [f"{outcomes.title}:", "  right       first  among three"]
+    lines = [f"{outcomes.title}:", "  accuracy    top-1        top-3"]
     lines += [f"  {name:<9}{top_1:>8.1%}{top_3:>13.1%}" for name, (top_1, top_3) in agreement.accuracy().items()]
     lines += [
         f"  expected calibration error {outcomes.calibration_error():.3f}",
-        "  score of the first  lower quartile  median  upper quartile  highest",
+        "  top-1 score         lower quartile  median  upper quartile  highest",
     ]
     for name, labels in (("label in a group", ~outcomes.dropped), ("dropped label", outcomes.dropped)):
         if labels.any():
             low, median, high, highest = np.quantile(outcomes.score[labels], [0.25, 0.5, 0.75, 1])
             lines.append(f"  {name:<18}{low:>16.2f}{median:>8.2f}{high:>16.2f}{highest:>9.2f}")
     if agreement.misses:
-        lines.append(f"  {len(agreement.misses):,} labels have another group; those of most landmarks:")
+        lines.append(f"  {len(agreement.misses):,} labels were assigned to another group, most landmarks first:")
         lines += [
             f"  {miss.landmarks:>6,}  {miss.label}: {miss.decided}, not {miss.suggested} ({miss.score:.2f})"
             for miss in agreement.misses[:_MOST_MISSES]

@@ -24,7 +24,7 @@ def format_training(summary: TrainingSummary) -> str:
     if summary.n_skipped_images:
         lines.append(
             f"{summary.n_skipped_images:,} images could not be read (skipped.csv); "
-            f"{summary.n_skipped_batches:,} batches had too few left"
+            f"{summary.n_skipped_batches:,} batches were skipped, with too few images left"
         )
     return "\n".join(lines)
 

@@ -7,10 +7,10 @@ from hgld.wikimedia.scraper import ScrapeSummary
 
 def format_scrape(summary: ScrapeSummary) -> str:
     """Format the cost of a scrape, and its landmarks by status and by route."""
-    per_landmark = f" ({summary.requests / summary.landmarks:.4f} a landmark)"
+    per_landmark = f" ({summary.requests / summary.landmarks:.4f} per landmark)"
     lines = [
         f"{summary.landmarks:,} landmarks, {summary.classes:,} classes and superclasses; "
-        f"{summary.requests:,} requests{per_landmark}, {summary.retries:,} of them repeated, "
+        f"{summary.requests:,} requests{per_landmark}, {summary.retries:,} of them retries, "
         f"{summary.seconds:.1f} s",
     ]
     width = max(map(len, (*summary.statuses, *summary.routes)))
