@@ -12,8 +12,8 @@ from hgld.evaluation.results import WITHOUT_POSITIVES, Interval, RetrievalResult
 from hgld.evaluation.setting_notes import setting_notes
 
 _EXCLUDED_QUERIES = (
-    'Means exclude queries without a positive at the metric\'s level; "no l1" counts queries without any positive, as '
-    "l1 is the coarsest level."
+    "Means exclude queries without a positive at the metric's level; "
+    '"no l1" counts queries without any positive, as l1 is the coarsest level.'
 )
 
 

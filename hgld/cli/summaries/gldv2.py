@@ -11,7 +11,8 @@ def format_fetch(summary: FetchSummary) -> str:
     """Format the numbers of files by their outcome."""
     n_files = summary.fetched + summary.existing + len(summary.failed)
     return (
-        f"{n_files:,} files: {summary.fetched:,} downloaded ({byte_size(summary.n_bytes)} in {summary.seconds:.1f} s), "
+        f"{n_files:,} files: {summary.fetched:,} downloaded "
+        f"({byte_size(summary.n_bytes)} in {summary.seconds:.1f} s), "
         f"{summary.existing:,} already present, {summary.verified:,} verified by MD5, {len(summary.failed):,} failed"
     )
 

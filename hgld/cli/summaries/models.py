@@ -10,10 +10,11 @@ def format_embed_images(summary: EmbedImagesSummary) -> str:
     """Format the counts and the throughput of a run."""
     rate = summary.embedded / summary.seconds
     text = (
-        f"{summary.images:,} images embedded in {summary.dim:,} dimensions; {summary.embedded:,} of them in this run "
-        f"in {summary.seconds:.1f} s ({rate:.1f} images/s)"
+        f"{summary.images:,} images embedded in {summary.dim:,} dimensions; "
+        f"{summary.embedded:,} of them in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
     )
     if summary.skipped:
-        text += f"\n{len(summary.skipped):,} images could not be read and have no embedding, see {summary.skipped_file}:\n"
+        text += f"\n{len(summary.skipped):,} images could not be read and have no embedding, see "
+        text += f"{summary.skipped_file}:\n"
         text += indented_list(summary.skipped, limit=5)
     return text
