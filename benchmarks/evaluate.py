@@ -95,7 +95,7 @@ def compare(folder: Path, sizes: Sequence[tuple[int, int]], config: MeasurementC
         check(folder)
         if size in PUBLISHED:
             costs = {"the authors' code, as published": PUBLISHED[size], **costs}
-        rows += [row(size, what, cost) for what, cost in costs.items()]
+        rows += [row(size, method, cost) for method, cost in costs.items()]
     return rows
 
 
@@ -103,12 +103,12 @@ def dissect(folder: Path, size: tuple[int, int], config: MeasurementConfig) -> t
     """Return rows of hgld and of the parts that every evaluation needs, and the ratio of hgld to their sum."""
     make_embeddings(folder, size[1], size[0], (size[1] // 8, 78, 2))
     jobs = {"scores alone": Job("scores")}
-    for what, work in (("one sort alone", "sort"), ("scores, keys, one sort", "ranking"), ("hgld", "hgld")):
-        jobs[what] = Job(work)
+    for method, work in (("one sort alone", "sort"), ("scores, keys, one sort", "ranking"), ("hgld", "hgld")):
+        jobs[method] = Job(work)
         if config.device == "cpu":
-            jobs[f"{what}, AVX-512 sort off"] = Job(work, WITHOUT_AVX512)
+            jobs[f"{method}, AVX-512 sort off"] = Job(work, WITHOUT_AVX512)
     costs = measure(folder, jobs, size, config)
-    return [row(size, what, cost) for what, cost in costs.items()], distance(costs)
+    return [row(size, method, cost) for method, cost in costs.items()], distance(costs)
 
 
 def distance(costs: Mapping[str, Cost]) -> str:
@@ -121,9 +121,9 @@ def distance(costs: Mapping[str, Cost]) -> str:
     return f"Scores alone and one sort alone are a lower bound: hgld takes {' and '.join(ratios)} times as long."
 
 
-def row(size: tuple[int, int], what: str, cost: Cost) -> list[str]:
+def row(size: tuple[int, int], method: str, cost: Cost) -> list[str]:
     """Return a row of the table."""
-    return [f"{size[0]:,} x {size[1]:,}", what, f"{cost.seconds:.2f}", f"{cost.gb:.2f}"]
+    return [f"{size[0]:,} x {size[1]:,}", method, f"{cost.seconds:.2f}", f"{cost.gb:.2f}"]
 
 
 def grow(folder: Path, sizes: dict[int, tuple[int, int]], config: MeasurementConfig, picture: Path) -> str:

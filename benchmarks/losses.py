@@ -84,7 +84,7 @@ def compare(folder: Path, batches: Sequence[int], config: MeasurementConfig) -> 
                 check(folder)
             if (loss, size) in PUBLISHED:
                 costs = {"the authors' code, as published": PUBLISHED[loss, size], **costs}
-            rows += [[loss, f"{size:,}", what, *cells(cost)] for what, cost in costs.items()]
+            rows += [[loss, f"{size:,}", method, *cells(cost)] for method, cost in costs.items()]
     return rows
 
 

@@ -38,7 +38,9 @@ class Work:
         rng = torch.Generator(device).manual_seed(0)
         n_landmarks = max(n_queries // PER_BATCH, n_references // PER_SET)
         sizes = (n_landmarks, N_GROUPS, N_ROOTS)
-        parents = [torch.randint(0, size, (of,), generator=rng, device=device) for of, size in pairwise(sizes)]
+        parents = [
+            torch.randint(0, size, (n_parents,), generator=rng, device=device) for n_parents, size in pairwise(sizes)
+        ]
 
         def directions(n: int, length: float) -> torch.Tensor:
             return torch.randn(n, DIMENSION, generator=rng, device=device) * (length / DIMENSION**0.5)

@@ -236,12 +236,12 @@ def _flows(
 ) -> tuple[GroupFlow, ...]:
     sources, targets = _names(before, GROUP, in_before), _names(after, GROUP, in_after)
     source_sizes, target_sizes = Counter(sources), Counter(targets)
-    gone = set(before.names(GROUP)) - set(after.names(GROUP))
+    removed = set(before.names(GROUP)) - set(after.names(GROUP))
     new = set(after.names(GROUP)) - set(before.names(GROUP))
     flows = []
     for (source, target), count in Counter(zip(sources, targets, strict=True)).items():
         if source != target:
             is_whole = source_sizes[source] == target_sizes[target] == count
-            renamed = source in gone and target in new and is_whole
+            renamed = source in removed and target in new and is_whole
             flows.append(GroupFlow(source, target, count, renamed))
     return tuple(sorted(flows, key=lambda flow: (-flow.landmarks, flow.source, flow.target)))

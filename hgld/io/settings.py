@@ -97,7 +97,7 @@ class _Layer:
     origins: Mapping[Keys, str]
 
     @classmethod
-    def of(cls, values: dict[str, Any], origin: str) -> _Layer:
+    def from_mapping(cls, values: dict[str, Any], origin: str) -> _Layer:
         return cls(values, dict.fromkeys(_key_paths(values), origin))
 
     def overridden_by(self, upper: _Layer) -> _Layer:
@@ -141,7 +141,7 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected settings such as 'batch_size: 256', found {_quoted(values)}")
     base = values.pop(BASE, None)
-    layer = _Layer.of(values, str(path))
+    layer = _Layer.from_mapping(values, str(path))
     if base is None:
         return layer
     return _read_file(path.parent / str(base), (*extending, path.resolve())).overridden_by(layer)
@@ -157,7 +157,7 @@ def _parse_override(text: str) -> _Layer:
         raise ConfigurationError(f"{_OVERRIDES} {text}: the value is not YAML: {error}") from error
     for key in reversed(keys.split(".")):
         values = {key: values}
-    return _Layer.of(values, _OVERRIDES)
+    return _Layer.from_mapping(values, _OVERRIDES)
 
 
 class _Loader(yaml.SafeLoader):

@@ -265,7 +265,7 @@ def score_groups(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
     The scores are a softmax over the weighted sums of the evidence for each group and ``NO_GROUP`` for none. So the
     scores of a label add up to less than 1, and to little without evidence.
     """
-    weighted = [WEIGHTS[kind] * found.values for kind, found in zip(EVIDENCE_KINDS, evidence, strict=True)]
+    weighted = [WEIGHTS[kind] * part.values for kind, part in zip(EVIDENCE_KINDS, evidence, strict=True)]
     logits = np.sum(weighted, axis=0)
     highest = np.maximum(logits.max(axis=1, keepdims=True), NO_GROUP)
     exponentials = np.exp(logits - highest)
@@ -275,7 +275,7 @@ def score_groups(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
 def _reason(evidence: Sequence[Evidence], row: int, group: int) -> str:
     """Explain the evidence that people follow best: a term, a class or shared words if strong, else the strongest."""
     by_kind = dict(zip(EVIDENCE_KINDS, evidence, strict=True))
-    values = {kind: found.values[row, group] for kind, found in by_kind.items()}
+    values = {kind: part.values[row, group] for kind, part in by_kind.items()}
     strong = [kind for kind in ("term", "subclass", "head_words") if values[kind] >= 0.5]
     kind = strong[0] if strong else max(EVIDENCE_KINDS, key=values.__getitem__)
     return by_kind[kind].explain(row, group)

@@ -104,7 +104,7 @@ class EmbeddingShards:
         """Raise if existing shards are made from something else."""
         if recorded.same_work(self._provenance):
             return
-        before, now = ({**made.parameters, **made.inputs} for made in (recorded, self._provenance))
+        before, now = ({**provenance.parameters, **provenance.inputs} for provenance in (recorded, self._provenance))
         changes = [f"{key}: {before.get(key)} then, {now.get(key)} now" for key in now if before.get(key) != now[key]]
         raise ConfigurationError(
             f"{self._folder}: shards of an unfinished run with other settings; run with those settings to resume it, "

@@ -38,7 +38,8 @@ class Moments:
         mean: float64, shape (C,).
         scatter: Sum of (x - mean)(x - mean)^T; float64, shape (C, C).
 
-    >>> (Moments.of(torch.tensor([[0.0, 1.0]])) + Moments.of(torch.tensor([[2.0, 1.0]]))).scatter.tolist()
+    >>> first, second = torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 1.0]])
+    >>> (Moments.from_vectors(first) + Moments.from_vectors(second)).scatter.tolist()
     [[2.0, 0.0], [0.0, 0.0]]
     """
 
@@ -47,7 +48,7 @@ class Moments:
     scatter: torch.Tensor
 
     @classmethod
-    def of(cls, vectors: torch.Tensor) -> Moments:
+    def from_vectors(cls, vectors: torch.Tensor) -> Moments:
         """Compute the moments of a batch: float, shape (B, C), B at least 1."""
         vectors = vectors.double()
         mean = vectors.mean(0)
@@ -134,7 +135,7 @@ def _feature_moments(model: EmbeddingModel, batches: Iterable[torch.Tensor]) -> 
     moments: Moments | None = None
     for images in batches:
         if len(images):
-            batch_moments = Moments.of(model.features(images.to(model.device)))
+            batch_moments = Moments.from_vectors(model.features(images.to(model.device)))
             moments = moments + batch_moments if moments else batch_moments
     model.train(training)
     return moments and moments.to("cpu")

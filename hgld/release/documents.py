@@ -103,8 +103,8 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
     }
 
 
-def _descriptions(descriptions: Mapping[str, str], what: str) -> str:
-    return _markdown_table([what, "description"], [[f"`{name}`", text] for name, text in descriptions.items()])
+def _descriptions(descriptions: Mapping[str, str], key: str) -> str:
+    return _markdown_table([key, "description"], [[f"`{name}`", text] for name, text in descriptions.items()])
 
 
 def _counts_table(counts: HierarchyStats) -> str:

@@ -139,11 +139,13 @@ def adjudicate_files(
     """
     taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
     groups = {group.name for group in read_taxonomy(taxonomy)}
-    one, other = read_opinions([first, second], groups)
+    first_opinions, second_opinions = read_opinions([first, second], groups)
     landmarks = None if clusters is None else landmarks_by_label(read_table(clusters, CLUSTERS))
-    adjudication = adjudicate(one, other, config, landmarks)
+    adjudication = adjudicate(first_opinions, second_opinions, config, landmarks)
     earlier = [] if force or not out.exists() else read_decisions(out, groups)
-    return write_adjudication(out, one, other, adjudication, earlier=earlier, landmarks=landmarks)
+    return write_adjudication(
+        out, first_opinions, second_opinions, adjudication, earlier=earlier, landmarks=landmarks
+    )
 
 
 def open_labels(first: Opinions, second: Opinions) -> list[OpenLabel]:

@@ -21,7 +21,7 @@ def features(n: int, c: int, seed: int = 0) -> np.ndarray:
 
 
 def moments_of(x: np.ndarray, *cuts: int) -> Moments:
-    first, *others = (Moments.of(torch.from_numpy(part)) for part in np.split(x, sorted(cuts)) if len(part))
+    first, *others = (Moments.from_vectors(torch.from_numpy(part)) for part in np.split(x, sorted(cuts)) if len(part))
     return sum(others, start=first)
 
 
@@ -88,7 +88,7 @@ def test_processes_combine_their_moments(monkeypatch: pytest.MonkeyPatch) -> Non
     batches = [images(8, 32, seed) for seed in range(3)]
     alone, together = tiny(dim=4), tiny(dim=4)
     initialise_projection(alone, batches)
-    other = Moments.of(tiny(dim=4).features(torch.cat(batches[1:])).detach())
+    other = Moments.from_vectors(tiny(dim=4).features(torch.cat(batches[1:])).detach())
     monkeypatch.setattr(Processes, "gather", lambda _, own: [own, None, other])
     initialise_projection(together, batches[:1], Processes(0, 3))
     for expected, combined in zip(alone.parameters(), together.parameters(), strict=True):
@@ -103,6 +103,6 @@ def test_too_few_or_degenerate_features_are_refused() -> None:
     with pytest.raises(InputError, match="all the same, or not finite"):
         initialise_projection(tiny(dim=2), [torch.full((4, 3, 32, 32), torch.nan)])
     with pytest.raises(InputError, match="all the same, or not finite"):
-        pca(Moments.of(torch.ones(9, 3)), 2, whitened=False)
+        pca(Moments.from_vectors(torch.ones(9, 3)), 2, whitened=False)
     with pytest.raises(ConfigurationError, match="the model has no projection to initialise"):
         initialise_projection(tiny(), [images()])
