@@ -400,8 +400,8 @@ def test_random_losses_draw_the_same_numbers_in_all_processes(manifest: Path, tm
 
 def test_format_plan(manifest: Path) -> None:
     text = format_plan(TrainingImages(toy.settings(manifest)))
-    assert "train: 37 images, classes: 7, 2 of the levels class, super" in text
-    assert "test: 18 ranked against each other" in text
+    assert "train: 37 images, classes by level: 7 class, 2 super" in text
+    assert "test: 18 images ranked against each other" in text
     assert "4 batches per epoch, 8 steps" in text
     assert "lambda: 0.1" in text
     assert isinstance(toy.settings(manifest), TrainingSettings)

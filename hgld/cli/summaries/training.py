@@ -41,9 +41,8 @@ def format_plan(images: TrainingImages) -> str:
 def format_images(images: TrainingImages) -> str:
     """Return the numbers of training images, classes and test images."""
     train, test = images.train.manifest, images.test.manifest
-    names = ", ".join(train.level_names)
-    classes = "{} of the levels {}".format(", ".join(f"{n:,}" for n in train.n_classes), names)
-    ranked = f"{len(test):,} ranked against each other"
+    classes = ", ".join(f"{n:,} {name}" for n, name in zip(train.n_classes, train.level_names, strict=True))
+    ranked = f"{len(test):,} images ranked against each other"
     if images.is_query is not None:
         ranked = f"{int(images.is_query.sum()):,} queries, {int((~images.is_query).sum()):,} in the gallery"
-    return f"train: {len(train):,} images, classes: {classes}\ntest: {ranked}"
+    return f"train: {len(train):,} images, classes by level: {classes}\ntest: {ranked}"
