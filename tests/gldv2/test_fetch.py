@@ -257,11 +257,11 @@ def test_command(host: FileServer, tmp_path: Path) -> None:
     run = ["fetch", "gldv2", "--metadata", "--images", "--shards", "1", "--split", "train", "-o", str(out)]
     result = CliRunner().invoke(app, run, env={"HGLD_GLDV2_URL": host.url})
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("6 files: 6 fetched (23.3 MB in ")
+    assert result.stdout.startswith("6 files: 6 downloaded (23.3 MB in ")
     (host.roots[0] / "metadata" / "train_attribution.csv").unlink()
     result = CliRunner().invoke(app, [*run, "--force"], env={"HGLD_GLDV2_URL": host.url})
     assert result.exit_code == 1
-    assert "5 fetched" in result.stdout
+    assert "5 downloaded" in result.stdout
     assert "error: 1 files could not be downloaded:" in result.stderr
     assert "train_attribution.csv answered 404" in result.stderr
 
