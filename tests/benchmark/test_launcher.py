@@ -80,9 +80,9 @@ def test_each_slot_takes_one_run_at_a_time(
         launch(tasks, parse_slots(",".join(["cpu"] * n_slots)), progress=progress)
         assert progress.total == progress.done == 4
         assert progress.details == {"failed": 0}
-        saw = [int(path.read_text()) for path in (tmp_path / "out").rglob("*.saw")]
-        assert len(saw) == 4
-        assert max(saw) < n_slots
+        n_others = [int(path.read_text()) for path in (tmp_path / "out").rglob("*.saw")]
+        assert len(n_others) == 4
+        assert max(n_others) < n_slots
 
 
 def test_two_slots_run_side_by_side(

@@ -65,9 +65,9 @@ def test_strips_show_the_top_results_of_both_methods(tmp_path: Path, overrides: 
     assert "<h1>ROADMAP and HAPPIER, seed 3: largest differences</h1>" in html
     assert "Of 16 queries, HAPPIER has a higher H-AP" in html
     assert "not available" not in html
-    asked = re.findall(r'alt="query \d: l(\d), r\d"', html)
-    assert len(asked) == 2
-    assert set(asked) <= set("0123")  # the landmarks of tests
+    query_landmarks = re.findall(r'alt="query \d: l(\d), r\d"', html)
+    assert len(query_landmarks) == 2
+    assert set(query_landmarks) <= set("0123")  # the landmarks of tests
     shown_levels = set(re.findall(r'alt="rank \d+, level \d: l(\d), r\d"', html))
     assert shown_levels <= (set("4567") if overrides else set("0123"))
     strips = re.findall(r'<ol class="items">.*?</ol>', html, re.DOTALL)

@@ -83,10 +83,10 @@ def test_landmarks_get_the_levels_of_the_hierarchy(write: Callable[..., Path]) -
 def test_all_table_formats_give_the_same_labels(write: Callable[..., Path], tmp_path: Path) -> None:
     clean = "landmark_id,images\n7,02\n9,01\n55,03\n8,  04 05 \n"
     table = pa.table({"landmark_id": pa.array([9, 7, 55, 8, 8], pa.int32()), "id": ["01", "02", "03", "04", "05"]})
-    wanted = embeddings_of(["05", "03", "02", "01", "04"])
+    images = embeddings_of(["05", "03", "02", "01", "04"])
     expected = [[1, 2, 1], [-1, -1, -1], [0, 1, 1], [2, 0, 0], [1, 2, 1]]
     for content in (ROWS + "05,y,8\n", clean, table):
-        assert read_labels(write(content), wanted, LANDMARKS).labels.tolist() == expected
+        assert read_labels(write(content), images, LANDMARKS).labels.tolist() == expected
     array = write(np.array([8, 55, 7, 9, 8]))
     assert read_labels(array, embeddings_of(None, 5), LANDMARKS).labels.tolist() == expected
 
@@ -94,13 +94,13 @@ def test_all_table_formats_give_the_same_labels(write: Callable[..., Path], tmp_
 def test_split_selects_the_landmark(write: Callable[..., Path]) -> None:
     other = tree({7: ("church", "human-made"), 55: ("sea", "natural")}, "index")
     both = Hierarchy.from_arrow(pa.concat_tables([LANDMARKS.to_arrow(), other.to_arrow()]))
-    wanted, path = embeddings_of(["02", "03"]), write(ROWS)
-    assert both.names(1)[read_labels(path, wanted, both, split="index").labels[0, 2]] == "human-made"
-    image_labels = read_labels(path, wanted, both, split="train")
+    images, path = embeddings_of(["02", "03"]), write(ROWS)
+    assert both.names(1)[read_labels(path, images, both, split="index").labels[0, 2]] == "human-made"
+    image_labels = read_labels(path, images, both, split="train")
     assert both.names(1)[image_labels.labels[0, 2]] == "natural"
     assert image_labels.labelled.tolist() == [True, False]
     with pytest.raises(ConfigurationError, match="several splits"):
-        read_labels(path, wanted, both)
+        read_labels(path, images, both)
 
 
 def test_labels_from_landmark_ids() -> None:

@@ -162,7 +162,9 @@ def by_name(levels: Levels, n_levels: int, alpha: float = 1.0, cutoffs: Sequence
     for level in range(1, n_levels + 1):
         values[f"AP_l{level}"] = average_precision(levels, level)
         values[f"mAP@R_l{level}"] = map_at_r(levels, level)
-        values |= {f"{name}{k}_l{level}": of(levels, level, k) for k in cutoffs for name, of in at_k.items()}
+        values |= {
+            f"{name}{k}_l{level}": function(levels, level, k) for k in cutoffs for name, function in at_k.items()
+        }
     for k in cutoffs:
         values[f"H-R@{k}"] = h_recall_at_k(levels, table, k)
         values[f"H-P@{k}"] = h_precision_at_k(levels, table, k)

@@ -39,11 +39,11 @@ def data(n: int, seed: int = 0, n_leaves: int = 12, dim: int = 6) -> tuple[Array
 
 
 def ranked_levels(
-    query: int, embeddings: Array, labels: Array, gallery: Array, gallery_labels: Array, gone: Sequence[int] = ()
+    query: int, embeddings: Array, labels: Array, gallery: Array, gallery_labels: Array, excluded: Sequence[int] = ()
 ) -> list[int]:
     """Rank by cosine in float64 and return the levels."""
     scores = gallery.astype(np.float64) @ embeddings[query] / np.linalg.norm(gallery.astype(np.float64), axis=1)
-    order = [int(item) for item in np.argsort(-scores) if item not in set(gone)]
+    order = [int(item) for item in np.argsort(-scores) if item not in set(excluded)]
     return [int((labels[query] == gallery_labels[item]).sum()) for item in order]
 
 
@@ -147,10 +147,12 @@ def test_items_with_the_id_of_the_query_are_excluded() -> None:
     gallery_ids[3] = gallery_ids[29] = "a"
     gallery_ids[7] = "b"
     ids = ["a", "b", "c", "b"]
-    gone = [[3, 29], [7], [], [7]]
+    excluded = [[3, 29], [7], [], [7]]
     options: dict[str, Any] = {"metrics": NAMES, "query_ids": ids, "gallery_ids": gallery_ids}
     result = evaluate_retrieval(queries, query_labels, gallery, gallery_labels, **options)
-    assert_is(result, [ranked_levels(q, queries, query_labels, gallery, gallery_labels, gone[q]) for q in range(4)])
+    assert_is(
+        result, [ranked_levels(q, queries, query_labels, gallery, gallery_labels, excluded[q]) for q in range(4)]
+    )
     assert result.per_query.index.tolist() == ids
     assert result.per_query.index.name == "query"
 
@@ -159,16 +161,16 @@ def test_leave_one_out_excludes_items_with_the_same_id() -> None:
     embeddings, labels = data(20)
     ids = np.arange(20) % 17  # 17, 18 and 19 are copies of 0, 1 and 2
     result = evaluate_retrieval(embeddings, labels, metrics=NAMES, query_ids=ids)
-    gone = [np.flatnonzero(ids == ids[q]).tolist() for q in range(20)]
-    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
+    excluded = [np.flatnonzero(ids == ids[q]).tolist() for q in range(20)]
+    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, excluded[q]) for q in range(20)])
 
 
 def test_ignored_items_are_excluded_for_their_query_only() -> None:
     embeddings, labels = data(20)
     ignored = [[(q + 1) % 20, (q + 5) % 20, (q + 1) % 20] if q % 2 else [] for q in range(20)]
     result = evaluate_retrieval(embeddings, labels, metrics=NAMES, ignored=ignored)
-    gone = [[q, *ignored[q]] for q in range(20)]
-    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
+    excluded = [[q, *ignored[q]] for q in range(20)]
+    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, excluded[q]) for q in range(20)])
 
 
 def test_masked_items_are_in_no_ranking_and_may_be_excluded_as_well() -> None:
@@ -179,23 +181,19 @@ def test_masked_items_are_in_no_ranking_and_may_be_excluded_as_well() -> None:
     result = evaluate_judged(
         embeddings, embeddings, judgements, metrics=NAMES, excluded=itself, gallery_mask=gallery_mask
     )
-    gone = [[q, *np.flatnonzero(~gallery_mask)] for q in range(20)]
-    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, gone[q]) for q in range(20)])
+    excluded = [[q, *np.flatnonzero(~gallery_mask)] for q in range(20)]
+    assert_is(result, [ranked_levels(q, embeddings, labels, embeddings, labels, excluded[q]) for q in range(20)])
 
 
 def test_k_is_limited_by_the_items_that_are_ranked() -> None:
     embeddings, labels = data(10)
     gallery_mask = np.arange(10) >= 3
-    gone = RaggedIndices.from_lists([[0, 1, 2, 2]] * 10)
+    excluded = RaggedIndices.from_lists([[0, 1, 2, 2]] * 10)
     judgements = LabelJudgements(labels, labels)
-    assert (
-        "P@7"
-        in evaluate_judged(
-            embeddings, embeddings, judgements, metrics=["P@7"], excluded=gone, gallery_mask=gallery_mask
-        ).means
-    )
+    options: dict[str, Any] = {"excluded": excluded, "gallery_mask": gallery_mask}
+    assert "P@7" in evaluate_judged(embeddings, embeddings, judgements, metrics=["P@7"], **options).means
     with pytest.raises(ConfigurationError, match="P@8 needs k between 1 and the 7 gallery items that are ranked"):
-        evaluate_judged(embeddings, embeddings, judgements, metrics=["P@8"], excluded=gone, gallery_mask=gallery_mask)
+        evaluate_judged(embeddings, embeddings, judgements, metrics=["P@8"], **options)
 
 
 @given(st.lists(st.integers(0, 4), max_size=6), st.lists(st.integers(0, 4), max_size=8), st.sampled_from([int, str]))

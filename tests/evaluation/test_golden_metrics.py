@@ -53,16 +53,16 @@ def evaluated(golden: Arrays, case: str, keys: list[str], precision: Precision) 
     embeddings, labels = golden[f"{case}/q"], golden[f"{case}/q_labels"]
     n_levels = labels.shape[1]
     columns: dict[str, pd.Series[float]] = {}
-    wanted = {key: names(key) for key in keys}
-    for options in [dict(some) for some in {tuple(options.items()) for _, options in wanted.values()}]:
-        of_these = {key: name for key, (name, own) in wanted.items() if own == options}
+    metric_of_key = {key: names(key) for key in keys}
+    for options in [dict(some) for some in {tuple(options.items()) for _, options in metric_of_key.values()}]:
+        names_by_key = {key: name for key, (name, own) in metric_of_key.items() if own == options}
         if kind := options.pop("weights", None):
             weights = np.ones(n_levels) if kind == "uniform" else np.arange(1.0, n_levels + 1)
             options["relevance"] = partial(weighted_ap_relevance, weights=list(weights / weights.sum()))
         k = len(labels) - 1
-        asked = [name for name in of_these.values() if "@100" not in name or k >= 100]
-        result = evaluate_retrieval(embeddings, labels, metrics=asked, precision=precision, **options)
-        columns |= {key: result.per_query[name] for key, name in of_these.items() if name in asked}
+        metrics = [name for name in names_by_key.values() if "@100" not in name or k >= 100]
+        result = evaluate_retrieval(embeddings, labels, metrics=metrics, precision=precision, **options)
+        columns |= {key: result.per_query[name] for key, name in names_by_key.items() if name in metrics}
     table: pd.DataFrame = pd.DataFrame(columns)
     return table
 

@@ -52,11 +52,11 @@ def test_metrics_agree_with_their_equations(ranking: Ranking, alpha: float, data
     n_levels, levels = ranking
     ks = st.lists(st.integers(1, len(levels)), max_size=3, unique=True)
     cutoffs = data.draw(ks) if data else [1, len(levels)]
-    found = named(torch.tensor([levels], dtype=torch.uint8), n_levels, cutoffs, alpha)
+    actual = named(torch.tensor([levels], dtype=torch.uint8), n_levels, cutoffs, alpha)
     expected = oracles.by_name(levels, n_levels, alpha, cutoffs)
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], [value], rtol=0, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(actual[name], [value], rtol=0, atol=1e-12, err_msg=name)
 
 
 def test_every_metric_has_an_oracle() -> None:
@@ -89,9 +89,9 @@ def test_perfect_ranking_scores_1(ranking: Ranking) -> None:
     levels = sorted(levels, reverse=True)
     assume(levels[0] == n_levels)
     n_positive = sum(level > 0 for level in levels)
-    found = named(torch.tensor([levels], dtype=torch.uint8), n_levels, [1, n_positive])
+    values = named(torch.tensor([levels], dtype=torch.uint8), n_levels, [1, n_positive])
     by_size = ("P@", "H-R@", "H-P@", "H-AP", "TR@")  # these have a maximum of their own, or depend on relevances
-    for name, (value,) in found.items():
+    for name, (value,) in values.items():
         level = int(name.rpartition("_l")[2]) if "_l" in name else 1
         if not name.startswith(by_size) or name.startswith("TR@"):
             assert value == pytest.approx(1.0), (name, level)
@@ -129,9 +129,9 @@ def test_property_1(ranking: Ranking, data: st.DataObject) -> None:
     aps = [(w, oracles.average_precision(levels, level)) for level, w in enumerate(weights, start=1)]
     aps = [(w, ap) for w, ap in aps if not math.isnan(ap)]
     expected = sum(w * ap for w, ap in aps) / sum(w for w, _ in aps) if aps else math.nan
-    found = metrics.h_ap(summed(levels, n_levels), partial(weighted_ap_relevance, weights=weights)).item()
-    assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
-    assert found == pytest.approx(oracles.h_ap(levels, oracles.property_1(levels, weights)), abs=1e-12, nan_ok=True)
+    h_ap = metrics.h_ap(summed(levels, n_levels), partial(weighted_ap_relevance, weights=weights)).item()
+    assert h_ap == pytest.approx(expected, abs=1e-12, nan_ok=True)
+    assert h_ap == pytest.approx(oracles.h_ap(levels, oracles.property_1(levels, weights)), abs=1e-12, nan_ok=True)
 
 
 @given(rankings(max_size=15), st.data())
@@ -176,8 +176,8 @@ def test_figures_13_and_14() -> None:
 def test_ap_agrees_with_scikit_learn(positive: list[bool]) -> None:
     assume(any(positive))
     scores = np.arange(len(positive), 0, -1.0)  # positive, so that nothing of it is taken for irrelevant
-    found = metrics.average_precision(summed(positive, 1)).item()
-    assert found == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
+    average_precision = metrics.average_precision(summed(positive, 1)).item()
+    assert average_precision == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
 
 
 @given(rankings(max_size=40), st.data())
@@ -232,10 +232,10 @@ def test_statistics_do_not_depend_on_the_block_size(width: int, monkeypatch: pyt
     for block in (1, 7 * n_levels * width, 10**6):
         monkeypatch.setattr(statistics_module, "_BLOCK", {"cpu": block})
         monkeypatch.setattr(statistics_module, "_WIDTH", {"cpu": width})
-        found = named(ranked, n_levels, cutoffs)
+        values = named(ranked, n_levels, cutoffs)
         for query, levels in enumerate(ranked.tolist()):
             for name, value in oracles.by_name(levels, n_levels, cutoffs=cutoffs).items():
-                assert found[name][query] == pytest.approx(value, abs=1e-12, nan_ok=True), (name, query)
+                assert values[name][query] == pytest.approx(value, abs=1e-12, nan_ok=True), (name, query)
 
 
 @given(rankings(max_size=12), st.integers(1, 13), st.integers(1, 60))

@@ -75,10 +75,12 @@ def order(
     return ranked_levels
 
 
-def sorted_levels(scores: Sequence[float], levels: Sequence[int], ties: Ties, gone: Sequence[int] = ()) -> list[int]:
+def sorted_levels(
+    scores: Sequence[float], levels: Sequence[int], ties: Ties, excluded: Sequence[int] = ()
+) -> list[int]:
     """The best score first, and of equal ones (0.0 is -0.0) the lower level first, or the higher one."""
     sign = 1 if ties == "pessimistic" else -1
-    items = [(-scores[i], sign * levels[i]) for i in range(len(scores)) if i not in set(gone)]
+    items = [(-scores[i], sign * levels[i]) for i in range(len(scores)) if i not in set(excluded)]
     return [sign * level for _, level in sorted(items)]
 
 
@@ -107,14 +109,14 @@ def test_packed_keys_sort_like_fixed_point_scores(
     """Scores up to the largest and a little above, tiny ones, 0.0 and -0.0; some excluded."""
     cosines = st.floats(-1.125, 1.125, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-9, -1e-9, 1e-40])
     items = data.draw(levels_and_scores(n_levels, cosines, 30))
-    gone = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=4))
+    excluded = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=4))
     levels = [level for _, level in items]
     scores = (torch.tensor([score for score, _ in items]) * largest).clone()
     rows = ranking_module._KeyRows(1, len(items), n_levels, largest, torch.device("cpu"), ties)
     rows.put(slice(0, len(items)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8))
-    rows.exclude(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
+    rows.exclude(torch.zeros(len(excluded), dtype=torch.int64), torch.tensor(excluded, dtype=torch.int64))
     fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
-    expected = sorted_levels(fixed, levels, ties, gone)
+    expected = sorted_levels(fixed, levels, ties, excluded)
     assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
 
 
@@ -135,11 +137,11 @@ def test_float64_scores_of_any_magnitude_are_sorted_exactly(
     items: list[tuple[float, int]], ties: Ties, data: st.DataObject
 ) -> None:
     scores, levels = [score for score, _ in items], [level for _, level in items]
-    gone = data.draw(st.lists(st.integers(0, len(items) - 1)))
+    excluded = data.draw(st.lists(st.integers(0, len(items) - 1)))
     rows = ranking_module._ScoreRows(1, len(items), torch.device("cpu"), ties)
     rows.put(slice(0, len(items)), torch.tensor([scores]).double(), torch.tensor([levels], dtype=torch.uint8))
-    rows.exclude(torch.zeros(len(gone), dtype=torch.int64), torch.tensor(gone, dtype=torch.int64))
-    ranked = sorted_levels(scores, levels, ties, gone)
+    rows.exclude(torch.zeros(len(excluded), dtype=torch.int64), torch.tensor(excluded, dtype=torch.int64))
+    ranked = sorted_levels(scores, levels, ties, excluded)
     assert rows.ranked(1).tolist() == [ranked + [0] * (len(items) - len(ranked))]
 
 
@@ -153,21 +155,21 @@ def test_ranking_agrees_with_sorting(
     levels = rng.integers(0, 4, size=(n_queries, n_items))
     gallery_mask = data.draw(st.lists(st.booleans(), min_size=n_items, max_size=n_items).filter(any))
     others = sorted(set(range(n_items)) - {gallery_mask.index(True)})
-    gone = [list(rng.choice(others, size=rng.integers(9))) if others else [] for _ in range(n_queries)]
+    excluded = [list(rng.choice(others, size=rng.integers(9))) if others else [] for _ in range(n_queries)]
     ranked_levels = order(
-        scores, levels, excluded=gone, gallery_mask=gallery_mask, precision=precision, ties=ties, block_size=2
+        scores, levels, excluded=excluded, gallery_mask=gallery_mask, precision=precision, ties=ties, block_size=2
     )
     for query in range(n_queries):
-        away = [*gone[query], *np.flatnonzero(np.logical_not(gallery_mask))]
-        assert ranked_levels[query] == sorted_levels(scores[query], levels[query], ties, away)
+        all_excluded = [*excluded[query], *np.flatnonzero(np.logical_not(gallery_mask))]
+        assert ranked_levels[query] == sorted_levels(scores[query], levels[query], ties, all_excluded)
 
 
-@pytest.mark.parametrize("gone", [[0], [4], [0, 1, 2, 3], [1, 2, 3, 4], [2, 2, 2], [4, 0, 4], []])
+@pytest.mark.parametrize("excluded", [[0], [4], [0, 1, 2, 3], [1, 2, 3, 4], [2, 2, 2], [4, 0, 4], []])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_items_can_be_excluded_at_any_position(gone: list[int], precision: str) -> None:
+def test_items_can_be_excluded_at_any_position(excluded: list[int], precision: str) -> None:
     scores, levels = np.array([[0.5, -0.25, 0.75, 0.0, -1.0]], np.float32), [[1, 2, 3, 1, 2]]
-    ranked_levels = order(scores, levels, excluded=[gone], precision=precision)
-    assert ranked_levels == [sorted_levels(scores[0], levels[0], "pessimistic", gone)]
+    ranked_levels = order(scores, levels, excluded=[excluded], precision=precision)
+    assert ranked_levels == [sorted_levels(scores[0], levels[0], "pessimistic", excluded)]
 
 
 @pytest.mark.parametrize("width", [1, 3, 7, 8])
@@ -421,11 +423,11 @@ def test_gpu_and_cpu_rank_alike(precision: str, ties: Ties) -> None:
     fine = rng.integers(50, size=5070)
     labels = np.stack([fine, fine // 5], axis=1)
     judgements = LabelJudgements(labels[:70], labels[70:])
-    gone = RaggedIndices.from_lists([rng.integers(5000, size=3) for _ in range(70)])
+    excluded = RaggedIndices.from_lists([rng.integers(5000, size=3) for _ in range(70)])
     options: dict[str, Any] = {"precision": precision, "ties": ties, "normalize": False, "block_size": 32}
     by_device = []
     for device in ("cpu", "cuda"):
         config = RankingConfig(device=device, **options)
-        blocks = rank(queries, gallery, judgements, excluded=gone, config=config)
+        blocks = rank(queries, gallery, judgements, excluded=excluded, config=config)
         by_device.append(torch.cat([ranked.levels.cpu() for ranked in blocks]))
     assert torch.equal(*by_device)

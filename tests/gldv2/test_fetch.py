@@ -168,13 +168,13 @@ def test_verify_detects_damage_that_leaves_size_and_date_unchanged(
 
 
 def test_metadata_of_another_size_is_downloaded_again(host: FileServer, shared: Path, tmp_path: Path) -> None:
-    out, wanted = tmp_path / "out", config(host, images=False, shards=None, metadata=True)
+    out, metadata_only = tmp_path / "out", config(host, images=False, shards=None, metadata=True)
     out.mkdir()
     (out / "train.csv").write_text("cut short")
     shutil.copyfile(shared / "wa_gldv2" / "train_clean.csv", out / "train_clean.csv")
-    assert outcome_counts(fetch_gldv2(out, wanted)) == (4, 1, 0, 0)
+    assert outcome_counts(fetch_gldv2(out, metadata_only)) == (4, 1, 0, 0)
     assert same(out, shared, CSVS)
-    assert outcome_counts(fetch_gldv2(out, dataclasses.replace(wanted, force=True))) == (5, 0, 0, 0)
+    assert outcome_counts(fetch_gldv2(out, dataclasses.replace(metadata_only, force=True))) == (5, 0, 0, 0)
 
 
 def test_progress_ends_at_the_total(host: FileServer, tmp_path: Path) -> None:

@@ -35,9 +35,9 @@ def test_released_labels_are_downloaded_once(server: FileServer, tmp_path: Path)
     server.faults[f"metadata/{NAMES[0]}"] = [Fault(reset_after=40)]
     tree = load_hierarchy("h-gldv2")
     assert repr(tree).splitlines()[0] == "Hierarchy of 4 landmarks (index 1, train 3) in 3 levels"
-    asked = len(server.requests)
+    n_requests = len(server.requests)
     assert load_hierarchy("h-gldv2") == tree == load_hierarchy(tmp_path / "cache" / "h-gldv2")
-    assert len(server.requests) == asked
+    assert len(server.requests) == n_requests
     cached = tmp_path / "cache" / "h-gldv2" / NAMES[0]
     assert cached.read_bytes() == (tmp_path / "host" / "metadata" / NAMES[0]).read_bytes()
 

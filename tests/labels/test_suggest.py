@@ -99,9 +99,9 @@ class_graphs = st.dictionaries(ids, st.lists(ids, max_size=2, unique=True), max_
 decision_lists = st.lists(st.builds(decision, ids, texts, groups), max_size=5, unique_by=lambda row: row.label_id)
 
 
-def close(one: Sequence[Suggestion], other: Sequence[Suggestion]) -> bool:
-    same = [(first.group, first.reason) for first in one] == [(second.group, second.reason) for second in other]
-    return same and np.allclose([first.score for first in one], [second.score for second in other], atol=1e-6)
+def close(some: Sequence[Suggestion], other: Sequence[Suggestion]) -> bool:
+    same = [(first.group, first.reason) for first in some] == [(second.group, second.reason) for second in other]
+    return same and np.allclose([first.score for first in some], [second.score for second in other], atol=1e-6)
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,8 +32,8 @@ def ground_truth(as_list: Callable[[list[int]], Any] = list, box: Any = BOX) -> 
     }
 
 
-def write(tmp_path: Path, what: Any, protocol: int = 2) -> Path:
-    return write_bytes(tmp_path, pickle.dumps(what, protocol))
+def write(tmp_path: Path, data: Any, protocol: int = 2) -> Path:
+    return write_bytes(tmp_path, pickle.dumps(data, protocol))
 
 
 def write_bytes(tmp_path: Path, data: bytes) -> Path:
@@ -45,8 +45,8 @@ def write_bytes(tmp_path: Path, data: bytes) -> Path:
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("dtype", [None, "<i8", ">i4", "uint16"])
 def test_reads_lists_and_arrays_of_every_protocol(tmp_path: Path, protocol: int, dtype: str | None) -> None:
-    what = ground_truth() if dtype is None else ground_truth(lambda x: np.array(x, dtype), np.array(BOX))
-    truth = read_ground_truth(write(tmp_path, what, protocol))
+    contents = ground_truth() if dtype is None else ground_truth(lambda x: np.array(x, dtype), np.array(BOX))
+    truth = read_ground_truth(write(tmp_path, contents, protocol))
     assert truth.gallery_names == ("a", "b", "c", "d", "e")
     assert truth.query_names == ("all_souls_1", "all_souls_2")
     assert truth.boxes.tolist() == [BOX, BOX]
@@ -73,13 +73,13 @@ def test_positives_and_ignored_images_of_each_setting(tmp_path: Path) -> None:
 
 
 def entry(**changes: Any) -> dict[str, Any]:
-    what = ground_truth()
-    what["gnd"][1] |= changes
-    return what
+    contents = ground_truth()
+    contents["gnd"][1] |= changes
+    return contents
 
 
 @pytest.mark.parametrize(
-    ("what", "message"),
+    ("contents", "message"),
     [
         ([1], "expected a pickle of a dict with imlist, qimlist and gnd"),
         ({"imlist": ["a"]}, "expected a pickle of a dict with imlist, qimlist and gnd"),
@@ -105,8 +105,8 @@ def entry(**changes: Any) -> dict[str, Any]:
         (entry(bbx=[1.0, 2.0, 3.0, float("nan")]), "expected 4 finite numbers"),
     ],
 )  # fmt: skip
-def test_malformed_ground_truth_is_refused(tmp_path: Path, what: Any, message: str) -> None:
-    path = write(tmp_path, what)
+def test_malformed_ground_truth_is_refused(tmp_path: Path, contents: Any, message: str) -> None:
+    path = write(tmp_path, contents)
     with pytest.raises(InputError, match=message) as caught:
         read_ground_truth(path)
     assert str(path) in str(caught.value)
@@ -154,15 +154,15 @@ def test_arrays_and_scalars_round_trip(
     tmp_path_factory: pytest.TempPathFactory, protocol: int, dtype: str, shape: tuple[int, ...], fortran: bool
 ) -> None:
     array = np.arange(np.prod(shape)).reshape(shape).astype(dtype, order="F" if fortran else "C")
-    what = [array, *([array.flat[0]] if array.size else [])]
+    contents = [array, *([array.flat[0]] if array.size else [])]
     path = tmp_path_factory.getbasetemp() / "array.pkl"
-    path.write_bytes(pickle.dumps(what, protocol))
+    path.write_bytes(pickle.dumps(contents, protocol))
     pickled_array, *scalars = read_pickle(path)
     read = as_array(pickled_array)
     assert read is not None
     assert (read.dtype, read.shape) == (array.dtype, array.shape)
     assert (read == array).all()
-    assert [(type(x), x) for x in scalars] == [(type(x), x) for x in what[1:]]
+    assert [(type(x), x) for x in scalars] == [(type(x), x) for x in contents[1:]]
 
 
 def called(module: str, name: str, *arguments: Any, protocol: int = 2) -> bytes:
@@ -188,10 +188,10 @@ class Shell:
 @pytest.mark.parametrize("nested", [False, True])
 def test_pickled_code_is_not_run(tmp_path: Path, protocol: int, nested: bool) -> None:
     trap = tmp_path / "run"
-    what: Any = Shell(trap)
+    contents: Any = Shell(trap)
     if nested:
-        what = ground_truth() | {"gnd": [{"easy": np.array([1]), "hard": (Shell(trap),)}]}
-    path = write(tmp_path, what, protocol)
+        contents = ground_truth() | {"gnd": [{"easy": np.array([1]), "hard": (Shell(trap),)}]}
+    path = write(tmp_path, contents, protocol)
     with pytest.raises(InputError, match=r"refused: the pickle asks for (posix|nt)\.system, which") as caught:
         read_ground_truth(path)
     assert str(path) in str(caught.value)
@@ -252,7 +252,7 @@ def test_extensions_are_looked_up_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "what",
+    "contents",
     [
         np.array([{}, []], dtype=object),
         np.zeros(2, dtype=[("a", "i4"), ("b", "f8")]),
@@ -261,12 +261,12 @@ def test_extensions_are_looked_up_by_name(tmp_path: Path) -> None:
         collections.OrderedDict(a=1),
         range(3),
     ],
-    ids=lambda what: type(what).__name__,
+    ids=lambda contents: type(contents).__name__,
 )
-def test_unexpected_types_are_refused(tmp_path: Path, what: Any) -> None:
+def test_unexpected_types_are_refused(tmp_path: Path, contents: Any) -> None:
     for protocol in range(6):
         with pytest.raises(InputError, match="refused: the pickle asks for"):
-            read_pickle(write(tmp_path, what, protocol))
+            read_pickle(write(tmp_path, contents, protocol))
 
 
 def test_array_with_wrong_shape_is_refused(tmp_path: Path) -> None:
@@ -278,11 +278,11 @@ def test_array_with_wrong_shape_is_refused(tmp_path: Path) -> None:
 
 def test_array_without_values_is_refused(tmp_path: Path) -> None:
     data = called("numpy.core.multiarray", "_reconstruct", "ndarray", (0,), b"b")
-    what = pickle.dumps(ground_truth() | {"gnd": [0, 0]}, 2)
+    pickled = pickle.dumps(ground_truth() | {"gnd": [0, 0]}, 2)
     assert read_pickle(write_bytes(tmp_path, data)) is not None
     empty = pickle.dumps({"hard": [], "junk": [], "bbx": BOX}, 2)[2:-1] + b"X\x04\x00\x00\x00easy" + data[2:-1] + b"s"
-    bad = what.replace(b"K\x00K\x00e", empty + empty + b"e")
-    assert bad != what
+    bad = pickled.replace(b"K\x00K\x00e", empty + empty + b"e")
+    assert bad != pickled
     with pytest.raises(InputError, match="query all_souls_1: an array without values"):
         read_ground_truth(write_bytes(tmp_path, bad))
 
