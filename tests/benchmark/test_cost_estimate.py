@@ -189,7 +189,7 @@ def test_full_size_is_estimated_without_images(
     assert "up to 5.0 GB for parameters, gradients and optimisers, and 8.0 GB more in a step" in text
     assert f"{(55_000 * (256 + 5) + 879_334 / 2) / 3600:,.2f}" in text
     assert "not included: images are missing" in text.replace("\n", " ")
-    *_, missing = text.partition("Missing;")
+    *_, missing = text.partition("Missing files")
     for name in (
         "train/manifest",
         "test/images",
