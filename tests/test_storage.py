@@ -22,7 +22,7 @@ OUTPUTS = {
     "clean": ["-o", "--removed"],
     "cluster": ["-o"],
     "compare": ["-o", "--changes"],
-    "decisions": ["-o"],
+    "decisions": ["-o", "--clusters-out"],
     "demo": ["-o"],
     "embed": ["-o"],
     "embed-images": ["-o"],

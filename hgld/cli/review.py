@@ -88,10 +88,14 @@ def decisions(
             callback=writable_file,
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace decisions in the output that never were in STORE.")
+    ] = False,
 ) -> None:
     """Write the decisions of the review page as CSV.
 
-    If groups were proposed or renamed, the changed taxonomy is written to OUT.taxonomy.csv.
+    An output with decisions that never were in STORE, such as those of other people, is not overwritten. If groups
+    were proposed or renamed, the changed taxonomy is written to OUT.taxonomy.csv.
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
     """
@@ -99,7 +103,9 @@ def decisions(
     from hgld.review.decision_export import export_decisions
 
     with friendly_errors():
-        summary = export_decisions(store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out)
+        summary = export_decisions(
+            store, out, taxonomy=taxonomy, clusters=clusters, clusters_out=clusters_out, force=force
+        )
         print_summary(out, summary, format_decisions)
 
 
@@ -260,7 +266,9 @@ def adjudicate(
     port: Annotated[int, typer.Option(help="Port of the page; 0 for a free one.", min=0, max=65535)] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     taxonomy: Taxonomy = None,
-    force: Annotated[bool, typer.Option("--force", help="Discard the decisions in the output.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace decisions of other people in the output on the same labels.")
+    ] = False,
 ) -> None:
     """Combine the decisions of two annotators into one per label, by a rule or on the review page.
 

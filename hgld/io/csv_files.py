@@ -23,6 +23,7 @@ def read_rows(
     parse: Callable[[int, Mapping[str, str]], T],
     *,
     parse_header: Callable[[list[str]], list[list[str]]] = lambda values: [values],
+    may_be_empty: bool = False,
 ) -> list[T]:
     """Read a CSV file in UTF-8.
 
@@ -35,13 +36,14 @@ def read_rows(
             reported as the problem of the row.
         parse_header: Called with the values of the first line; returns the header, followed by any rows that stand
             in the same line.
+        may_be_empty: Accept a file without rows below the header.
 
     Returns:
-        The results of ``parse`` in the order of the file; never empty.
+        The results of ``parse`` in the order of the file.
 
     Raises:
-        InputError: The file is missing, empty, not UTF-8, not CSV, lacks a column or has no rows; or rows are
-            invalid, in which case none is used.
+        InputError: The file is missing, not UTF-8, not CSV, lacks the header, a column or (unless it may be empty)
+            any row; or rows are invalid, in which case none is used.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a CSV file with the columns {','.join(columns)}")
@@ -66,7 +68,7 @@ def read_rows(
         raise InputError(f"{path}: cannot be read as CSV: {error}") from error
     if problems:
         raise InputError(f"{path}: {len(problems):,} bad rows, nothing was done:\n{indented_list(problems)}")
-    if not parsed:
+    if not parsed and not may_be_empty:
         raise InputError(f"{path}: no rows below the header")
     return parsed
 

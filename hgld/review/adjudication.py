@@ -22,6 +22,7 @@ from hgld.review.opinions import (
     read_opinions,
     require_landmark_counts,
 )
+from hgld.review.output_guard import made_by_others, require_nothing_lost, require_other_file
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
 from hgld.taxonomy.groups import read_taxonomy
@@ -128,23 +129,25 @@ def adjudicate_files(
         clusters: ``clusters`` table, for the number of landmarks: required by the rule ``most-landmarks``, and
             used to list open labels with many landmarks first.
         taxonomy: Groups; by default those that come with hgld.
-        force: Discard the decisions in ``out``.
+        force: Replace decisions of other annotators in ``out`` on labels that these two decided.
 
     Returns:
         None if ``out`` holds these decisions already and no label is open.
 
     Raises:
-        ConfigurationError: The rule needs an input that is not given, or names another annotator.
+        ConfigurationError: The rule needs an input that is not given, or names another annotator; ``out`` is an
+            input, or holds decisions of other annotators that would be replaced.
         InputError: A file cannot be read, or a label is not in the table.
     """
+    require_other_file(out, [first, second, *filter(None, (clusters, taxonomy))])
     taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
     groups = {group.name for group in read_taxonomy(taxonomy)}
     first_opinions, second_opinions = read_opinions([first, second], groups)
     landmarks = None if clusters is None else landmarks_by_label(read_table(clusters, CLUSTERS))
     adjudication = adjudicate(first_opinions, second_opinions, config, landmarks)
-    earlier = [] if force or not out.exists() else read_decisions(out, groups)
+    earlier = read_decisions(out, groups) if out.exists() else []
     return write_adjudication(
-        out, first_opinions, second_opinions, adjudication, earlier=earlier, landmarks=landmarks
+        out, first_opinions, second_opinions, adjudication, earlier=earlier, landmarks=landmarks, force=force
     )
 
 
@@ -235,6 +238,8 @@ def write_adjudication(
     *,
     earlier: Sequence[Decision] = (),
     landmarks: Mapping[str, int] | None = None,
+    adjudicator: str | None = None,
+    force: bool = False,
 ) -> AdjudicateSummary | None:
     """Write the final decisions, and keep earlier ones on labels that neither annotator decided.
 
@@ -245,13 +250,18 @@ def write_adjudication(
         adjudication: Combined decisions of both.
         earlier: Decisions that ``out`` holds.
         landmarks: Number of landmarks by label_id; open labels with many landmarks are listed first.
+        adjudicator: Person who settled the differences, if any.
+        force: Replace different decisions of others among ``earlier``.
 
     Returns:
         None if ``earlier`` are the same decisions and no label is open.
+
+    Raises:
+        ConfigurationError: See :func:`require_replaceable`.
     """
-    kept, superseded = _split_earlier(earlier, [*first.decisions.values(), *second.decisions.values()])
-    index = DecisionIndex(adjudication.decisions)
-    replacements = [(row, index.find(row.label_id, row.label)) for row in superseded]
+    if not force:
+        require_replaceable(out, first, second, adjudication, earlier, adjudicator)
+    kept, replacements = _replacements(first, second, adjudication, earlier)
     withdrawn = [f'{row.label_id} ("{row.label}")' for row, new in replacements if new is None]
     if withdrawn:
         log.warning("%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn))
@@ -273,6 +283,40 @@ def write_adjudication(
     )
 
 
+def require_replaceable(
+    out: Path,
+    first: Opinions,
+    second: Opinions,
+    adjudication: Adjudication,
+    earlier: Sequence[Decision],
+    adjudicator: str | None = None,
+) -> None:
+    """Check that the only earlier decisions to be replaced or withdrawn are those of the people concerned.
+
+    These are both annotators, the adjudicator, and whoever signed a decision on the same label in an input.
+
+    Args:
+        out: File of decisions to write.
+        first: Decisions of one annotator.
+        second: Decisions of the other annotator.
+        adjudication: Combined decisions of both.
+        earlier: Decisions that ``out`` holds.
+        adjudicator: Person who settled the differences, if any.
+
+    Raises:
+        ConfigurationError: Different decisions of others would be lost.
+    """
+    _, replacements = _replacements(first, second, adjudication, earlier)
+    lost = []
+    for row, new in replacements:
+        inputs = [annotator.decisions.get(row.label_id) for annotator in (first, second)]
+        people = {name for decision in inputs if decision for name in decision.annotator.split("+")}
+        people |= {first.annotator, second.annotator} | ({adjudicator} if adjudicator else set())
+        if (new is None or category(new) != category(row)) and made_by_others(row, people):
+            lost.append(row)
+    require_nothing_lost(out, lost)
+
+
 def opinion_text(annotator: str, decision: Decision | None) -> str:
     """Return an annotator's decision in a line.
 
@@ -286,6 +330,15 @@ def opinion_text(annotator: str, decision: Decision | None) -> str:
 
 def _count_labels(first: Opinions, second: Opinions) -> int:
     return len(first.decisions.keys() | second.decisions.keys())
+
+
+def _replacements(
+    first: Opinions, second: Opinions, adjudication: Adjudication, earlier: Sequence[Decision]
+) -> tuple[list[Decision], list[tuple[Decision, Decision | None]]]:
+    """Return the earlier decisions to keep, and the others with their replacements; None if the label is open now."""
+    kept, superseded = _split_earlier(earlier, [*first.decisions.values(), *second.decisions.values()])
+    index = DecisionIndex(adjudication.decisions)
+    return kept, [(row, index.find(row.label_id, row.label)) for row in superseded]
 
 
 def _split_earlier(

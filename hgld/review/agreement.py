@@ -37,6 +37,7 @@ from hgld.review.opinions import (
     read_opinions,
     require_landmark_counts,
 )
+from hgld.review.output_guard import require_other_file
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
 from hgld.taxonomy.groups import read_taxonomy
 
@@ -181,11 +182,13 @@ def agreement_files(
 
     Raises:
         ConfigurationError: There are fewer than two files, two have the same name, or a figure is asked for with
-            more than two.
+            more than two, or an output is an input.
         InputError: A file cannot be read, a label is not in the table, or two annotators decided no label in common.
     """
     if figure is not None and len(decisions) > 2:
         raise ConfigurationError(f"`figure` compares two annotators, but there are {len(decisions)} files")
+    for path in filter(None, (out, figure)):
+        require_other_file(path, [*decisions, *filter(None, (clusters, taxonomy))])
     config = config or AgreementConfig()
     taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
     groups = [group.name for group in read_taxonomy(taxonomy)]

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from hgld.errors import ConfigurationError
 from hgld.resources import annotation_file
+from hgld.review.output_guard import require_nothing_lost, require_other_file
 from hgld.review.projections import current_decisions, current_groups, update_clusters
+from hgld.review.state import ReviewState
 from hgld.review.store import read_store
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table, write_table
-from hgld.taxonomy.decisions import write_decisions
+from hgld.taxonomy.decisions import Decision, format_time, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 
 
@@ -39,6 +41,7 @@ def export_decisions(
     taxonomy: Path | None = None,
     clusters: Path | None = None,
     clusters_out: Path | None = None,
+    force: bool = False,
 ) -> DecisionsSummary:
     """Write the decisions in an event store as CSV; the review page may be open meanwhile.
 
@@ -49,16 +52,21 @@ def export_decisions(
         taxonomy: Groups that the page offered; by default those that come with hgld.
         clusters: ``clusters`` table that the page showed, for ``clusters_out``.
         clusters_out: Where to write that table with clusters as they were split, merged and renamed.
+        force: Replace decisions in ``out`` that never were in the store.
 
     Raises:
-        ConfigurationError: Only one of ``clusters`` and ``clusters_out`` is given.
-        InputError: An input cannot be read.
+        ConfigurationError: Only one of ``clusters`` and ``clusters_out`` is given, ``out`` is an input, or it holds
+            decisions that never were in the store.
+        InputError: An input cannot be read, or ``out`` is another kind of file.
     """
     if (clusters is None) != (clusters_out is None):
         raise ConfigurationError(
             "`clusters` is the table to change and `clusters_out` the file to write it to; give both"
         )
+    require_other_file(out, [store, *filter(None, (taxonomy, clusters, clusters_out))])
     annotator, state = read_store(store)
+    if out.exists() and not force:
+        require_nothing_lost(out, _never_stored(read_decisions(out, None), state))
     original_groups = read_taxonomy(annotation_file("taxonomy.csv") if taxonomy is None else taxonomy)
     groups = current_groups(state, original_groups)
     changed_taxonomy = write_changed_taxonomy(list(groups.values()), original_groups, out)
@@ -68,6 +76,17 @@ def export_decisions(
     decisions = current_decisions(state, groups)
     write_decisions(out, decisions)
     return DecisionsSummary(annotator, len(decisions), changed_taxonomy, clusters_out)
+
+
+def _never_stored(decisions: Sequence[Decision], state: ReviewState) -> list[Decision]:
+    """Return the decisions that the store holds neither now nor in its history."""
+    stored = {
+        (event.key, event.annotator, format_time(event.at))
+        for events in state.steps.values()
+        for event in events
+        if event.kind == "decision"
+    }
+    return [row for row in decisions if (row.label_id, row.annotator, format_time(row.decided_at)) not in stored]
 
 
 def write_changed_taxonomy(groups: Sequence[Group], taxonomy: Sequence[Group], decisions: Path) -> Path | None:

@@ -60,13 +60,13 @@ def check_annotator(name: str) -> None:
         )
 
 
-def decision_problem(decision: str, group: str | None, groups: Collection[str]) -> str | None:
+def decision_problem(decision: str, group: str | None, groups: Collection[str] | None) -> str | None:
     """Describe what is wrong with a decision and what to do about it; None if it is valid.
 
     Args:
         decision: Value that should be one of ``DECISIONS``.
         group: Name of the group, or None.
-        groups: Names of the taxonomy's groups.
+        groups: Names of the taxonomy's groups; None to accept any group.
 
     >>> decision_problem("drop", "lake", {"lake"})
     'dropped, but it has the group "lake"; remove one of the two'
@@ -77,20 +77,20 @@ def decision_problem(decision: str, group: str | None, groups: Collection[str]) 
         return "decided as group, but no group is given"
     if decision == "drop" and group is not None:
         return f'dropped, but it has the group "{group}"; remove one of the two'
-    if group is not None and group not in groups:
+    if group is not None and groups is not None and group not in groups:
         return f'the taxonomy has no group "{group}"'
     return None
 
 
-def read_decisions(path: Path, groups: Collection[str]) -> list[Decision]:
+def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]:
     """Read and validate decisions.
 
     Args:
         path: CSV file in UTF-8 with ``COLUMNS``.
-        groups: Names of the taxonomy's groups.
+        groups: Names of the taxonomy's groups; None to accept any group.
 
     Returns:
-        Decisions in the order of the file.
+        Decisions in the order of the file, which may have none.
 
     Raises:
         InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it lacks a value, if its decision and
@@ -120,7 +120,7 @@ def read_decisions(path: Path, groups: Collection[str]) -> list[Decision]:
             values["comment"],
         )
 
-    return read_rows(path, COLUMNS, parse)
+    return read_rows(path, COLUMNS, parse, may_be_empty=True)
 
 
 def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:

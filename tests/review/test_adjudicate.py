@@ -145,7 +145,12 @@ def test_decisions_on_other_labels_are_kept(
         Decision("Q4", "label 4", "drop", None, "seed", NOON),
     ]
     write_decisions(out, earlier)
-    summary = adjudicate_files(ada, ben, out, AGREE_ONLY, clusters=clusters)
+    with pytest.raises(
+        ConfigurationError, match=r"holds decisions by seed, which would be lost \(2 of its labels, such as"
+    ):
+        adjudicate_files(ada, ben, out, AGREE_ONLY, clusters=clusters)
+    assert read_decisions(out, GROUPS) == earlier[1:] + earlier[:1]
+    summary = adjudicate_files(ada, ben, out, AGREE_ONLY, clusters=clusters, force=True)
     assert summary is not None
     assert format_adjudicate(summary).splitlines() == [
         "3 labels agreed, 0 settled, 7 open",
@@ -165,8 +170,46 @@ def test_decisions_on_other_labels_are_kept(
     assert decisions["Q50"] == earlier[0]
     assert decisions["Q0"].annotator == "ada+ben"
 
-    adjudicate_files(ada, ben, out, AGREE_ONLY, force=True)
-    assert "Q50" not in {row.label_id for row in read_decisions(out, GROUPS)}
+
+def test_only_decisions_of_the_people_concerned_are_replaced_unasked(files: tuple[Path, Path, Path, Path]) -> None:
+    ada, ben, out, _ = files
+    for rule in ("prefer:ada", "prefer:ben", "agree-only"):
+        assert adjudicate_files(ada, ben, out, AdjudicateConfig(rule)) is not None
+    settled = Decision("Q2", "label 2", "group", "tower", "cleo", NOON)
+    write_decisions(out, [*read_decisions(out, GROUPS), settled])
+    with pytest.raises(ConfigurationError, match="decisions by cleo"):
+        adjudicate_files(ada, ben, out, AGREE_ONLY)
+    assert settled in read_decisions(out, GROUPS)
+    # A review may start from the decisions of others: then these are among the inputs.
+    rows = {row.label_id: row for row in read_decisions(ada, GROUPS)} | {"Q2": settled}
+    write_decisions(ada, rows.values())
+    assert adjudicate_files(ada, ben, out, AGREE_ONLY) is not None
+
+
+def test_page_refuses_before_it_is_served(files: tuple[Path, Path, Path, Path]) -> None:
+    ada, ben, out, clusters = files
+    write_decisions(out, [Decision("Q2", "label 2", "group", "tower", "seed", NOON)])
+    command = ["adjudicate", str(ada), str(ben), "-o", str(out), "--clusters", str(clusters), "--annotator", "cleo"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        f"error: {out}: holds decisions by seed, which would be lost (1 of its labels, such as"
+    )
+    assert not (out.parent / "review").exists()
+
+
+def test_inputs_are_not_overwritten(files: tuple[Path, Path, Path, Path]) -> None:
+    ada, ben, _, _ = files
+    before = ada.read_bytes()
+    with pytest.raises(ConfigurationError, match=f"{ada}: is an input"):
+        adjudicate_files(ada, ben, ada, PREFER_ADA, force=True)
+    for output in ("-o", "--figure"):
+        result = CliRunner().invoke(app, ["agreement", str(ada), str(ben), output, str(ada)])
+        assert (result.exit_code, result.stderr) == (
+            1,
+            f"error: {ada}: is an input, and would be overwritten; write to another file\n",
+        )
+    assert ada.read_bytes() == before
 
 
 def test_earlier_decisions_are_matched_by_text_if_an_id_is_made_from_it(tmp_path: Path) -> None:
@@ -185,7 +228,7 @@ def test_earlier_decisions_are_matched_by_text_if_an_id_is_made_from_it(tmp_path
         Decision("Q3", "oxbow", "group", "lake", "seed", NOON),  # another class of that name
     ]
     write_decisions(out, earlier)
-    summary = adjudicate_files(tmp_path / "ada.csv", tmp_path / "ben.csv", out, AGREE_ONLY)
+    summary = adjudicate_files(tmp_path / "ada.csv", tmp_path / "ben.csv", out, AGREE_ONLY, force=True)
     assert summary is not None
     assert (summary.kept, summary.changed, summary.withdrawn) == (1, 1, 1)
     final = read_decisions(out, GROUPS)

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
+from hgld.errors import ConfigurationError, InputError
 from hgld.review.actions import LabelAction
 from hgld.review.decision_export import export_decisions
 from hgld.tables import CLUSTERS, read_table
-from hgld.taxonomy.decisions import read_decisions
+from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
 from hgld.taxonomy.groups import read_taxonomy, write_taxonomy
+from tests.review.conftest import NOON
 from tests.review.sessions import GROUPS, decide, label, open_session
 
 
@@ -51,3 +56,56 @@ def test_decisions_command(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["decisions", str(tmp_path / "b.sqlite"), "-o", str(out)])
     assert result.exit_code == 1
     assert "no such file" in result.output
+
+
+SEED = Decision("Q9", "pagoda", "drop", None, "seed", NOON)
+
+
+def test_decisions_that_were_never_in_the_store_are_not_overwritten(tmp_path: Path) -> None:
+    store, out = tmp_path / "a.sqlite", tmp_path / "final.csv"
+    with open_session(store) as session:
+        decide(session, LabelAction("drop"), "Q1")
+    for row in (SEED, Decision("Q1", "label 1", "drop", None, "ada", NOON)):
+        write_decisions(out, [row])
+        before = out.read_bytes()
+        with pytest.raises(ConfigurationError, match=rf"{out}: holds decisions by {row.annotator}, which would be l"):
+            export_decisions(store, out)
+        assert out.read_bytes() == before
+    assert export_decisions(store, out, force=True).decisions == 1
+    assert [row.label_id for row in read_decisions(out, None)] == ["Q1"]
+
+
+def test_decisions_of_the_store_are_written_again(tmp_path: Path) -> None:
+    """Also those of other people that the review started from, and those that were changed or undone since."""
+    store, out = tmp_path / "a.sqlite", tmp_path / "a.csv"
+    seed = [Decision(f"Q{n}", f"label {n}", "drop", None, "seed", NOON) for n in (1, 2)]
+    with open_session(store) as session:
+        session.import_decisions(seed)
+        decide(session, LabelAction("drop"), "Q3")
+    export_decisions(store, out)
+    with open_session(store) as session:
+        decide(session, LabelAction("group", "lake"), "Q1", "Q3")
+        decide(session, LabelAction("clear"), "Q2")
+    assert export_decisions(store, out).decisions == 2
+    with open_session(store) as session:
+        decide(session, LabelAction("clear"), "Q1", "Q3")
+    for _ in range(2):
+        assert export_decisions(store, out).decisions == 0
+    newer = Decision("Q1", "label 1", "unsure", None, "seed", NOON + timedelta(days=1))
+    write_decisions(out, [newer])
+    with pytest.raises(ConfigurationError, match="holds decisions by seed"):
+        export_decisions(store, out)
+
+
+def test_other_files_are_not_overwritten(tmp_path: Path) -> None:
+    store = tmp_path / "a.sqlite"
+    with open_session(store) as session:
+        decide(session, LabelAction("drop"), "Q1")
+    write_taxonomy(tmp_path / "taxonomy.csv", GROUPS)
+    for force in (False, True):
+        for path in (store, tmp_path / "taxonomy.csv"):
+            with pytest.raises(ConfigurationError, match="is an input"):
+                export_decisions(store, path, taxonomy=tmp_path / "taxonomy.csv", force=force)
+    with pytest.raises(InputError, match="line 1: no column label_id"):
+        export_decisions(store, tmp_path / "taxonomy.csv")
+    assert read_taxonomy(tmp_path / "taxonomy.csv") == GROUPS

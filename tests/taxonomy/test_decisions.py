@@ -44,6 +44,17 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[Decisio
     assert path.read_bytes() == before
 
 
+def test_no_decisions(tmp_path: Path) -> None:
+    write_decisions(tmp_path / "a.csv", [])
+    assert read_decisions(tmp_path / "a.csv", GROUPS) == []
+
+
+def test_any_group_is_accepted_without_a_taxonomy(tmp_path: Path) -> None:
+    rows = [Decision("Q1", "quay", "group", "a proposed one", "ada", NOON)]
+    write_decisions(tmp_path / "a.csv", rows)
+    assert read_decisions(tmp_path / "a.csv", None) == rows
+
+
 def test_formulas_are_escaped(tmp_path: Path) -> None:
     rows = [Decision("Q1", "=1+1", "unsure", None, "ada", NOON, "-not sure")]
     write_decisions(tmp_path / "a.csv", rows)

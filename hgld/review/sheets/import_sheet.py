@@ -19,6 +19,7 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.resources import annotation_file
 from hgld.review.opinions import landmarks_by_label
+from hgld.review.output_guard import made_by_others, require_nothing_lost
 from hgld.review.sheets.check_sheet import check_sheet
 from hgld.review.sheets.csv_sheet import read_csv_sheet
 from hgld.review.sheets.entries import SheetRow
@@ -185,12 +186,7 @@ def _clusters_beside(sheet: Path) -> Path:
 
 def _read_earlier(out: Path, groups: Collection[str], annotator: str) -> dict[str, Decision]:
     earlier = read_decisions(out, groups) if out.exists() else []
-    others = sorted({row.annotator for row in earlier} - {annotator})
-    if others:
-        raise ConfigurationError(
-            f"{out}: holds decisions by {', '.join(others)}, which would be lost; write to another file, "
-            "or discard them with `force`"
-        )
+    require_nothing_lost(out, [row for row in earlier if made_by_others(row, [annotator])])
     return {row.label_id: row for row in earlier}
 
 
