@@ -101,13 +101,15 @@ SCRAPED = TableSpec(
 
 CLASSES = TableSpec(
     "classes",
-    1,
+    2,
     pa.schema(
         [
             required("item", pa.string()),
             required("label", pa.string()),
             pa.field("language", pa.string()),
             required("subclass_of", _TEXTS),
+            # Last revision of the item; null where it was deleted.
+            pa.field("revision", pa.int64()),
         ]
     ),
     key=("item",),

@@ -101,12 +101,14 @@ def item_fact(entity: dict[str, Any]) -> ItemFact:
 
 
 def class_fact(item: str, entity: dict[str, Any]) -> ClassFact:
-    """Return the fact about a class from an entity with the props ``labels`` and ``claims``."""
+    """Return the fact about a class from an entity with the props ``info``, ``labels`` and ``claims``."""
     if "missing" in entity:
-        return ClassFact(item, item, None, ())
+        return ClassFact(item, item, None, (), None)
     label = entity["labels"].get(LANGUAGE, {})
     parents = tuple(map(intern, best_rank_items(entity["claims"].get(SUBCLASS_OF, ()))))
-    return ClassFact(entity["id"], label.get("value", entity["id"]), label.get("language"), parents)
+    return ClassFact(
+        entity["id"], label.get("value", entity["id"]), label.get("language"), parents, entity["lastrevid"]
+    )
 
 
 def page_fact(requested: str, query: QueryResult) -> PageFact:

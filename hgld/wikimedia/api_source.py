@@ -66,7 +66,7 @@ class ApiSource:
             CLASS: self._fetch_classes,
         }
 
-    def batch_size(self) -> int:
+    def batch_size(self, kind: str) -> int:
         """See :class:`Source`."""
         return self._batch_size
 
@@ -89,8 +89,8 @@ class ApiSource:
         if kind == PAGE:
             return PageFact(*fact)
         if kind == CLASS:
-            item, label, language, subclass_of = fact
-            return ClassFact(item, label, language, tuple(map(intern, subclass_of)))
+            item, label, language, subclass_of, revision = fact
+            return ClassFact(item, label, language, tuple(map(intern, subclass_of)), revision)
         return fact
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
@@ -130,7 +130,7 @@ class ApiSource:
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
         parameters = {"ids": "|".join(ids), "languages": LANGUAGE, "languagefallback": "1"}
-        entities = self._get_entities(parameters, "labels|claims")
+        entities = self._get_entities(parameters, "info|labels|claims")
         return {key: class_fact(key, entities[key]) for key in ids}
 
     def _get_entities(self, parameters: dict[str, str], props: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -35,6 +35,7 @@ class FactCollector:
         facts: Facts known so far; new ones are added.
         journal: Journal for new batches.
         titles: Category title of each landmark.
+        known: By title, results that need no facts, with their time (milliseconds since 1970).
         progress: Receives the number of resolved landmarks.
     """
 
@@ -45,10 +46,11 @@ class FactCollector:
         facts: FactStore,
         journal: Journal,
         titles: Sequence[str],
+        known: Mapping[str, tuple[Resolution, int]],
         progress: Progress,
     ) -> None:
         self._source, self._client, self._facts, self._journal = source, client, facts, journal
-        self._titles, self._progress = titles, progress
+        self._titles, self._known, self._progress = titles, known, progress
         #: By kind: the keys to request, each with the positions of the landmarks that wait for it.
         self._queued: dict[str, dict[str, list[int]]] = {kind: {} for kind in source.kinds}
         #: The same for the keys in requests in flight.
@@ -82,15 +84,18 @@ class FactCollector:
             executor.shutdown(wait=True, cancel_futures=True)
 
     def resolution(self, title: str) -> tuple[Resolution, int]:
-        """Return the resolution of a title and the time of the most recent fact in it (seconds since 1970).
+        """Return the resolution of a title and the time of the most recent fact in it (milliseconds since 1970).
 
         The status is ``error`` while facts are missing.
         """
+        if title in self._known:
+            return self._known[title]
         self._facts.latest = 0
         try:
-            return self._source.resolve(title, self._facts), self._facts.latest or int(time.time())
+            resolution = self._source.resolve(title, self._facts)
         except MissingFactsError:
-            return Resolution("error"), int(time.time())
+            return Resolution("error"), 1000 * int(time.time())
+        return resolution, 1000 * (self._facts.latest or int(time.time()))
 
     def _fetch_all(self, executor: ThreadPoolExecutor, workers: int, landmarks: Iterator[int]) -> None:
         """Send batches until none is left; ``landmarks`` are the positions of those not started yet."""
@@ -108,9 +113,9 @@ class FactCollector:
 
     def _full_batch(self, landmarks: Iterator[int]) -> tuple[str, list[str]] | None:
         """Return keys that fill a request; start new landmarks only while the waiting ones do not fill one."""
-        size = self._source.batch_size()
         while True:
             for kind in self._source.kinds:
+                size = self._source.batch_size(kind)
                 if len(self._queued[kind]) >= size:
                     return self._take_batch(kind, size)
             position = next(landmarks, None)
@@ -120,7 +125,7 @@ class FactCollector:
 
     def _largest_batch(self) -> tuple[str, list[str]] | None:
         kind = max(self._queued, key=lambda kind: len(self._queued[kind]))
-        return self._take_batch(kind, self._source.batch_size()) if self._queued[kind] else None
+        return self._take_batch(kind, self._source.batch_size(kind)) if self._queued[kind] else None
 
     def _take_batch(self, kind: str, size: int) -> tuple[str, list[str]]:
         queued = self._queued[kind]

@@ -63,7 +63,7 @@ class HtmlSource:
     def __init__(self, client: WikimediaClient) -> None:
         self._client = client
 
-    def batch_size(self) -> int:
+    def batch_size(self, kind: str) -> int:
         """See :class:`Source`."""
         return 1
 

@@ -1,13 +1,16 @@
 """Journal of a scrape: every batch of facts is on disk before the next one is requested.
 
-The first line identifies the scrape; each further line is a JSON object with one batch. The file is only appended to.
-A last line that was cut short by a kill is dropped when the journal is opened again.
+Each line holds one batch: a checksum, and a JSON object that also names the origin of the facts. Facts are keyed by
+titles and items, so that they stay true for another list of landmarks. The file is only appended to. A damaged line
+loses its own facts and no others; one that a kill cut short at the end is dropped.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +18,10 @@ from typing import Any
 
 from hgld.errors import InputError
 
-_FORMAT = "hgld.scrape-journal/1"
+log = logging.getLogger(__name__)
+
+_FORMAT = "hgld.scrape-journal/2"
+_MOST_NUMBERS = 10
 
 
 class Journal:
@@ -23,18 +29,15 @@ class Journal:
 
     Args:
         path: File of the journal.
-        scrape: Identity of the scrape: its input and settings, JSON values only.
-
-    Raises:
-        InputError: The file belongs to another scrape.
+        origin: Where the facts come from: source and servers, JSON values only.
     """
 
-    def __init__(self, path: Path, scrape: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, origin: Mapping[str, Any]) -> None:
         self._path = path
-        self._header = {"format": _FORMAT, "scrape": dict(scrape)}
+        self._origin = {"format": _FORMAT, **origin}
         self._stream = path.open("a+b")
         try:
-            self._recover()
+            self._drop_cut_line()
         except BaseException:
             self._stream.close()
             raise
@@ -42,23 +45,39 @@ class Journal:
     def batches(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Yield kind, time (seconds since 1970) and facts of every batch, in the order of arrival.
 
+        Damaged lines are omitted; a warning lists them.
+
         Raises:
-            InputError: A line is damaged.
+            InputError: A line has facts from another source or other servers.
         """
         self._stream.seek(0)
+        damaged = []
         for number, line in enumerate(self._stream, 1):
-            try:
-                record = json.loads(line)
-                if number > 1:
-                    yield record["kind"], record["at"], record["facts"]
-            except (ValueError, KeyError) as error:
+            record = _parse(line)
+            if record is None:
+                damaged.append(number)
+                continue
+            if record["origin"] != self._origin:
                 raise InputError(
-                    f"{self._path}: line {number} is damaged ({error}); delete the file to start the scrape again"
-                ) from error
+                    f"{self._path}: line {number} of this journal is from another source, other servers or another "
+                    "hgld: finish that scrape, choose another output, or use `force` to discard it and start again"
+                )
+            yield record["kind"], record["at"], record["facts"]
+        if damaged:
+            numbers = ", ".join(map(str, damaged[:_MOST_NUMBERS])) + ", …" * (len(damaged) > _MOST_NUMBERS)
+            log.warning(
+                "%s: %d damaged lines are ignored, and their facts requested again: %s",
+                self._path,
+                len(damaged),
+                numbers,
+            )
 
     def append(self, kind: str, at: int, facts: Mapping[str, Any]) -> None:
         """Write a batch to disk."""
-        self._write({"kind": kind, "at": at, "facts": facts})
+        record = {"origin": self._origin, "kind": kind, "at": at, "facts": facts}
+        text = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+        self._stream.write(b"%08x %s\n" % (zlib.crc32(text), text))
+        self._stream.flush()
 
     def __enter__(self) -> Journal:
         return self
@@ -68,32 +87,22 @@ class Journal:
     ) -> None:
         self._stream.close()
 
-    def _recover(self) -> None:
-        """Drop a truncated last line, then check or write the first line."""
+    def _drop_cut_line(self) -> None:
+        """Truncate the file after its last line end."""
         end = self._stream.seek(0, os.SEEK_END)
         while end and not self._ends_line(end):
             end -= 1
         self._stream.truncate(end)
-        self._stream.seek(0)
-        first = self._stream.readline()
-        if not first:
-            self._write(self._header)
-            return
-        try:
-            header = json.loads(first)
-        except ValueError:
-            header = None
-        if header != self._header:
-            raise InputError(
-                f"{self._path}: this journal belongs to another scrape (other input, split, source, servers or "
-                "hgld): finish that one, choose another output, or use `force` to discard it and start again"
-            )
 
     def _ends_line(self, end: int) -> bool:
         self._stream.seek(end - 1)
         return self._stream.read(1) == b"\n"
 
-    def _write(self, record: Mapping[str, Any]) -> None:
-        line = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-        self._stream.write(line.encode() + b"\n")
-        self._stream.flush()
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """Return the record of a line; None if the line is not as it was written."""
+    checksum, _, text = line.removesuffix(b"\n").partition(b" ")
+    if not text or checksum != b"%08x" % zlib.crc32(text):
+        return None
+    record: dict[str, Any] = json.loads(text)
+    return record

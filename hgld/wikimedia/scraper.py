@@ -1,7 +1,8 @@
 """Scrape the landmarks of GLDv2's category lists into the tables ``scraped`` and ``classes``.
 
 All responses go to a journal, from which an interrupted run resumes. When nothing is left to fetch, the tables are
-computed from the facts, and the journal is removed if no row failed.
+computed from the facts and from the rows that an earlier scrape left in the output, and the journal is removed if no
+row failed.
 """
 
 from __future__ import annotations
@@ -15,14 +16,25 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
-from hgld.tables import CLASSES, SCRAPED, SPLITS, Provenance, classes_path, input_digests, is_up_to_date, write_table
+from hgld.tables import (
+    CLASSES,
+    SCRAPED,
+    SPLITS,
+    Provenance,
+    classes_path,
+    input_digests,
+    is_up_to_date,
+    read_provenance,
+    write_table,
+)
 from hgld.wikimedia.api_source import ApiSource
 from hgld.wikimedia.categories import LandmarkCategory, read_categories
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.collector import FactCollector
+from hgld.wikimedia.earlier import NO_SCRAPE, EarlierScrape, read_earlier
 from hgld.wikimedia.html_source import HtmlSource
 from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.source import ClassFact, FactStore, Resolution, Source
@@ -70,6 +82,7 @@ class ScrapeSummary:
         statuses: Number of landmarks by status.
         routes: Number of landmarks by route.
         classes: Number of classes, ancestors included.
+        taken_over: Number of landmarks whose rows were in the output before.
         errors: Number of rows and classes that the same call would try again.
         requests: Number of requests sent, repetitions included.
         retries: Number of repetitions.
@@ -80,6 +93,7 @@ class ScrapeSummary:
     statuses: dict[str, int]
     routes: dict[str, int]
     classes: int
+    taken_over: int
     errors: int
     requests: int
     retries: int
@@ -101,12 +115,16 @@ def scrape_file(
 ) -> ScrapeSummary | None:
     """Scrape the landmarks of a category list; the same call resumes after an interruption.
 
+    The list may change between calls, finished or not: what is known about the landmarks that stay is used, and only
+    new ones and those that failed are fetched.
+
     Args:
         categories: GLDv2's ``*_label_to_category.csv``, with the columns landmark_id and category.
         out: Table ``scraped`` to write. The source api also writes the table ``classes`` beside it
-            (:func:`hgld.tables.classes_path`).
+            (:func:`hgld.tables.classes_path`). If it is there, from the same split, source and servers, landmarks
+            with the same category keep their rows.
         config: What to scrape, and how.
-        force: Discard a journal, and replace the table of another scrape.
+        force: Discard a journal and the table ``out``, and fetch everything.
         progress: Receives the number of resolved landmarks.
 
     Returns:
@@ -114,38 +132,56 @@ def scrape_file(
         ``error``, and the same call tries only these again.
 
     Raises:
-        InputError: ``categories`` is invalid, or the journal belongs to another scrape; no request was sent.
+        InputError: ``categories`` is invalid, or the journal is from another source or other servers; no request was
+            sent.
         BusyError: Another run is writing ``out``.
         SourceError: The servers cannot be reached; earlier responses are in the journal.
-        ConfigurationError: A server refuses this client, or ``out`` holds another scrape.
+        ConfigurationError: A server refuses this client, or ``out`` is of another split, source or servers.
     """
     landmarks = read_categories(categories)
-    settings = {
-        "split": config.split,
+    origin = {
         "source": config.source,
-        "class_depth": config.class_depth,
         "commons_url": config.client.commons_url,
         "wikidata_url": config.client.wikidata_url,
     }
-    provenance = Provenance("scrape", settings, input_digests(categories=categories))
+    parameters = {"split": config.split, "class_depth": config.class_depth, **origin}
+    provenance = Provenance("scrape", parameters, input_digests(categories=categories))
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out):
         path = journal_path(out)
         if force:
             path.unlink(missing_ok=True)
-        elif is_up_to_date(out, provenance):
-            if not path.exists():
-                return None
-        elif out.exists():
-            raise ConfigurationError(
-                f"{out} holds another scrape (other input, split, source or servers); choose another output, or "
-                "use `force` to replace it"
-            )
-        with Journal(path, {**settings, **provenance.inputs}) as journal:
-            summary = _scrape(landmarks, out, config, provenance, journal, progress or NoProgress())
+        elif is_up_to_date(out, provenance) and not path.exists():
+            return None
+        earlier = NO_SCRAPE if force or not out.exists() else _read_output(out, provenance)
+        with Journal(path, origin) as journal:
+            summary = _scrape(landmarks, out, config, provenance, journal, earlier, progress or NoProgress())
         if not summary.errors:
             path.unlink()
     return summary
+
+
+def _read_output(out: Path, provenance: Provenance) -> EarlierScrape:
+    """Return the scrape in ``out``, whose rows can be taken over.
+
+    Raises:
+        ConfigurationError: It is of another split, source or servers, or no scrape.
+    """
+    try:
+        there = read_provenance(out)
+        same = there.command == provenance.command and all(
+            there.parameters.get(name) == value
+            for name, value in provenance.parameters.items()
+            if name != "class_depth"
+        )
+    except InputError:
+        same = False
+    if not same:
+        raise ConfigurationError(
+            f"{out} is not a scrape of this split, source and servers; choose another output, or use `force` to "
+            "replace it"
+        )
+    return read_earlier(out)
 
 
 def _scrape(
@@ -154,13 +190,18 @@ def _scrape(
     config: ScrapeConfig,
     provenance: Provenance,
     journal: Journal,
+    earlier: EarlierScrape,
     progress: Progress,
 ) -> ScrapeSummary:
     start = time.monotonic()
     client = WikimediaClient(config.client)
     source: Source = ApiSource(client) if config.source == "api" else HtmlSource(client)
     titles = [landmark.title for landmark in landmarks]
-    collector = FactCollector(source, client, _replay(journal, source), journal, titles, progress)
+    facts = FactStore()
+    if source.class_kind is not None:
+        facts.add(source.class_kind, earlier.classes, 0)
+    _replay(journal, source, facts)
+    collector = FactCollector(source, client, facts, journal, titles, earlier.rows, progress)
     classes = collector.collect(config.workers, config.class_depth)
     if source.class_kind is not None:
         _write_classes(classes, classes_path(out), provenance)
@@ -170,6 +211,7 @@ def _scrape(
         statuses=dict(statuses),
         routes=dict(routes),
         classes=len(classes),
+        taken_over=sum(title in earlier.rows for title in titles),
         errors=statuses["error"] + collector.failed_classes,
         requests=client.requests,
         retries=client.retries,
@@ -177,12 +219,10 @@ def _scrape(
     )
 
 
-def _replay(journal: Journal, source: Source) -> FactStore:
-    """Return the facts that earlier runs received."""
-    facts = FactStore()
+def _replay(journal: Journal, source: Source, facts: FactStore) -> None:
+    """Add the facts that earlier runs received."""
     for kind, at, batch in journal.batches():
         facts.add(kind, {key: source.from_json(kind, fact) for key, fact in batch.items()}, at)
-    return facts
 
 
 def _write_classes(classes: dict[str, ClassFact], path: Path, provenance: Provenance) -> None:
@@ -224,5 +264,5 @@ def _row(landmark: LandmarkCategory, resolution: Resolution, at: int, config: Sc
         **resolution._asdict(),
         "instance_of": [value._asdict() for value in resolution.instance_of],
         "source": config.source,
-        "fetched_at": 1000 * at,
+        "fetched_at": at,
     }

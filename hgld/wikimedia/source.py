@@ -50,12 +50,13 @@ class Resolution(NamedTuple):
 
 
 class ClassFact(NamedTuple):
-    """A class, as in the table ``classes``; a deleted class has its id as label."""
+    """A class, as in the table ``classes``; a deleted class has its id as label, and no revision."""
 
     item: str
     label: str
     language: str | None
     subclass_of: tuple[str, ...]
+    revision: int | None
 
 
 class MissingFactsError(Exception):
@@ -130,8 +131,8 @@ class Source(Protocol):
     def class_kind(self) -> str | None:
         """Kind whose facts are :class:`ClassFact`; None for a source that does not know classes."""
 
-    def batch_size(self) -> int:
-        """Return the number of keys that fit into one request."""
+    def batch_size(self, kind: str) -> int:
+        """Return the number of keys of a kind that fit into one request."""
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
         """Return a fact for every key; facts are tuples of JSON values, or None.

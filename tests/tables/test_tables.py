@@ -117,7 +117,7 @@ def test_invalid_tables_are_not_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r'expected a table "clean/1".*name no table'):
         read_table(path, CLEAN)
     write_table(path, CLEAN, clean_table(), MADE)
-    with pytest.raises(InputError, match='expected a table "classes/1", but it is a table "clean/1"'):
+    with pytest.raises(InputError, match='expected a table "classes/2", but it is a table "clean/1"'):
         read_table(path, CLASSES)
 
 
@@ -185,11 +185,12 @@ def test_layouts_change_only_with_their_version() -> None:
             "source: string !",
             "fetched_at: timestamp[ms, tz=UTC] !",
         ],
-        "classes/1": [
+        "classes/2": [
             "item: string !",
             "label: string !",
             "language: string",
             "subclass_of: list<element: string not null> !",
+            "revision: int64",
         ],
         "clean/1": [
             "split: string !",

@@ -116,7 +116,7 @@ def test_batch_size_is_halved_when_a_list_is_too_long() -> None:
     ids = [f"Q{n}" for n in range(1, 51)]
     assert list(api.fetch(ITEM, ids)) == ids
     assert lengths == [50, 25, 12, 13, 25, 12, 13]
-    assert api.batch_size() == 12
+    assert api.batch_size(SITELINK) == 12
 
 
 @pytest.mark.parametrize("kind", [SITELINK, PAGE, REDIRECT_TARGET, ITEM, CLASS])

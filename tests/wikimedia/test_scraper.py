@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,7 +283,7 @@ def test_killed_run_resumes(
         if kill == signal.SIGINT:
             assert b"run the same command again" in stderr
         assert not out.exists()
-        answered = journal.read_bytes().count(b"\n") - 1
+        answered = journal.read_bytes().count(b"\n")
         before = server.stats.snapshot()["requests"]
         assert before - answered <= 1, "at most the batch under way may be lost"
         run_child(command(categories[source], out, server, "--source", source))
@@ -292,32 +293,186 @@ def test_killed_run_resumes(
     assert untimed(out).equals(expected(calm, source))
 
 
-def test_interrupted_run_writes_the_same_bytes(
-    replica: Replica, washington: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hgld.wikimedia.scraper.time.time", lambda: 1_700_000_000)
-    left = 0
+def interrupt(*arguments: Any) -> None:
+    raise KeyboardInterrupt
 
-    def append_five(self: Journal, kind: str, at: int, facts: Any) -> None:
+
+def interrupt_after(patch: pytest.MonkeyPatch, batches: int) -> None:
+    """Interrupt a scrape when it has received this number of batches and the next one arrives."""
+    append, left = Journal.append, batches
+
+    def append_some(self: Journal, kind: str, at: int, facts: Any) -> None:
         nonlocal left
         left -= 1
         if left < 0:
             raise KeyboardInterrupt
         append(self, kind, at, facts)
 
-    append = Journal.append
+    patch.setattr(Journal, "append", append_some)
+
+
+def test_interrupted_run_writes_the_same_bytes(
+    replica: Replica, washington: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgld.wikimedia.scraper.time.time", lambda: 1_700_000_000)
     out = tmp_path / "parts.parquet"
     with replica("washington.json.gz") as server:
         scrape_file(washington, tmp_path / "whole.parquet", config_for(server))
-        monkeypatch.setattr(Journal, "append", append_five)
         for _ in range(4):
-            left = 5
-            with pytest.raises(KeyboardInterrupt):
-                scrape_file(washington, out, config_for(server))
-        left = 1000
+            with monkeypatch.context() as patch:
+                interrupt_after(patch, 5)
+                with pytest.raises(KeyboardInterrupt):
+                    scrape_file(washington, out, config_for(server))
         scrape_file(washington, out, config_for(server, workers=3))
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert classes_path(out).read_bytes() == classes_path(tmp_path / "whole.parquet").read_bytes()
+
+
+# -- changed lists -----------------------------------------------------------------------------------------------
+
+
+def changed_list(categories: Path, path: Path) -> Path:
+    """The landmarks 100 to 199, of which 150 to 159 have another category, and three new ones; two are the same."""
+    header, *rows = categories.read_text(encoding="utf-8").splitlines()
+    swapped = [row.split(",", 1) for row in rows[100:200]]
+    for n in range(50, 60):
+        swapped[n][1] = rows[400 + n].split(",", 1)[1]
+    new = [
+        f"{number},{row.split(',', 1)[1]}"
+        for number, row in zip((990001, 990002, 990003), [*rows[:2], rows[0]], strict=True)
+    ]
+    path.write_text("\n".join([header, *(",".join(row) for row in swapped), *new, ""]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_finished_scrape_is_used_for_a_changed_list(
+    replica: Replica, categories: dict[str, Path], tmp_path: Path, source: str
+) -> None:
+    rows = categories["api"].read_text(encoding="utf-8").splitlines(keepends=True)
+    first = tmp_path / "first.csv"
+    first.write_text("".join([*rows[:1], *rows[101:261]]), encoding="utf-8")
+    second = changed_list(categories["api"], tmp_path / "second.csv")
+    out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
+    with replica("washington.json.gz") as server:
+        config = config_for(server, source)
+        scrape_file(second, fresh, config)
+        assert scrape_file(first, out, config) is not None
+        server.stats.reset()
+        summary = scrape_file(second, out, config)
+        asked = server.stats.snapshot()["asked"]
+        assert summary is not None
+        assert (summary.landmarks, summary.taken_over) == (103, 90)
+        assert asked["wikidata_titles" if source == "api" else "commons_pages"] == 12  # two of 13 have one category
+        assert scrape_file(second, out, config) is None
+    assert untimed(out).equals(untimed(fresh))
+    if source == "api":
+        assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+    assert not journal_path(out).exists()
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_unfinished_scrape_is_used_for_a_changed_list(
+    replica: Replica, categories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    second = changed_list(categories["api"], tmp_path / "second.csv")
+    out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
+    with replica("washington.json.gz") as server:
+        config = config_for(server, source)
+        scrape_file(second, fresh, config)
+        with monkeypatch.context() as patch:
+            interrupt_after(patch, 4 if source == "api" else 140)
+            with pytest.raises(KeyboardInterrupt):
+                scrape_file(categories["html"], out, config)
+        server.stats.reset()
+        summary = scrape_file(second, out, config)
+        asked = server.stats.snapshot()["asked"]
+    assert summary is not None
+    assert asked["wikidata_titles" if source == "api" else "commons_pages"] < 100
+    assert untimed(out).equals(untimed(fresh))
+
+
+def test_kill_of_a_scrape_of_a_changed_list_resumes(
+    replica: Replica, categories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = changed_list(categories["api"], tmp_path / "second.csv")
+    out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
+    with replica("washington.json.gz") as server:
+        config = config_for(server)
+        scrape_file(second, fresh, config)
+        scrape_file(categories["html"], out, config)
+        before = out.read_bytes()
+        with monkeypatch.context() as patch:
+            interrupt_after(patch, 1)
+            with pytest.raises(KeyboardInterrupt):
+                scrape_file(second, out, config)
+        assert out.read_bytes() == before
+        with monkeypatch.context() as patch:  # between the two tables
+            patch.setattr("hgld.wikimedia.scraper._write_scraped", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                scrape_file(second, out, config)
+        assert out.read_bytes() == before
+        assert scrape_file(second, out, config) is not None
+    assert untimed(out).equals(untimed(fresh))
+    assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+
+
+def test_changed_class_depth_asks_for_classes_only(replica: Replica, washington: Path, tmp_path: Path) -> None:
+    out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
+    with replica("washington.json.gz") as server:
+        scrape_file(washington, fresh, config_for(server))
+        for depth in (1, 10):
+            server.stats.reset()
+            scrape_file(washington, out, config_for(server, class_depth=depth))
+        assert server.stats.snapshot()["asked"].get("wikidata_titles", 0) == 0
+    assert untimed(out).equals(untimed(fresh))
+    assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+
+
+@pytest.mark.parametrize("damaged", [0, 7, -2])
+def test_damaged_journal_does_not_change_the_tables(
+    replica: Replica,
+    washington: Path,
+    calm: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damaged: int,
+) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz") as server:
+        with monkeypatch.context() as patch:
+            interrupt_after(patch, 15)
+            with pytest.raises(KeyboardInterrupt):
+                scrape_file(washington, out, config_for(server))
+        lines = journal_path(out).read_bytes().split(b"\n")
+        lines[damaged] = b"\xff" + lines[damaged].replace(b"Q", b"P")
+        journal_path(out).write_bytes(b"\n".join(lines))
+        server.stats.reset()
+        scrape_file(washington, out, config_for(server))
+        assert server.stats.snapshot()["requests"] < 15
+    assert untimed(out).equals(untimed(calm["api"]))
+
+
+def test_other_tables_are_not_replaced(replica: Replica, categories: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz") as server, replica("washington.json.gz") as other:
+        scrape_file(categories["html"], out, config_for(server))
+        for config in (
+            config_for(server, "html"),
+            config_for(other),
+            replace(config_for(server), split="index"),
+        ):
+            with pytest.raises(ConfigurationError, match="is not a scrape of this split, source and servers"):
+                scrape_file(categories["html"], out, config)
+        (tmp_path / "notes.parquet").write_text("mine")
+        with pytest.raises(ConfigurationError, match="is not a scrape"):
+            scrape_file(categories["html"], tmp_path / "notes.parquet", config_for(server))
+        server.stats.reset()
+        summary = scrape_file(categories["html"], out, config_for(server), force=True)
+    assert summary is not None
+    assert summary.taken_over == 0
+    assert summary.requests > 5
+    assert untimed(out).num_rows == N_PAGES
 
 
 def test_concurrent_run_on_the_same_output_is_refused(
@@ -346,7 +501,7 @@ def test_repeated_run_is_up_to_date_and_another_scrape_is_not_overwritten(
         server.stats.reset()
         assert scrape_file(categories["html"], out, config) is None
         assert server.stats.snapshot()["requests"] == 0
-        with pytest.raises(ConfigurationError, match="holds another scrape"):
+        with pytest.raises(ConfigurationError, match="is not a scrape of this split, source and servers"):
             scrape_file(categories["html"], out, config_for(server, "html"))
         assert scrape_file(categories["html"], out, config_for(server, "html"), force=True) is not None
     assert read_table(out, SCRAPED)["source"].unique().to_pylist() == ["html"]

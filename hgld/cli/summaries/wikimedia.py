@@ -13,6 +13,11 @@ def format_scrape(summary: ScrapeSummary) -> str:
         f"{summary.requests:,} requests{per_landmark}, {summary.retries:,} of them retries, "
         f"{summary.seconds:.1f} s",
     ]
+    if summary.taken_over:
+        lines.append(
+            f"{summary.taken_over:,} landmarks were in the output before and keep their rows; "
+            f"{summary.landmarks - summary.taken_over:,} are new or had failed"
+        )
     width = max(map(len, (*summary.statuses, *summary.routes)))
     for title, counts in (("status", summary.statuses), ("route", summary.routes)):
         lines.append(f"{title:<{width}}   landmarks")
