@@ -19,6 +19,20 @@ def test_shipped_taxonomy_has_the_released_groups_and_roots(shared: Path) -> Non
     assert {group.name: group.root for group in read_taxonomy(annotation_file("taxonomy.csv"))} == released
 
 
+def test_guidelines_contradict_no_group_that_the_release_is_consistent_about(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    released_groups = pytest.importorskip("released_groups")
+    landmarks = released_groups.read_landmarks(shared / "released/train_sample.csv")
+    terms = released_groups.group_of_terms(read_taxonomy(annotation_file("taxonomy.csv")))
+    assert not released_groups.contradictions(landmarks, terms)
+    assert released_groups.contradictions(landmarks, {**terms, ("arboretum",): "garden", ("menhir",): "church"}) == [
+        (("arboretum",), {"tree": 8, "garden": 2})
+    ]
+    assert released_groups.agreement(landmarks, terms).guideline > 0.86
+
+
 def test_shipped_taxonomy_is_complete_and_sorted() -> None:
     groups = read_taxonomy(annotation_file("taxonomy.csv"))
     assert Counter(group.root for group in groups) == {"human-made": 60, "natural": 18}
