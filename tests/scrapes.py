@@ -1,4 +1,4 @@
-"""Inputs and configurations for scrapes of a local server."""
+"""Inputs and configurations for scrapes of a local server, their interruption and their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from hgld.tables import SCRAPED, read_table
 from hgld.wikimedia.client import ClientConfig
+from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.scraper import ScrapeConfig
 
 
@@ -26,3 +31,22 @@ def config_for(server: Any, source: str = "api", **settings: Any) -> ScrapeConfi
     client |= {name: settings.pop(name) for name in list(settings) if name in ClientConfig.__dataclass_fields__}
     urls = (f"{server.base_url}/commons", f"{server.base_url}/wikidata")
     return ScrapeConfig("train", source, client=ClientConfig(*urls, **client), **settings)  # type: ignore[arg-type]
+
+
+def untimed(out: Path) -> pa.Table:
+    """The scraped table without the column that depends on the time."""
+    return read_table(out, SCRAPED).drop_columns(["fetched_at"])
+
+
+def interrupt_after(patch: pytest.MonkeyPatch, batches: int) -> None:
+    """Interrupt a scrape when it has received this number of batches and the next one arrives."""
+    append, left = Journal.append, batches
+
+    def append_some(self: Journal, kind: str, at: int, facts: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        append(self, kind, at, facts)
+
+    patch.setattr(Journal, "append", append_some)

@@ -56,14 +56,18 @@ def scrape(
     wikidata_url: Annotated[
         str, typer.Option(envvar="HGLD_WIKIDATA_URL", help="Base URL of Wikidata, above w/api.php.")
     ] = "https://www.wikidata.org",
+    update: Annotated[
+        Path | None,
+        typer.Option(metavar="TABLE", help="Earlier table from this command; fetch only what has changed since."),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Discard an unfinished scrape, and replace an existing table.")
     ] = False,
 ) -> None:
     """Look up what each landmark is an instance of, on Wikidata and Commons.
 
-    The same command resumes an interrupted run, and retries failed rows. Beside X.parquet the API source writes
-    X.classes.parquet with the classes and their superclasses.
+    The same command resumes an interrupted run, and retries failed rows; if the list has changed, only new landmarks
+    are fetched. Beside X.parquet the API source writes X.classes.parquet with the classes and their superclasses.
 
     Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
     """
@@ -81,7 +85,7 @@ def scrape(
         )
         config = ScrapeConfig(split, source, workers, class_depth, client)
         with TerminalProgress("scrape", "landmarks") as progress:
-            summary = scrape_file(categories, out, config, force=force, progress=progress)
+            summary = scrape_file(categories, out, config, update=update, force=force, progress=progress)
         print_summary(out, summary, format_scrape)
         if summary is not None and summary.errors:
             raise SourceError(

@@ -110,6 +110,8 @@ CLASSES = TableSpec(
             required("subclass_of", _TEXTS),
             # Last revision of the item; null where it was deleted.
             pa.field("revision", pa.int64()),
+            # Items that redirect to this one, if statements name them; null without one.
+            pa.field("redirected_from", _TEXTS),
         ]
     ),
     key=("item",),

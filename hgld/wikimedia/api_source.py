@@ -41,7 +41,7 @@ REDIRECT_TARGET = "target"  # title of a soft redirect -> the title that it name
 ITEM = "item"  # item id -> ItemFact, or None where the item was deleted
 CLASS = "class"  # item id -> ClassFact
 
-_WIKIMEDIA_CATEGORY = "Q4167836"
+WIKIMEDIA_CATEGORY = "Q4167836"
 _REDIRECT_TEMPLATE = "Template:Category redirect"
 
 
@@ -52,7 +52,7 @@ class ApiSource:
         client: Client of both APIs.
     """
 
-    kinds = (CLASS, ITEM, REDIRECT_TARGET, PAGE, SITELINK)
+    kinds: tuple[str, ...] = (CLASS, ITEM, REDIRECT_TARGET, PAGE, SITELINK)
     class_kind = CLASS
 
     def __init__(self, client: WikimediaClient) -> None:
@@ -101,7 +101,7 @@ class ApiSource:
         if isinstance(outcome, Resolution):
             return outcome
         page_title, item, redirects = outcome
-        if _WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
+        if WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
             topic: ItemFact | None = facts.get(ITEM, item.main_topic)
             if topic is not None:
                 item = topic

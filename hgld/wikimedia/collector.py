@@ -28,6 +28,7 @@ class FactCollector:
 
     Attributes:
         failed_classes: Number of classes that could not be fetched.
+        class_redirects: By id of an item that statements name, the class to which it redirects.
 
     Args:
         source: Source of the facts.
@@ -58,6 +59,7 @@ class FactCollector:
         self._failed: dict[str, set[str]] = {kind: set() for kind in source.kinds}
         self._failures_in_a_row = 0
         self.failed_classes = 0
+        self.class_redirects: dict[str, str] = {}
 
     def collect(self, workers: int, class_depth: int) -> dict[str, ClassFact]:
         """Fetch everything that is missing.
@@ -67,7 +69,7 @@ class FactCollector:
             class_depth: Number of steps of "subclass of" above the classes of landmarks.
 
         Returns:
-            Classes of landmarks and their ancestors, by item id.
+            Classes of landmarks and their ancestors, by item id; with the superclasses after redirects.
 
         Raises:
             SourceError: The server seems to be down.
@@ -176,15 +178,20 @@ class FactCollector:
         if kind is None:
             return {}
         classes: dict[str, ClassFact] = {}
+        reached: dict[str, str] = {}
         newest = [value.item for title in self._titles for value in self.resolution(title)[0].instance_of]
         for step in range(depth + 1):
-            wanted = {item for item in newest if item is not None and item not in classes}
+            wanted = {item for item in newest if item is not None and item not in reached}
             self._queued[kind] = {item: [] for item in sorted(wanted) if not self._facts.has(kind, item)}
             self._fetch_all(executor, workers, iter(()))
-            fetched: list[ClassFact] = [
-                self._facts.get(kind, item) for item in sorted(wanted) if self._facts.has(kind, item)
-            ]
+            fetched = {item: self._facts.get(kind, item) for item in sorted(wanted) if self._facts.has(kind, item)}
             self.failed_classes += len(wanted) - len(fetched)
-            classes |= {fact.item: fact for fact in fetched}
-            newest = [parent for fact in fetched for parent in fact.subclass_of] if step < depth else []
-        return classes
+            reached |= {item: fact.item for item, fact in fetched.items()}
+            classes |= {fact.item: fact for fact in fetched.values()}
+            newest = [parent for fact in fetched.values() for parent in fact.subclass_of] if step < depth else []
+        named = {item: self._facts.get(kind, item).item for item in self._facts.keys(kind)} | reached
+        self.class_redirects = {item: goal for item, goal in named.items() if item != goal and goal in classes}
+        return {
+            item: fact._replace(subclass_of=tuple(dict.fromkeys(reached.get(up, up) for up in fact.subclass_of)))
+            for item, fact in classes.items()
+        }

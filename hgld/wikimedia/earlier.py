@@ -20,16 +20,18 @@ class EarlierScrape:
     Args:
         rows: By title of the category, the result and when it was fetched (milliseconds since 1970).
         classes: Classes by item; empty if there is no such table.
+        redirects: By id of an item that statements name, the class to which it redirects.
         titles: Title of every row in the table, failed ones included.
     """
 
     rows: dict[str, tuple[Resolution, int]]
     classes: dict[str, ClassFact]
+    redirects: dict[str, str]
     titles: tuple[str, ...]
 
 
 #: A scrape of nothing.
-NO_SCRAPE = EarlierScrape({}, {}, ())
+NO_SCRAPE = EarlierScrape({}, {}, {}, ())
 
 
 def read_earlier(scraped: Path) -> EarlierScrape:
@@ -48,12 +50,17 @@ def read_earlier(scraped: Path) -> EarlierScrape:
         for number, row in enumerate(columns.slice(start, _ROWS_PER_BATCH).to_pylist(), start):
             if row["status"] != "error":
                 rows[titles[number]] = _resolution(row, values), times[number]
-    path = classes_path(scraped)
-    class_rows = read_table(path, CLASSES).to_pylist() if path.exists() else []
-    classes = {
-        row["item"]: ClassFact(**row | {"subclass_of": tuple(map(intern, row["subclass_of"]))}) for row in class_rows
-    }
-    return EarlierScrape(rows, classes, tuple(titles))
+    classes, redirects = _read_classes(classes_path(scraped))
+    return EarlierScrape(rows, classes, redirects, tuple(titles))
+
+
+def _read_classes(path: Path) -> tuple[dict[str, ClassFact], dict[str, str]]:
+    classes: dict[str, ClassFact] = {}
+    redirects: dict[str, str] = {}
+    for row in read_table(path, CLASSES).to_pylist() if path.exists() else ():
+        redirects |= dict.fromkeys(row.pop("redirected_from") or (), row["item"])
+        classes[row["item"]] = ClassFact(**row | {"subclass_of": tuple(map(intern, row["subclass_of"]))})
+    return classes, redirects
 
 
 def _resolution(row: dict[str, Any], values: dict[InstanceOfValue, InstanceOfValue]) -> Resolution:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -38,6 +38,7 @@ from hgld.wikimedia.earlier import NO_SCRAPE, EarlierScrape, read_earlier
 from hgld.wikimedia.html_source import HtmlSource
 from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.source import ClassFact, FactStore, Resolution, Source
+from hgld.wikimedia.update_source import UpdateSource
 
 SourceName = Literal["api", "html"]
 MAX_WORKERS = 3
@@ -74,6 +75,23 @@ class ScrapeConfig:
 
 
 @dataclass(frozen=True)
+class SnapshotChanges:
+    """Numbers of landmarks by what became of them since the earlier scrape; those that failed are not counted.
+
+    Args:
+        unchanged: Landmarks whose result is the same, revision included.
+        changed: Landmarks with another result.
+        new: Landmarks whose category the earlier scrape does not have or failed at.
+        gone: Landmarks of the earlier scrape whose category is no longer in the list.
+    """
+
+    unchanged: int
+    changed: int
+    new: int
+    gone: int
+
+
+@dataclass(frozen=True)
 class ScrapeSummary:
     """Contents of the tables and cost of the run.
 
@@ -83,6 +101,7 @@ class ScrapeSummary:
         routes: Number of landmarks by route.
         classes: Number of classes, ancestors included.
         taken_over: Number of landmarks whose rows were in the output before.
+        changes: What became of the landmarks of an earlier scrape; None without `update`.
         errors: Number of rows and classes that the same call would try again.
         requests: Number of requests sent, repetitions included.
         retries: Number of repetitions.
@@ -94,6 +113,7 @@ class ScrapeSummary:
     routes: dict[str, int]
     classes: int
     taken_over: int
+    changes: SnapshotChanges | None
     errors: int
     requests: int
     retries: int
@@ -110,6 +130,7 @@ def scrape_file(
     out: Path,
     config: ScrapeConfig,
     *,
+    update: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> ScrapeSummary | None:
@@ -124,6 +145,9 @@ def scrape_file(
             (:func:`hgld.tables.classes_path`). If it is there, from the same split, source and servers, landmarks
             with the same category keep their rows.
         config: What to scrape, and how.
+        update: Table ``scraped`` from an earlier run, of the same split and servers and the source api, to bring up
+            to date: only what has changed since is fetched. The result is that of a full scrape, with the time of the
+            check in ``fetched_at`` where nothing has changed. The table stays as it is.
         force: Discard a journal and the table ``out``, and fetch everything.
         progress: Receives the number of resolved landmarks.
 
@@ -132,11 +156,12 @@ def scrape_file(
         ``error``, and the same call tries only these again.
 
     Raises:
-        InputError: ``categories`` is invalid, or the journal is from another source or other servers; no request was
-            sent.
+        InputError: ``categories`` or ``update`` is invalid, or the journal is from another source or other servers;
+            no request was sent.
         BusyError: Another run is writing ``out``.
         SourceError: The servers cannot be reached; earlier responses are in the journal.
-        ConfigurationError: A server refuses this client, or ``out`` is of another split, source or servers.
+        ConfigurationError: A server refuses this client, or ``out`` or ``update`` is of another split, source or
+            servers.
     """
     landmarks = read_categories(categories)
     origin = {
@@ -145,7 +170,9 @@ def scrape_file(
         "wikidata_url": config.client.wikidata_url,
     }
     parameters = {"split": config.split, "class_depth": config.class_depth, **origin}
-    provenance = Provenance("scrape", parameters, input_digests(categories=categories))
+    if update is not None:
+        _check_update(update, out, parameters)
+    provenance = Provenance("scrape", parameters, input_digests(categories=categories, earlier=update))
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out):
         path = journal_path(out)
@@ -153,35 +180,59 @@ def scrape_file(
             path.unlink(missing_ok=True)
         elif is_up_to_date(out, provenance) and not path.exists():
             return None
-        earlier = NO_SCRAPE if force or not out.exists() else _read_output(out, provenance)
+        there = NO_SCRAPE if force or not out.exists() else _read_output(out, provenance)
+        earlier = None if update is None else read_earlier(update)
         with Journal(path, origin) as journal:
-            summary = _scrape(landmarks, out, config, provenance, journal, earlier, progress or NoProgress())
+            summary = _scrape(landmarks, out, config, provenance, journal, there, earlier, progress or NoProgress())
         if not summary.errors:
             path.unlink()
     return summary
+
+
+def _check_update(update: Path, out: Path, parameters: Mapping[str, Any]) -> None:
+    """Check that the table ``update`` can be brought up to date.
+
+    Raises:
+        InputError: It is no table.
+        ConfigurationError: It is ``out``, or not from the APIs, or of another split or other servers.
+    """
+    if parameters["source"] != "api":
+        raise ConfigurationError(
+            "`update` needs `source` api: category pages do not name revisions; scrape them again without `update`"
+        )
+    if out.exists() and out.samefile(update):
+        raise ConfigurationError(
+            f"`update` and `out` are both {out}; choose another output, to keep the earlier scrape"
+        )
+    if not _is_same_scrape(read_provenance(update), parameters):
+        raise ConfigurationError(
+            f"`update`: {update} is not a scrape of this split, source and servers, so its revisions say nothing"
+        )
 
 
 def _read_output(out: Path, provenance: Provenance) -> EarlierScrape:
     """Return the scrape in ``out``, whose rows can be taken over.
 
     Raises:
-        ConfigurationError: It is of another split, source or servers, or no scrape.
+        ConfigurationError: It is of another split, source or servers, an update of another table, or no scrape.
     """
     try:
         there = read_provenance(out)
-        same = there.command == provenance.command and all(
-            there.parameters.get(name) == value
-            for name, value in provenance.parameters.items()
-            if name != "class_depth"
-        )
     except InputError:
-        same = False
-    if not same:
+        there = Provenance("")
+    # A full scrape may use the rows of an update, but an update not those of a scrape that may be old.
+    updated = provenance.inputs.get("earlier")
+    if not _is_same_scrape(there, provenance.parameters) or updated not in (None, there.inputs.get("earlier")):
         raise ConfigurationError(
-            f"{out} is not a scrape of this split, source and servers; choose another output, or use `force` to "
-            "replace it"
+            f"{out} is not {'an update of this table' if updated else 'a scrape'} of this split, source and servers; "
+            "choose another output, or use `force` to replace it"
         )
     return read_earlier(out)
+
+
+def _is_same_scrape(made: Provenance, parameters: Mapping[str, Any]) -> bool:
+    """Return whether a table is a scrape of the same split, source and servers; the depth of classes may differ."""
+    return made.command == "scrape" and {**made.parameters, "class_depth": parameters["class_depth"]} == parameters
 
 
 def _scrape(
@@ -190,33 +241,55 @@ def _scrape(
     config: ScrapeConfig,
     provenance: Provenance,
     journal: Journal,
-    earlier: EarlierScrape,
+    there: EarlierScrape,
+    earlier: EarlierScrape | None,
     progress: Progress,
 ) -> ScrapeSummary:
     start = time.monotonic()
     client = WikimediaClient(config.client)
-    source: Source = ApiSource(client) if config.source == "api" else HtmlSource(client)
+    source = _source(config, client, earlier)
     titles = [landmark.title for landmark in landmarks]
     facts = FactStore()
     if source.class_kind is not None:
-        facts.add(source.class_kind, earlier.classes, 0)
+        facts.add(source.class_kind, there.classes, 0)
+        facts.add(source.class_kind, {item: there.classes[goal] for item, goal in there.redirects.items()}, 0)
     _replay(journal, source, facts)
-    collector = FactCollector(source, client, facts, journal, titles, earlier.rows, progress)
+    collector = FactCollector(source, client, facts, journal, titles, there.rows, progress)
     classes = collector.collect(config.workers, config.class_depth)
     if source.class_kind is not None:
-        _write_classes(classes, classes_path(out), provenance)
+        _write_classes(classes, collector.class_redirects, classes_path(out), provenance)
     statuses, routes = _write_scraped(landmarks, collector, out, config, provenance)
     return ScrapeSummary(
         landmarks=len(landmarks),
         statuses=dict(statuses),
         routes=dict(routes),
         classes=len(classes),
-        taken_over=sum(title in earlier.rows for title in titles),
+        taken_over=sum(title in there.rows for title in titles),
+        changes=None if earlier is None else _compare(earlier, titles, collector),
         errors=statuses["error"] + collector.failed_classes,
         requests=client.requests,
         retries=client.retries,
         seconds=time.monotonic() - start,
     )
+
+
+def _source(config: ScrapeConfig, client: WikimediaClient, earlier: EarlierScrape | None) -> Source:
+    if earlier is not None:
+        return UpdateSource(client, earlier)
+    return ApiSource(client) if config.source == "api" else HtmlSource(client)
+
+
+def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactCollector) -> SnapshotChanges:
+    counts: Counter[str] = Counter()
+    for title in titles:
+        now, _ = collector.resolution(title)
+        if title not in earlier.rows:
+            counts["new"] += 1
+        elif now.status != "error":
+            counts["unchanged" if now == earlier.rows[title][0] else "changed"] += 1
+    listed = set(titles)
+    gone = sum(title not in listed for title in earlier.titles)
+    return SnapshotChanges(counts["unchanged"], counts["changed"], counts["new"], gone)
 
 
 def _replay(journal: Journal, source: Source, facts: FactStore) -> None:
@@ -225,8 +298,13 @@ def _replay(journal: Journal, source: Source, facts: FactStore) -> None:
         facts.add(kind, {key: source.from_json(kind, fact) for key, fact in batch.items()}, at)
 
 
-def _write_classes(classes: dict[str, ClassFact], path: Path, provenance: Provenance) -> None:
-    rows = [classes[item]._asdict() for item in sorted(classes)]
+def _write_classes(
+    classes: Mapping[str, ClassFact], redirects: Mapping[str, str], path: Path, provenance: Provenance
+) -> None:
+    redirected_from: dict[str, list[str]] = {}
+    for item in sorted(redirects):
+        redirected_from.setdefault(redirects[item], []).append(item)
+    rows = [{**classes[item]._asdict(), "redirected_from": redirected_from.get(item)} for item in sorted(classes)]
     write_table(path, CLASSES, pa.Table.from_pylist(rows, CLASSES.schema), provenance)
 
 

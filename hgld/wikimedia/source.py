@@ -97,6 +97,10 @@ class FactStore:
         """Return whether the fact is known."""
         return key in self._facts.get(kind, ())
 
+    def keys(self, kind: str) -> Iterable[str]:
+        """Return the keys of all known facts of a kind."""
+        return self._facts.get(kind, {}).keys()
+
     def get(self, kind: str, key: str) -> Any:
         """Return one fact.
 

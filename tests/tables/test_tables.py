@@ -191,6 +191,7 @@ def test_layouts_change_only_with_their_version() -> None:
             "language: string",
             "subclass_of: list<element: string not null> !",
             "revision: int64",
+            "redirected_from: list<element: string not null>",
         ],
         "clean/1": [
             "split: string !",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -19,20 +20,14 @@ import pytest
 from hgld.errors import BusyError, ConfigurationError, InputError, SourceError
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.client import ClientConfig
-from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
 from tests.child_processes import run_child
-from tests.scrapes import config_for, write_categories
+from tests.scrapes import config_for, interrupt_after, untimed, write_categories
 
 Replica = Callable[..., Any]
 #: Landmarks of the tests of single pages.
 N_PAGES = 250
 ALL_KINDS = ("http500", "http502", "http503", "reset", "truncate", "garble", "stall")
-
-
-def untimed(out: Path) -> pa.Table:
-    """The scraped table without the column that depends on the time."""
-    return read_table(out, SCRAPED).drop_columns(["fetched_at"])
 
 
 def labels(out: Path) -> list[list[str]]:
@@ -293,24 +288,6 @@ def test_killed_run_resumes(
     assert untimed(out).equals(expected(calm, source))
 
 
-def interrupt(*arguments: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def interrupt_after(patch: pytest.MonkeyPatch, batches: int) -> None:
-    """Interrupt a scrape when it has received this number of batches and the next one arrives."""
-    append, left = Journal.append, batches
-
-    def append_some(self: Journal, kind: str, at: int, facts: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-        append(self, kind, at, facts)
-
-    patch.setattr(Journal, "append", append_some)
-
-
 def test_interrupted_run_writes_the_same_bytes(
     replica: Replica, washington: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,7 +385,7 @@ def test_kill_of_a_scrape_of_a_changed_list_resumes(
                 scrape_file(second, out, config)
         assert out.read_bytes() == before
         with monkeypatch.context() as patch:  # between the two tables
-            patch.setattr("hgld.wikimedia.scraper._write_scraped", interrupt)
+            patch.setattr("hgld.wikimedia.scraper._write_scraped", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 scrape_file(second, out, config)
         assert out.read_bytes() == before

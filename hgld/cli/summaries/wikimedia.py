@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from hgld.wikimedia.scraper import ScrapeSummary
 
 
@@ -18,6 +20,9 @@ def format_scrape(summary: ScrapeSummary) -> str:
             f"{summary.taken_over:,} landmarks were in the output before and keep their rows; "
             f"{summary.landmarks - summary.taken_over:,} are new or had failed"
         )
+    if summary.changes is not None:
+        changes = ", ".join(f"{count:,} {name}" for name, count in asdict(summary.changes).items())
+        lines.append(f"since the earlier scrape: {changes}")
     width = max(map(len, (*summary.statuses, *summary.routes)))
     for title, counts in (("status", summary.statuses), ("route", summary.routes)):
         lines.append(f"{title:<{width}}   landmarks")

@@ -1,0 +1,315 @@
+"""Updates of an earlier scrape: they equal a full scrape of the changed world."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.errors import ConfigurationError, InputError
+from hgld.tables import CLASSES, classes_path, read_table
+from hgld.wikimedia.scraper import ScrapeSummary, SnapshotChanges, journal_path, scrape_file
+from tests.scrapes import config_for, interrupt_after, untimed, write_categories
+from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id, by_title
+
+Replica = Callable[..., Any]
+N_LANDMARKS = 844
+
+
+@pytest.fixture(scope="module")
+def washington_world(shared: Path, replica: Replica) -> ChangingWorld:
+    return ChangingWorld(shared / "wikimedia_replica" / "worlds" / "washington.json.gz")
+
+
+@pytest.fixture(scope="module")
+def edge_world(shared: Path, replica: Replica) -> ChangingWorld:
+    return ChangingWorld(shared / "wikimedia_replica" / "worlds" / "edge_cases.json")
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """The port of all servers: the tables of a scrape name the servers."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+    return number
+
+
+@pytest.fixture(scope="module")
+def old(
+    washington_world: ChangingWorld, port: int, washington: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Washington, scraped before anything changed."""
+    out = tmp_path_factory.mktemp("old") / "old.parquet"
+    with washington_world.serve(washington_world.before, port=port) as server:
+        scrape_file(washington, out, config_for(server))
+    return out
+
+
+def change_washington(document: Document) -> None:
+    """Change landmarks, pages and classes in every way that can make a difference."""
+    new_value, no_value, category_item, deleted, merged, moved, unlinked = (
+        f"Q91000{number:04}" for number in (11, 12, 13, 14, 15, 16, 17)
+    )
+    by_id(document, new_value)["claims"]["P31"] = ["Q23397"]
+    del by_id(document, no_value)["claims"]["P31"]
+    by_id(document, category_item)["claims"] |= {"P31": ["Q4167836"], "P301": ["Q910000001"]}
+    document["items"].remove(by_id(document, deleted))
+    document["items"].remove(by_id(document, merged))
+    document["items"].append({"id": merged, "redirect": "Q910000020"})
+    # A page is moved and leaves a redirect; one loses its item; one is deleted; one becomes a soft redirect.
+    pages = {row.get("item"): row for row in document["categories"]}
+    target = {"title": "Quite another name", "item": moved}
+    pages[moved].pop("item")
+    pages[moved]["redirect"] = target["title"]
+    document["categories"].append(target)
+    pages[unlinked].pop("item")
+    document["categories"].remove(pages["Q910000030"])
+    pages["Q910000031"].pop("item")
+    pages["Q910000031"]["soft_redirect"] = pages["Q910000032"]["title"]
+    # A class is relabelled, one gets another superclass, one is merged, one is deleted.
+    by_id(document, "Q900000017")["labels"] = {"en": "park of Washington"}
+    by_id(document, "Q8502")["claims"] = {"P279": ["Q900000017"]}
+    for item, redirect in (("Q22746", {}), ("Q39715", {"redirect": "Q23397"})):
+        document["items"].remove(by_id(document, item))
+        document["items"] += [{"id": item, **redirect}] if redirect else []
+
+
+def both(
+    world: ChangingWorld, document: Document, port: int, categories: Path, old: Path, folder: Path
+) -> tuple[ScrapeSummary, ScrapeSummary]:
+    """Update ``old`` and scrape all in the changed world; check that the tables are the same."""
+    update, full = folder / "update.parquet", folder / "full.parquet"
+    with world.serve(document, port=port) as server:
+        updated = scrape_file(categories, update, config_for(server), update=old)
+        scraped = scrape_file(categories, full, config_for(server))
+    assert updated is not None
+    assert scraped is not None
+    assert untimed(update).to_pylist() == untimed(full).to_pylist()
+    assert classes(update) == classes(full)
+    return updated, scraped
+
+
+def classes(scraped: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_table(classes_path(scraped), CLASSES).to_pylist()
+    return rows
+
+
+def test_update_equals_a_full_scrape(
+    washington_world: ChangingWorld, port: int, washington: Path, old: Path, tmp_path: Path
+) -> None:
+    document = washington_world.changed(change_washington)
+    updated, scraped = both(washington_world, document, port, washington, old, tmp_path)
+    changes = updated.changes
+    assert changes is not None
+    assert changes.unchanged + changes.changed == N_LANDMARKS
+    assert changes.new == changes.gone == 0
+    relabelled = sum("Q900000017" in str(row["instance_of"]) for row in untimed(old).to_pylist())
+    assert changes.changed >= relabelled > 50
+    statuses = updated.statuses
+    assert (statuses["no_item"], statuses["item_missing"], statuses["missing"]) == (1, 1, 1)
+    assert {"hard_redirect", "soft_redirect", "topic"} <= updated.routes.keys()
+    assert updated.requests < scraped.requests
+
+
+def test_update_without_changes_asks_a_hundred_landmarks_at_a_time(
+    washington_world: ChangingWorld, port: int, washington: Path, old: Path, tmp_path: Path
+) -> None:
+    with washington_world.serve(washington_world.before, port=port) as server:
+        updated = scrape_file(washington, tmp_path / "out.parquet", config_for(server), update=old)
+        asked = server.stats.snapshot()["asked"]
+        assert scrape_file(washington, tmp_path / "out.parquet", config_for(server), update=old) is None
+    assert updated is not None
+    assert updated.changes == SnapshotChanges(N_LANDMARKS, 0, 0, 0)
+    assert (asked["wikidata_titles"], asked.get("commons_titles", 0)) == (
+        N_LANDMARKS // 2 + 1,
+        0,
+    )  # one is a category item
+    assert updated.requests == 17  # 23 for a full scrape
+    assert untimed(tmp_path / "out.parquet").equals(untimed(old))
+
+
+def test_update_with_another_list(
+    washington_world: ChangingWorld, port: int, washington: Path, old: Path, tmp_path: Path
+) -> None:
+    header, *rows = washington.read_text(encoding="utf-8").splitlines(keepends=True)
+    prefix = "https://commons.wikimedia.org/wiki/Category:"
+    categories = tmp_path / "next.csv"
+    categories.write_text("".join([header, *rows[5:], f"990001,{prefix}Nowhere\n", f"990002,{prefix}No_one\n"]))
+    updated, _ = both(washington_world, washington_world.before, port, categories, old, tmp_path)
+    assert updated.changes == SnapshotChanges(unchanged=N_LANDMARKS - 5, changed=0, new=2, gone=5)
+
+
+# -- every kind of change, at random -----------------------------------------------------------------------------
+
+
+def change_at_random(document: Document, seed: int) -> None:
+    """Change a few things, as they happen on Wikidata and Commons."""
+    draw = random.Random(seed)
+    items = list(document["items"])
+    ids = [row["id"] for row in items]
+    titles = [row["title"] for row in document["categories"]]
+    for _ in range(draw.randint(1, 12)):
+        item, page = draw.choice(items), draw.choice(document["categories"])
+        kind = draw.choice(
+            ["values", "topic", "label", "superclass", "delete", "merge", "link", "page", "move", "new"]
+        )
+        if kind in ("values", "superclass", "topic") and "redirect" not in item:
+            claims = item.setdefault("claims", {})
+            if kind == "topic":
+                claims |= {"P31": ["Q4167836"], "P301": [draw.choice(ids)]}
+            else:
+                claims["P31" if kind == "values" else "P279"] = draw.sample(ids, draw.randint(0, 3))
+        elif kind == "label" and "redirect" not in item:
+            item["labels"] = {draw.choice(["en", "mul", "de", "ja"]): f"label {seed}"}
+        elif kind == "delete" and item in document["items"]:
+            document["items"].remove(item)
+        elif kind == "merge":
+            goal = draw.choice(ids)
+            item.clear()
+            item |= {"id": goal + "9", "redirect": goal}
+        elif kind == "link":
+            page["item"] = draw.choice(ids)
+            page.pop("redirect", None)
+            page.pop("soft_redirect", None)
+        elif kind == "page" and len(document["categories"]) > 1:
+            document["categories"].remove(page)
+        elif kind == "move":
+            page.pop("item", None)
+            page[draw.choice(["redirect", "soft_redirect"])] = draw.choice([*titles, "Nowhere"])
+        elif kind == "new":
+            document["categories"].append({"title": "Edge nowhere", "item": draw.choice(ids)})
+            if sum(row["title"] == "Edge nowhere" for row in document["categories"]) > 1:
+                document["categories"].pop()
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(8), pytest.param(range(8, 200), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_random_changes(
+    edge_world: ChangingWorld, edge_cases: list[dict[str, Any]], port: int, tmp_path: Path, seeds: range
+) -> None:
+    categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
+    with edge_world.serve(edge_world.before, port=port) as server:
+        scrape_file(categories, tmp_path / "old.parquet", config_for(server))
+    for seed in seeds:
+        folder = tmp_path / str(seed)
+        document = edge_world.changed(partial(change_at_random, seed=seed))
+        both(edge_world, document, port, categories, tmp_path / "old.parquet", folder)
+
+
+# -- interruptions, faults and refusals --------------------------------------------------------------------------
+
+
+def test_interrupted_update_equals_an_uninterrupted_one(
+    washington_world: ChangingWorld,
+    port: int,
+    washington: Path,
+    old: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    document = washington_world.changed(change_washington)
+    out, whole = tmp_path / "out.parquet", tmp_path / "whole.parquet"
+    with washington_world.serve(document, port=port) as server:
+        uninterrupted = scrape_file(washington, whole, config_for(server), update=old)
+        server.stats.reset()
+        for batches in (1, 4, 3):
+            with monkeypatch.context() as patch:
+                interrupt_after(patch, batches)
+                with pytest.raises(KeyboardInterrupt):
+                    scrape_file(washington, out, config_for(server), update=old)
+            assert not out.exists()
+        summary = scrape_file(washington, out, config_for(server), update=old)
+        assert uninterrupted is not None
+        assert summary is not None
+        assert server.stats.snapshot()["requests"] <= uninterrupted.requests + 3 * 2  # a batch of classes takes two
+    assert summary.changes == uninterrupted.changes
+    assert untimed(out).equals(untimed(whole))
+    assert classes(out) == classes(whole)
+    assert not journal_path(out).exists()
+
+
+def test_journal_of_a_full_scrape_serves_an_update_and_the_other_way_round(
+    washington_world: ChangingWorld,
+    port: int,
+    washington: Path,
+    old: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    document = washington_world.changed(change_washington)
+    with washington_world.serve(document, port=port) as server:
+        scrape_file(washington, tmp_path / "whole.parquet", config_for(server))
+        for first, second in ((None, old), (old, None)):
+            out = tmp_path / f"{first is None}.parquet"
+            with monkeypatch.context() as patch:
+                interrupt_after(patch, 8)
+                with pytest.raises(KeyboardInterrupt):
+                    scrape_file(washington, out, config_for(server), update=first)
+            scrape_file(washington, out, config_for(server), update=second)
+            assert untimed(out).equals(untimed(tmp_path / "whole.parquet"))
+            assert classes(out) == classes(tmp_path / "whole.parquet")
+
+
+def test_faults_do_not_change_an_update(
+    washington_world: ChangingWorld, port: int, washington: Path, old: Path, tmp_path: Path
+) -> None:
+    document = washington_world.changed(change_washington)
+    out = tmp_path / "out.parquet"
+    with washington_world.serve(document, port=port) as server:
+        scrape_file(washington, tmp_path / "whole.parquet", config_for(server))
+    with washington_world.serve(document, port=port, error_rate=0.4, error_kinds=("http500",), seed=4) as server:
+        failed = scrape_file(washington, out, config_for(server, max_retries=0), update=old)
+    assert failed is not None
+    assert failed.errors
+    with washington_world.serve(document, port=port) as server:
+        summary = scrape_file(washington, out, config_for(server), update=old)
+    assert summary is not None
+    assert summary.taken_over == N_LANDMARKS - failed.statuses["error"]
+    assert untimed(out).equals(untimed(tmp_path / "whole.parquet"))
+    assert classes(out) == classes(tmp_path / "whole.parquet")
+
+
+def test_updates_that_cannot_be_made(
+    washington_world: ChangingWorld, port: int, washington: Path, old: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    with washington_world.serve(washington_world.before, port=port) as server:
+        config = config_for(server)
+        for other, update, message in (
+            (config_for(server, "html"), old, "category pages do not name revisions"),
+            (replace(config, split="index"), old, "not a scrape of this split, source and servers"),
+            (replace(config, client=replace(config.client, wikidata_url="http://127.0.0.1:1")), old, "servers"),
+        ):
+            with pytest.raises(ConfigurationError, match=message):
+                scrape_file(washington, out, other, update=update)
+        with pytest.raises(InputError, match="no such file"):
+            scrape_file(washington, out, config, update=tmp_path / "none.parquet")
+        with pytest.raises(ConfigurationError, match="to keep the earlier scrape"):
+            scrape_file(washington, old, config, update=old)
+        out.write_bytes(old.read_bytes())
+        with pytest.raises(ConfigurationError, match="is not an update of this table"):
+            scrape_file(washington, out, config, update=old)
+        assert server.stats.snapshot()["requests"] == 0
+
+
+def test_update_command(
+    washington_world: ChangingWorld, port: int, washington: Path, old: Path, tmp_path: Path
+) -> None:
+    document = washington_world.changed(lambda world: by_title(world, "Illahee State Park").pop("item"))
+    with washington_world.serve(document, port=port) as server:
+        urls = ["--commons-url", f"{server.base_url}/commons", "--wikidata-url", f"{server.base_url}/wikidata"]
+        command = ["scrape", str(washington), "--split", "train", "-o", str(tmp_path / "new.parquet"), "--rate", "0"]
+        result = CliRunner().invoke(app, [*command, *urls, "--update", str(old)])
+    assert result.exit_code == 0, result.output
+    assert "since the earlier scrape: 843 unchanged, 1 changed, 0 new, 0 gone" in result.output
