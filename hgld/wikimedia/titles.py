@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 CATEGORY_PREFIX = "Category:"
 
@@ -16,19 +16,28 @@ _HOSTS = re.compile(r"(www\.)?(commons(\.m)?|upload)\.wikimedia\.org", re.IGNORE
 _SPACES = re.compile("[ _\u00a0\u1680\u180e\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 _UNSENDABLE = re.compile("[|\x00-\x1f\x7f]")
 _DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e]")
+#: Parameters of category pages (https://www.mediawiki.org/wiki/Manual:Parameters_to_index.php), and of trackers.
+_QUERY_PARAMETER = re.compile(
+    "action|curid|debug|diff|direction|from|limit|mobileaction|offset|oldid|printable|rcid|redirect|safemode|section|"
+    "setlang|title|until|uselang|useskin|variant|veaction|(file|page|subcat)(from|until)|fbclid|gclid|utm_.*|wprov"
+)
 
 
 def title_of_url(url: str) -> str:
     """Return the normalised title of the category that a URL of Wikimedia Commons names.
 
     Accepted are ``http`` and ``https``, the desktop, mobile and upload hosts, and both ``/wiki/Category:...`` and
-    ``index.php?title=Category:...``. The fragment and other parts of the query are dropped.
+    ``index.php?title=Category:...``. The fragment is dropped, and so is a query of parameters that MediaWiki knows. A
+    query without any of them is part of the title, whose question mark was not written as ``%3F``.
 
     Raises:
-        ValueError: The URL is not that of a category; the message says what was expected.
+        ValueError: The URL is not that of a category, or the query mixes parameters with other text, so that the title
+            is ambiguous; the message says what was expected.
 
-    >>> title_of_url("http://commons.wikimedia.org/wiki/Category:Caf%C3%A9_de_Flore#Media")
+    >>> title_of_url("http://commons.wikimedia.org/wiki/Category:Caf%C3%A9_de_Flore?uselang=fr#Media")
     'Category:Café de Flore'
+    >>> title_of_url("http://commons.wikimedia.org/wiki/Category:Where_is_Edge?_(film)")
+    'Category:Where is Edge? (film)'
     """
     expected = "expected one such as https://commons.wikimedia.org/wiki/Category:Mount_Rainier"
     try:
@@ -38,17 +47,48 @@ def title_of_url(url: str) -> str:
         raise ValueError(f'"{url}" is not a URL; {expected}') from None
     if parts.scheme not in ("http", "https") or not _HOSTS.fullmatch(host):
         raise ValueError(f'"{url}" is not a URL of Wikimedia Commons; {expected}')
-    if parts.path.startswith("/wiki/"):
-        raw = parts.path.removeprefix("/wiki/")
-    else:
-        raw = quote(parse_qs(parts.query).get("title", [""])[0])
     try:
-        title = normalise_title(unquote(raw, errors="strict"))
+        if parts.path.startswith("/wiki/"):
+            title = _title_in_path(url)
+        else:
+            title = _title_in_query(url, parts.query)
     except UnicodeDecodeError:
         raise ValueError(f'"{url}" has percent-encoded bytes that are not UTF-8; {expected}') from None
+    title = normalise_title(title)
     if not title.startswith(CATEGORY_PREFIX) or title == CATEGORY_PREFIX:
         raise ValueError(f'"{url}" is not the URL of a category; {expected}')
     return title
+
+
+def _title_in_path(url: str) -> str:
+    """Return the title after ``/wiki/``, with the query if that can only be part of the title."""
+    # Not from urlsplit, which does not tell a trailing question mark from none.
+    path, question_mark, query = url.strip().partition("#")[0].partition("?")
+    title = path.partition("/wiki/")[2]
+    are_known = [
+        _QUERY_PARAMETER.fullmatch(parameter.partition("=")[0]) is not None for parameter in re.split("[?&]", query)
+    ]
+    if question_mark and not any(are_known):
+        title += f"?{query}"
+    elif question_mark and not all(are_known):
+        raise ValueError(
+            f'"{url}" is ambiguous: "?{query}" is part of the title, or parameters of the page, or both; write a '
+            "question mark of the title as %3F and its & as %26, and leave out the parameters"
+        )
+    return unquote(title, errors="strict")
+
+
+def _title_in_query(url: str, query: str) -> str:
+    """Return the parameter ``title``; an empty string without one."""
+    parameters = parse_qsl(query, keep_blank_values=True, errors="strict")
+    titles = [value for name, value in parameters if name == "title"]
+    unknown = [name for name, _ in parameters if not _QUERY_PARAMETER.fullmatch(name)]
+    if titles and (len(titles) > 1 or unknown):
+        found = f'"{unknown[0]}" is no parameter of a page' if unknown else "it has several titles"
+        raise ValueError(
+            f'"{url}" is ambiguous: {found}; write an & of the title as %26, and leave out the parameters'
+        )
+    return titles[0] if titles else ""
 
 
 def normalise_title(raw: str) -> str:

@@ -55,6 +55,43 @@ def test_invalid_url_says_what_was_expected(url: str) -> None:
         title_of_url(url)
 
 
+@pytest.mark.parametrize(
+    ("path", "title"),
+    [
+        ("Category:Where_is_Edge?", "Category:Where is Edge?"),
+        ("Category:Where_is_Edge?#Media", "Category:Where is Edge?"),
+        ("Category:Where_is_Edge?_(film)", "Category:Where is Edge? (film)"),
+        ("Category:Edge?_Ledge?", "Category:Edge? Ledge?"),
+        ("Category:Edge?=&Ledge", "Category:Edge?=&Ledge"),
+        ("Category:Edge%3F?uselang=de", "Category:Edge?"),
+        ("Category:Edge?uselang=de&filefrom=Q&utm_source=x", "Category:Edge"),
+    ],
+)
+def test_raw_question_mark_belongs_to_the_title_unless_parameters_follow(path: str, title: str) -> None:
+    assert title_of_url(f"{COMMONS}/wiki/{path}") == title
+
+
+@pytest.mark.parametrize(
+    "path", ["Category:Edge??uselang=de", "Category:Edge?_(film)&action=view", "Category:Edge?uselang=de&Ledge"]
+)
+def test_question_mark_that_may_be_either_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match=r"is ambiguous: .*write a question mark of the title as %3F"):
+        title_of_url(f"{COMMONS}/wiki/{path}")
+
+
+@pytest.mark.parametrize("query", ["title=Category:Edge&Ledge", "title=Category:Edge&title=Category:Ledge"])
+def test_raw_ampersand_in_a_title_parameter_is_refused(query: str) -> None:
+    with pytest.raises(ValueError, match=r"is ambiguous: .*write an & of the title as %26"):
+        title_of_url(f"{COMMONS}/w/index.php?{query}")
+
+
+def test_title_parameter_is_decoded_strictly() -> None:
+    assert title_of_url(f"{COMMONS}/w/index.php?title=Category:Where%3F&action=view") == "Category:Where?"
+    assert title_of_url(f"{COMMONS}/w/index.php?title=Category:Where?") == "Category:Where?"
+    with pytest.raises(ValueError, match="not UTF-8"):
+        title_of_url(f"{COMMONS}/w/index.php?title=Category:%FF")
+
+
 def test_reserved_characters_in_titles() -> None:
     title = 'Category:100% "Edge"+Ledge & Sons? AC/DC; 1=2 #no'
     assert title_of_url(f"{COMMONS}/wiki/{title_path(title)}") == title
