@@ -171,7 +171,7 @@ def category_page(sample: Sample, title: str) -> tuple[int, str]:
         title = page.redirect
         page = sample.pages.get(title)
     if page is None:
-        return 404, _html(title, "There is currently no text in this page.")
+        return 404, _html(title, '<div class="noarticletext">There is currently no text in this page.</div>')
     if page.soft_redirect:
         link = f'<a href="/wiki/{title_path(page.soft_redirect)}">{escape(page.soft_redirect)}</a>'
         content = f'<div id="category-redirect">This category is located at <b>{link}</b>.</div>'
@@ -179,14 +179,14 @@ def category_page(sample: Sample, title: str) -> tuple[int, str]:
         content = _infobox(sample, page.item)
     else:
         content = ""
-    content = f'{origin}<div id="mw-content-text"><div class="mw-parser-output">{content}</div></div>'
-    return 200, _html(title, content)
+    return 200, _html(title, f'<div class="mw-parser-output">{content}</div>', origin)
 
 
-def _html(title: str, content: str) -> str:
+def _html(title: str, content: str, origin: str = "") -> str:
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="UTF-8"><title>{escape(title)}</title></head>\n'
-        f'<body><h1 id="firstHeading">{escape(title)}</h1>\n{content}\n</body>\n</html>\n'
+        f'<body><h1 id="firstHeading">{escape(title)}</h1>\n{origin}'
+        f'<div id="mw-content-text">{content}</div>\n</body>\n</html>\n'
     )
 
 

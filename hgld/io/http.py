@@ -24,6 +24,8 @@ CONNECT_TIMEOUT_S = 10.0
 #: Number of requests that may follow each other at once after a period without requests.
 _BURST = 5
 _MAX_BACKOFF_S = 120.0
+#: Limit of the pause that a server may ask for: a day. A longer one is a mistake, and none that a clock can measure.
+_MAX_PAUSE_S = 86_400.0
 #: Log pauses of at least this length, during which a run would otherwise seem stuck.
 _LOGGED_PAUSE_S = 30.0
 
@@ -204,17 +206,17 @@ def raise_if_transient(response: requests.Response) -> None:
 
 
 def retry_after_s(response: requests.Response) -> float | None:
-    """Return the seconds of the header Retry-After, or None without a valid one.
+    """Return the seconds of the header Retry-After, at most a day, or None without a valid one.
 
     The header holds a number of seconds or a date (RFC 9110, section 10.2.3); decimals are accepted as well.
     """
     text = response.headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
+        return min(float(text), _MAX_PAUSE_S)
     try:
         moment = parsedate_to_datetime(text)
     except ValueError:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
-    return max(0.0, (moment - datetime.now(timezone.utc)).total_seconds())
+    return min(max(0.0, (moment - datetime.now(timezone.utc)).total_seconds()), _MAX_PAUSE_S)

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from sys import intern
 from typing import Any, NamedTuple
 
-from hgld.errors import SourceError
+from hgld.wikimedia.api_documents import (
+    LANGUAGE,
+    ClassEntity,
+    ItemEntity,
+    MissingEntity,
+    Page,
+    PageTitle,
+    QueryDocument,
+    RevisionEntity,
+    SitelinkEntity,
+    Statement,
+    read_document,
+)
 from hgld.wikimedia.source import ClassFact
 from hgld.wikimedia.titles import CATEGORY_PREFIX, is_sendable, normalise_title
 
-#: Properties of Wikidata.
-INSTANCE_OF, SUBCLASS_OF, MAIN_TOPIC = "P31", "P279", "P301"
-#: Language in which labels are requested; the server falls back to others.
-LANGUAGE = "en"
-
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _TEMPLATE = re.compile(r"\{\{\s*([^{}|]+?)\s*\|([^{}]*)\}\}")
-#: The template of soft redirects and its aliases on Commons, without spaces and hyphens, in lower case.
+#: The template of soft redirects on Commons and its aliases, without spaces and hyphens, in lower case; most
+#: from https://github.com/wikimedia/pywikibot/blob/master/pywikibot/families/commons_family.py.
 _REDIRECT_TEMPLATES = frozenset(
     (
         *("categoryredirect", "categoryredir", "catredirect", "catredir", "catred"),
-        *("redirectcategory", "redirectcat", "seecat"),
+        *("redirectcategory", "redirectcat", "redircat", "seecategory", "seecat"),
     )
 )
 
@@ -43,6 +51,20 @@ class ItemFact(NamedTuple):
     main_topic: str | None
 
 
+class RevisionFact(NamedTuple):
+    """What a response tells about an id or a title.
+
+    Args:
+        item: Id of the item, after redirects; None if there is no such item.
+        revision: Its last revision.
+        title: Title on Commons of the item, or the title without an item; None for an id without a title.
+    """
+
+    item: str | None
+    revision: int | None
+    title: str | None
+
+
 class PageFact(NamedTuple):
     """The page at which the hard redirects from a title end.
 
@@ -52,7 +74,7 @@ class PageFact(NamedTuple):
         title: Title of that page.
         item: Id of the item that the page names; None without one.
         redirected: Whether a hard redirect was followed.
-        soft_redirect: Whether the page is a soft redirect.
+        soft_redirect: Whether the page is a soft redirect, by its template or by its categories.
     """
 
     status: str
@@ -62,60 +84,135 @@ class PageFact(NamedTuple):
     soft_redirect: bool
 
 
-class QueryResult(NamedTuple):
-    """The parts of a complete response to ``action=query``.
+class QueryResult:
+    """The response to ``action=query``, collected from all its parts.
 
-    Args:
+    Attributes:
         normalized: Normalised titles by requested title.
-        redirects: Targets of hard redirects by title.
+        redirects: Targets of hard redirects by title; None for a redirect to another wiki.
         pages: Pages by title.
+        odd: Titles of pages that had another shape in one of the parts, with the reason.
     """
 
-    normalized: dict[str, str]
-    redirects: dict[str, str]
-    pages: dict[str, dict[str, Any]]
+    def __init__(self) -> None:
+        self.normalized: dict[str, str] = {}
+        self.redirects: dict[str, str | None] = {}
+        self.pages: dict[str, Page] = {}
+        self.odd: dict[str, str] = {}
+
+    def add(self, document: QueryDocument) -> None:
+        """Add a part of the response.
+
+        Raises:
+            ValueError: No page has the shape of a page, or an odd one has no title. Nothing was added.
+        """
+        pages, odd = [], {}
+        for value in document.query.pages:
+            try:
+                pages.append(read_document(Page, value))
+            except ValueError as error:
+                odd[read_document(PageTitle, value).title] = str(error)
+        if odd and not pages:
+            raise ValueError(f"query.pages: {next(iter(odd.values()))}")
+        self.odd |= odd
+        self.normalized.update((row.source, row.target) for row in document.query.normalized)
+        self.redirects.update((row.source, None if row.interwiki else row.target) for row in document.query.redirects)
+        for page in pages:
+            known = self.pages.get(page.title)
+            self.pages[page.title] = known.merged(page) if known else page
+
+    def page(self, title: str) -> Page | None:
+        """Return a page, or None if the response does not contain it, or not all of it."""
+        return None if title in self.odd else self.pages.get(title)
 
 
-def best_rank_items(statements: Iterable[dict[str, Any]]) -> list[str]:
+def best_rank_items(statements: Sequence[Statement]) -> tuple[str, ...]:
     """Return the item ids of the best-rank statements, in order.
 
     These are the preferred statements if there are any, else the normal ones, never the deprecated ones. "No value"
     and "some value" are dropped after the rank is chosen.
     """
-    statements = list(statements)
-    rank = "preferred" if any(statement["rank"] == "preferred" for statement in statements) else "normal"
-    snaks = (statement["mainsnak"] for statement in statements if statement["rank"] == rank)
-    return [snak["datavalue"]["value"]["id"] for snak in snaks if snak["snaktype"] == "value"]
+    rank = "preferred" if any(statement.rank == "preferred" for statement in statements) else "normal"
+    values = (statement.mainsnak.datavalue for statement in statements if statement.rank == rank)
+    return tuple(intern(value.value.id) for value in values if value is not None)
 
 
-def item_fact(entity: dict[str, Any]) -> ItemFact:
-    """Return the fact about an item from an entity with the props ``info`` and ``claims``."""
-    claims = entity["claims"]
-    topics = best_rank_items(claims.get(MAIN_TOPIC, ()))
-    return ItemFact(
-        entity["id"],
-        entity["lastrevid"],
-        tuple(map(intern, best_rank_items(claims.get(INSTANCE_OF, ())))),
-        topics[0] if topics else None,
-    )
-
-
-def class_fact(item: str, entity: dict[str, Any]) -> ClassFact:
-    """Return the fact about a class from an entity with the props ``info``, ``labels`` and ``claims``."""
-    if "missing" in entity:
-        return ClassFact(item, item, None, (), None)
-    label = entity["labels"].get(LANGUAGE, {})
-    parents = tuple(map(intern, best_rank_items(entity["claims"].get(SUBCLASS_OF, ()))))
-    return ClassFact(
-        entity["id"], label.get("value", entity["id"]), label.get("language"), parents, entity["lastrevid"]
-    )
-
-
-def page_fact(requested: str, query: QueryResult) -> PageFact:
-    """Follow a requested title through the response: normalisation, hard redirects, the page.
+def item_fact(entity: Any) -> ItemFact | None:
+    """Return the fact about an item from an entity with the props ``info`` and ``claims``; None if it was deleted.
 
     Raises:
-        SourceError: The response does not contain the title.
+        ValueError: The entity has another shape.
+    """
+    if _is_missing(entity):
+        return None
+    return _item_fact(read_document(ItemEntity, entity))
+
+
+def sitelink_fact(entity: Any) -> tuple[str, ItemFact | None]:
+    """Return the title on Commons and the fact from an entity with the props ``info``, ``claims`` and ``sitelinks``.
+
+    The fact is None for a title without an item.
+
+    Raises:
+        ValueError: The entity has another shape.
+    """
+    if _is_missing(entity):
+        return read_document(MissingEntity, entity).title or "", None
+    item = read_document(SitelinkEntity, entity)
+    if item.commons_title is None:
+        raise ValueError(f"{item.id} has no sitelink to Commons, by which it was found")
+    return item.commons_title, _item_fact(item)
+
+
+def revision_fact(entity: Any) -> RevisionFact:
+    """Return the fact from an entity with the props ``info`` and ``sitelinks``.
+
+    Raises:
+        ValueError: The entity has another shape.
+    """
+    if _is_missing(entity):
+        return RevisionFact(None, None, read_document(MissingEntity, entity).title)
+    item = read_document(RevisionEntity, entity)
+    return RevisionFact(item.id, item.lastrevid, item.commons_title)
+
+
+def class_fact(key: str, entity: Any) -> ClassFact:
+    """Return the fact about a class from an entity with the props ``info``, ``labels`` and ``claims``.
+
+    Args:
+        key: Requested id.
+        entity: JSON of the entity.
+
+    Raises:
+        ValueError: The entity has another shape.
+    """
+    if _is_missing(entity):
+        return ClassFact(key, key, None, (), None)
+    item = read_document(ClassEntity, entity)
+    label = item.labels.get(LANGUAGE)
+    return ClassFact(
+        item.id,
+        label.value if label else item.id,
+        label.language if label else None,
+        best_rank_items(item.claims.subclass_of),
+        item.lastrevid,
+    )
+
+
+def _is_missing(entity: Any) -> bool:
+    return isinstance(entity, dict) and "missing" in entity and read_document(MissingEntity, entity) is not None
+
+
+def _item_fact(item: ItemEntity) -> ItemFact:
+    topics = best_rank_items(item.claims.main_topic)
+    return ItemFact(item.id, item.lastrevid, best_rank_items(item.claims.instance_of), topics[0] if topics else None)
+
+
+def page_fact(requested: str, query: QueryResult) -> PageFact | None:
+    """Follow a requested title through the response: normalisation, hard redirects, the page.
+
+    Returns:
+        The fact; None if the response does not contain the title.
     """
     title = query.normalized.get(requested, requested)
     visited: set[str] = set()
@@ -123,31 +220,40 @@ def page_fact(requested: str, query: QueryResult) -> PageFact:
         if title in visited:
             return PageFact("redirect_loop", title, None, True, False)
         visited.add(title)
-        title = query.redirects[title]
-    page = query.pages.get(title)
-    if page is None and visited:  # redirected to another wiki
-        return PageFact("redirect_unresolved", title, None, True, False)
+        target = query.redirects[title]
+        if target is None:
+            return PageFact("redirect_unresolved", title, None, True, False)
+        title = target
+    page = query.page(title)
     if page is None:
-        raise SourceError(f'the response of Commons does not contain "{requested}"')
-    if "invalid" in page:
+        return None
+    if page.invalid:
         return PageFact("invalid_title", title, None, False, False)
-    if "missing" in page:
+    if page.missing:
         return PageFact("missing", title, None, bool(visited), False)
-    item = page.get("pageprops", {}).get("wikibase_item")
-    return PageFact("found", title, item, bool(visited), "templates" in page)
+    is_soft_redirect = bool(page.templates or page.categories)
+    return PageFact("found", title, page.pageprops.wikibase_item, bool(visited), is_soft_redirect)
 
 
-def soft_redirect_target(page: dict[str, Any]) -> str | None:
-    """Return the category that ``{{Category redirect}}`` names in a page's wikitext; None without a valid one."""
-    slots = page.get("revisions", [{}])[0].get("slots", {})
-    wikitext = _COMMENT.sub("", slots.get("main", {}).get("content", ""))
+def soft_redirect_target(page: Page) -> str | None:
+    """Return the category that a soft redirect names; None without a valid one.
+
+    It is the parameter of the template. If the page uses a template that is not known here, it is the only category
+    that the page links to.
+    """
+    wikitext = _COMMENT.sub("", page.revisions[0].slots.main.content if page.revisions else "")
     for name, parameters in _TEMPLATE.findall(wikitext):
-        if re.sub("[ _-]", "", name).lower() not in _REDIRECT_TEMPLATES:
-            continue
-        for parameter in parameters.split("|"):
-            key, equals, value = parameter.partition("=")
-            if not equals or key.strip() == "1":
-                title = normalise_title((value if equals else parameter).strip())
-                title = title if title.startswith(CATEGORY_PREFIX) else normalise_title(CATEGORY_PREFIX + title)
-                return title if title != CATEGORY_PREFIX and is_sendable(title) else None
-    return None
+        if re.sub("[ _-]", "", name).lower() in _REDIRECT_TEMPLATES:
+            for parameter in parameters.split("|"):
+                key, equals, value = parameter.partition("=")
+                if not equals or key.strip() == "1":
+                    return _category_title(value if equals else parameter)
+    targets = {link.title for link in page.links}
+    return _category_title(targets.pop()) if len(targets) == 1 else None
+
+
+def _category_title(text: str) -> str | None:
+    """Return the normalised title of a category, with or without its namespace; None if it is invalid."""
+    title = normalise_title(text.strip())
+    title = title if title.startswith(CATEGORY_PREFIX) else normalise_title(CATEGORY_PREFIX + title)
+    return title if title != CATEGORY_PREFIX and is_sendable(title) else None

@@ -4,26 +4,31 @@ Most landmarks take a fiftieth of one request: Wikidata knows the item whose sit
 (``wbgetentities`` by title). For the others Commons says whether the page exists, where it redirects to and which
 item it names; items and redirect targets are requested in further batches. Each class is requested once, however many
 landmarks have it.
+
+A response may lack some of the keys that were asked for: it would have been larger than the API allows, or a single
+entity in it has a shape that the API does not have. Those keys are asked for again, without the others.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from sys import intern
 from typing import Any
 
 from hgld.errors import SourceError
+from hgld.wikimedia.api_documents import LANGUAGE, EntitiesDocument, QueryDocument, read_document
 from hgld.wikimedia.api_facts import (
-    LANGUAGE,
     ItemFact,
     PageFact,
     QueryResult,
     class_fact,
     item_fact,
     page_fact,
+    sitelink_fact,
     soft_redirect_target,
 )
-from hgld.wikimedia.client import TooManyValuesError, WikimediaClient
+from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.source import (
     ClassFact,
     FactStore,
@@ -32,7 +37,9 @@ from hgld.wikimedia.source import (
     route_of,
     unique_values,
 )
-from hgld.wikimedia.titles import is_sendable
+from hgld.wikimedia.titles import REDIRECT_CATEGORIES, is_sendable
+
+log = logging.getLogger(__name__)
 
 # Kinds of facts, as the journal names them.
 SITELINK = "sitelink"  # title -> ItemFact of the item whose Commons sitelink it is, or None
@@ -41,8 +48,13 @@ REDIRECT_TARGET = "target"  # title of a soft redirect -> the title that it name
 ITEM = "item"  # item id -> ItemFact, or None where the item was deleted
 CLASS = "class"  # item id -> ClassFact
 
+#: Facts by key, and the description of an odd entity.
+_Answer = tuple[dict[str, Any], str | None]
+
 WIKIMEDIA_CATEGORY = "Q4167836"
 _REDIRECT_TEMPLATE = "Template:Category redirect"
+#: Limit of the parts of one response, far above what fifty pages need.
+_MAX_PARTS = 500
 
 
 class ApiSource:
@@ -71,15 +83,44 @@ class ApiSource:
         return self._batch_size
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
-        """See :class:`Source`; if the server refuses a list as too long, batches are halved from then on."""
-        try:
-            return self._fetchers[kind](keys)
-        except TooManyValuesError:
-            if len(keys) == 1:
-                raise
-            half = len(keys) // 2
-            self._batch_size = min(self._batch_size, max(half, 1))
-            return self.fetch(kind, keys[:half]) | self.fetch(kind, keys[half:])
+        """See :class:`Source`; keys that a response lacks are asked for again, in halves if it has none of them.
+
+        If the server refuses a list as too long, batches are halved from then on. Truncated responses do not shorten
+        later batches: each holds as many entities as a shorter batch would.
+        """
+        facts: dict[str, Any] = {}
+        failure: SourceError | None = None
+        pending = [list(keys)]
+        while pending:
+            batch = pending.pop()
+            half = len(batch) // 2
+            answered: dict[str, Any] = {}
+            try:
+                answered = self._fetchers[kind](batch)
+            except (TooManyValuesError, UnknownEntityError) as error:
+                if not half:
+                    failure = error
+                    continue
+                if isinstance(error, TooManyValuesError):
+                    self._batch_size = min(self._batch_size, half)
+            except SourceError as error:
+                failure = error
+                continue
+            facts |= answered
+            rest = [key for key in batch if key not in answered]
+            if answered:
+                pending += [rest] if rest else []
+            elif half:
+                pending += [batch[half:], batch[:half]]
+            else:
+                failure = SourceError(f"the response does not contain {batch[0]}")
+        if not facts and failure is not None:
+            raise failure
+        if failure is not None:
+            log.warning(
+                "%d of %d %s facts could not be fetched: %s", len(keys) - len(facts), len(keys), kind, failure
+            )
+        return {key: facts[key] for key in keys if key in facts}
 
     def from_json(self, kind: str, fact: Any) -> Any:
         """See :class:`Source`."""
@@ -112,67 +153,118 @@ class ApiSource:
         return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
 
     def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
-        entities = self._get_entities(
-            {"sites": "commonswiki", "titles": "|".join(titles), "sitefilter": "commonswiki"},
-            "info|claims|sitelinks",
-        )
-        items = {
-            entity["sitelinks"]["commonswiki"]["title"]: item_fact(entity)
-            for entity in entities.values()
-            if "sitelinks" in entity
-        }
-        # A title that Wikidata spells differently is looked up on Commons, as are those that it does not know.
-        return {title: items.get(title) for title in titles}
+        parameters = {"sites": "commonswiki", "titles": "|".join(titles), "sitefilter": "commonswiki"}
+
+        def read(entities: dict[str, Any], is_complete: bool) -> _Answer:
+            facts, odd = read_each(entities, lambda _, entity: sitelink_fact(entity))
+            found = dict(facts.values())
+            answered = {title: found[title] for title in titles if title in found}
+            # A title that Wikidata spells differently is looked up on Commons, as are those that it does not know.
+            if is_complete and not odd and len(entities) == len(titles):
+                answered = {title: found.get(title) for title in titles}
+            return answered, odd
+
+        return self._get_entities(parameters, "info|claims|sitelinks", read)
 
     def _fetch_items(self, ids: Sequence[str]) -> dict[str, Any]:
-        entities = self._get_entities({"ids": "|".join(ids)}, "info|claims")
-        return {key: None if "missing" in entities[key] else item_fact(entities[key]) for key in ids}
+        return self._get_entities_by_id(ids, {}, "info|claims", lambda _, entity: item_fact(entity))
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
-        parameters = {"ids": "|".join(ids), "languages": LANGUAGE, "languagefallback": "1"}
-        entities = self._get_entities(parameters, "info|labels|claims")
-        return {key: class_fact(key, entities[key]) for key in ids}
+        parameters = {"languages": LANGUAGE, "languagefallback": "1"}
+        return self._get_entities_by_id(ids, parameters, "info|labels|claims", class_fact)
 
-    def _get_entities(self, parameters: dict[str, str], props: str) -> dict[str, Any]:
-        """Call ``wbgetentities``; entity redirects are followed, and the key stays the requested id."""
-        document = self._client.wikidata({"action": "wbgetentities", "props": props} | parameters)
-        entities: dict[str, Any] = document["entities"]
-        missing = [key for key in parameters.get("ids", "").split("|") if key and key not in entities]
-        if missing:
-            raise SourceError(f"the response of Wikidata does not contain {', '.join(missing)}")
-        return entities
+    def _get_entities_by_id(
+        self, ids: Sequence[str], parameters: dict[str, str], props: str, read: Callable[[str, Any], Any]
+    ) -> dict[str, Any]:
+        """Return what ``read`` makes of each entity that the response contains.
+
+        Entity redirects are followed, and the key stays the requested id.
+        """
+
+        def read_all(entities: dict[str, Any], is_complete: bool) -> _Answer:
+            return read_each({key: entities[key] for key in ids if key in entities}, read)
+
+        return self._get_entities({"ids": "|".join(ids)} | parameters, props, read_all)
+
+    def _get_entities(
+        self, parameters: dict[str, str], props: str, read: Callable[[dict[str, Any], bool], _Answer]
+    ) -> dict[str, Any]:
+        """Call ``wbgetentities``.
+
+        Args:
+            parameters: Parameters of the call.
+            props: Parts of the entities to request.
+            read: Returns facts by key and the description of an odd entity; takes the entities of a response and
+                whether it is complete.
+
+        Returns:
+            Facts by key; only those that fit into the response, and none of odd entities.
+        """
+
+        def read_response(value: dict[str, Any]) -> dict[str, Any]:
+            document = read_document(EntitiesDocument, value)
+            facts, odd = read(document.entities, not document.is_truncated)
+            if not facts and not document.is_truncated:
+                raise ValueError(odd or "the response contains none of the entities")
+            return facts
+
+        return self._client.wikidata({"action": "wbgetentities", "props": props} | parameters, read_response)
 
     def _fetch_pages(self, titles: Sequence[str]) -> dict[str, Any]:
         query = self._query(
+            titles,
             {
-                "prop": "pageprops|templates",
+                "prop": "pageprops|templates|categories",
                 "ppprop": "wikibase_item",
                 "tltemplates": _REDIRECT_TEMPLATE,
                 "tllimit": "max",
+                "clcategories": "|".join(REDIRECT_CATEGORIES),
+                "cllimit": "max",
                 "redirects": "1",
-                "titles": "|".join(titles),
-            }
+            },
         )
-        return {title: page_fact(title, query) for title in titles}
+        facts = ((title, page_fact(title, query)) for title in titles)
+        return {title: fact for title, fact in facts if fact is not None}
 
     def _fetch_redirect_targets(self, titles: Sequence[str]) -> dict[str, Any]:
-        query = self._query({"prop": "revisions", "rvprop": "content", "rvslots": "main", "titles": "|".join(titles)})
-        return {title: soft_redirect_target(query.pages.get(title, {})) for title in titles}
+        parameters = {"prop": "revisions|links", "rvprop": "content", "rvslots": "main"}
+        query = self._query(titles, parameters | {"plnamespace": "14", "pllimit": "max"})
+        pages = ((title, query.page(title)) for title in titles)
+        return {
+            title: soft_redirect_target(page) for title, page in pages if page and (page.revisions or page.missing)
+        }
 
-    def _query(self, parameters: dict[str, str]) -> QueryResult:
+    def _query(self, titles: Sequence[str], parameters: dict[str, str]) -> QueryResult:
         """Call ``action=query`` until it is complete: a response, and even a page, may come in several parts."""
-        result = QueryResult({}, {}, {})
+        result = QueryResult()
         continuation: dict[str, str] = {}
-        while True:
-            document = self._client.commons({"action": "query"} | parameters | continuation)
-            query = document.get("query", {})
-            result.normalized.update((row["from"], row["to"]) for row in query.get("normalized", ()))
-            result.redirects.update((row["from"], row["to"]) for row in query.get("redirects", ()))
-            for page in query.get("pages", ()):
-                result.pages.setdefault(page["title"], {}).update(page)
-            if "continue" not in document:
+
+        def read_part(value: dict[str, Any]) -> dict[str, str]:
+            document = read_document(QueryDocument, value)
+            following = {name: str(text) for name, text in (document.continuation or {}).items()}
+            if following and following == continuation:
+                raise ValueError(f"it continues where it began: {following}")
+            result.add(document)
+            return following
+
+        for _ in range(_MAX_PARTS):
+            call = {"action": "query", "titles": "|".join(titles)} | parameters | continuation
+            continuation = self._client.commons(call, read_part)
+            if not continuation:
                 return result
-            continuation = document["continue"]
+        raise SourceError(f"a response of Commons has more than {_MAX_PARTS} parts")
+
+
+def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Answer:
+    """Return what ``read`` makes of each entity, and the description of the first odd one, which is left out."""
+    facts: dict[str, Any] = {}
+    odd: str | None = None
+    for key, entity in entities.items():
+        try:
+            facts[key] = read(key, entity)
+        except ValueError as error:
+            odd = odd or f"entities.{key}: {error}"
+    return facts, odd
 
 
 def _resolve_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[str]]:

@@ -8,12 +8,13 @@ retried with exponential back-off and jitter.
 
 from __future__ import annotations
 
+import json
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from requests import Response, Session
@@ -28,6 +29,10 @@ from hgld.io.http import (
     user_agent,
 )
 from hgld.wikimedia.titles import title_path
+
+T = TypeVar("T")
+#: Reads the JSON document of an API; raises ValueError if it is not of the expected form.
+ReadDocument = Callable[[dict[str, Any]], T]
 
 COMMONS_URL = "https://commons.wikimedia.org"
 WIKIDATA_URL = "https://www.wikidata.org"
@@ -118,15 +123,21 @@ class TooManyValuesError(SourceError):
     """A list of values is longer than the API allows in one request."""
 
 
+class UnknownEntityError(SourceError):
+    """The API refuses a list of ids because one of them cannot be an entity."""
+
+
 @dataclass(frozen=True, slots=True)
-class CategoryPage:
-    """A category page as the server sent it.
+class HtmlResponse:
+    """A complete response to a request for a page.
 
     Args:
-        status: HTTP status: 200, 404 (no such page) or 400 (invalid title).
-        html: Complete HTML document.
+        url: Address of the page.
+        status: HTTP status: 200, 400 or 404.
+        html: The document, which need not be MediaWiki's, nor HTML.
     """
 
+    url: str
     status: int
     html: str
 
@@ -162,25 +173,39 @@ class WikimediaClient:
         """Number of repetitions."""
         return self._http.retries
 
-    def commons(self, parameters: Mapping[str, str]) -> dict[str, Any]:
-        """Call the action API of Commons and return its JSON document; see :meth:`wikidata`."""
-        return self._call(f"{self.config.commons_url}/w/api.php", parameters)
+    def commons(self, parameters: Mapping[str, str], read: ReadDocument[T]) -> T:
+        """Call the action API of Commons and read its response; see :meth:`wikidata`."""
+        return self._call(f"{self.config.commons_url}/w/api.php", parameters, read)
 
-    def wikidata(self, parameters: Mapping[str, str]) -> dict[str, Any]:
-        """Call the action API of Wikidata and return its JSON document (format version 2).
+    def wikidata(self, parameters: Mapping[str, str], read: ReadDocument[T]) -> T:
+        """Call the action API of Wikidata and read its response.
 
         Args:
             parameters: Parameters of the call, without ``format`` and ``maxlag``.
+            read: Reads the JSON document (format version 2). If it raises ValueError, the call is repeated.
+
+        Returns:
+            What ``read`` returns.
 
         Raises:
             SourceError: The call failed after the last repetition, or the API refuses it.
             TooManyValuesError: A list in ``parameters`` is longer than the API allows.
+            UnknownEntityError: An id in ``parameters`` cannot be an entity.
             ConfigurationError: The server refuses this client (403), or there is no API at this address.
         """
-        return self._call(f"{self.config.wikidata_url}/w/api.php", parameters)
+        return self._call(f"{self.config.wikidata_url}/w/api.php", parameters, read)
 
-    def page(self, title: str) -> CategoryPage:
-        """Return a page of Commons in English, following HTTP redirects to the server's spelling of the title.
+    def page(self, title: str, read: Callable[[HtmlResponse], T]) -> T:
+        """Request a page of Commons in English and read it.
+
+        HTTP redirects to the server's spelling of the title are followed.
+
+        Args:
+            title: Title of the page.
+            read: Reads the document. If it raises ValueError, the request is repeated.
+
+        Returns:
+            What ``read`` returns.
 
         Raises:
             SourceError: The request failed after the last repetition, or the redirects lead elsewhere.
@@ -189,10 +214,10 @@ class WikimediaClient:
         root = f"{self.config.commons_url}/wiki/"
         url = root + title_path(title)
         for _ in range(_MAX_PAGE_REDIRECTS):
-            outcome = self._http.retry(partial(self._get_page, url))
-            if isinstance(outcome, CategoryPage):
+            outcome = self._http.retry(partial(self._get_page, url, read))
+            if not isinstance(outcome, _Redirect):
                 return outcome
-            url = urljoin(url, outcome)
+            url = outcome.target
             if not url.startswith(root):
                 raise SourceError(f"{title}: redirected to {url}, which is not below {root}")
         raise SourceError(f"{title}: redirected more than {_MAX_PAGE_REDIRECTS} times, last to {url}")
@@ -201,21 +226,27 @@ class WikimediaClient:
         """Wake all waiting threads; they raise :class:`SourceError`, as does every later request."""
         self._http.close()
 
-    @property
-    def _request_options(self) -> dict[str, Any]:
-        return {"timeout": (CONNECT_TIMEOUT_S, self.config.timeout_s), "allow_redirects": False}
-
-    def _call(self, url: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+    def _call(self, url: str, parameters: Mapping[str, str], read: ReadDocument[T]) -> T:
         # POST, because fifty titles in a URL can be longer than servers take.
         data = {**parameters, "format": "json", "formatversion": "2", "maxlag": str(_MAXLAG_S)}
         return self._http.retry(
-            lambda session: _read_call(
-                session.post(url, data=data, headers=_READ_ONLY_HEADER, **self._request_options)
-            )
+            lambda session: _read_call(self._send(session, "POST", url, data=data, headers=_READ_ONLY_HEADER), read)
         )
 
-    def _get_page(self, url: str, session: Session) -> CategoryPage | str:
-        return _read_page(session.get(url, **self._request_options))
+    def _get_page(self, url: str, read: Callable[[HtmlResponse], T], session: Session) -> T | _Redirect:
+        return _read_page(self._send(session, "GET", url), read)
+
+    def _send(self, session: Session, method: str, url: str, **options: Any) -> Response:
+        timeout = (CONNECT_TIMEOUT_S, self.config.timeout_s)
+        try:
+            return session.request(method, url, timeout=timeout, allow_redirects=False, **options)
+        except ValueError as error:  # from the target of a redirect, which requests parses without following it
+            raise SourceError(f"{method} {url} redirects to an invalid URL ({error})") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Redirect:
+    target: str
 
 
 def _check_status(response: Response) -> None:
@@ -228,8 +259,8 @@ def _check_status(response: Response) -> None:
     raise_if_transient(response)
 
 
-def _read_call(response: Response) -> dict[str, Any]:
-    """Return the JSON document of the action API; raise unless it is complete and without an error."""
+def _read_call(response: Response, read: ReadDocument[T]) -> T:
+    """Read the JSON document of the action API; raise unless it is complete and without an error."""
     _check_status(response)
     if response.status_code != 200:
         target = response.headers.get("Location")
@@ -237,30 +268,51 @@ def _read_call(response: Response) -> dict[str, Any]:
             f"{response.url} answered {response.status_code}{f' (go to {target})' if target else ''}; "
             "is there an action API at this address?"
         )
-    try:
-        document: dict[str, Any] = response.json()
-    except ValueError as broken:
-        raise TransientError(f"{response.url} sent invalid JSON ({broken})") from broken
-    error = document.get("error")
-    if error is None:
-        return document
-    code, message = error.get("code", "unknown"), f"{response.url}: {error.get('code')}: {error.get('info')}"
+
+    def parse() -> T:
+        document = json.loads(response.content)
+        if not isinstance(document, dict):
+            raise ValueError(f"expected an object, found {str(document)[:100]!r}")
+        if "error" in document:
+            raise _api_error(document["error"], response)
+        return read(document)
+
+    return _retry_unexpected(response, parse)
+
+
+def _api_error(error: Any, response: Response) -> Exception:
+    """Return the exception for an error that the API reports."""
+    code = error.get("code") if isinstance(error, dict) else None
+    if not isinstance(code, str):
+        return ValueError(f"an error without a code: {str(error)[:100]!r}")
+    message = f"{response.url}: {code}: {error.get('info')}"
     if code == "toomanyvalues":
-        raise TooManyValuesError(message)
+        return TooManyValuesError(message)
+    if code == "no-such-entity":
+        return UnknownEntityError(message)
     if _TRANSIENT_ERRORS.fullmatch(code):
-        raise TransientError(message, retry_after_s(response))
-    raise SourceError(f"the API refused the call: {message}")
+        return TransientError(message, retry_after_s(response))
+    return SourceError(f"the API refused the call: {message}")
 
 
-def _read_page(response: Response) -> CategoryPage | str:
-    """Return the page, or the URL that it redirects to; raise unless it is complete."""
+def _read_page(response: Response, read: Callable[[HtmlResponse], T]) -> T | _Redirect:
+    """Read a page, or return where it redirects to; raise unless it is complete."""
     _check_status(response)
     if response.is_redirect:
-        return response.headers["Location"]
+        return _Redirect(urljoin(response.url, response.headers["Location"]))
     if response.status_code not in (200, 400, 404):
         raise SourceError(f"{response.url} answered {response.status_code}")
-    # A connection that is cut at a chunk boundary can leave a well-formed response with half a document.
     response.encoding = "utf-8"
-    if not response.text.rstrip().endswith("</html>"):
-        raise TransientError(f"{response.url} sent a truncated page")
-    return CategoryPage(response.status_code, response.text)
+    html = response.text
+    # A connection that is cut at a chunk boundary can leave a well-formed response with half a document.
+    if html.lstrip().startswith("<") and "</html>" not in html.lower():
+        raise TransientError(f"{response.url} answered {response.status_code} with a truncated page")
+    return _retry_unexpected(response, lambda: read(HtmlResponse(response.url, response.status_code, html)))
+
+
+def _retry_unexpected(response: Response, parse: Callable[[], T]) -> T:
+    """Call ``parse``; a response that it cannot read is a transient failure."""
+    try:
+        return parse()
+    except (ValueError, RecursionError) as error:
+        raise TransientError(f"{response.url} sent something unexpected: {error}") from error

@@ -153,6 +153,7 @@ class FactCollector:
             self._failures_in_a_row = 0
             self._journal.append(kind, at, batch)
             self._facts.add(kind, batch, at)
+            self._failed[kind].update(key for key in keys if key not in batch)
         for key in keys:
             for position in self._in_flight[kind].pop(key):
                 self._advance(position)

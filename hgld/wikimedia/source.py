@@ -139,10 +139,10 @@ class Source(Protocol):
         """Return the number of keys of a kind that fit into one request."""
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
-        """Return a fact for every key; facts are tuples of JSON values, or None.
+        """Return facts by key, which are tuples of JSON values, or None; keys that failed are left out.
 
         Raises:
-            SourceError: The batch failed.
+            SourceError: All keys failed.
             ConfigurationError: The whole run has to stop.
         """
 

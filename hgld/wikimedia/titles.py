@@ -11,6 +11,8 @@ import unicodedata
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 CATEGORY_PREFIX = "Category:"
+#: Categories that the templates of soft redirects on Commons put their pages into.
+REDIRECT_CATEGORIES = ("Category:Category redirects", "Category:Non-empty category redirects")
 
 _HOSTS = re.compile(r"(www\.)?(commons(\.m)?|upload)\.wikimedia\.org", re.IGNORECASE)
 _SPACES = re.compile("[ _\u00a0\u1680\u180e\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
@@ -31,8 +33,8 @@ def title_of_url(url: str) -> str:
     query without any of them is part of the title, whose question mark was not written as ``%3F``.
 
     Raises:
-        ValueError: The URL is not that of a category, or the query mixes parameters with other text, so that the title
-            is ambiguous; the message says what was expected.
+        ValueError: The URL is not that of a category, or its title is ambiguous because the query mixes parameters
+            with other text; the message says what was expected.
 
     >>> title_of_url("http://commons.wikimedia.org/wiki/Category:Caf%C3%A9_de_Flore?uselang=fr#Media")
     'Category:Café de Flore'
@@ -48,10 +50,7 @@ def title_of_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not _HOSTS.fullmatch(host):
         raise ValueError(f'"{url}" is not a URL of Wikimedia Commons; {expected}')
     try:
-        if parts.path.startswith("/wiki/"):
-            title = _title_in_path(url)
-        else:
-            title = _title_in_query(url, parts.query)
+        title = _title_in_path(url) if parts.path.startswith("/wiki/") else _title_in_query(url, parts.query)
     except UnicodeDecodeError:
         raise ValueError(f'"{url}" has percent-encoded bytes that are not UTF-8; {expected}') from None
     title = normalise_title(title)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hgld.wikimedia.api_facts import ItemFact
-from hgld.wikimedia.api_source import SITELINK, WIKIMEDIA_CATEGORY, ApiSource
+from hgld.wikimedia.api_facts import ItemFact, RevisionFact, revision_fact
+from hgld.wikimedia.api_source import SITELINK, WIKIMEDIA_CATEGORY, ApiSource, read_each
 from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.earlier import EarlierScrape
 from hgld.wikimedia.source import FactStore, Resolution
@@ -91,11 +91,9 @@ class UpdateSource(ApiSource):
             )
             if ids := [item_of[title] for title in by_id[start : start + limit]]:
                 parameters["ids"] = "|".join(dict.fromkeys(filter(None, ids)))
-            for entity in self._get_revisions(parameters).values():
-                if "missing" not in entity and "commonswiki" in entity["sitelinks"]:
-                    linked[entity["sitelinks"]["commonswiki"]["title"]] = entity["id"], entity["lastrevid"]
-                elif "title" in entity:
-                    linked[entity["title"]] = None
+            for fact in self._get_revisions(parameters).values():
+                if fact.title is not None:
+                    linked[fact.title] = (fact.item, fact.revision) if fact.item and fact.revision else None
         return {title: linked.get(title, ()) for title in titles}
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
@@ -109,15 +107,18 @@ class UpdateSource(ApiSource):
             item: self._classes[item]
             for item in known
             if item in entities
-            and (item, self._classes[item].revision) == (entities[item]["id"], entities[item].get("lastrevid"))
+            and (entities[item].item or item, entities[item].revision) == (item, self._classes[item].revision)
         }
         changed = [item for item in ids if item not in unchanged]
         return unchanged | (super()._fetch_classes(changed) if changed else {})
 
-    def _get_revisions(self, parameters: dict[str, str]) -> dict[str, Any]:
-        document = self._client.wikidata({"action": "wbgetentities", "props": "info|sitelinks"} | parameters)
-        entities: dict[str, Any] = document["entities"]
-        return entities
+    def _get_revisions(self, parameters: dict[str, str]) -> dict[str, RevisionFact]:
+        """Return what the response tells by id, or by another key for titles without an item."""
+        return self._get_entities(
+            parameters,
+            "info|sitelinks",
+            lambda entities, _: read_each(entities, lambda _, entity: revision_fact(entity)),
+        )
 
 
 def _had_no_link(row: Resolution) -> bool:

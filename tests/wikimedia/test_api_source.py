@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from hgld.errors import SourceError
+from hgld.wikimedia.api_documents import Statement, read_document
 from hgld.wikimedia.api_facts import PageFact, best_rank_items
 from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, SITELINK, ApiSource
-from hgld.wikimedia.client import TooManyValuesError, WikimediaClient
+from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.source import FactStore
 from tests.scrapes import config_for
 
@@ -25,16 +26,16 @@ def statement(value: str | None, rank: str = "normal") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("statements", "values"),
     [
-        ([], []),
-        ([statement("Q1"), statement("Q2")], ["Q1", "Q2"]),
-        ([statement("Q1"), statement("Q2", "preferred"), statement("Q3", "deprecated")], ["Q2"]),
-        ([statement("Q1", "deprecated")], []),
-        ([statement(None), statement("Q2")], ["Q2"]),
-        ([statement(None, "preferred"), statement("Q2")], []),
+        ([], ()),
+        ([statement("Q1"), statement("Q2")], ("Q1", "Q2")),
+        ([statement("Q1"), statement("Q2", "preferred"), statement("Q3", "deprecated")], ("Q2",)),
+        ([statement("Q1", "deprecated")], ()),
+        ([statement(None), statement("Q2")], ("Q2",)),
+        ([statement(None, "preferred"), statement("Q2")], ()),
     ],
 )
-def test_best_rank_items(statements: list[dict[str, Any]], values: list[str]) -> None:
-    assert best_rank_items(statements) == values
+def test_best_rank_items(statements: list[dict[str, Any]], values: tuple[str, ...]) -> None:
+    assert best_rank_items([read_document(Statement, value) for value in statements]) == values
 
 
 class CannedClient:
@@ -44,15 +45,26 @@ class CannedClient:
         self.documents = list(documents)
         self.calls: list[dict[str, str]] = []
 
-    def commons(self, parameters: dict[str, str]) -> dict[str, Any]:
+    def commons(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
         self.calls.append(parameters)
-        return self.documents.pop(0)
+        try:
+            return read(self.documents.pop(0))
+        except ValueError as error:  # the real client gives up after some repetitions
+            raise SourceError(str(error)) from error
 
     wikidata = commons
 
 
 def source(*documents: dict[str, Any]) -> ApiSource:
     return ApiSource(CannedClient(*documents))  # type: ignore[arg-type]
+
+
+def query(*pages: dict[str, Any], **parts: Any) -> dict[str, Any]:
+    return {"batchcomplete": True, "query": {"pages": list(pages)} | parts}
+
+
+def item(key: str, **claims: Any) -> dict[str, Any]:
+    return {"id": key, "lastrevid": 1, "claims": claims}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +85,31 @@ def source(*documents: dict[str, Any]) -> ApiSource:
 )
 def test_soft_redirect_target(wikitext: str, target: str | None) -> None:
     page = {"title": "Category:Old", "revisions": [{"slots": {"main": {"content": wikitext}}}]}
-    assert source({"query": {"pages": [page]}}).fetch(REDIRECT_TARGET, ["Category:Old"]) == {"Category:Old": target}
+    assert source(query(page)).fetch(REDIRECT_TARGET, ["Category:Old"]) == {"Category:Old": target}
+
+
+@pytest.mark.parametrize(
+    ("links", "target"),
+    [
+        (["Category:New"], "Category:New"),
+        (["Category:New", "Category:Other"], None),
+        ([], None),
+    ],
+)
+def test_target_of_an_unknown_template_is_the_only_linked_category(links: list[str], target: str | None) -> None:
+    page = {
+        "title": "Category:Old",
+        "revisions": [{"slots": {"main": {"content": "{{Moved category|New}}"}}}],
+        "links": [{"ns": 14, "title": title} for title in links],
+    }
+    assert source(query(page)).fetch(REDIRECT_TARGET, ["Category:Old"]) == {"Category:Old": target}
+
+
+@pytest.mark.parametrize("sign", ["templates", "categories"])
+def test_soft_redirect_is_recognised_by_its_template_or_its_category(sign: str) -> None:
+    page = {"title": "A", sign: [{"ns": 14, "title": "Category:Category redirects"}]}
+    assert source(query(page)).fetch(PAGE, ["A"])["A"].soft_redirect
+    assert not source(query({"title": "A"})).fetch(PAGE, ["A"])["A"].soft_redirect
 
 
 def test_continued_responses_are_merged() -> None:
@@ -82,35 +118,177 @@ def test_continued_responses_are_merged() -> None:
             "query": {"pages": [{"title": "A"}, {"title": "B", "pageprops": {"wikibase_item": "Q2"}}]},
             "continue": {"c": "1"},
         },
-        {"query": {"pages": [{"title": "A", "pageprops": {"wikibase_item": "Q1"}}, {"title": "B"}]}},
+        query({"title": "A", "pageprops": {"wikibase_item": "Q1"}}, {"title": "B"}),
     )
-    api = source(*parts)
-    facts = api.fetch(PAGE, ["A", "B"])
+    facts = source(*parts).fetch(PAGE, ["A", "B"])
     assert {title: fact.item for title, fact in facts.items()} == {"A": "Q1", "B": "Q2"}
 
 
-def test_incomplete_response_is_an_error() -> None:
-    with pytest.raises(SourceError, match='does not contain "B"'):
-        source({"query": {"pages": [{"title": "A"}]}}).fetch(PAGE, ["A", "B"])
-    with pytest.raises(SourceError, match="does not contain Q2"):
-        source({"entities": {"Q1": {"missing": ""}}}).fetch(ITEM, ["Q1", "Q2"])
+def test_page_that_is_odd_in_one_part_is_not_read_from_the_others() -> None:
+    parts = (
+        {"query": {"pages": [{"title": "A"}, {"title": "B"}]}, "continue": {"c": "1"}},
+        query({"title": "A", "pageprops": {"wikibase_item": 7}}, {"title": "B"}),
+        query({"title": "A", "pageprops": {"wikibase_item": "Q1"}}),
+    )
+    facts = source(*parts).fetch(PAGE, ["A", "B"])
+    assert {title: fact.item for title, fact in facts.items()} == {"A": "Q1", "B": None}
+
+
+def test_endless_continuation_is_an_error() -> None:
+    part = {"query": {"pages": [{"title": "A"}]}, "continue": {"c": "1"}}
+    with pytest.raises(SourceError, match="continues where it began"):
+        source(part, part, part).fetch(PAGE, ["A"])
+    parts = ({"query": {"pages": [{"title": "A"}]}, "continue": {"c": n}} for n in range(600))
+    with pytest.raises(SourceError, match="more than 500 parts"):
+        source(*parts).fetch(PAGE, ["A"])
+
+
+def test_keys_that_a_response_lacks_are_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+    assert list(source(query({"title": "A"}), query({"title": "B"})).fetch(PAGE, ["A", "B"])) == ["A", "B"]
+    assert list(
+        source({"entities": {"Q1": item("Q1")}}, {"entities": {"Q2": item("Q2")}}).fetch(ITEM, ["Q1", "Q2"])
+    ) == [
+        "Q1",
+        "Q2",
+    ]
+    absent = source({"entities": {"Q1": item("Q1")}}, {"entities": {}})
+    assert list(absent.fetch(ITEM, ["Q1", "Q2"])) == ["Q1"]
+    assert "1 of 2 item facts could not be fetched: the response contains none of the entities" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [ITEM, SITELINK, CLASS])
+@pytest.mark.parametrize("limit", [1, 7, 49])
+def test_truncated_responses_are_asked_for_again_until_all_entities_are_there(kind: str, limit: int) -> None:
+    keys = [f"Q{n}" for n in range(1, 51)]
+
+    class Truncating(CannedClient):
+        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
+            self.calls.append(parameters)
+            asked = parameters["titles" if kind == SITELINK else "ids"].split("|")
+            entities = {
+                key: item(key) | {"labels": {}, "sitelinks": {"commonswiki": {"title": key}}}
+                if int(key[1:]) % 3
+                else {"missing": "", "title": key}
+                for key in asked
+            }
+            warnings = {"warnings": {"result": {"warnings": "truncated"}}} if len(asked) > limit else {}
+            return read({"entities": dict(list(entities.items())[:limit]), **warnings})
+
+    client = Truncating()
+    api = ApiSource(client)  # type: ignore[arg-type]
+    assert list(api.fetch(kind, keys)) == keys
+    assert len(client.calls) == -(-50 // limit)
+    assert api.batch_size(ITEM) == 50
+
+
+def test_entity_that_is_larger_than_the_limit_fails_alone() -> None:
+    class Truncating(CannedClient):
+        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
+            keys = parameters["ids"].split("|")
+            before = keys[: keys.index("Q3")] if "Q3" in keys else keys
+            warnings = {} if before == keys else {"warnings": {"result": {"warnings": "truncated"}}}
+            return read({"entities": {key: item(key) for key in before}, **warnings})
+
+    api = ApiSource(Truncating())  # type: ignore[arg-type]
+    assert list(api.fetch(ITEM, ["Q3", "Q1", "Q2", "Q4", "Q5"])) == ["Q1", "Q2", "Q4", "Q5"]
+    with pytest.raises(SourceError, match="the response does not contain Q3"):
+        api.fetch(ITEM, ["Q3"])
+
+
+ODD_ENTITIES: dict[str, Any] = {
+    "no labels": {"id": "Q2", "lastrevid": 1, "claims": {}},
+    "a label without a language": {"id": "Q2", "lastrevid": 1, "claims": {}, "labels": {"en": {"value": "x"}}},
+    "a lone surrogate": {
+        "id": "Q2",
+        "lastrevid": 1,
+        "claims": {},
+        "labels": {"en": {"language": "en", "value": "\ud800"}},
+    },
+    "values as texts": {"id": "Q2", "lastrevid": 1, "labels": {}, "claims": {"P279": "Q5"}},
+    "no rank": {
+        "id": "Q2",
+        "lastrevid": 1,
+        "labels": {},
+        "claims": {"P279": [{"mainsnak": {"snaktype": "somevalue"}}]},
+    },
+    "no datavalue": {
+        "id": "Q2",
+        "lastrevid": 1,
+        "labels": {},
+        "claims": {"P279": [{"rank": "normal", "mainsnak": {"snaktype": "value"}}]},
+    },
+    "another id": {"id": 2, "lastrevid": 1, "claims": {}, "labels": {}},
+    "a text": "Q2",
+    "null": None,
+    "missing false": {"missing": False},
+}
+
+
+@pytest.mark.parametrize("odd", ODD_ENTITIES.values(), ids=ODD_ENTITIES)
+def test_odd_entity_fails_alone(odd: Any) -> None:
+    class Odd(CannedClient):
+        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
+            self.documents = [
+                {
+                    "entities": {
+                        key: odd if key == "Q2" else item(key) | {"labels": {}}
+                        for key in parameters["ids"].split("|")
+                    }
+                }
+            ]
+            return self.commons(parameters, read)
+
+    client = Odd()
+    assert list(ApiSource(client).fetch(CLASS, ["Q1", "Q2", "Q3"])) == ["Q1", "Q3"]  # type: ignore[arg-type]
+    assert len(client.calls) == 2
+    with pytest.raises(SourceError, match=r"entities\.Q2: "):
+        ApiSource(client).fetch(CLASS, ["Q2"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("revision", [10**30, 0, -1, 1.5, True, "7", float("nan")])
+def test_revision_that_no_column_can_hold_is_odd(revision: Any) -> None:
+    with pytest.raises(SourceError, match=r"entities\.Q1: lastrevid"):
+        source({"entities": {"Q1": item("Q1") | {"lastrevid": revision}}}).fetch(ITEM, ["Q1"])
+
+
+def test_id_that_cannot_be_an_entity_fails_alone() -> None:
+    class Refusing(CannedClient):
+        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
+            keys = parameters["ids"].split("|")
+            if "Q9999999999" in keys:
+                raise UnknownEntityError("no-such-entity")
+            return read({"entities": {key: item(key) for key in keys}})
+
+    api = ApiSource(Refusing())  # type: ignore[arg-type]
+    assert list(api.fetch(ITEM, ["Q1", "Q2", "Q9999999999", "Q4"])) == ["Q1", "Q2", "Q4"]
+    assert api.batch_size(ITEM) == 50
+
+
+def test_empty_map_may_be_written_as_a_list() -> None:
+    entity = {"id": "Q1", "lastrevid": 1, "claims": [], "labels": []}
+    assert source({"entities": {"Q1": entity}}).fetch(CLASS, ["Q1"])["Q1"] == ("Q1", "Q1", None, (), 1)
 
 
 def test_redirect_to_another_wiki_is_not_followed() -> None:
-    document = {"query": {"redirects": [{"from": "A", "to": "en:A", "tointerwiki": "en"}]}}
+    document = query(redirects=[{"from": "A", "to": "en:A", "tointerwiki": "en"}])
     assert source(document).fetch(PAGE, ["A"])["A"].status == "redirect_unresolved"
+
+
+def test_redirect_whose_target_is_not_in_the_response_is_an_error() -> None:
+    with pytest.raises(SourceError, match="does not contain A"):
+        source(query(redirects=[{"from": "A", "to": "B"}])).fetch(PAGE, ["A"])
 
 
 def test_batch_size_is_halved_when_a_list_is_too_long() -> None:
     limit, lengths = 15, []
 
     class Limited(CannedClient):
-        def wikidata(self, parameters: dict[str, str]) -> dict[str, Any]:
+        def wikidata(self, parameters: dict[str, str], read: Callable[[dict[str, Any]], Any]) -> Any:
             ids = parameters["ids"].split("|")
             lengths.append(len(ids))
             if len(ids) > limit:
                 raise TooManyValuesError("toomanyvalues")
-            return {"entities": {key: {"missing": ""} for key in ids}}
+            return read({"entities": {key: {"missing": ""} for key in ids}})
 
     api = ApiSource(Limited())  # type: ignore[arg-type]
     ids = [f"Q{n}" for n in range(1, 51)]

@@ -9,12 +9,21 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.wikimedia.client import ClientConfig, TooManyValuesError, WikimediaClient
+from hgld.wikimedia.client import ClientConfig, HtmlResponse, TooManyValuesError, UnknownEntityError, WikimediaClient
+
+
+def whole(document: dict[str, Any]) -> dict[str, Any]:
+    """Read a document as it is."""
+    return document
+
+
+def status_and_html(response: HtmlResponse) -> tuple[int, str]:
+    return response.status, response.html
 
 
 class Reply(NamedTuple):
@@ -81,7 +90,7 @@ def serve() -> Iterator[Callable[..., ScriptedServer]]:
 
 def test_headers_and_parameters_of_a_call(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply())
-    assert server.client().wikidata({"action": "x"}) == {"ok": True}
+    assert server.client().wikidata({"action": "x"}, whole) == {"ok": True}
     path, headers, body = server.requests[0]
     assert path == "/wikidata/w/api.php"
     assert headers["User-Agent"].startswith("hgld/0.1.0 (operator: me@example.org) ")
@@ -106,27 +115,27 @@ def test_headers_and_parameters_of_a_call(serve: Callable[..., ScriptedServer]) 
 def test_transient_failure_is_retried(serve: Callable[..., ScriptedServer], failure: Reply) -> None:
     server = serve(failure, failure, Reply())
     client = server.client()
-    assert client.commons({}) == {"ok": True}
+    assert client.commons({}, whole) == {"ok": True}
     assert (client.requests, client.retries) == (3, 2)
 
 
 def test_retries_are_exhausted(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(503))
     with pytest.raises(SourceError, match=r"given up after 4 attempts.*answered 503"):
-        server.client(max_retries=3).commons({})
+        server.client(max_retries=3).commons({}, whole)
     assert len(server.requests) == 4
 
 
 def test_unreachable_server_exhausts_the_retries() -> None:
     client = WikimediaClient(ClientConfig("http://127.0.0.1:9", "http://127.0.0.1:9", backoff_s=0, max_retries=2))
     with pytest.raises(SourceError, match="given up after 3 attempts"):
-        client.commons({})
+        client.commons({}, whole)
 
 
 def test_403_is_not_retried(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(403, "Please  respect our\n robot policy"))
     with pytest.raises(ConfigurationError, match="403.*Please respect our robot policy"):
-        server.client().commons({})
+        server.client().commons({}, whole)
     assert len(server.requests) == 1
 
 
@@ -136,13 +145,68 @@ def test_permanent_failure_is_not_retried(
 ) -> None:
     server = serve(reply)
     with pytest.raises(kind):
-        server.client().commons({})
+        server.client().commons({}, whole)
     assert len(server.requests) == 1
 
 
-def test_too_many_values_has_its_own_error(serve: Callable[..., ScriptedServer]) -> None:
-    with pytest.raises(TooManyValuesError):
-        serve(api_error("toomanyvalues")).client().commons({})
+@pytest.mark.parametrize(
+    ("code", "kind"), [("toomanyvalues", TooManyValuesError), ("no-such-entity", UnknownEntityError)]
+)
+def test_errors_about_a_list_of_values_have_their_own_class(
+    serve: Callable[..., ScriptedServer], code: str, kind: type[SourceError]
+) -> None:
+    with pytest.raises(kind):
+        serve(api_error(code)).client().commons({}, whole)
+
+
+@pytest.mark.parametrize(
+    "body", ["[]", "null", '"error"', "7", '{"error": []}', '{"error": "x"}', '{"error": {"code": 1}}', "[" * 100_000]
+)
+def test_json_that_is_no_document_of_the_api_is_retried(serve: Callable[..., ScriptedServer], body: str) -> None:
+    assert serve(Reply(body=body), Reply()).client().commons({}, whole) == {"ok": True}
+    with pytest.raises(
+        SourceError, match=r"given up after 3 attempts: http://\S+/w/api.php sent something unexpected: ."
+    ):
+        serve(Reply(body=body)).client(max_retries=2).commons({}, whole)
+
+
+def test_document_that_cannot_be_read_is_retried(serve: Callable[..., ScriptedServer]) -> None:
+    def read(document: dict[str, Any]) -> int:
+        if "value" not in document:
+            raise ValueError("no value")
+        return int(document["value"])
+
+    server = serve(Reply(), Reply(body='{"value": 3}'))
+    assert server.client().commons({}, read) == 3
+    with pytest.raises(SourceError, match="given up after 2 attempts.*unexpected: no value"):
+        serve(Reply()).client(max_retries=1).commons({}, read)
+
+
+def test_page_that_cannot_be_read_is_retried(serve: Callable[..., ScriptedServer]) -> None:
+    def read(response: HtmlResponse) -> str:
+        if "é" not in response.html:
+            raise ValueError("not the page")
+        return response.html
+
+    assert serve(Reply(body="Log in, please"), Reply(body=PAGE)).client().page("Category:X", read) == PAGE
+
+
+def refused_call(client: WikimediaClient) -> None:
+    with pytest.raises(SourceError, match="being stopped"):
+        client.commons({}, whole)
+
+
+def test_absurd_retry_after_is_limited_to_a_day(serve: Callable[..., ScriptedServer]) -> None:
+    for value in ("9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"):
+        server = serve(Reply(429, headers=(("Retry-After", value),)))
+        client = server.client()
+        thread = threading.Thread(target=refused_call, args=(client,))
+        thread.start()
+        while (pause := client._http._limiter._paused_until - time.monotonic()) <= 0:
+            time.sleep(0.001)
+        client.close()
+        thread.join(timeout=5)
+        assert pause <= 86_400
 
 
 @pytest.mark.parametrize("as_date", [False, True])
@@ -151,11 +215,11 @@ def test_retry_after_pauses_all_threads(serve: Callable[..., ScriptedServer], as
     value = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=2), usegmt=True) if as_date else "1"
     server = serve(Reply(429, headers=(("Retry-After", value),)), Reply())
     client = server.client()
-    first = threading.Thread(target=client.commons, args=({},))
+    first = threading.Thread(target=client.commons, args=({}, whole))
     first.start()
     while client._http._limiter._paused_until <= time.monotonic():  # the answer is not read yet
         time.sleep(0.001)
-    client.wikidata({})
+    client.wikidata({}, whole)
     first.join()
     assert len(server.times) == 3
     assert min(server.times[1:]) - server.times[0] > 0.9
@@ -168,7 +232,7 @@ def test_close_wakes_waiting_threads(serve: Callable[..., ScriptedServer]) -> No
 
     def call() -> None:
         try:
-            client.commons({})
+            client.commons({}, whole)
         except SourceError as error:
             raised.append(error)
 
@@ -186,8 +250,7 @@ PAGE = "<!DOCTYPE html>\n<html><body>é</body></html>\n"
 
 def test_page_redirects_to_another_spelling_are_followed(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(301, "", (("Location", "/commons/wiki/Category:Where%3F"),)), Reply(body=PAGE))
-    page = server.client().page("Category:where?")
-    assert (page.status, page.html) == (200, PAGE)
+    assert server.client().page("Category:where?", status_and_html) == (200, PAGE)
     assert [path for path, _, _ in server.requests] == [
         "/commons/wiki/Category:where%3F",
         "/commons/wiki/Category:Where%3F",
@@ -197,15 +260,19 @@ def test_page_redirects_to_another_spelling_are_followed(serve: Callable[..., Sc
 
 def test_truncated_page_is_retried_and_a_missing_page_returned(serve: Callable[..., ScriptedServer]) -> None:
     server = serve(Reply(404, PAGE[:30]), Reply(404, PAGE))
-    assert server.client().page("Category:X").status == 404
+    assert server.client().page("Category:X", status_and_html) == (404, PAGE)
     assert len(server.requests) == 2
 
 
 def test_page_redirects_elsewhere_or_in_a_loop_are_errors(serve: Callable[..., ScriptedServer]) -> None:
     with pytest.raises(SourceError, match="redirected to http://example.org/"):
-        serve(Reply(302, "", (("Location", "http://example.org/"),))).client().page("Category:X")
+        serve(Reply(302, "", (("Location", "http://example.org/"),))).client().page("Category:X", status_and_html)
+    with pytest.raises(SourceError, match="redirects to an invalid URL"):
+        serve(Reply(302, "", (("Location", "http://["),))).client().page("Category:X", status_and_html)
     with pytest.raises(SourceError, match="redirected more than 5 times"):
-        serve(Reply(302, "", (("Location", "/commons/wiki/Category:X"),))).client().page("Category:X")
+        serve(Reply(302, "", (("Location", "/commons/wiki/Category:X"),))).client().page(
+            "Category:X", status_and_html
+        )
 
 
 @pytest.mark.parametrize("contact", ["me@example.org", "User:Me", "https://meta.wikimedia.org/wiki/User:Me"])

@@ -27,6 +27,8 @@ from tests.scrapes import config_for, interrupt_after, untimed, write_categories
 Replica = Callable[..., Any]
 #: Landmarks of the tests of single pages.
 N_PAGES = 250
+#: Waits of the replica that a test can afford.
+BRIEF = {"stall_seconds": 0.05, "retry_after": 0.05}
 ALL_KINDS = ("http500", "http502", "http503", "reset", "truncate", "garble", "stall")
 
 
@@ -63,10 +65,20 @@ def expected(calm: dict[str, Path], source: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("source", ["api", "html"])
-def test_edge_cases(replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path, source: str) -> None:
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"force_continue": 3},
+        {"max_entities": 7, "soft_redirect_markup": "class"},
+        {"force_continue": 3, "max_entities": 1, "error_rate": 0.2, "error_kinds": (*ALL_KINDS, "oddjson"), **BRIEF},
+    ],
+)
+def test_edge_cases(
+    replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path, source: str, faults: dict[str, Any]
+) -> None:
     categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
     out = tmp_path / "out.parquet"
-    with replica("edge_cases.json", force_continue=3) as server:
+    with replica("edge_cases.json", **faults) as server:
         summary = scrape_file(categories, out, config_for(server, source))
     assert summary is not None
     assert summary.errors == 0
