@@ -66,9 +66,10 @@ PUBLIC_NAMES = {
         krippendorff_alpha measure_agreement open_store raw_agreement read_store
     """,
     "hgld.tables": """
-        CLASSES CLEAN CLUSTERS COMPARISON HIERARCHY IMAGES INSTANCE_OF LABEL_EMBEDDINGS MANIFEST Provenance
-        REMOVED SCRAPED SPLITS STUDY SUGGESTIONS TABLES TableSpec classes_path find_scraped_tables
-        input_digests is_up_to_date read_provenance read_table repeated_keys with_provenance write_table
+        CLASSES CLEAN CLUSTERS COMPARISON COMPLETED HIERARCHY IMAGES INSTANCE_OF LABEL_EMBEDDINGS
+        LABEL_SOURCES MANIFEST NEAREST Provenance REMOVED SCRAPED SPLITS STUDY SUGGESTIONS TABLES
+        TableSpec classes_path find_scraped_tables input_digests is_up_to_date read_provenance
+        read_table repeated_keys with_provenance write_table
     """,
     "hgld.taxonomy": """
         DECISIONS Decision DecisionIndex Group ROOTS label_id normalise_label read_decisions read_taxonomy

@@ -22,6 +22,7 @@ OUTPUTS = {
     "clean": ["-o", "--removed"],
     "cluster": ["-o"],
     "compare": ["-o", "--changes"],
+    "complete": ["-o"],
     "decisions": ["-o", "--clusters-out"],
     "demo": ["-o"],
     "embed": ["-o"],

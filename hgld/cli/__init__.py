@@ -6,12 +6,25 @@ imported inside the commands, so that ``--help`` responds at once.
 
 # Each module registers its commands with the application. The order is that of the help: along the workflow.
 # isort: off
-from hgld.cli import labels, review, hierarchy, release, data, manifest, train, benchmark, embed_images, evaluate
+from hgld.cli import (
+    labels,
+    review,
+    hierarchy,
+    complete,
+    release,
+    data,
+    manifest,
+    train,
+    benchmark,
+    embed_images,
+    evaluate,
+)
 from hgld.cli.base import app
 
 __all__ = [
     "app",
     "benchmark",
+    "complete",
     "data",
     "embed_images",
     "evaluate",

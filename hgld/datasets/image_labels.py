@@ -14,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.datasets.image_landmarks import read_image_landmarks
 from hgld.datasets.manifest import LANDMARK_LEVEL
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree, encode_names
 from hgld.io.columns import column_names, preview, preview_rows, read_columns, require_non_null
 from hgld.tables.embeddings import Embeddings, load_array
+from hgld.tables.image_landmarks import read_image_landmarks
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 

@@ -20,6 +20,7 @@ from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import read_columns
 from hgld.tables import SPLITS
+from hgld.tables.image_landmarks import split_and_path
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,9 @@ def stats_file(
     """
     loaded = load_hierarchy(hierarchy)
     counts = {}
+    existing = [split for split in SPLITS if split in loaded.splits]
     for item in images:
-        split, path = _split_and_path(item, loaded)
+        split, path = split_and_path(item, existing)
         if split in counts:
             raise ConfigurationError(f"{path}: images of the split {split} were given already")
         counts[split] = count_images(path)
@@ -214,28 +216,6 @@ def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
     levels = [name for name in (ROOT, GROUP, "supercategory") if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
     draw_tree(path, build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True)))
-
-
-def _split_and_path(images: Path | tuple[str, Path], hierarchy: Hierarchy) -> tuple[str, Path]:
-    """Return the split of a file of images and its path."""
-    existing = [split for split in SPLITS if split in hierarchy.splits]
-    split: str | None
-    if isinstance(images, tuple):
-        split, path = images
-    else:
-        path = images
-        split = next((split for split in SPLITS if path.name.startswith(split)), None)
-        if split is None and len(existing) > 1:
-            raise ConfigurationError(
-                f"{path}: the split of these images is unknown; give it with the file in `images`"
-            )
-        split = split or existing[0]
-    if split not in existing:
-        raise ConfigurationError(
-            f"{path}: images of the split {split}, but the hierarchy has landmarks of {' and '.join(existing)} only; "
-            "if the images are of these, give that split with the file in `images`"
-        )
-    return split, path
 
 
 def _sum_by_split_and_root(

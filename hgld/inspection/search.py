@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.top_k import merge_top_k, sort_top_k
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
 from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
@@ -81,20 +82,6 @@ def _search_block(
             inside = (columns >= gallery.start) & (columns < gallery.stop)
             scores[rows[inside], columns[inside] - gallery.start] = -torch.inf
             scores[:, masked[gallery]] = -torch.inf
-            at = torch.arange(gallery.start, gallery.stop, device=scores.device).expand_as(scores)
-            best, positions = _highest(torch.cat([best, scores], dim=1), torch.cat([positions, at], dim=1), k)
-    best, order = best.sort(dim=1, descending=True, stable=True)
-    empty = best.isneginf()
-    best, positions = best.masked_fill(empty, torch.nan), positions.gather(1, order).masked_fill(empty, -1)
+            best, positions = merge_top_k(best, positions, scores, gallery.start)
+    best, positions = sort_top_k(best, positions)
     return best.to(torch.float32).cpu().numpy(), positions.cpu().numpy()
-
-
-def _highest(scores: torch.Tensor, positions: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the k highest scores of each row and their positions, in column order; the first columns win ties.
-
-    ``topk`` alone may return any of the items that tie for the last place.
-    """
-    last = scores.topk(k, dim=1).values[:, -1:]
-    above, equal = scores > last, scores == last
-    kept = above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
-    return scores[kept].view(-1, k), positions[kept].view(-1, k)

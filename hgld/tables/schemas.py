@@ -9,6 +9,8 @@ import pyarrow as pa
 
 #: Splits of GLDv2; each numbers its landmarks by itself.
 SPLITS = ("train", "index")
+#: Where the group of a landmark comes from: a decision on what it is an instance of, or its photographs.
+LABEL_SOURCES = ("instance_of", "photographs")
 
 #: "Instance of" values: the class's item, its label and the label's language. ``item`` is null where the source does
 #: not show it, ``language`` where it is unknown or where the label is the bare item id.
@@ -36,6 +38,21 @@ SUGGESTIONS = pa.list_(
                 pa.field("group", pa.string(), nullable=False),
                 pa.field("score", pa.float32(), nullable=False),
                 pa.field("reason", pa.string(), nullable=False),
+            ]
+        ),
+        nullable=False,
+    )
+)
+#: Labelled landmarks, as in ``train/161``, or labels that are most similar to a landmark's photographs, best first:
+#: the name, its group and the highest cosine similarity of a photograph.
+NEAREST = pa.list_(
+    pa.field(
+        "element",
+        pa.struct(
+            [
+                pa.field("name", pa.string(), nullable=False),
+                pa.field("group", pa.string(), nullable=False),
+                pa.field("similarity", pa.float32(), nullable=False),
             ]
         ),
         nullable=False,
@@ -204,8 +221,34 @@ HIERARCHY = TableSpec(
             required("extra_levels", _TEXTS),
             # All super-categories of the landmark, of which hierarchical_label is the first.
             required("hierarchical_labels", _TEXTS),
+            # Where the group comes from, one of LABEL_SOURCES.
+            required("label_source", pa.string()),
         ]
     ),
+)
+
+COMPLETED = TableSpec(
+    "completed",
+    1,
+    pa.schema(
+        [
+            required("split", pa.string()),
+            required("landmark_id", pa.int64()),
+            required("category", pa.string()),
+            # Why the landmark has no group: a reason of the table removed, or "excluded" by the build.
+            required("reason", pa.string()),
+            required("photographs", pa.int64()),
+            # Null for a landmark without photographs, as is the score: the probability that the group is right.
+            pa.field("group", pa.string()),
+            pa.field("score", pa.float32()),
+            # Each photograph divides one vote among groups.
+            required("votes", pa.float32()),
+            pa.field("second_group", pa.string()),
+            required("second_votes", pa.float32()),
+            required("nearest", NEAREST),
+        ]
+    ),
+    key=("split", "landmark_id"),
 )
 
 IMAGES = TableSpec(
@@ -292,6 +335,7 @@ TABLES: Mapping[str, TableSpec] = {
         LABEL_EMBEDDINGS,
         CLUSTERS,
         HIERARCHY,
+        COMPLETED,
         IMAGES,
         MANIFEST,
         COMPARISON,

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hgld.datasets.image_landmarks import read_image_landmarks
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest
 from hgld.datasets.readers.base import ReaderResult
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
 from hgld.tables import IMAGES, MANIFEST, read_table
+from hgld.tables.image_landmarks import read_image_landmarks
 
 
 @dataclass(frozen=True)

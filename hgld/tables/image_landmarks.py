@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import column_names, read_columns, require_non_null
+from hgld.tables.schemas import SPLITS
 
 
 def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -39,3 +41,32 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[np.int64]]:
         lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(ids))
         ids, landmark_ids = lists.flatten(), landmark_ids[pc.list_parent_indices(lists).to_numpy()]
     return ids, landmark_ids
+
+
+def split_and_path(images: Path | tuple[str, Path], existing: Sequence[str]) -> tuple[str, Path]:
+    """Return the split of a file of images and its path.
+
+    Args:
+        images: File, with its split unless its name begins with one or only one split exists.
+        existing: Splits of the landmarks, at least one.
+
+    Raises:
+        ConfigurationError: The split is unknown, or there are no landmarks of it.
+    """
+    split: str | None
+    if isinstance(images, tuple):
+        split, path = images
+    else:
+        path = images
+        split = next((split for split in SPLITS if path.name.startswith(split)), None)
+        if split is None and len(existing) > 1:
+            raise ConfigurationError(
+                f"{path}: the split of these images is unknown; give it with the file in `images`"
+            )
+        split = split or existing[0]
+    if split not in existing:
+        raise ConfigurationError(
+            f"{path}: images of the split {split}, but there are landmarks of {' and '.join(existing)} only; "
+            "if the images are of these, give that split with the file in `images`"
+        )
+    return split, path
