@@ -170,15 +170,26 @@ def compare(
     changes: Annotated[
         Path | None,
         typer.Option(
-            metavar="CSV", callback=writable_file, help="CSV file to write, of the landmarks added, lost or moved."
+            metavar="CSV",
+            callback=writable_file,
+            help="CSV file to write, of the landmarks added, lost or moved, with cause and revisions.",
         ),
+    ] = None,
+    before_tables: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the tables that A was made from.", show_default="that of A"),
+    ] = None,
+    after_tables: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the tables that B was made from.", show_default="that of B"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables, with all flows.")] = False,
 ) -> None:
-    """Compare two hierarchies: landmarks added, lost and moved, and the agreement of their groups.
+    """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
 
     Landmarks are matched by split and id. Added landmarks are only in B, lost ones only in A, and moved ones in both
-    but in another group.
+    but in another group. The tables from scrape and clean and the decisions that a hierarchy was built from tell
+    whether Wikidata changed or decisions did; they are found by their digests, whatever their names.
 
     Example: hgld compare released/ hierarchy.parquet -o flows.png
     """
@@ -186,7 +197,14 @@ def compare(
     from hgld.hierarchy.compare import compare_files
 
     with friendly_errors():
-        comparison = compare_files(before, after, picture=out, changes=changes)
+        comparison = compare_files(
+            before,
+            after,
+            before_tables=before_tables,
+            after_tables=after_tables,
+            picture=out,
+            changes=changes,
+        )
         typer.echo(comparison.to_json() if json else format_comparison(comparison))
 
 

@@ -1,21 +1,22 @@
-"""Compare two hierarchies: landmarks added, lost and moved, and the agreement of their levels."""
+"""Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their levels."""
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgld.figures.flows import draw_flows
+from hgld.hierarchy.causes import Explanation, explain_changes
+from hgld.hierarchy.changes import list_changes, names, rows_in_both, write_changes
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.load import load_hierarchy
+from hgld.hierarchy.origins import find_origins
 from hgld.hierarchy.tree import Hierarchy
-from hgld.io.files import atomic_write
 from hgld.tables import SPLITS
 
 
@@ -83,6 +84,7 @@ class Comparison:
         common: Number of landmarks in both.
         flows: Landmarks that moved between groups, the largest flow first.
         agreement: Agreement over the landmarks in both by level, finest first; empty if there are none.
+        explanation: Causes of the changes; None if they were not looked for.
     """
 
     before: str
@@ -91,6 +93,7 @@ class Comparison:
     common: int
     flows: tuple[GroupFlow, ...]
     agreement: dict[str, PartitionAgreement]
+    explanation: Explanation | None = None
 
     @property
     def identical(self) -> bool:
@@ -103,23 +106,35 @@ class Comparison:
 
 
 def compare_files(
-    before: str | Path, after: str | Path, *, picture: Path | None = None, changes: Path | None = None
+    before: str | Path,
+    after: str | Path,
+    *,
+    before_tables: Path | None = None,
+    after_tables: Path | None = None,
+    picture: Path | None = None,
+    changes: Path | None = None,
 ) -> Comparison:
-    """Compare two hierarchies from files.
+    """Compare two hierarchies from files, and explain the changes from the tables that they were made from.
 
     Args:
         before: First hierarchy; any path or name that :func:`hgld.hierarchy.load_hierarchy` accepts.
         after: Second hierarchy, likewise.
+        before_tables: Folder with the tables that ``before`` was made from; its own folder by default.
+        after_tables: The same for ``after``.
         picture: Image file for the flows between groups; none by default.
-        changes: CSV file for the landmarks added, lost or moved, see :func:`write_changes`; none by default.
+        changes: CSV file for the landmarks added, lost or moved, with the columns of
+            :class:`hgld.hierarchy.changes.LandmarkChange`; none by default.
 
     Raises:
         InputError, ConfigurationError: See :func:`hgld.hierarchy.load_hierarchy`.
     """
     first, second = load_hierarchy(before), load_hierarchy(after)
     comparison = compare(first, second, before_name=str(before), after_name=str(after))
+    origins = find_origins(before, before_tables), find_origins(after, after_tables)
+    explained, explanation = explain_changes(list_changes(first, second), (first, origins[0]), (second, origins[1]))
+    comparison = replace(comparison, explanation=explanation)
     if changes is not None:
-        write_changes(changes, first, second)
+        write_changes(changes, explained)
     if picture is not None:
         flows = [(flow.source, flow.target, flow.landmarks) for flow in comparison.flows]
         draw_flows(picture, flows, n_landmarks=comparison.common)
@@ -130,16 +145,14 @@ def compare(
     before: Hierarchy, after: Hierarchy, *, before_name: str = "before", after_name: str = "after"
 ) -> Comparison:
     """Compare two hierarchies at the levels that both have."""
-    in_before, in_after = _rows_in_both(before, after)
+    in_before, in_after = rows_in_both(before, after)
     levels = [name for name in before.level_names[1:] if name in after.level_names]
     agreement = {
         name: partition_agreement(_codes(before, name)[in_before], _codes(after, name)[in_after])
         for name in levels
         if len(in_before)
     }
-    moved, other_root = (
-        _names(before, level, in_before) != _names(after, level, in_after) for level in (GROUP, ROOT)
-    )
+    moved, other_root = (names(before, level, in_before) != names(after, level, in_after) for level in (GROUP, ROOT))
     common_splits = before.splits[in_before]
     splits = []
     for split in SPLITS:
@@ -196,45 +209,14 @@ def partition_agreement(before: NDArray[np.int64], after: NDArray[np.int64]) -> 
     )
 
 
-def write_changes(path: Path, before: Hierarchy, after: Hierarchy) -> None:
-    """Write a CSV file of the landmarks added, lost or moved: split, landmark_id, change, group before and after."""
-    in_before, in_after = _rows_in_both(before, after)
-    groups = _names(before, GROUP, in_before), _names(after, GROUP, in_after)
-    rows = [
-        (str(before.splits[row]), int(before.landmark_ids[row]), "moved", source, target)
-        for row, source, target in zip(in_before, *groups, strict=True)
-        if source != target
-    ]
-    for hierarchy, in_both, change in ((before, in_before, "lost"), (after, in_after, "added")):
-        in_one = np.setdiff1d(np.arange(len(hierarchy)), in_both)
-        for row, group in zip(in_one, _names(hierarchy, GROUP, in_one), strict=True):
-            cells = ("", group) if change == "added" else (group, "")
-            rows.append((str(hierarchy.splits[row]), int(hierarchy.landmark_ids[row]), change, *cells))
-    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["split", "landmark_id", "change", "before", "after"])
-        writer.writerows(sorted(rows))
-
-
-def _rows_in_both(before: Hierarchy, after: Hierarchy) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row in each hierarchy of the landmarks in both, in the same order."""
-    keys = [hierarchy.landmark_ids * len(SPLITS) + (hierarchy.splits == SPLITS[1]) for hierarchy in (before, after)]
-    _, in_before, in_after = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
-    return in_before, in_after
-
-
 def _codes(hierarchy: Hierarchy, level: str) -> NDArray[np.int64]:
     return hierarchy.labels[:, hierarchy.column(level)]
-
-
-def _names(hierarchy: Hierarchy, level: str, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-    return np.array(hierarchy.names_by_row(level, rows), object)
 
 
 def _flows(
     before: Hierarchy, after: Hierarchy, in_before: NDArray[np.int64], in_after: NDArray[np.int64]
 ) -> tuple[GroupFlow, ...]:
-    sources, targets = _names(before, GROUP, in_before), _names(after, GROUP, in_after)
+    sources, targets = names(before, GROUP, in_before), names(after, GROUP, in_after)
     source_sizes, target_sizes = Counter(sources), Counter(targets)
     removed = set(before.names(GROUP)) - set(after.names(GROUP))
     new = set(after.names(GROUP)) - set(before.names(GROUP))

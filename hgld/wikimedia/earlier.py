@@ -49,7 +49,10 @@ def read_earlier(scraped: Path) -> EarlierScrape:
     for start in range(0, len(table), _ROWS_PER_BATCH):
         for number, row in enumerate(columns.slice(start, _ROWS_PER_BATCH).to_pylist(), start):
             if row["status"] != "error":
-                rows[titles[number]] = _resolution(row, values), times[number]
+                title = titles[number]
+                if row["resolved_title"] == title:
+                    row["resolved_title"] = title  # the same text, in memory once
+                rows[title] = _resolution(row, values), times[number]
     classes, redirects = _read_classes(classes_path(scraped))
     return EarlierScrape(rows, classes, redirects, tuple(titles))
 

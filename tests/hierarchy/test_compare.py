@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.summaries.hierarchy import format_comparison
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.compare import GroupFlow, SplitChange, compare, partition_agreement, write_changes
+from hgld.hierarchy.changes import list_changes, write_changes
+from hgld.hierarchy.compare import GroupFlow, SplitChange, compare, partition_agreement
 
 ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}
 
@@ -73,10 +74,14 @@ def test_disjoint_hierarchies_have_no_agreement() -> None:
 
 
 def test_changes_are_written_to_csv(tmp_path: Path) -> None:
-    write_changes(tmp_path / "changes.csv", BEFORE, AFTER)
+    write_changes(tmp_path / "changes.csv", list_changes(BEFORE, AFTER))
     with (tmp_path / "changes.csv").open(encoding="utf-8", newline="") as stream:
-        assert list(csv.reader(stream)) == [
-            ["split", "landmark_id", "change", "before", "after"],
+        header, *rows = csv.reader(stream)
+        assert header == [
+            *("split", "landmark_id", "change", "before", "after", "cause", "label_before", "label_after"),
+            *("item_before", "item_after", "revision_before", "revision_after"),
+        ]
+        assert [row[:5] for row in rows] == [
             ["index", "1", "lost", "church", ""],
             ["index", "2", "added", "", "church"],
             ["train", "2", "moved", "lake", "church"],

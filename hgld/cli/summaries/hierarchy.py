@@ -9,6 +9,8 @@ from dataclasses import asdict
 from hgld.cli.render import aligned
 from hgld.errors import indented_list
 from hgld.hierarchy.build import BuildSummary, format_counts
+from hgld.hierarchy.causes import CAUSES, Explanation
+from hgld.hierarchy.changes import LandmarkChange
 from hgld.hierarchy.compare import Comparison
 from hgld.hierarchy.stats import HierarchyStats, Imbalance
 from hgld.hierarchy.why import Trace
@@ -78,7 +80,44 @@ def format_comparison(comparison: Comparison) -> str:
         ]
         if len(comparison.flows) > len(shown):
             lines.append(f"  … and {len(comparison.flows) - len(shown):,} smaller flows")
+    if comparison.explanation is not None:
+        lines += _format_explanation(comparison.explanation)
     return "\n".join(lines)
+
+
+def _format_explanation(explanation: Explanation) -> list[str]:
+    lines = []
+    if explanation.causes:
+        columns = ["cause", "moved", "other root", "added", "lost"]
+        lines += aligned(columns, [list(asdict(counts).values()) for counts in explanation.causes])
+    for counts in explanation.causes:
+        causes = counts.cause.split("+")
+        meaning = " and ".join(CAUSES[cause] for cause in causes) + " (together, or each by itself)" * (
+            len(causes) > 1
+        )
+        lines.append(f"{counts.cause}: {meaning}")
+        lines += [_format_change(change) for change in explanation.examples if change.cause == counts.cause]
+    if explanation.same_place:
+        lines.append(f"{explanation.same_place:,} landmarks have another label in the same group")
+    if explanation.causes:
+        lines += [f"not known: {text}" for text in explanation.missing]
+    return lines
+
+
+def _format_change(change: LandmarkChange) -> str:
+    place = " → ".join(filter(None, (change.before, change.after)))
+    facts = [f"{change.change}: {place}"]
+    if change.label_before or change.label_after:
+        facts.append(f"label {_before_and_after(change.label_before or 'none', change.label_after or 'none')}")
+    if change.item_before or change.item_after:
+        items = _before_and_after(change.item_before or "no item", change.item_after or "no item")
+        revisions = _before_and_after(change.revision_before or "none", change.revision_after or "none")
+        facts.append(f"{items}, revision {revisions}")
+    return f"  {change.split} {change.landmark_id} {'; '.join(facts)}"
+
+
+def _before_and_after(before: object, after: object) -> str:
+    return f"{before}" if before == after else f"{before} → {after}"
 
 
 def format_stats(stats: HierarchyStats) -> str:

@@ -1,0 +1,203 @@
+"""Why landmarks moved, were added or lost between two hierarchies: Wikidata changed, or decisions on labels did.
+
+The place of a landmark follows from its label, which comes from Wikidata, and the decision on that label. If both
+have changed, each is tried alone: the new label in the earlier hierarchy, and the earlier label in the new one. The
+one that leads to the new place without the other is the cause; if both do so, or neither, both are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hgld.hierarchy.changes import CHANGE_KINDS, LandmarkChange
+from hgld.hierarchy.checks import GROUP
+from hgld.hierarchy.origins import Key, Origins, rows_of
+from hgld.hierarchy.tree import Hierarchy
+from hgld.taxonomy.label_identity import label_id
+
+#: Causes, with a description for users.
+CAUSES: Mapping[str, str] = {
+    "wikidata": 'other "instance of" values, or other labels of their classes',
+    "list": "in one of the lists only, or with another category",
+    "cleaning": "the same values, but another choice among them",
+    "decisions": "another decision on the label",
+    "taxonomy": "another root of the group",
+    "settings": "other settings or further inputs of hgld build",
+    "unknown": "tables are missing",
+}
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class CauseCounts:
+    """Numbers of landmarks with one cause, by kind of change (see :class:`LandmarkChange`)."""
+
+    cause: str
+    moved: int
+    root: int
+    added: int
+    lost: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The causes of all changes.
+
+    Args:
+        causes: Counts of each cause that occurs, the most frequent first.
+        examples: The first changes of each cause.
+        same_place: Number of landmarks with another label, but in the same group; None if labels are unknown.
+        missing: What could not be found, in words.
+    """
+
+    causes: tuple[CauseCounts, ...]
+    examples: tuple[LandmarkChange, ...]
+    same_place: int | None
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Label:
+    """A label; two are equal if they are of the same class and have the same text."""
+
+    identity: str
+    text: str
+
+
+class _Side:
+    """One of the hierarchies: the labels of its landmarks, and the group of each label."""
+
+    def __init__(self, hierarchy: Hierarchy, origins: Origins) -> None:
+        self.origins = origins
+        splits, numbers = hierarchy.splits.tolist(), hierarchy.landmark_ids.tolist()
+        self.groups: dict[Key, str] = dict(
+            zip(zip(splits, numbers, strict=True), hierarchy.names_by_row(GROUP), strict=True)
+        )
+        self.labels: dict[Key, _Label] = {}
+        if origins.clean is not None:
+            columns = (
+                origins.clean[name].to_pylist() for name in ("split", "landmark_id", "supercategory", "class_item")
+            )
+            for split, number, text, item in zip(*columns, strict=True):
+                self.labels[split, number] = _Label(label_id(text, item), text)
+        elif hierarchy.supercategories is not None:
+            for key, text in zip(self.groups, hierarchy.supercategories, strict=True):
+                self.labels[key] = _Label(label_id(text, None), text)
+        self._places: dict[str, str] = {}
+        for key, label in self.labels.items():
+            self._places[label.identity] = self._places.get(label.identity) or self.groups.get(key, "")
+
+    def place(self, label: _Label | None) -> str | None:
+        """Return the group of a label, "" if landmarks with it are left out, or None if that is unknown."""
+        if label is None:
+            return ""
+        if label.identity in self._places or self.origins.decisions is None:
+            return self._places.get(label.identity)
+        decision = self.origins.decisions.find(label.identity, label.text)
+        if decision is None:
+            return None
+        return decision.group or "" if decision.decision == "group" else ""
+
+
+def explain_changes(
+    changes: Sequence[LandmarkChange], before: tuple[Hierarchy, Origins], after: tuple[Hierarchy, Origins]
+) -> tuple[list[LandmarkChange], Explanation]:
+    """Find the causes of changes.
+
+    Args:
+        changes: Changes of landmarks between two hierarchies.
+        before: First hierarchy, and what it was made from.
+        after: Second hierarchy, likewise.
+
+    Returns:
+        The changes with their causes, labels, items and revisions; and a summary.
+    """
+    keys = [(change.split, change.landmark_id) for change in changes]
+    sides = _Side(*before), _Side(*after)
+    scraped = [rows_of(side.origins.scraped, keys) for side in sides]
+    removed = [rows_of(side.origins.removed, keys) for side in sides]
+    explained = []
+    for key, change in zip(keys, changes, strict=True):
+        rows = scraped[0].get(key), scraped[1].get(key)
+        labels = [_label_text(side.labels.get(key), gone.get(key)) for side, gone in zip(sides, removed, strict=True)]
+        (item_before, revision_before), (item_after, revision_after) = map(_item, rows)
+        explained.append(
+            replace(
+                change,
+                cause=_cause(change, key, *sides, _cause_of_label(*sides, *rows)),
+                label_before=labels[0],
+                label_after=labels[1],
+                item_before=item_before,
+                item_after=item_after,
+                revision_before=revision_before,
+                revision_after=revision_after,
+            )
+        )
+    return explained, _summary(explained, *sides)
+
+
+def _cause(change: LandmarkChange, key: Key, before: _Side, after: _Side, cause_of_label: str) -> str:
+    if change.change == "root":
+        return "taxonomy"
+    first, second = before.labels.get(key), after.labels.get(key)
+    same_decisions = _same_input(before, after, "decisions")
+    if first == second and (first is not None or cause_of_label == "cleaning"):
+        return "settings" if same_decisions else "decisions"
+    if cause_of_label == "unknown" or same_decisions:
+        return cause_of_label
+    # A label that the earlier hierarchy never met gives no answer there: its first decision followed from the label.
+    by_label = before.place(second) in (change.after, None)
+    by_decision = after.place(first) == change.after
+    if by_label != by_decision:
+        return cause_of_label if by_label else "decisions"
+    return f"{cause_of_label}+decisions"
+
+
+def _cause_of_label(
+    before: _Side, after: _Side, first: Mapping[str, Any] | None, second: Mapping[str, Any] | None
+) -> str:
+    """Return what would give a landmark another label, from its rows in the scraped tables."""
+    if before.origins.scraped is None or after.origins.scraped is None:
+        return "unknown"
+    if first is None or second is None or first["title"] != second["title"]:
+        return "list"
+    return "cleaning" if first["instance_of"] == second["instance_of"] else "wikidata"
+
+
+def _same_input(before: _Side, after: _Side, role: str) -> bool:
+    """Return whether both hierarchies are known to have been built from the same file."""
+    digest = before.origins.inputs.get(role)
+    return digest is not None and digest == after.origins.inputs.get(role)
+
+
+def _label_text(label: _Label | None, removed: Mapping[str, Any] | None) -> str:
+    if label is not None:
+        return label.text
+    return f"({removed['reason']})" if removed is not None else ""
+
+
+def _item(row: Mapping[str, Any] | None) -> tuple[str | None, int | None]:
+    return (row["item"], row["revision"]) if row is not None else (None, None)
+
+
+def _summary(changes: Sequence[LandmarkChange], before: _Side, after: _Side) -> Explanation:
+    counts: dict[str, Counter[str]] = {}
+    for change in changes:
+        counts.setdefault(change.cause, Counter())[change.change] += 1
+    ordered = sorted(counts, key=lambda cause: (-counts[cause].total(), cause))
+    same_place = None
+    if before.origins.clean is not None and after.origins.clean is not None:
+        same_place = sum(
+            before.labels[key] != after.labels.get(key) and group == after.groups.get(key)
+            for key, group in before.groups.items()
+            if key in before.labels
+        )
+    return Explanation(
+        tuple(CauseCounts(cause, *(counts[cause][kind] for kind in CHANGE_KINDS)) for cause in ordered),
+        tuple(change for cause in ordered for change in [c for c in changes if c.cause == cause][:_EXAMPLES]),
+        same_place,
+        (*before.origins.missing, *after.origins.missing),
+    )

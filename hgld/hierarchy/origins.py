@@ -1,0 +1,122 @@
+"""The tables that a hierarchy was made from, found by the digests in provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hgld import tables
+from hgld.errors import InputError
+from hgld.io.files import sha256_of
+from hgld.resources import annotation_file
+from hgld.tables.provenance import TABLE_KEY, read_metadata
+from hgld.taxonomy.decisions import DecisionIndex, read_decisions
+
+#: Split and landmark id.
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Origins:
+    """What a hierarchy was made from, as far as it was found.
+
+    Args:
+        inputs: SHA-256 of the inputs of ``build`` by role; empty if the hierarchy is not from ``hgld build``.
+        settings: Settings of ``build``.
+        clean: Table of the labels that ``clean`` kept.
+        removed: Table of the landmarks that ``clean`` removed.
+        scraped: Rows of all ``scraped`` tables.
+        decisions: Decisions on labels.
+        missing: What was not found, in words.
+    """
+
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    clean: pa.Table | None = None
+    removed: pa.Table | None = None
+    scraped: pa.Table | None = None
+    decisions: DecisionIndex | None = None
+    missing: tuple[str, ...] = ()
+
+
+def find_origins(hierarchy: str | Path, folder: Path | None = None) -> Origins:
+    """Find the tables that a hierarchy was made from.
+
+    A file counts if its SHA-256 is the one in the provenance of what was made from it, whatever its name.
+
+    Args:
+        hierarchy: Path or name of the hierarchy, as for :func:`hgld.hierarchy.load_hierarchy`.
+        folder: Folder of the tables; that of the hierarchy by default.
+
+    Raises:
+        InputError: ``folder`` is given and is no folder, or a table in it cannot be read.
+    """
+    path = Path(hierarchy)
+    if folder is not None and not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    path = path / "hierarchy.parquet" if path.is_dir() else path
+    try:
+        built = tables.read_provenance(path)
+    except InputError:
+        return Origins(missing=(f"{hierarchy} does not say what it was built from",))
+    folder = folder or path.parent
+    missing: list[str] = []
+
+    def find(spec: tables.TableSpec, digests: Sequence[str]) -> list[Path]:
+        found = {sha256_of(path): path for path in _tables(folder, spec)} if digests else {}
+        if digests and found.keys() >= set(digests):
+            return [found[digest] for digest in digests]
+        missing.append(f"{folder} has no {spec.name} table that {hierarchy} was made from")
+        return []
+
+    clean = removed = scraped = None
+    for clean_path in find(tables.CLEAN, _digests(built, "clean")):
+        cleaned = tables.read_provenance(clean_path)
+        clean = tables.read_table(clean_path, tables.CLEAN)
+        same_run = (
+            path for path in _tables(folder, tables.REMOVED) if tables.read_provenance(path).same_work(cleaned)
+        )
+        removed = next((tables.read_table(path, tables.REMOVED) for path in same_run), None)
+        parts = [
+            tables.read_table(path, tables.SCRAPED) for path in find(tables.SCRAPED, _digests(cleaned, "scraped"))
+        ]
+        scraped = pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
+    decisions = _find_decisions(folder, _digests(built, "decisions"))
+    return Origins(built.inputs, built.parameters, clean, removed, scraped, decisions, tuple(missing))
+
+
+def _digests(made: tables.Provenance, role: str) -> list[str]:
+    """Return the digests of the files with a role, which are numbered if there may be several."""
+    return [digest for name, digest in made.inputs.items() if name.partition(".")[0] == role]
+
+
+def _tables(folder: Path, spec: tables.TableSpec) -> Iterator[Path]:
+    """Yield the tables of one kind in a folder."""
+    for path in sorted(folder.glob("*.parquet")):
+        try:
+            if read_metadata(path).get(TABLE_KEY) == spec.schema_id.encode():
+                yield path
+        except InputError:
+            continue
+
+
+def _find_decisions(folder: Path, digests: Sequence[str]) -> DecisionIndex | None:
+    candidates = [*sorted(folder.glob("*.csv")), *sorted(folder.glob("decisions/*.csv"))]
+    for path in (*candidates, annotation_file("decisions/final.csv")):
+        if sha256_of(path) in digests:
+            return DecisionIndex(read_decisions(path, None))
+    return None
+
+
+def rows_of(table: pa.Table | None, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+    """Return the rows of some landmarks."""
+    if table is None:
+        return {}
+    some = table.filter(pc.is_in(table["landmark_id"], pa.array({number for _, number in keys}, pa.int64())))
+    wanted = set(keys)
+    return {key: row for row in some.to_pylist() if (key := (row["split"], row["landmark_id"])) in wanted}
