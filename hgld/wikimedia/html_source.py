@@ -20,8 +20,12 @@ from hgld.wikimedia.titles import is_sendable
 
 PAGE = "page"  # title -> ParsedPage; the only kind of facts
 
-#: What a page of MediaWiki says, by its HTTP status.
-_STATUSES = {200: ("found", "missing", "redirect_unresolved"), 400: ("invalid_title",), 404: ("missing",)}
+#: What a page of MediaWiki says, by its HTTP status. To an invalid title MediaWiki answers 400 or (1.39) 404.
+_STATUSES = {
+    200: ("found", "missing", "redirect_unresolved"),
+    400: ("invalid_title",),
+    404: ("missing", "invalid_title"),
+}
 
 
 class HtmlSource:
