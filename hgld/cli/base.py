@@ -86,6 +86,13 @@ _STORAGE_ERRORS = {
 Taxonomy = Annotated[
     Path | None, typer.Option(help="CSV file of groups and their roots.", show_default="annotations/taxonomy.csv")
 ]
+TaxonomyOfDecisions = Annotated[
+    Path | None,
+    typer.Option(
+        help="CSV file of groups and their roots.",
+        show_default="final.taxonomy.csv beside --decisions final.csv, else annotations/taxonomy.csv",
+    ),
+]
 Decided = Annotated[
     Path | None, typer.Option(help="CSV file of decisions on labels.", show_default="annotations/decisions/final.csv")
 ]

@@ -11,7 +11,7 @@ import typer
 from hgld.cli.base import (
     Decided,
     Force,
-    Taxonomy,
+    TaxonomyOfDecisions,
     app,
     friendly_errors,
     print_summary,
@@ -26,7 +26,7 @@ def build(
     clean: Annotated[Path, typer.Argument(help="Table from hgld clean.")],
     out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Hierarchy to write.")],
     decisions: Decided = None,
-    taxonomy: Taxonomy = None,
+    taxonomy: TaxonomyOfDecisions = None,
     csv: Annotated[
         Path | None,
         typer.Option(
@@ -126,7 +126,7 @@ def why(
         Path | None, typer.Option(help="Table from hgld cluster.", show_default="clusters.parquet")
     ] = None,
     decisions: Decided = None,
-    taxonomy: Taxonomy = None,
+    taxonomy: TaxonomyOfDecisions = None,
 ) -> None:
     """Explain a landmark's group, or which stage excluded it and why.
 

@@ -34,7 +34,10 @@ def release(
     ] = None,
     taxonomy: Annotated[
         Path | None,
-        typer.Option(help="Taxonomy that the hierarchy was built with.", show_default="annotations/taxonomy.csv"),
+        typer.Option(
+            help="Taxonomy that the hierarchy was built with.",
+            show_default="final.taxonomy.csv beside --decisions final.csv, else annotations/taxonomy.csv",
+        ),
     ] = None,
     force: Annotated[
         bool,

@@ -95,7 +95,7 @@ def decisions(
     """Write the decisions of the review page as CSV.
 
     An output with decisions that never were in STORE, such as those of other people, is not overwritten. If groups
-    were proposed or renamed, the changed taxonomy is written to OUT.taxonomy.csv.
+    were proposed or renamed, the changed taxonomy is written beside OUT: ada.taxonomy.csv beside ada.csv.
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
     """
@@ -272,8 +272,10 @@ def adjudicate(
 ) -> None:
     """Combine the decisions of two annotators into one per label, by a rule or on the review page.
 
-    The page shows the labels on which they differ, with both opinions side by side. Stop it with Ctrl-C to write the
-    file; the same command resumes.
+    Groups that they renamed or proposed are combined too, and written beside the output (final.taxonomy.csv).
+
+    The page shows the labels on which they differ, with both opinions side by side; groups can be renamed and merged.
+    Stop it with Ctrl-C to write the file; the same command resumes.
 
     Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
     """

@@ -20,8 +20,8 @@ from hgld.labels.class_graph import read_class_labels, read_superclasses
 from hgld.labels.clean import read_scraped
 from hgld.labels.label_choice import InstanceOf, read_irrelevant_labels
 from hgld.resources import annotation_file
-from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
-from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.decisions import Decision, DecisionIndex, read_named_decisions
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def build_file(
         out: Table to write.
         config: Settings of the hierarchy.
         decisions: Decisions on labels; ``annotations/decisions/final.csv`` by default.
-        taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
+        taxonomy: CSV file of groups; by default the one beside ``decisions`` (``final.taxonomy.csv`` beside
+            ``final.csv``) if there is one, else ``annotations/taxonomy.csv``.
         csv: Folder for the official CSV files, one per split that occurs; written even if ``out`` is up to date.
         classes: ``classes`` tables for extra levels; ``*.classes.parquet`` beside ``clean`` by default.
         scraped: ``scraped`` tables for several labels; ``scraped*.parquet`` beside ``clean`` by default.
@@ -117,7 +118,7 @@ def build_file(
     """
     config = config or BuildConfig()
     decisions = decisions or annotation_file("decisions/final.csv")
-    taxonomy = taxonomy or annotation_file("taxonomy.csv")
+    taxonomy = find_taxonomy(taxonomy, decisions)
     beside = sorted(clean.parent.glob("*.classes.parquet"))
     classes = _tables_for("extra_levels", bool(config.extra_levels), "classes", classes, beside, clean)
     scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean)
@@ -137,7 +138,7 @@ def build_file(
         return None
 
     groups = read_taxonomy(taxonomy)
-    index = DecisionIndex(read_decisions(decisions, {group.name for group in groups}))
+    index = DecisionIndex(read_named_decisions(decisions, groups))
     candidates: Iterable[Candidate] = cleaned_candidates(tables.read_table(clean, tables.CLEAN))
     if irrelevant is not None:
         candidates = with_all_labels(candidates, read_scraped(scraped), read_irrelevant_labels(irrelevant))
@@ -172,7 +173,7 @@ def build(
 
     Args:
         candidates: Landmarks with their labels.
-        decisions: Decisions on labels.
+        decisions: Decisions on labels, with the names of groups.
         groups: Groups of the taxonomy.
         config: Settings of the hierarchy.
         superclasses: Direct superclasses (P279) by class item, for extra levels.

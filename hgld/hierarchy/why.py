@@ -13,8 +13,8 @@ from hgld import tables
 from hgld.errors import InputError
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
-from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, read_decisions
-from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, read_named_decisions
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
 
 _REMOVAL_REASONS = {
@@ -80,7 +80,7 @@ def find_trace_sources(
         removed=removed or beside("removed.parquet"),
         clusters=clusters or beside("clusters.parquet"),
         decisions=decisions or annotation_file("decisions/final.csv"),
-        taxonomy=taxonomy or annotation_file("taxonomy.csv"),
+        taxonomy=find_taxonomy(taxonomy, decisions),
     )
 
 
@@ -118,7 +118,7 @@ def trace_landmark(sources: TraceSources, landmark_id: int, split: str | None = 
     }
     splits = [split] if split else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
     groups = read_taxonomy(sources.taxonomy)
-    decisions = read_decisions(sources.decisions, {group.name for group in groups})
+    decisions = read_named_decisions(sources.decisions, groups)
     traces = []
     for name in splits:
         row_of = {

@@ -93,7 +93,7 @@ def find_evidence(
         classes: ``classes`` tables; for a class in several of them the first one counts.
         embed: Encoder and templates that ``labels.vectors`` were made with.
     """
-    group_numbers = {group.name: number for number, group in enumerate(groups)}
+    group_numbers = {group.key: number for number, group in enumerate(groups)}
     for_group = [row for row in decisions if row.decision == "group"]
     examples = _Examples(
         groups,

@@ -132,8 +132,8 @@ def suggest_file(
     """
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
-    names = [group.name for group in inputs.groups]
-    latest = {row.label_id: row for path in decisions for row in read_decisions(path, names)}
+    keys = [group.key for group in inputs.groups]
+    latest = {row.label_id: row for path in decisions for row in read_decisions(path, keys)}
     bare = inputs.clusters.drop_columns(list(_SUGGESTION_COLUMNS))
     digests = tables.input_digests(
         embeddings=files.embeddings, classes=files.classes, taxonomy=files.taxonomy, decisions=decisions
@@ -252,7 +252,7 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
         groups = [group for group in best if any(kind.values[row, group] for kind in evidence)]
         suggestions.append(
             [
-                Suggestion(inputs.groups[group].name, float(scores[row, group]), _reason(evidence, row, group))
+                Suggestion(inputs.groups[group].key, float(scores[row, group]), _reason(evidence, row, group))
                 for group in groups
             ]
         )

@@ -102,7 +102,7 @@ def evaluate_suggestions(
     """
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
-    all_decisions = read_decisions(decisions, [group.name for group in inputs.groups])
+    all_decisions = read_decisions(decisions, [group.key for group in inputs.groups])
     index = DecisionIndex(row for row in all_decisions if row.decision != "unsure")
     truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
     if not any(row is not None and row.group for row in truth):
@@ -154,7 +154,7 @@ def measure_agreement(
         scores: float64, shape (n_labels, n_groups).
         truth: Decision on each label, for a group or to drop it; labels with None are ignored.
     """
-    group_numbers = {group.name: number for number, group in enumerate(inputs.groups)}
+    group_numbers = {group.key: number for number, group in enumerate(inputs.groups)}
     decided = [(row, decision) for row, decision in enumerate(truth) if decision is not None]
     rows = np.array([row for row, _ in decided], np.int64)
     target = np.array([group_numbers[decision.group] if decision.group else -1 for _, decision in decided], np.int64)

@@ -29,7 +29,7 @@ from hgld.release.suprank_files import suprank_file_name, write_suprank_files
 from hgld.resources import annotation_file
 from hgld.tables import SPLITS
 from hgld.taxonomy.decisions import Decision, read_decisions
-from hgld.taxonomy.groups import read_taxonomy
+from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 
 _CROISSANT = "croissant.json"
 
@@ -101,7 +101,8 @@ def write_release(
         out: Folder to write.
         config: Description of the release.
         decisions: Decisions that the hierarchy was built with. Default: ``annotations/decisions/final.csv``.
-        taxonomy: Taxonomy that the hierarchy was built with. Default: ``annotations/taxonomy.csv``.
+        taxonomy: Taxonomy that the hierarchy was built with. Default: the one beside ``decisions`` if there is one,
+            else ``annotations/taxonomy.csv``.
         force: Whether to write although nothing changed, and to discard edits of an existing release.
 
     Returns:
@@ -113,10 +114,10 @@ def write_release(
     """
     config = config or ReleaseConfig()
     decisions = decisions or annotation_file("decisions/final.csv")
-    taxonomy = taxonomy or annotation_file("taxonomy.csv")
+    taxonomy = find_taxonomy(taxonomy, decisions)
     rows = tables.read_table(hierarchy, tables.HIERARCHY)
     provenance = tables.read_provenance(hierarchy)
-    decided = read_decisions(decisions, {group.name for group in read_taxonomy(taxonomy)})
+    decided = read_decisions(decisions, {group.key for group in read_taxonomy(taxonomy)})
     _require_built_with(hierarchy, provenance, decisions=decisions, taxonomy=taxonomy)
     require_replaceable(out, discard_edits=force)
     draft = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.part")

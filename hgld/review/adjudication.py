@@ -1,7 +1,8 @@
 """The stage ``adjudicate``: combine the decisions of two annotators into one decision per label.
 
 A decision on which both agree is final and signed by both. The other labels are decided by a person or by a rule;
-those that neither settles stay open and are listed.
+those that neither settles stay open and are listed. Renamed and proposed groups of both annotators are merged
+(:mod:`hgld.review.merged_taxonomy`) and written as the taxonomy beside the final decisions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, indented_list
-from hgld.resources import annotation_file
+from hgld.review.merged_taxonomy import GroupConflict, MergedTaxonomy, changed_groups, write_changed_taxonomy
 from hgld.review.opinions import (
     UNSURE,
     Opinions,
@@ -25,7 +26,7 @@ from hgld.review.opinions import (
 from hgld.review.output_guard import made_by_others, require_nothing_lost, require_other_file
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
-from hgld.taxonomy.groups import read_taxonomy
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, taxonomy_beside
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,9 @@ class AdjudicateSummary:
         kept: Number of earlier decisions in the output on labels that neither annotator decided.
         changed: Number of earlier decisions in the output that were replaced by different ones.
         withdrawn: Number of earlier decisions in the output on labels that are now open.
-        taxonomy: File of the changed taxonomy, if groups were proposed.
+        group_names: Names of groups by key.
+        group_conflicts: Groups on which the annotators differ and that are not settled.
+        taxonomy: File of the changed taxonomy, if groups were proposed or renamed.
     """
 
     annotators: tuple[str, str]
@@ -106,6 +109,8 @@ class AdjudicateSummary:
     kept: int
     changed: int
     withdrawn: int
+    group_names: Mapping[str, str]
+    group_conflicts: tuple[GroupConflict, ...] = ()
     taxonomy: Path | None = None
 
 
@@ -122,9 +127,11 @@ def adjudicate_files(
     """Write one decision per label from those of two annotators, by a rule.
 
     Args:
-        first: Decisions of one annotator, in a file named after the annotator.
+        first: Decisions of one annotator, in a file named after the annotator, with the taxonomy beside it if the
+            annotator renamed or proposed groups.
         second: Decisions of the other annotator, likewise.
-        out: File of decisions to write. Its decisions on labels that neither annotator decided are kept.
+        out: File of decisions to write. Its decisions on labels that neither annotator decided are kept, and so are
+            the names of groups in the taxonomy beside it. If groups were changed, their taxonomy is written there.
         config: Rule for labels on which the annotators differ.
         clusters: ``clusters`` table, for the number of landmarks: required by the rule ``most-landmarks``, and
             used to list open labels with many landmarks first.
@@ -132,7 +139,7 @@ def adjudicate_files(
         force: Replace decisions of other annotators in ``out`` on labels that these two decided.
 
     Returns:
-        None if ``out`` holds these decisions already and no label is open.
+        None if ``out`` holds these decisions and groups already, and nothing is open.
 
     Raises:
         ConfigurationError: The rule needs an input that is not given, or names another annotator; ``out`` is an
@@ -140,14 +147,22 @@ def adjudicate_files(
         InputError: A file cannot be read, or a label is not in the table.
     """
     require_other_file(out, [first, second, *filter(None, (clusters, taxonomy))])
-    taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
-    groups = {group.name for group in read_taxonomy(taxonomy)}
-    first_opinions, second_opinions = read_opinions([first, second], groups)
+    original = read_taxonomy(find_taxonomy(taxonomy))
+    (first_opinions, second_opinions), merged = read_opinions(
+        [first, second], original, settled=changed_groups(out), preferred=config.preferred
+    )
     landmarks = None if clusters is None else landmarks_by_label(read_table(clusters, CLUSTERS))
     adjudication = adjudicate(first_opinions, second_opinions, config, landmarks)
-    earlier = read_decisions(out, groups) if out.exists() else []
     return write_adjudication(
-        out, first_opinions, second_opinions, adjudication, earlier=earlier, landmarks=landmarks, force=force
+        out,
+        first_opinions,
+        second_opinions,
+        adjudication,
+        taxonomy=merged,
+        original=original,
+        earlier=read_decisions(out, merged.keys) if out.exists() else [],
+        landmarks=landmarks,
+        force=force,
     )
 
 
@@ -236,6 +251,8 @@ def write_adjudication(
     second: Opinions,
     adjudication: Adjudication,
     *,
+    taxonomy: MergedTaxonomy,
+    original: Sequence[Group],
     earlier: Sequence[Decision] = (),
     landmarks: Mapping[str, int] | None = None,
     adjudicator: str | None = None,
@@ -248,13 +265,15 @@ def write_adjudication(
         first: Decisions of one annotator.
         second: Decisions of the other annotator.
         adjudication: Combined decisions of both.
+        taxonomy: Final groups, to be written beside ``out`` if they differ from the original ones.
+        original: Original groups.
         earlier: Decisions that ``out`` holds.
         landmarks: Number of landmarks by label_id; open labels with many landmarks are listed first.
         adjudicator: Person who settled the differences, if any.
         force: Replace different decisions of others among ``earlier``.
 
     Returns:
-        None if ``earlier`` are the same decisions and no label is open.
+        None if nothing is open and neither decisions nor groups differ from those in the files.
 
     Raises:
         ConfigurationError: See :func:`require_replaceable`.
@@ -265,10 +284,11 @@ def write_adjudication(
     withdrawn = [f'{row.label_id} ("{row.label}")' for row, new in replacements if new is None]
     if withdrawn:
         log.warning("%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn))
-    final = {row.label_id: row for row in (*kept, *adjudication.decisions)}
+    final = {row.label_id: row for row in (*taxonomy.with_survivors(kept), *adjudication.decisions)}
+    is_changed = write_changed_taxonomy(taxonomy.groups, original, out)
     if final != {row.label_id: row for row in earlier}:
         write_decisions(out, final.values())
-    elif not adjudication.still_open:
+    elif not (adjudication.still_open or taxonomy.conflicts or is_changed):
         return None
     counts = landmarks or {}
     still_open = sorted(adjudication.still_open, key=lambda label: (-counts.get(label.label_id, 0), label.label))
@@ -280,6 +300,9 @@ def write_adjudication(
         kept=len(kept),
         changed=sum(new is not None and category(new) != category(row) for row, new in replacements),
         withdrawn=len(withdrawn),
+        group_names={group.key: group.name for group in taxonomy.groups},
+        group_conflicts=tuple(taxonomy.conflicts),
+        taxonomy=None if list(taxonomy.groups) == list(original) else taxonomy_beside(out),
     )
 
 
@@ -317,15 +340,21 @@ def require_replaceable(
     require_nothing_lost(out, lost)
 
 
-def opinion_text(annotator: str, decision: Decision | None) -> str:
-    """Return an annotator's decision in a line.
+def opinion_text(annotator: str, decision: Decision | None, group_names: Mapping[str, str] | None = None) -> str:
+    """Return an annotator's decision in a line, with the key of the group or, if known, its name.
 
     >>> opinion_text("ada", None)
     'ada: nothing'
     """
     if decision is None:
         return f"{annotator}: nothing"
-    return f"{annotator}: {category(decision)}" + (f" ({decision.comment})" if decision.comment else "")
+    name = (group_names or {}).get(category(decision), category(decision))
+    return f"{annotator}: {name}" + (f" ({decision.comment})" if decision.comment else "")
+
+
+def kept_decisions(earlier: Sequence[Decision], first: Opinions, second: Opinions) -> list[Decision]:
+    """Return the earlier decisions on labels that neither annotator decided."""
+    return _split_earlier(earlier, [*first.decisions.values(), *second.decisions.values()])[0]
 
 
 def _count_labels(first: Opinions, second: Opinions) -> int:

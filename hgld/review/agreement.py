@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from math import isnan, nan
 from pathlib import Path
@@ -28,6 +28,7 @@ from hgld.figures.agreement import Confusion, draw_confusion
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
+from hgld.review.merged_taxonomy import GroupConflict
 from hgld.review.opinions import (
     DROP,
     UNSURE,
@@ -39,7 +40,7 @@ from hgld.review.opinions import (
 )
 from hgld.review.output_guard import require_other_file
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
-from hgld.taxonomy.groups import read_taxonomy
+from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ class Agreement:
         groups: Agreement on each category in use, the least agreement first.
         disagreements: Labels in different categories, those with most landmarks first.
         config: Settings of the intervals.
+        group_conflicts: Groups that annotators name differently; these do not count as disagreements.
     """
 
     annotators: tuple[str, ...]
@@ -155,6 +157,7 @@ class Agreement:
     groups: tuple[GroupAgreement, ...]
     disagreements: tuple[Disagreement, ...]
     config: AgreementConfig
+    group_conflicts: tuple[GroupConflict, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; undefined numbers are null."""
@@ -173,7 +176,8 @@ def agreement_files(
     """Measure inter-annotator agreement on files of decisions.
 
     Args:
-        decisions: One file per annotator, named after the annotator.
+        decisions: One file per annotator, named after the annotator, with the taxonomy beside it if the annotator
+            renamed or proposed groups.
         config: Settings of the intervals.
         clusters: ``clusters`` table, for the number of landmarks; without it only labels are counted.
         taxonomy: Groups; by default those that come with hgld.
@@ -191,17 +195,24 @@ def agreement_files(
         require_other_file(path, [*decisions, *filter(None, (clusters, taxonomy))])
     config = config or AgreementConfig()
     taxonomy = annotation_file("taxonomy.csv") if taxonomy is None else taxonomy
-    groups = [group.name for group in read_taxonomy(taxonomy)]
-    opinions = read_opinions(decisions, groups)
+    opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy))
+    opinions = [
+        Opinions(annotator.annotator, {row.label_id: row for row in merged.with_names(annotator.decisions.values())})
+        for annotator in opinions
+    ]
     landmarks = None
     if clusters is not None:
         landmarks = landmarks_by_label(read_table(clusters, CLUSTERS))
-    agreement = measure_agreement(opinions, landmarks, config)
+    agreement = replace(measure_agreement(opinions, landmarks, config), group_conflicts=tuple(merged.conflicts))
     if out is not None:
-        inputs = input_digests(decisions=decisions, clusters=clusters, taxonomy=taxonomy)
+        changed = [path for path in map(taxonomy_beside, decisions) if path.is_file()]
+        inputs = input_digests(decisions=decisions, clusters=clusters, taxonomy=taxonomy, changed_groups=changed)
         _write_json(out, agreement, Provenance("agreement", {}, inputs))
     if figure is not None:
-        draw_confusion(figure, confusion(opinions[0], opinions[1], [*groups, DROP, UNSURE], landmarks))
+        draw_confusion(
+            figure,
+            confusion(opinions[0], opinions[1], [*(group.name for group in merged.groups), DROP, UNSURE], landmarks),
+        )
     return agreement
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hgld.errors import ConfigurationError
-from hgld.resources import annotation_file
+from hgld.review.merged_taxonomy import changed_groups, write_changed_taxonomy
 from hgld.review.output_guard import require_nothing_lost, require_other_file
 from hgld.review.projections import current_decisions, current_groups, update_clusters
 from hgld.review.state import ReviewState
 from hgld.review.store import read_store
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table, write_table
 from hgld.taxonomy.decisions import Decision, format_time, read_decisions, write_decisions
-from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, taxonomy_beside
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def export_decisions(
         taxonomy: Groups that the page offered; by default those that come with hgld.
         clusters: ``clusters`` table that the page showed, for ``clusters_out``.
         clusters_out: Where to write that table with clusters as they were split, merged and renamed.
-        force: Replace decisions in ``out`` that never were in the store.
+        force: Replace decisions and groups that never were in the store.
 
     Raises:
         ConfigurationError: Only one of ``clusters`` and ``clusters_out`` is given, ``out`` is an input, or it holds
-            decisions that never were in the store.
+            decisions, or the taxonomy beside it groups, that never were in the store.
         InputError: An input cannot be read, or ``out`` is another kind of file.
     """
     if (clusters is None) != (clusters_out is None):
@@ -67,15 +67,19 @@ def export_decisions(
     annotator, state = read_store(store)
     if out.exists() and not force:
         require_nothing_lost(out, _never_stored(read_decisions(out, None), state))
-    original_groups = read_taxonomy(annotation_file("taxonomy.csv") if taxonomy is None else taxonomy)
-    groups = current_groups(state, original_groups)
-    changed_taxonomy = write_changed_taxonomy(list(groups.values()), original_groups, out)
+    original = read_taxonomy(find_taxonomy(taxonomy))
+    groups = list(current_groups(state, original).values())
+    if not force:
+        _require_known_groups(out, state, original)
+    write_changed_taxonomy(groups, original, out)
     if clusters and clusters_out:
         provenance = Provenance("decisions", inputs=input_digests(clusters=clusters, store=store))
         write_table(clusters_out, CLUSTERS, update_clusters(read_table(clusters, CLUSTERS), state), provenance)
-    decisions = current_decisions(state, groups)
+    decisions = current_decisions(state)
     write_decisions(out, decisions)
-    return DecisionsSummary(annotator, len(decisions), changed_taxonomy, clusters_out)
+    return DecisionsSummary(
+        annotator, len(decisions), None if groups == original else taxonomy_beside(out), clusters_out
+    )
 
 
 def _never_stored(decisions: Sequence[Decision], state: ReviewState) -> list[Decision]:
@@ -89,14 +93,14 @@ def _never_stored(decisions: Sequence[Decision], state: ReviewState) -> list[Dec
     return [row for row in decisions if (row.label_id, row.annotator, format_time(row.decided_at)) not in stored]
 
 
-def write_changed_taxonomy(groups: Sequence[Group], taxonomy: Sequence[Group], decisions: Path) -> Path | None:
-    """Write the groups as a taxonomy beside the file of decisions, if they differ from ``taxonomy``.
-
-    Returns:
-        Path of the new file, e.g. ``a.taxonomy.csv`` beside ``a.csv``; None if nothing differs.
-    """
-    if list(groups) == list(taxonomy):
-        return None
-    path = decisions.with_suffix(".taxonomy.csv")
-    write_taxonomy(path, groups)
-    return path
+def _require_known_groups(out: Path, state: ReviewState, original: Sequence[Group]) -> None:
+    """Check that every group in the taxonomy beside the output is an original one or was in the store."""
+    known = {(group.key, group.name) for group in original}
+    for events in state.steps.values():
+        known |= {(event.key, (event.new or {}).get("name", "")) for event in events if event.kind == "group"}
+    lost = [group.name for group in changed_groups(out) if (group.key, group.name) not in known]
+    if lost:
+        raise ConfigurationError(
+            f"{taxonomy_beside(out)}: holds groups that never were in the store ({', '.join(lost)}); "
+            "write to another file, or replace them with `force`"
+        )

@@ -8,11 +8,13 @@ kind        key                          value; None stands for what the input t
 decision    label_id                     {"label", "decision"?, "group"?, "comment"}; group by its key
 cluster     label_id                     number of the cluster that the label was moved to
 name        number of a cluster          new name of the cluster
-group       key of a group               {"name", "root", "guideline"} of a renamed or proposed group
+group       key of a group               {"name", "root", "guideline"} of a renamed or proposed group, or
+                                         {"merged_into": key of the group that takes its labels}
 ==========  ===========================  ============================================================
 
-The key of a group is its name in the taxonomy, or a generated key if the annotator proposed it. Decisions refer to
-the key, so they follow when a group is renamed.
+The key of a group never changes (:mod:`hgld.taxonomy.groups`). That of a proposed group is made from its first name,
+so that it is the same for every annotator who proposes this name. Decisions refer to the key: when a group is renamed
+or merged into another, they follow, and keep their annotator and time.
 
 All events of one action, such as a decision on several labels, form a step. The log only grows: a step is undone by
 another step of inverse events, each of which names the event that it undoes.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.review.merged_taxonomy import MergedTaxonomy, changed_groups, merge_taxonomies
 from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.groups import Group
 
 DROP, UNSURE = "(drop)", "(unsure)"
 
@@ -27,12 +29,19 @@ class Opinions:
     decisions: Mapping[str, Decision]
 
 
-def read_opinions(paths: Sequence[Path], groups: Collection[str]) -> list[Opinions]:
+def read_opinions(
+    paths: Sequence[Path], taxonomy: Sequence[Group], *, settled: Sequence[Group] = (), preferred: str | None = None
+) -> tuple[list[Opinions], MergedTaxonomy]:
     """Read files of decisions, each named after its annotator.
 
     Args:
-        paths: Two or more CSV files.
-        groups: Names of the groups in the taxonomy.
+        paths: Two or more CSV files, each with the taxonomy beside it if the annotator changed groups.
+        taxonomy: Original groups.
+        settled: Groups of an earlier adjudication.
+        preferred: Annotator whose names of groups are taken in a conflict.
+
+    Returns:
+        Decisions of each annotator, which refer to groups by key, and the groups of all annotators.
 
     Raises:
         ConfigurationError: There are fewer than two files, or two have the same name.
@@ -44,14 +53,17 @@ def read_opinions(paths: Sequence[Path], groups: Collection[str]) -> list[Opinio
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f'two files are called "{name}", after an annotator; rename one')
-    return [
-        Opinions(name, {row.label_id: row for row in read_decisions(path, groups)})
+    groups_by_annotator = {name: changed_groups(path) for name, path in zip(names, paths, strict=True)}
+    merged = merge_taxonomies(taxonomy, groups_by_annotator, settled=settled, preferred=preferred)
+    opinions = [
+        Opinions(name, {row.label_id: row for row in read_decisions(path, merged.keys)})
         for name, path in zip(names, paths, strict=True)
     ]
+    return opinions, merged
 
 
 def category(decision: Decision) -> str:
-    """Return the category of a decision: its group, ``DROP`` or ``UNSURE``; a guess does not count."""
+    """Return the category of a decision: the key of its group, ``DROP`` or ``UNSURE``; a guess does not count."""
     if decision.decision == "group":
         assert decision.group is not None
         return decision.group

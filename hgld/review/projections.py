@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,30 +14,58 @@ from hgld.taxonomy.groups import Group
 
 def current_groups(state: ReviewState, taxonomy: Sequence[Group]) -> dict[str, Group]:
     """Return the groups by key: those of the taxonomy with their present names, then the proposed ones."""
-    groups = {group.name: group for group in taxonomy}
-    for key, field in state.fields("group").items():
-        if field.value is not None:
-            items = groups[key].items if key in groups else ()
-            groups[key] = Group(**field.value, items=items)
+    return apply_group_values(group_values(state), taxonomy)
+
+
+def group_values(state: ReviewState) -> dict[str, Any]:
+    """Return the value of every group field, by the key of the group."""
+    return {key: field.value for key, field in state.fields("group").items()}
+
+
+def apply_group_values(values: Mapping[str, Any], taxonomy: Sequence[Group]) -> dict[str, Group]:
+    """Return the groups by key after renames, proposals and merges; see :mod:`hgld.review.events`."""
+    groups = {group.key: group for group in taxonomy}
+    for key, value in values.items():
+        if value is None:
+            continue
+        if "merged_into" in value:
+            groups.pop(key, None)
+        else:
+            groups[key] = Group(**value, items=groups[key].items if key in groups else (), key=key)
     return groups
 
 
-def current_decisions(state: ReviewState, groups: Mapping[str, Group]) -> list[Decision]:
-    """Return the present decisions, also on labels that are no longer among the clusters.
+def surviving_group(values: Mapping[str, Any], key: str) -> str:
+    """Return the key of the group that a group was merged into, directly or in several steps.
 
-    A group that is no longer in the taxonomy is named by its key, which was its name.
+    Args:
+        values: Value of every group field, by the key of the group.
+        key: Key of the group; returned as it is if the group was not merged.
+
+    >>> surviving_group({"a": {"merged_into": "b"}, "b": {"merged_into": "c"}}, "a")
+    'c'
     """
+    seen = set()
+    while key not in seen and (value := values.get(key)) is not None and "merged_into" in value:
+        seen.add(key)
+        key = value["merged_into"]
+    return key
+
+
+def current_decisions(state: ReviewState) -> list[Decision]:
+    """Return the present decisions with the keys of groups, also on labels that are no longer among the clusters."""
     decisions = []
+    merged = group_values(state)
     for label_id, field in state.fields("decision").items():
         if field.value is not None and field.value["decision"] is not None:
             assert field.origin is not None
-            key = field.value["group"]
+            group = field.value["group"]
             decisions.append(
                 Decision(
                     label_id,
                     field.value["label"],
                     field.value["decision"],
-                    groups[key].name if key in groups else key,
+                    None if group is None else surviving_group(merged, group),
                     field.origin.annotator,
                     field.origin.at,
                     field.value["comment"],

@@ -8,18 +8,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from itertools import chain, count
 from typing import Any
 
-from hgld.errors import ConflictError
+from hgld.errors import ConflictError, InputError
 from hgld.review.actions import LIKELY_SCORE, Candidate, InvalidActionError, LabelAction, StaleError
 from hgld.review.events import AttributedChange, Change
-from hgld.review.projections import current_cluster, current_cluster_name, current_decisions, current_groups
+from hgld.review.projections import (
+    apply_group_values,
+    current_cluster,
+    current_cluster_name,
+    current_decisions,
+    current_groups,
+    group_values,
+    surviving_group,
+)
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.state import FieldState
 from hgld.review.store import EventStore
 from hgld.taxonomy.decisions import Decision, DecisionIndex
 from hgld.taxonomy.groups import ROOTS, Group
+from hgld.taxonomy.label_identity import normalise_label
 
 #: At most this many suggestions are shown, and after the first only those of at least this score.
 _MAX_SUGGESTIONS, _MIN_SCORE = 3, 0.02
@@ -33,18 +43,28 @@ class ReviewSession:
     Attributes:
         adjudicating: Whether the session settles different opinions of other annotators.
         state: State of the review, kept by the store.
+        group_notes: What to know about groups, by key.
 
     Args:
         labels: Labels in the order of the page.
         taxonomy: Groups at the start.
         store: Event store, open for writing.
+        group_notes: What to know about groups, by key, such as the names that annotators gave to it.
     """
 
-    def __init__(self, labels: Iterable[ReviewLabel], taxonomy: Sequence[Group], store: EventStore) -> None:
+    def __init__(
+        self,
+        labels: Iterable[ReviewLabel],
+        taxonomy: Sequence[Group],
+        store: EventStore,
+        *,
+        group_notes: Mapping[str, str] | None = None,
+    ) -> None:
         self.labels = {label.row.label_id: label for label in labels}
         self.taxonomy = taxonomy
         self.store = store
         self.state = store.state
+        self.group_notes = group_notes or {}
         self.adjudicating = any(label.opinions for label in self.labels.values())
         self._original_names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
 
@@ -62,6 +82,16 @@ class ReviewSession:
         """Return whether a label has a decision, and not only a comment."""
         value = self.decision_field(label_id).value
         return value is not None and value["decision"] is not None
+
+    def decision_value(self, label_id: str) -> Any:
+        """Return the decision and the comment on a label; None if it has neither."""
+        return self.with_present_group(self.decision_field(label_id).value)
+
+    def with_present_group(self, value: Any) -> Any:
+        """Return the value of a decision field with the group that its group was merged into, if it was."""
+        if value is None or value["group"] is None:
+            return value
+        return value | {"group": surviving_group(group_values(self.state), value["group"])}
 
     def version(self, label_id: str) -> int:
         """Return the version of a label, which grows with every change to its decision or cluster."""
@@ -85,24 +115,33 @@ class ReviewSession:
     def candidates(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Candidate]:
         """Return the decisions that a label can take over: opinions if there are any, else suggestions.
 
-        Candidates with a group that is not among ``groups`` are skipped.
+        Candidates with a group that is not among ``groups`` are skipped; a merged group is replaced by the one that
+        it was merged into.
         """
         if label.opinions:
-            return [
+            candidates = [
                 Candidate(decision.decision, decision.group, opinion.annotator, decision.comment)
                 for opinion in label.opinions
-                if (decision := opinion.decision) is not None and (decision.group is None or decision.group in groups)
+                if (decision := opinion.decision) is not None
             ]
-        return [
-            Candidate("group", suggestion.group, "", suggestion.reason, suggestion.score)
-            for rank, suggestion in enumerate(label.suggestions[:_MAX_SUGGESTIONS])
-            if suggestion.group in groups
-            and (rank == 0 or suggestion.score is None or suggestion.score >= _MIN_SCORE)
-        ]
+        else:
+            candidates = [
+                Candidate("group", suggestion.group, "", suggestion.reason, suggestion.score)
+                for rank, suggestion in enumerate(label.suggestions[:_MAX_SUGGESTIONS])
+                if rank == 0 or suggestion.score is None or suggestion.score >= _MIN_SCORE
+            ]
+        values = group_values(self.state)
+        present = (
+            candidate
+            if candidate.group is None
+            else replace(candidate, group=surviving_group(values, candidate.group))
+            for candidate in candidates
+        )
+        return [candidate for candidate in present if candidate.group is None or candidate.group in groups]
 
     def decisions(self) -> list[Decision]:
-        """Return the present decisions."""
-        return current_decisions(self.state, self.groups())
+        """Return the present decisions, with the keys of groups."""
+        return current_decisions(self.state)
 
     # Actions.
 
@@ -141,7 +180,7 @@ class ReviewSession:
         Raises:
             InvalidActionError: There is no such group or kind of action.
         """
-        current = self.decision_field(label.row.label_id).value or {"decision": None, "group": None, "comment": ""}
+        current = self.decision_value(label.row.label_id) or {"decision": None, "group": None, "comment": ""}
         comment = current["comment"] if action.comment is None else action.comment
         if action.kind == "clear":
             return None
@@ -214,7 +253,7 @@ class ReviewSession:
         return self.store.append([Change("name", str(cluster), _single_line(name))])
 
     def propose_group(self, name: str, root: str, guideline: str) -> int | None:
-        """Add a group.
+        """Add a group. Its key is made from its name, unless another group has that key.
 
         Raises:
             InvalidActionError: A value is missing, or there is a group of that name.
@@ -223,27 +262,43 @@ class ReviewSession:
             raise InvalidActionError(f"choose a root: {' or '.join(ROOTS)}")
         guideline = _single_line(guideline, "describe in one line what belongs to the group")
         group = {"name": _single_line(name), "root": root, "guideline": guideline}
-        # The id of the event makes the key unique.
-        return self._append_checked([Change("group", f"proposed {self.state.last_event + 1}", group)])
+        taken = {key.casefold() for key, value in group_values(self.state).items() if value is not None}
+        taken |= {key.casefold() for key in self.groups()}
+        base = normalise_label(name)
+        keys = chain([base], (f"{base} ({number})" for number in count(2)))
+        key = next(key for key in keys if key not in taken)
+        return self._append_checked([Change("group", key, group)])
 
     def rename_group(self, key: str, name: str, version: int) -> int | None:
         """Rename a group; decisions for it follow.
 
         Raises:
             ConflictError: The group is no longer at this version.
-            InvalidActionError: There is no such group, the name is empty or taken, or the session adjudicates:
-                the labels that annotators agree on are not part of it and would keep the old name.
+            InvalidActionError: There is no such group, or the name is empty or taken.
         """
-        if self.adjudicating:
-            raise InvalidActionError("groups cannot be renamed during adjudication")
+        group = self._group_at(key, version)
+        values = {"name": _single_line(name), "root": group.root, "guideline": group.guideline}
+        return self._append_checked([Change("group", key, values)])
+
+    def merge_group(self, key: str, into: str, version: int) -> int | None:
+        """Merge a group into another; decisions for it follow.
+
+        Raises:
+            ConflictError: The group is no longer at this version.
+            InvalidActionError: There is no such group, or both are the same.
+        """
+        self._group_at(key, version)
+        if into == key or into not in self.groups():
+            raise InvalidActionError("choose another group to merge this one into")
+        return self._append_checked([Change("group", key, {"merged_into": into})])
+
+    def _group_at(self, key: str, version: int) -> Group:
         groups = self.groups()
         if key not in groups:
             raise InvalidActionError("this group does not exist (any more)")
         if self.state.field("group", key).version != version:
-            raise ConflictError(f'the group was renamed to "{groups[key].name}" in the meantime')
-        group = replace(groups[key], name=_single_line(name))
-        values = {name: value for name, value in asdict(group).items() if name != "items"}
-        return self._append_checked([Change("group", key, values)])
+            raise ConflictError(f'the group was changed in the meantime, and is called "{groups[key].name}"')
+        return groups[key]
 
     def undo(self, step: int) -> int | None:
         """Undo a step; undoing the resulting step redoes it.
@@ -255,6 +310,24 @@ class ReviewSession:
             return self._append_checked(self.state.inverse_changes(step))
         except InvalidActionError as error:
             raise ConflictError(f"this step cannot be undone: {error}") from error
+
+    def import_groups(self, groups: Iterable[Group]) -> int | None:
+        """Take over names and proposals of groups that were never touched in this store.
+
+        Raises:
+            InputError: A group has the name of another one.
+        """
+        present = self.groups()
+        changes = [
+            Change("group", group.key, {"name": group.name, "root": group.root, "guideline": group.guideline})
+            for group in groups
+            if not self.state.field("group", group.key).version
+            and (group.key not in present or present[group.key].name != group.name)
+        ]
+        try:
+            return self._append_checked(changes)
+        except InvalidActionError as error:
+            raise InputError(f"the groups of the given decisions cannot be taken over: {error}") from error
 
     def import_decisions(self, decisions: Iterable[Decision]) -> int | None:
         """Take over decisions, with their annotators and times, on labels that were never touched in this store."""
@@ -287,25 +360,29 @@ class ReviewSession:
 
     def _append_checked(self, changes: Sequence[Change]) -> int | None:
         """Append changes, unless two groups would have the same name or a decision a group that does not exist."""
-        names = {key: group.name for key, group in self.groups().items()}
+        values = group_values(self.state)
         decisions = {key: field.value for key, field in self.state.fields("decision").items()}
-        in_taxonomy = {group.name for group in self.taxonomy}
         for change in changes:
             if change.kind == "decision":
                 decisions[change.key] = change.new
-            elif change.kind == "group" and change.new is not None:
-                names[change.key] = change.new["name"]
-            elif change.kind == "group" and change.key in in_taxonomy:
-                names[change.key] = change.key
             elif change.kind == "group":
-                del names[change.key]
-        _check_unique_names(list(names.values()))
-        changed_keys = {change.key for change in changes}
+                values[change.key] = change.new
+        groups = apply_group_values(values, self.taxonomy)
+        _check_unique_names([group.name for group in groups.values()])
+        changed = {change.key for change in changes}
+
+        def is_lost(group: str, holder: str) -> bool:
+            # Groups of an earlier taxonomy may be missing, as long as nothing about them is changed.
+            survivor = surviving_group(values, group)
+            return survivor not in groups and bool(changed & {group, survivor, holder})
+
         for label_id, value in decisions.items():
             group = value["group"] if value else None
-            # Decisions for groups of an earlier taxonomy may stay, as long as they are not touched.
-            if group is not None and group not in names and changed_keys & {label_id, group}:
+            if group is not None and is_lost(group, label_id):
                 raise InvalidActionError(f'the group of "{value["label"]}" would no longer exist')
+        for key, value in values.items():
+            if value is not None and "merged_into" in value and is_lost(value["merged_into"], key):
+                raise InvalidActionError("the group that another one was merged into would no longer exist")
         return self.store.append(changes)
 
 

@@ -1,7 +1,7 @@
 """Annotators' decisions on labels: one row per label, and the look-up of a label's decision.
 
 Decisions are CSV files (``annotations/decisions/*.csv``), because people read them, compare them and keep them under
-version control.
+version control. They refer to groups by key (:mod:`hgld.taxonomy.groups`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from hgld.errors import ConfigurationError
 from hgld.io.csv_files import escape_formula, read_rows, unescape_formula
 from hgld.io.files import atomic_write
+from hgld.taxonomy.groups import Group
 from hgld.taxonomy.label_identity import normalise_label
 
 #: Choices: assign to a group; drop from the dataset; unsure, possibly with a group as a guess.
@@ -33,7 +34,7 @@ class Decision:
         label_id: Id of the class's item where known, else an id made from the label.
         label: Text of the label, for people and for sources without items.
         decision: One of ``DECISIONS``.
-        group: Group of the label; None where it is dropped, and possibly None where the annotator is unsure.
+        group: Key of the label's group; None where it is dropped, and possibly None where the annotator is unsure.
         annotator: Who decided; two annotators who agree are named as ``ada+ben``.
         decided_at: Time of the decision in UTC, to the second.
         comment: Reason, or empty.
@@ -65,8 +66,8 @@ def decision_problem(decision: str, group: str | None, groups: Collection[str] |
 
     Args:
         decision: Value that should be one of ``DECISIONS``.
-        group: Name of the group, or None.
-        groups: Names of the taxonomy's groups; None to accept any group.
+        group: The group, or None.
+        groups: Groups of the taxonomy; None to accept any group.
 
     >>> decision_problem("drop", "lake", {"lake"})
     'dropped, but it has the group "lake"; remove one of the two'
@@ -87,7 +88,7 @@ def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]
 
     Args:
         path: CSV file in UTF-8 with ``COLUMNS``.
-        groups: Names of the taxonomy's groups; None to accept any group.
+        groups: Keys of the taxonomy's groups; None to accept any group.
 
     Returns:
         Decisions in the order of the file, which may have none.
@@ -121,6 +122,12 @@ def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]
         )
 
     return read_rows(path, COLUMNS, parse, may_be_empty=True)
+
+
+def read_named_decisions(path: Path, groups: Iterable[Group]) -> list[Decision]:
+    """Read decisions as :func:`read_decisions` does, with the present names of groups in place of their keys."""
+    names = {group.key: group.name for group in groups}
+    return [replace(row, group=row.group and names[row.group]) for row in read_decisions(path, names)]
 
 
 def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:

@@ -1,4 +1,12 @@
-"""Groups that annotators choose from, and the root of each."""
+"""Groups that annotators choose from, and the root of each.
+
+A group has a key that never changes and a name that may. The key of a group is the first name that it had: decisions,
+suggestions and events refer to the key, so they stay valid when the group is renamed, and two annotators mean the
+same group whatever each of them calls it. Names are for people, and are what a built hierarchy holds.
+
+A taxonomy file needs the column ``key`` only for groups whose key differs from their name. Changed groups travel with
+decisions in a taxonomy beside them: ``ada.taxonomy.csv`` beside ``ada.csv``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,7 @@ from pathlib import Path
 
 from hgld.io.csv_files import read_rows
 from hgld.io.files import atomic_write
+from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID
 
 ROOTS = ("natural", "human-made")
@@ -26,36 +35,68 @@ class Group:
         guideline: One line about what belongs to the group and what does not.
         items: Ids of Wikidata classes whose subclasses belong to the group, unless a narrower class belongs to
             another.
+        key: Key of the group; its name if empty.
+
+    >>> Group("still water", "natural", "Lakes.", key="lake").key, Group("lake", "natural", "Lakes.").key
+    ('lake', 'lake')
     """
 
     name: str
     root: str
     guideline: str
     items: tuple[str, ...] = ()
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key or self.name)
+
+
+def taxonomy_beside(decisions: Path) -> Path:
+    """Return where the changed taxonomy of a file of decisions is, if it has one.
+
+    >>> taxonomy_beside(Path("decisions/ada.csv")).as_posix()
+    'decisions/ada.taxonomy.csv'
+    """
+    return decisions.with_suffix(".taxonomy.csv")
+
+
+def find_taxonomy(taxonomy: Path | None, decisions: Path | None = None) -> Path:
+    """Return the taxonomy given, else the one beside the decisions if it exists, else that which comes with hgld."""
+    if taxonomy is not None:
+        return taxonomy
+    if decisions is not None and taxonomy_beside(decisions).is_file():
+        return taxonomy_beside(decisions)
+    return annotation_file("taxonomy.csv")
 
 
 def read_taxonomy(path: Path) -> list[Group]:
-    """Read and validate a taxonomy: a CSV file in UTF-8 with the columns group, root and guideline.
+    """Read and validate a taxonomy: a CSV file in UTF-8 with the columns group (the name), root and guideline.
 
-    An optional column ``items`` holds the ids of each group's Wikidata classes, separated by spaces.
+    An optional column ``items`` holds the ids of each group's Wikidata classes, separated by spaces, an optional
+    column ``key`` the key of each group that has another name by now.
 
     Returns:
         Groups in the order of the file.
 
     Raises:
         InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it has no group or no guideline, a
-            root that is not in ``ROOTS``, an invalid item, or a group or an item of an earlier row.
+            root that is not in ``ROOTS``, an invalid item, or a group, a key or an item of an earlier row.
     """
     first_lines: dict[str, int] = {}
 
+    def require_new(value: str, line: int) -> None:
+        first_line = first_lines.setdefault(value.casefold(), line)
+        if first_line != line:
+            raise ValueError(f"the {value} is in line {first_line} already")
+
     def parse(line: int, row: Mapping[str, str]) -> Group:
-        items = tuple(row.get("items", "").split())
-        group = Group(row["group"].strip(), row["root"].strip(), row["guideline"].strip(), items)
+        values = {name: value.strip() for name, value in row.items()}
+        items = tuple(values.get("items", "").split())
+        group = Group(values["group"], values["root"], values["guideline"], items, values.get("key", ""))
         if not group.name:
             raise ValueError("the group is empty")
-        first_line = first_lines.setdefault(group.name.casefold(), line)
-        if first_line != line:
-            raise ValueError(f'the group "{group.name}" is in line {first_line} already')
+        require_new(f'group "{group.name}"', line)
+        require_new(f'key "{group.key}"', line)
         if group.root not in ROOTS:
             raise ValueError(f'the root of "{group.name}" is "{group.root}"; expected {" or ".join(ROOTS)}')
         if not group.guideline:
@@ -65,9 +106,7 @@ def read_taxonomy(path: Path) -> list[Group]:
                 raise ValueError(
                     f'"{item}" is not a Wikidata item; expected e.g. Q23397, several separated by spaces'
                 )
-            first_line = first_lines.setdefault(item, line)
-            if first_line != line:
-                raise ValueError(f"the item {item} is in line {first_line} already")
+            require_new(f"item {item}", line)
         return group
 
     return read_rows(path, _REQUIRED, parse)
@@ -75,8 +114,11 @@ def read_taxonomy(path: Path) -> list[Group]:
 
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
     """Write a taxonomy atomically, in the format of :func:`read_taxonomy`."""
+    groups = list(groups)
+    with_keys = any(group.key != group.name for group in groups)
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(_COLUMNS)
+        writer.writerow((*_COLUMNS, "key") if with_keys else _COLUMNS)
         for group in groups:
-            writer.writerow([group.name, group.root, " ".join(group.items), group.guideline])
+            row = [group.name, group.root, " ".join(group.items), group.guideline]
+            writer.writerow([*row, group.key if group.key != group.name else ""] if with_keys else row)

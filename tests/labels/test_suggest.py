@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,16 @@ def test_last_file_of_decisions_takes_precedence(
         write_decisions(tmp_path / f"{name}.csv", [decision("Q4", "rain shed", group)])
     (tmp_path / "train.classes.parquet").unlink()
     run(decisions=[tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert read(clusters)["snow shed"]["suggested_group"] == "gate"
+
+
+def test_renamed_group_is_suggested_by_its_key(
+    run: Callable[..., SuggestSummary | None], clusters: Path, tmp_path: Path
+) -> None:
+    renamed = [replace(group, name="portal") if group.key == "gate" else group for group in GROUPS]
+    write_taxonomy(tmp_path / "taxonomy.csv", renamed)
+    write_decisions(tmp_path / "a.csv", [decision("Q4", "rain shed", "gate")])
+    run(decisions=[tmp_path / "a.csv"])
     assert read(clusters)["snow shed"]["suggested_group"] == "gate"
 
 

@@ -11,7 +11,7 @@ from hgld.review.actions import LabelAction
 from hgld.review.decision_export import export_decisions
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
-from hgld.taxonomy.groups import read_taxonomy, write_taxonomy
+from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from tests.review.conftest import NOON
 from tests.review.sessions import GROUPS, decide, label, open_session
 
@@ -36,8 +36,9 @@ def test_exported_decisions_taxonomy_and_clusters(tmp_path: Path, tables: Callab
     groups = read_taxonomy(written.taxonomy)
     assert [group.name for group in groups] == ["church", "still water", "museum", "quay"]
     assert groups[1].items == ("Q23397",)
-    (row,) = read_decisions(out, {group.name for group in groups})
-    assert (row.label_id, row.group, row.annotator) == ("Q1", "still water", "ada")
+    assert [group.key for group in groups] == ["church", "lake", "museum", "quay"]
+    (row,) = read_decisions(out, {group.key for group in groups})
+    assert (row.label_id, row.group, row.annotator) == ("Q1", "lake", "ada")
     moved = {row["label_id"]: row for row in read_table(tmp_path / "out" / "clusters.parquet", CLUSTERS).to_pylist()}
     assert (moved["Q2"]["cluster"], moved["Q2"]["cluster_name"]) == (2, "glaciers")
     assert moved["Q1"]["cluster"] == 0
@@ -109,3 +110,24 @@ def test_other_files_are_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 1: no column label_id"):
         export_decisions(store, tmp_path / "taxonomy.csv")
     assert read_taxonomy(tmp_path / "taxonomy.csv") == GROUPS
+
+
+def test_groups_that_were_never_in_the_store_are_not_overwritten(tmp_path: Path) -> None:
+    store, out = tmp_path / "a.sqlite", tmp_path / "a.csv"
+    with open_session(store) as session:
+        session.propose_group("quay", "human-made", "Where boats land.")
+        session.rename_group("quay", "pier", session.state.field("group", "quay").version)
+    base = tmp_path / "taxonomy.csv"
+    write_taxonomy(base, GROUPS)
+    export_decisions(store, out, taxonomy=base)
+    with open_session(store) as session:
+        session.merge_group("quay", "lake", session.state.field("group", "quay").version)
+    assert export_decisions(store, out, taxonomy=base).taxonomy is None
+    assert read_taxonomy(tmp_path / "a.taxonomy.csv") == GROUPS, "an outdated taxonomy does not stay behind"
+    write_taxonomy(tmp_path / "a.taxonomy.csv", [*GROUPS, Group("tarn", "natural", "Small lakes.")])
+    with pytest.raises(
+        ConfigurationError, match=r"a.taxonomy.csv: holds groups that never were in the store \(tarn\)"
+    ):
+        export_decisions(store, out, taxonomy=base)
+    export_decisions(store, out, taxonomy=base, force=True)
+    assert read_taxonomy(tmp_path / "a.taxonomy.csv") == GROUPS

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.errors import ConflictError
+from hgld.errors import ConflictError, InputError
 from hgld.review.actions import InvalidActionError, LabelAction, StaleError
 from hgld.review.adjudication import open_labels
 from hgld.review.events import FieldKind
@@ -22,6 +22,7 @@ from hgld.review.review_labels import Suggestion, with_opinions
 from hgld.review.session import ReviewSession
 from hgld.review.store import read_store
 from hgld.taxonomy.decisions import Decision
+from hgld.taxonomy.groups import Group
 from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
 
 KEYS = [label.row.label_id for label in LABELS]
@@ -146,12 +147,19 @@ def random_action(session: ReviewSession, chance: random.Random, number: int) ->
         lambda: session.rename_group(
             key := chance.choice(groups), f"name {number}", session.state.field("group", key).version
         ),
+        lambda: session.merge_group(
+            key := chance.choice(groups),
+            chance.choice([other for other in groups if other != key] or [key]),
+            session.state.field("group", key).version,
+        ),
         lambda: session.undo(
             chance.choice([step for step in session.state.steps if session.state.can_undo(step)] or [0])
         ),
     ]
-    with suppress(ConflictError):
+    with suppress(ConflictError, *([InvalidActionError] if len(groups) == 1 else [])):
         chance.choice(actions)()
+    present = session.groups()
+    assert all(row.group is None or row.group in present for row in session.decisions())
     reread = read_store(session.store.path)[1]
     assert {kind: reread.fields(kind) for kind in KINDS} == {kind: session.state.fields(kind) for kind in KINDS}, (
         "the state on disk is the state in memory"
@@ -176,7 +184,8 @@ def test_step_that_later_steps_rely_on_cannot_be_undone(tmp_path: Path) -> None:
             session.rename_group(key, "lake", session.state.field("group", key).version)
         assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": None}
         session.rename_group(key, "pier", session.state.field("group", key).version)
-        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "pier", "Q2": None}
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": None}
+        assert session.groups()["quay"].name == "pier"
 
 
 def test_action_on_changed_labels_is_refused_as_a_whole(tmp_path: Path) -> None:
@@ -261,3 +270,76 @@ def test_adjudication_takes_an_opinion(tmp_path: Path) -> None:
         decide(session, LabelAction("take", candidate=2), "Q3")
         (row,) = session.decisions()
         assert (row.group, row.comment, row.annotator) == ("museum", "it shows things", "ada")
+
+
+def test_key_of_a_proposed_group_is_its_first_name(tmp_path: Path) -> None:
+    """Two annotators who propose the same name propose the same group."""
+    for name, other in (("Fire  Lookout", "fire lookout"), ("fire lookout", "FIRE LOOKOUT")):
+        with open_session(tmp_path / f"{name}.sqlite") as session:
+            step = session.propose_group(name, "human-made", "Towers to watch for fires from.")
+            assert step is not None
+            with pytest.raises(InvalidActionError, match="there is already a group"):
+                session.propose_group(other, "natural", "x")
+            assert list(session.groups()) == ["church", "lake", "museum", "fire lookout"]
+            session.undo(step)
+            session.propose_group(name, "natural", "Again.")
+            assert session.groups()["fire lookout"].root == "natural"
+            # A renamed group keeps its key, so that a new group of that name needs another one.
+            session.rename_group("lake", "still water", 0)
+            session.propose_group("Lake", "natural", "Lakes only.")
+            assert session.groups()["lake (2)"].name == "Lake"
+
+
+def test_merged_groups(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite") as session:
+        for name in ("quay", "pier"):
+            session.propose_group(name, "human-made", "Where boats land.")
+        decide(session, LabelAction("group", "quay"), "Q1")
+        decide(session, LabelAction("unsure", "pier"), "Q2")
+        version = session.state.field("group", "quay").version
+        first = session.merge_group("quay", "pier", version)
+        with pytest.raises(ConflictError, match='changed in the meantime, and is called "pier"'):
+            session.merge_group("pier", "museum", 0)
+        with pytest.raises(InvalidActionError, match="does not exist"):
+            session.merge_group("quay", "pier", version)
+        with pytest.raises(InvalidActionError, match="choose another group"):
+            session.merge_group("pier", "quay", session.state.field("group", "pier").version)
+        session.merge_group("pier", "museum", session.state.field("group", "pier").version)
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "museum", "Q2": "museum"}
+        assert list(session.groups()) == ["church", "lake", "museum"]
+        with pytest.raises(InvalidActionError, match="this group does not exist"):
+            decide(session, LabelAction("group", "pier"), "Q3")
+        assert first is not None
+        session.undo(first)
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": "museum"}
+
+
+def test_two_merges_never_close_a_circle(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite") as session:
+        first = session.merge_group("lake", "museum", 0)
+        assert first is not None
+        back = session.undo(first)
+        assert back is not None
+        session.merge_group("museum", "lake", 0)
+        with pytest.raises(ConflictError, match="would no longer exist"):
+            session.undo(back)
+        assert list(session.groups()) == ["church", "lake"]
+
+
+def test_suggestions_and_opinions_follow_merged_groups(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite") as session:
+        session.merge_group("lake", "museum", 0)
+        assert [candidate.group for candidate in session.candidates(LABELS[0], session.groups())] == ["museum"]
+        decide(session, LabelAction("accept"), "Q1")
+        assert [row.group for row in session.decisions()] == ["museum"]
+
+
+def test_groups_of_decisions_to_start_from_are_taken_over(tmp_path: Path) -> None:
+    renamed = [replace(GROUPS[1], name="still water"), Group("quay", "human-made", "Where boats land.")]
+    with open_session(tmp_path / "a.sqlite") as session:
+        session.import_groups([GROUPS[0], *renamed])
+        assert [group.name for group in session.groups().values()] == ["church", "still water", "museum", "quay"]
+        session.rename_group("lake", "tarn", session.state.field("group", "lake").version)
+        assert session.import_groups(renamed) is None, "groups that were touched in the store stay as they are"
+        with pytest.raises(InputError, match='cannot be taken over: there is already a group "museum"'):
+            session.import_groups([Group("museum", "human-made", "x", key="house")])

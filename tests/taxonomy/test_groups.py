@@ -10,7 +10,7 @@ import pytest
 
 from hgld.errors import InputError
 from hgld.resources import annotation_file
-from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, write_taxonomy
 
 
 def test_shipped_taxonomy_has_the_released_groups_and_roots(shared: Path) -> None:
@@ -51,6 +51,30 @@ def test_items_are_read_and_groups_round_trip(tmp_path: Path) -> None:
     groups = [Group("lake", "natural", "Standing water.", ("Q23397", "Q131681")), Group("dam", "human-made", "x")]
     write_taxonomy(tmp_path / "taxonomy.csv", groups)
     assert read_taxonomy(tmp_path / "taxonomy.csv") == groups
+
+
+def test_key_column_is_written_only_where_a_key_differs_from_the_name(tmp_path: Path) -> None:
+    groups = [Group("still water", "natural", "Lakes.", key="lake"), Group("dam", "human-made", "x")]
+    path = tmp_path / "taxonomy.csv"
+    write_taxonomy(path, groups)
+    assert path.read_text() == (
+        "group,root,items,guideline,key\nstill water,natural,,Lakes.,lake\ndam,human-made,,x,\n"
+    )
+    assert read_taxonomy(path) == groups
+    assert [group.key for group in read_taxonomy(annotation_file("taxonomy.csv"))] == [
+        group.name for group in read_taxonomy(annotation_file("taxonomy.csv"))
+    ]
+    path.write_text("group,root,guideline,key\nlake,natural,x,\ntarn,natural,x,Lake\n")
+    with pytest.raises(InputError, match='line 3: the key "Lake" is in line 2 already'):
+        read_taxonomy(path)
+
+
+def test_taxonomy_beside_decisions_is_found(tmp_path: Path) -> None:
+    decisions, given = tmp_path / "final.csv", tmp_path / "given.csv"
+    assert find_taxonomy(None) == find_taxonomy(None, decisions) == annotation_file("taxonomy.csv")
+    (tmp_path / "final.taxonomy.csv").touch()
+    assert find_taxonomy(None, decisions) == tmp_path / "final.taxonomy.csv"
+    assert find_taxonomy(given, decisions) == given
 
 
 def test_all_invalid_rows_are_reported_by_line(tmp_path: Path) -> None:

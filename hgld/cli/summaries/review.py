@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isnan
 
 from hgld.cli.render import aligned
@@ -9,6 +10,7 @@ from hgld.errors import indented_list
 from hgld.review.adjudication import AdjudicateSummary, OpenLabel, opinion_text
 from hgld.review.agreement import Agreement, Disagreement, Estimate, GroupAgreement
 from hgld.review.decision_export import DecisionsSummary
+from hgld.review.merged_taxonomy import GroupConflict
 from hgld.review.sheets.export import ExportSummary
 from hgld.review.sheets.import_sheet import ImportSummary
 from hgld.review.sheets.worksheets import SET_ASIDE
@@ -64,15 +66,24 @@ def format_adjudicate(summary: AdjudicateSummary) -> str:
             f"{summary.changed:,} changed, {summary.withdrawn:,} withdrawn"
         )
     if summary.taxonomy:
-        lines.append(f"groups were proposed: see {summary.taxonomy}")
+        lines.append(f"groups were proposed or renamed: see {summary.taxonomy}")
+    lines += _group_conflicts(summary.group_conflicts)
     if summary.still_open:
-        labels = [_open_label(label, summary.annotators) for label in summary.still_open]
+        labels = [_open_label(label, summary) for label in summary.still_open]
         lines += ["open:", indented_list(labels, limit=len(labels))]
     return "\n".join(lines)
 
 
-def _open_label(label: OpenLabel, annotators: tuple[str, str]) -> str:
-    opinions = f"{opinion_text(annotators[0], label.first)}, {opinion_text(annotators[1], label.second)}"
+def _group_conflicts(conflicts: Sequence[GroupConflict]) -> list[str]:
+    """Return the groups that annotators name differently; no lines if there are none."""
+    if not conflicts:
+        return []
+    return ["groups to settle:", indented_list([f"{conflict.name}: {conflict.problem}" for conflict in conflicts])]
+
+
+def _open_label(label: OpenLabel, summary: AdjudicateSummary) -> str:
+    decisions = zip(summary.annotators, (label.first, label.second), strict=True)
+    opinions = ", ".join(opinion_text(annotator, row, summary.group_names) for annotator, row in decisions)
     return f"{label.label} ({label.label_id})  {opinions}"
 
 
@@ -82,7 +93,7 @@ def format_agreement(agreement: Agreement) -> str:
     if agreement.single:
         title += f", {agreement.single:,} by one only"
     tables = [*_coefficients(agreement), "", *_groups(agreement.groups), "", *_disagreements(agreement)]
-    return "\n".join([title, "", *tables])
+    return "\n".join([title, "", *tables, *_group_conflicts(agreement.group_conflicts)])
 
 
 def _coefficients(agreement: Agreement) -> list[str]:

@@ -1,4 +1,4 @@
-"""The stage ``adjudicate`` on the page: a person settles the labels on which two annotators differ."""
+"""The stage ``adjudicate`` on the page: a person settles the labels and groups on which two annotators differ."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hgld.review.adjudication import (
     AdjudicateSummary,
     Adjudication,
     combine_decisions,
+    kept_decisions,
     open_labels,
     require_replaceable,
     write_adjudication,
 )
-from hgld.review.decision_export import write_changed_taxonomy
 from hgld.review.inputs import find_inputs
+from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_groups
 from hgld.review.opinions import Opinions, read_opinions
 from hgld.review.output_guard import require_other_file
 from hgld.review.page.server import ServerConfig, serve_session
-from hgld.review.projections import current_decisions, current_groups
+from hgld.review.projections import current_decisions
 from hgld.review.review_labels import review_labels, with_opinions
 from hgld.review.state import ReviewState
 from hgld.review.store import read_store
 from hgld.taxonomy.decisions import Decision, read_decisions
-from hgld.taxonomy.groups import Group
 
 
 def adjudicate_on_page(
@@ -43,67 +43,103 @@ def adjudicate_on_page(
 ) -> AdjudicateSummary | None:
     """Serve the labels on which two annotators differ, and write one decision per label when the page is stopped.
 
+    The page offers the groups of both annotators. Groups can be renamed, which settles a conflict of names, and
+    proposed groups that mean the same can be merged. If the annotators differ only in names of groups, the page shows
+    the labels of these groups.
+
     Args:
-        first: Decisions of one annotator, in a file named after the annotator.
+        first: Decisions of one annotator, in a file named after the annotator, with the taxonomy beside it if the
+            annotator renamed or proposed groups.
         second: Decisions of the other annotator, likewise.
         out: File of decisions to write; see :func:`hgld.review.adjudication.write_adjudication`. If groups were
-            proposed, the changed taxonomy is written beside it, as ``final.taxonomy.csv`` beside ``final.csv``.
+            changed, their taxonomy is written beside it, as ``final.taxonomy.csv`` beside ``final.csv``.
         clusters: ``clusters`` table, with ``clean.parquet`` beside it.
         store: Event store of the adjudication; created if it does not exist.
         annotator: Name of the person who adjudicates.
         config: Where to serve.
         on_start: Called with the address of the page, including the token, once the server answers.
-        taxonomy: Groups; by default those that come with hgld.
+        taxonomy: Original groups; by default those that come with hgld.
         force: Replace decisions of other annotators in ``out`` on labels that are adjudicated.
 
     Returns:
-        None if ``out`` holds these decisions already and no label is open.
+        None if ``out`` holds these decisions and groups already, and nothing is open.
 
     Raises:
         BusyError: Another process has the store open.
-        ConfigurationError: The store belongs to another annotator or cannot be written, or the port is not available.
-        InputError: The annotators agree on every label, or a file cannot be read.
+        ConfigurationError: The store belongs to another annotator or cannot be written, the port is not available, or
+            ``out`` is an input or holds decisions of other annotators that would be replaced.
+        InputError: The annotators agree on every label and group, or a file cannot be read.
     """
     require_other_file(out, [first, second, clusters, store, *filter(None, [taxonomy])])
     inputs = find_inputs(clusters, taxonomy=taxonomy)
-    groups = inputs.read_groups()
+    original = inputs.read_groups()
     labels = review_labels(*inputs.read_tables())
-    one, other = read_opinions([first, second], {group.name for group in groups})
-    to_adjudicate = with_opinions(labels, (one, other), {label.label_id for label in open_labels(one, other)})
+    opinions, merged = read_opinions([first, second], original)
+    merged = _with_kept_groups(merged, opinions, out)
+    state = read_store(store)[1] if store.is_file() else ReviewState()
+    one, other, adjudication, final_taxonomy = _adjudicated(opinions, merged, state)
+    to_adjudicate = with_opinions(labels, opinions, _ids_to_adjudicate(one, other, final_taxonomy))
     if not to_adjudicate:
         raise InputError(
             f"{one.annotator} and {other.annotator} agree on every label; there is nothing to adjudicate"
         )
     if not force:
-        state = read_store(store)[1] if store.is_file() else ReviewState()
-        _, adjudication = _adjudicated(one, other, state, groups)
-        require_replaceable(out, one, other, adjudication, _earlier_decisions(out, state, groups), annotator)
-    serve_session(to_adjudicate, groups, store, annotator, config, on_start=on_start)
+        require_replaceable(out, one, other, adjudication, _earlier_decisions(out), annotator)
+    notes = {conflict.key: f"Not settled: {conflict.problem}" for conflict in final_taxonomy.conflicts}
+    serve_session(to_adjudicate, merged.groups, store, annotator, config, on_start=on_start, group_notes=notes)
 
-    _, state = read_store(store)
-    final_groups, adjudication = _adjudicated(one, other, state, groups)
-    summary = write_adjudication(
+    one, other, adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])
+    return write_adjudication(
         out,
         one,
         other,
         adjudication,
-        earlier=_earlier_decisions(out, state, groups),
+        taxonomy=final_taxonomy,
+        original=original,
+        earlier=_earlier_decisions(out),
         landmarks={label.row.label_id: label.row.landmarks for label in labels},
         adjudicator=annotator,
         force=force,
     )
-    changed_taxonomy = write_changed_taxonomy(final_groups, groups, out)
-    return summary and replace(summary, taxonomy=changed_taxonomy)
+
+
+def _with_kept_groups(merged: MergedTaxonomy, opinions: Sequence[Opinions], out: Path) -> MergedTaxonomy:
+    """Add the groups that only decisions to be kept in the output refer to.
+
+    Raises:
+        InputError: Such a group is not in the taxonomy beside the output either.
+    """
+    kept = kept_decisions(_earlier_decisions(out), *opinions)
+    missing = {row.group for row in kept if row.group is not None} - merged.keys
+    added = [group for group in changed_groups(out) if group.key in missing]
+    unknown = sorted(missing - {group.key for group in added})
+    if unknown:
+        raise InputError(f"{out}: the taxonomy has no group {', '.join(unknown)}")
+    return replace(merged, groups=[*merged.groups, *added])
 
 
 def _adjudicated(
-    one: Opinions, other: Opinions, state: ReviewState, groups: Sequence[Group]
-) -> tuple[list[Group], Adjudication]:
-    final_groups = current_groups(state, groups)
-    return list(final_groups.values()), combine_decisions(one, other, current_decisions(state, final_groups))
+    opinions: Sequence[Opinions], merged: MergedTaxonomy, state: ReviewState
+) -> tuple[Opinions, Opinions, Adjudication, MergedTaxonomy]:
+    """Return the opinions on merged groups, the decisions, and the groups, according to the adjudicator's store."""
+    taxonomy = after_review(merged, state)
+    one, other = (
+        replace(
+            annotator,
+            decisions={row.label_id: row for row in taxonomy.with_survivors(annotator.decisions.values())},
+        )
+        for annotator in opinions
+    )
+    return one, other, combine_decisions(one, other, current_decisions(state)), taxonomy
 
 
-def _earlier_decisions(out: Path, state: ReviewState, groups: Sequence[Group]) -> list[Decision]:
-    """Return the decisions in the output, which may name groups that were proposed in an earlier session."""
-    names = {group.name for group in current_groups(state, groups).values()}
-    return read_decisions(out, names) if out.exists() else []
+def _ids_to_adjudicate(one: Opinions, other: Opinions, taxonomy: MergedTaxonomy) -> set[str]:
+    """Return the ids of open labels; if there are none, those of labels in groups on which the annotators differ."""
+    conflicts = {conflict.key for conflict in taxonomy.conflicts}
+    return {label.label_id for label in open_labels(one, other)} or {
+        row.label_id for row in (*one.decisions.values(), *other.decisions.values()) if row.group in conflicts
+    }
+
+
+def _earlier_decisions(out: Path) -> list[Decision]:
+    return read_decisions(out, None) if out.exists() else []

@@ -166,6 +166,11 @@ def _rename_group(session: ReviewSession, form: FormFields) -> int | None:
     return session.rename_group(key, form.get("name", ""), int(version) if version.isdecimal() else 0)
 
 
+def _merge_group(session: ReviewSession, form: FormFields) -> int | None:
+    version, _, key = form.get("group", "").partition(":")
+    return session.merge_group(key, form.get("into", ""), int(version) if version.isdecimal() else 0)
+
+
 def _undo(session: ReviewSession, form: FormFields) -> int | None:
     step = int_field(form, "step") if form.get("step") else session.state.next_undo
     if step is None:
@@ -188,6 +193,7 @@ _HANDLERS: dict[str, Handler] = {
     "/rename-cluster": _rename_cluster,
     "/propose-group": _propose_group,
     "/rename-group": _rename_group,
+    "/merge-group": _merge_group,
     "/undo": _undo,
     "/redo": _redo,
 }

@@ -51,17 +51,22 @@ def describe_step(session: ReviewSession, step: int) -> str:
     if first.kind == "decision":
         return f"{_label_names(session, events)}: {_decisions(session, events)}"
     if first.kind == "group":
-        return _describe_group(first)
+        return _describe_group(session, first)
     moved = [event for event in events if event.kind == "cluster"]
     if not moved:
         return f"cluster {first.key} renamed to {first.new}"
     return f"{_label_names(session, moved)}: moved to cluster {moved[0].new}"
 
 
-def _describe_group(event: Event) -> str:
-    if event.old is None and event.key.startswith("proposed "):
+def _describe_group(session: ReviewSession, event: Event) -> str:
+    original = {group.key: group.name for group in session.taxonomy}
+    if event.old is None and event.key not in original:
         return f"group {event.new['name']} added"
-    old_name = event.old["name"] if event.old else event.key
+    old_name = event.old["name"] if event.old else original.get(event.key, event.key)
+    if "merged_into" in event.new:
+        into = event.new["merged_into"]
+        groups = session.groups()
+        return f"group {old_name} merged into {groups[into].name if into in groups else into}"
     return f"group {old_name} renamed to {event.new['name']}"
 
 
@@ -74,7 +79,7 @@ def _label_names(session: ReviewSession, events: Sequence[Event]) -> str:
 
 def _decisions(session: ReviewSession, events: Sequence[Event]) -> str:
     groups = session.groups()
-    texts = {_describe_decision(decision_view(event.new, groups)) for event in events}
+    texts = {_describe_decision(decision_view(session.with_present_group(event.new), groups)) for event in events}
     return texts.pop() if len(texts) == 1 else f"{len(texts)} different decisions"
 
 

@@ -54,10 +54,10 @@ def review_progress(session: ReviewSession) -> ReviewProgress:
     decided = [label for label_id, label in session.labels.items() if session.is_decided(label_id)]
     suggested = as_suggested = 0
     for label in decided:
-        value = session.decision_field(label.row.label_id).value
+        value = session.decision_value(label.row.label_id)
         if label.suggestions and not label.opinions and value["decision"] != "unsure":
             suggested += 1
-            as_suggested += value["group"] == label.suggestions[0].group
+            as_suggested += value == session.with_present_group(value | {"group": label.suggestions[0].group})
     pace = seconds_per_label(list(session.state.steps.values()))
     return ReviewProgress(
         len(session.labels),

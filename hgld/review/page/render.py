@@ -121,7 +121,7 @@ class PageRenderer:
             if path == "/decide":
                 value = session.resulting_decision(label, label_action(form), groups)
                 mine = mine if value is NO_CANDIDATE else decision_view(value, groups)
-            theirs = decision_view(session.decision_field(label_id).value, groups)
+            theirs = decision_view(session.decision_value(label_id), groups)
             rows.append((label.row.label, theirs, mine))
         fields = [
             (name, value.partition("@")[0]) for name, value in form.multi_items() if name not in _VERSION_FIELDS
@@ -182,4 +182,4 @@ class PageRenderer:
             if wanted in group.name.casefold() or wanted in group.guideline.casefold()
         }
         versions = {key: self._session.state.field("group", key).version for key in groups}
-        return self._part("groups", matches, versions, ROOTS, self._session.adjudicating)
+        return self._part("groups", matches, versions, ROOTS, groups, self._session.group_notes)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hgld.review.inputs import find_inputs
+from hgld.review.merged_taxonomy import changed_groups
 from hgld.review.page.server import ServerConfig, serve_session
 from hgld.review.review_labels import review_labels
 from hgld.taxonomy.decisions import read_decisions
@@ -34,7 +35,8 @@ def serve_review(
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
         taxonomy: Groups; by default those that come with hgld.
-        decisions: Decisions to start from, for labels that were never touched in the store.
+        decisions: Decisions to start from, for labels that were never touched in the store, with the taxonomy beside
+            it if groups were renamed or proposed.
 
     Raises:
         BusyError: Another process has the store open.
@@ -44,5 +46,8 @@ def serve_review(
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = inputs.read_groups()
     labels = review_labels(*inputs.read_tables())
-    initial = read_decisions(decisions, {group.name for group in groups}) if decisions else []
-    serve_session(labels, groups, store, annotator, config, on_start=on_start, decisions=initial)
+    added = changed_groups(decisions) if decisions else []
+    initial = read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
+    serve_session(
+        labels, groups, store, annotator, config, on_start=on_start, decisions=initial, changed_groups=added
+    )

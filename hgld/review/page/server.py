@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,8 @@ def serve_session(
     *,
     on_start: Callable[[str], None],
     decisions: Iterable[Decision] = (),
+    changed_groups: Sequence[Group] = (),
+    group_notes: Mapping[str, str] | None = None,
 ) -> None:
     """Serve the page of a session until SIGINT or SIGTERM.
 
@@ -57,6 +59,8 @@ def serve_session(
         config: Where to serve.
         on_start: Called with the address of the page, including the token, once the server answers.
         decisions: Decisions to start from, for labels that were never touched in the store.
+        changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
+        group_notes: What to know about groups, by key.
 
     Raises:
         BusyError: Another process has the store open.
@@ -65,7 +69,8 @@ def serve_session(
     """
     token = secrets.token_urlsafe(24)
     with _listen(config) as listener, open_store(store, annotator) as event_store:
-        session = ReviewSession(labels, groups, event_store)
+        session = ReviewSession(labels, groups, event_store, group_notes=group_notes)
+        session.import_groups(changed_groups)
         session.import_decisions(decisions)
         uvicorn_config = uvicorn.Config(
             review_app(session, token, host_names=[config.host]),

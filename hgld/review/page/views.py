@@ -85,7 +85,7 @@ def label_view(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, 
         row.landmarks,
         row.parents,
         tuple(example_link(title) for title in row.examples),
-        decision_view(session.decision_field(row.label_id).value, groups),
+        decision_view(session.decision_value(row.label_id), groups),
         tuple(_candidate_views(session, label, groups)),
         bool(label.opinions),
     )

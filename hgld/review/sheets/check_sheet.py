@@ -31,7 +31,7 @@ def check_sheet(
     rows: Sequence[SheetRow],
     *,
     labels: Mapping[str, str],
-    groups: Collection[str],
+    groups: Mapping[str, str],
     annotator: str,
     now: datetime,
     labels_are_safe: bool,
@@ -41,7 +41,7 @@ def check_sheet(
     Args:
         rows: Rows of the sheet.
         labels: All labels by label_id.
-        groups: Names of the groups in the taxonomy.
+        groups: Keys of the groups in the taxonomy, by name.
         annotator: Name of the annotator.
         now: Time of the decisions.
         labels_are_safe: Whether a changed label was changed by a person, which makes the row invalid. In CSV it may
@@ -71,7 +71,7 @@ def check_sheet(
             label_id,
             fit_for_cell(labels[label_id]),  # the text in the file of decisions is the one in the sheet
             entry.decision or "group",
-            entry.group or None,
+            groups[entry.group] if entry.group else None,
             annotator,
             now.replace(microsecond=0),
             entry.comment,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hgld.errors import BusyError, ConfigurationError, InputError, indented_list
@@ -111,7 +111,11 @@ def export_sheets(
         raise ConfigurationError("`merge` keeps entries and `force` discards them; give only one of them")
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = inputs.read_groups()
-    rows = label_rows(*inputs.read_tables())
+    name_by_key = {group.key: group.name for group in groups}
+    rows = [
+        replace(row, suggested_group=name_by_key.get(row.suggested_group, row.suggested_group))
+        for row in label_rows(*inputs.read_tables())
+    ]
     workbooks = {name: out / f"{name}.xlsx" for name in config.annotators}
     for path in workbooks.values():
         _require_closed(path)

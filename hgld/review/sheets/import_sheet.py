@@ -17,7 +17,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.resources import annotation_file
 from hgld.review.opinions import landmarks_by_label
 from hgld.review.output_guard import made_by_others, require_nothing_lost
 from hgld.review.sheets.check_sheet import check_sheet
@@ -26,7 +25,7 @@ from hgld.review.sheets.entries import SheetRow
 from hgld.review.sheets.workbook import read_workbook
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import Decision, check_annotator, read_decisions, write_decisions
-from hgld.taxonomy.groups import read_taxonomy
+from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 
 log = logging.getLogger(__name__)
 
@@ -125,11 +124,11 @@ def import_sheet(
             f'{sheet}: exported for "{exported_for}", not for "{config.annotator}"; give the right `annotator`'
         )
     table = read_table(_clusters_beside(sheet) if clusters is None else clusters, CLUSTERS)
-    groups = {group.name for group in read_taxonomy(taxonomy or annotation_file("taxonomy.csv"))}
+    key_by_name = {group.name: group.key for group in read_taxonomy(find_taxonomy(taxonomy))}
     checked = check_sheet(
         rows,
         labels=dict(zip(table["label_id"].to_pylist(), table["label"].to_pylist(), strict=True)),
-        groups=groups,
+        groups=key_by_name,
         annotator=config.annotator,
         now=now or datetime.now(timezone.utc),
         labels_are_safe=sheet.suffix != ".csv",
@@ -143,7 +142,7 @@ def import_sheet(
     if not checked.decisions:
         raise InputError(f"{sheet}: no label is decided in it")
 
-    earlier = {} if force else _read_earlier(out, groups, config.annotator)
+    earlier = {} if force else _read_earlier(out, key_by_name.values(), config.annotator)
     decisions = [_keep_time(row, earlier.get(row.label_id)) for row in checked.decisions]
     current = {row.label_id: row for row in decisions}
     withdrawn = [f'{label_id} ("{row.label}")' for label_id, row in earlier.items() if label_id not in current]

@@ -44,7 +44,7 @@ class LabelRow:
         cluster_name: Name of the cluster.
         subcluster: Number of the sub-cluster.
         examples: Titles of Commons categories of landmarks with the label, at most ``N_EXAMPLES``.
-        suggested_group: Most likely group, or empty.
+        suggested_group: Key of the most likely group, in a sheet its name; or empty.
     """
 
     label_id: str

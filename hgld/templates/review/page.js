@@ -299,7 +299,7 @@ const KEYS = {
   x: () => setTicked([rowOf(current)], !tickOf(rowOf(current)).checked),
   b: () => setTicked(subclusterRows(), !subclusterRows().every(row => tickOf(row).checked)), "ctrl+a": () => setTicked(rows(), true),
   s: () => openMenu("split"), m: () => openMenu("merge"), r: () => openMenu("rename-cluster"),
-  a: () => openMenu("propose-group"), "shift+r": () => openMenu("rename-group"),
+  a: () => openMenu("propose-group"), "shift+r": () => openMenu("rename-group"), "shift+m": () => openMenu("merge-group"),
   h: () => toggle("history-panel"), "?": () => toggle("help"), escape: () => setTicked(ticked(), false),
 };
 for (let n = 1; n <= 9; n++) KEYS[n] = () => choose(`take:${n}`);

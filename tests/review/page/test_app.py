@@ -16,8 +16,9 @@ from hgld.review.page.app import review_app
 from hgld.review.page.render import TEMPLATES
 from hgld.review.review_labels import with_opinions
 from hgld.review.session import ReviewSession
+from hgld.review.store import open_store
 from hgld.taxonomy.decisions import Decision
-from tests.review.sessions import LABELS, decide, label, open_session
+from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
 
 HOME = "http://127.0.0.1:8000"
 NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""
@@ -276,6 +277,30 @@ def test_opinions_are_shown_side_by_side_and_can_be_taken(tmp_path: Path) -> Non
         client.post("/decide", data={"choose": "take:1", "focus": "0:Q1"})
         (settled,) = session.decisions()
         assert (settled.decision, settled.comment, settled.annotator) == ("drop", "shows nothing", "ada")
-        answer = client.post("/rename-group", data={"group": "0:lake", "name": "water"})
-        assert answer.status_code == 400
-        assert "groups cannot be renamed during adjudication" in answer.text
+        client.post("/rename-group", data={"group": "0:lake", "name": "water"})
+        assert session.groups()["lake"].name == "water"
+
+
+def test_groups_are_merged_and_their_conflicts_shown(tmp_path: Path) -> None:
+    with open_store(tmp_path / "a.sqlite", "ada") as store:
+        session = ReviewSession(LABELS, GROUPS, store, group_notes={"museum": "Not settled: two names."})
+        client = TestClient(review_app(session, "secret"), base_url=HOME)
+        client.get("/?token=secret")
+        client.post("/propose-group", data={"name": "Gallery", "root": "human-made", "guideline": "Pictures."})
+        decide(session, LabelAction("group", "gallery"), "Q1")
+        version = session.state.field("group", "gallery").version
+        client.post("/merge-group", data={"group": f"{version}:gallery", "into": "museum"})
+        assert list(session.groups()) == ["church", "lake", "museum"]
+        page = client.get("/").text
+        assert "Not settled: two names." in page
+        assert "group Gallery merged into museum" in page
+        assert re.search(r"label 1: museum", page), "the history names the group that took the labels"
+        for data in (
+            {"group": "0:lake", "into": "lake"},
+            {"group": "0:nonsense", "into": "lake"},
+            {"group": "0:lake"},
+        ):
+            assert client.post("/merge-group", data=data).status_code == 400
+        assert client.post("/merge-group", data={"group": "99:lake", "into": "museum"}).status_code == 409
+        client.post("/undo", data={})
+        assert [(row.label_id, row.group) for row in session.decisions()] == [("Q1", "gallery")]

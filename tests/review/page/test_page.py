@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
-from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
 from hgld.resources import annotation_file
-from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
+from hgld.taxonomy.decisions import Decision, read_named_decisions, write_decisions
 from hgld.taxonomy.groups import read_taxonomy
 from tests.review.conftest import Label
+from tests.review.page.page_server import Server
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -45,31 +41,6 @@ def wait_for(observe: Callable[[], object], expected: object) -> None:
     while (observed := observe()) != expected:
         assert time.monotonic() < end, f"{observed} is not {expected}"
         time.sleep(0.02)
-
-
-class Server:
-    """A command that serves the page, in a process of its own."""
-
-    def __init__(self, arguments: list[str]) -> None:
-        command = [sys.executable, "-c", "from hgld.cli import app; app()", *arguments]
-        self.process = subprocess.Popen([*command, "--no-open"], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self._output = self.process.stdout
-        self.address = self._output.readline().strip()
-        assert self.address.startswith("http://127.0.0.1:"), self._output.read()
-
-    def stop(self, number: int = signal.SIGTERM) -> None:
-        if self.process.poll() is None:
-            os.kill(self.process.pid, number)
-        self.process.wait(15)
-        self._output.close()
-
-    def post(self, path: str, **fields: str) -> None:
-        """Send a form from another browser."""
-        home = self.address.partition("?token=")[0]
-        opener = build_opener(HTTPCookieProcessor())
-        opener.open(self.address)
-        opener.open(home + path, urlencode(fields).encode()).read()
 
 
 @pytest.fixture
@@ -352,7 +323,7 @@ def test_adjudication_on_the_page_writes_final_decisions(clusters: Path, tmp_pat
         assert server.process.returncode == 0
 
     def written(taxonomy: Path) -> list[tuple[str, str | None, str]]:
-        rows = read_decisions(final, {group.name for group in read_taxonomy(taxonomy)})
+        rows = read_named_decisions(final, read_taxonomy(taxonomy))
         return [(row.label_id, row.group, row.annotator) for row in rows]
 
     adjudicate(("decide", {"choose": "take:2", "focus": "0:Q3"}))
@@ -361,7 +332,7 @@ def test_adjudication_on_the_page_writes_final_decisions(clusters: Path, tmp_pat
     # A second session proposes a group; a third one has nothing left to settle.
     adjudicate(
         ("propose-group", {"name": "puddle", "root": "natural", "guideline": "Water that dries up: puddle."}),
-        ("decide", {"choose": "group:proposed 2", "focus": "1:Q3"}),
+        ("decide", {"choose": "group:puddle", "focus": "1:Q3"}),
     )
     adjudicate()
     assert written(tmp_path / "final.taxonomy.csv") == [("Q1", "lake", "ada+ben"), ("Q3", "puddle", "cleo")]

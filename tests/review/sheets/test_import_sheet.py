@@ -22,7 +22,7 @@ from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, default_output, import_sheet
 from hgld.review.sheets.rows import fit_for_cell
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
-from hgld.taxonomy.groups import read_taxonomy
+from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from tests.review.conftest import NOON, Label
 from tests.sheet_files import csv_rows, fill_csv, fill_workbook
 
@@ -102,6 +102,19 @@ def test_entries_become_decisions(review: Path) -> None:
         "Q3": Decision("Q3", "church building", "drop", None, "ada", NOON),
         "Q4": Decision("Q4", "chapel", "unsure", "church", "ada", NOON, "two\nlines"),
     }
+
+
+def test_sheets_show_names_and_decisions_hold_keys(tables: TABLES, tmp_path: Path) -> None:
+    taxonomy, clusters = tmp_path / "taxonomy.csv", tables()
+    write_taxonomy(taxonomy, [Group("still water", "natural", "Lakes.", key="lake")])
+    export_sheets(clusters, tmp_path / "review", ExportConfig(("ada",)), taxonomy=taxonomy)
+    labels = load_workbook(tmp_path / "review/ada.xlsx")["Labels"]
+    header = [cell.value for cell in labels[1]]
+    assert labels.cell(2, 1 + header.index("suggested group")).value == "still water"
+    fill_workbook(tmp_path / "review/ada.xlsx", "Q1", group="still water")
+    for _ in range(2):
+        import_sheet(tmp_path / "review/ada.xlsx", tmp_path / "ada.csv", ADA, taxonomy=taxonomy)
+        assert [row.group for row in read_decisions(tmp_path / "ada.csv", {"lake"})] == ["lake"]
 
 
 def test_a_decision_keeps_its_time_until_it_changes(review: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -349,10 +362,11 @@ def test_row_is_imported_if_and_only_if_it_is_a_decision(rows: list[tuple[str, s
         SheetRow(number, {"label_id": key, "label": label, "group": group, "decision": choice, "comment": comment})
         for number, ((key, label), (group, choice, comment)) in enumerate(zip(labels.items(), rows, strict=True), 2)
     ]
-    checked = check_sheet(sheet_rows, labels=labels, groups=GROUPS, annotator="ada", now=NOON, labels_are_safe=True)
+    keys = {name: f"key of {name}" for name in GROUPS}
+    checked = check_sheet(sheet_rows, labels=labels, groups=keys, annotator="ada", now=NOON, labels_are_safe=True)
     taken = {row.label_id: (row.group or "", row.decision, row.comment) for row in checked.decisions}
     for key, (group, choice, comment) in zip(labels, rows, strict=True):
-        whole = (group, choice or "group", comment)
+        whole = (keys.get(group, group), choice or "group", comment)
         sound = (group or choice) and decision_problem(whole[1], group or None, GROUPS) is None
         assert taken.get(key) == (whole if sound else None)
     bad = {problem.number for problem in checked.problems}

@@ -1,0 +1,170 @@
+"""The taxonomy of several annotators: one list of groups from the groups that each of them renamed or proposed.
+
+Groups are the same if their keys are. A renamed group keeps its key, and the key of a proposed group is made from its
+first name, so that two annotators who propose the same name propose the same group. Decisions refer to keys; they are
+never in conflict because of a name. The name of a group is chosen in this order:
+
+1. the name that an earlier adjudication settled on;
+2. the new name, if all annotators who changed the name chose the same;
+3. the new name given by the preferred annotator, if there is one.
+
+Otherwise the group keeps the name that it has in the original taxonomy (a group that is not in it, the name given by
+the first annotator), and the different names are a conflict for people to settle. The same holds for the root of a
+proposed group, and for two groups that would have the same name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from pathlib import Path
+
+from hgld.review.projections import apply_group_values, group_values, surviving_group
+from hgld.review.state import ReviewState
+from hgld.taxonomy.decisions import Decision
+from hgld.taxonomy.groups import Group, read_taxonomy, taxonomy_beside, write_taxonomy
+
+
+@dataclass(frozen=True)
+class GroupConflict:
+    """A group on which annotators differ.
+
+    Args:
+        key: Key of the group.
+        name: Name of the group until the conflict is settled.
+        problem: Different names given to it, and by whom.
+    """
+
+    key: str
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class MergedTaxonomy:
+    """Groups of several annotators.
+
+    Args:
+        groups: Those of the original taxonomy in its order, then proposed ones; names and keys are unique.
+        conflicts: Groups on which the annotators differ.
+        survivors: Keys of groups that were merged into others, with the keys of these.
+    """
+
+    groups: Sequence[Group]
+    conflicts: Sequence[GroupConflict] = ()
+    survivors: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> set[str]:
+        """Keys of the groups."""
+        return {group.key for group in self.groups}
+
+    def with_survivors(self, decisions: Iterable[Decision]) -> list[Decision]:
+        """Return decisions with the groups that theirs were merged into, if they were."""
+        return [replace(row, group=self.survivors.get(row.group or "", row.group)) for row in decisions]
+
+    def with_names(self, decisions: Iterable[Decision]) -> list[Decision]:
+        """Return decisions with the names of their groups in place of the keys."""
+        names = {group.key: group.name for group in self.groups}
+        return [row if row.group is None else replace(row, group=names[row.group]) for row in decisions]
+
+
+def changed_groups(decisions: Path) -> list[Group]:
+    """Return the groups of the taxonomy beside a file of decisions; none if there is no such file."""
+    path = taxonomy_beside(decisions)
+    return read_taxonomy(path) if path.is_file() else []
+
+
+def write_changed_taxonomy(groups: Sequence[Group], original: Sequence[Group], decisions: Path) -> bool:
+    """Write the taxonomy beside a file of decisions, if groups differ from the original ones or from that file.
+
+    Returns:
+        Whether the file was written.
+    """
+    present = changed_groups(decisions) or original
+    if list(groups) == list(present):
+        return False
+    write_taxonomy(taxonomy_beside(decisions), groups)
+    return True
+
+
+def merge_taxonomies(
+    taxonomy: Sequence[Group],
+    by_annotator: Mapping[str, Sequence[Group]],
+    *,
+    settled: Sequence[Group] = (),
+    preferred: str | None = None,
+) -> MergedTaxonomy:
+    """Merge the taxonomies of annotators; see this module.
+
+    Args:
+        taxonomy: Original groups.
+        by_annotator: Groups of each annotator, changed or not.
+        settled: Groups of an earlier adjudication.
+        preferred: Annotator whose names are taken in a conflict.
+    """
+    original = {group.key: group for group in taxonomy}
+
+    def is_changed(group: Group) -> bool:
+        return group.key not in original or group.name != original[group.key].name
+
+    proposals: defaultdict[str, dict[str, Group]] = defaultdict(dict)
+    for annotator, groups in by_annotator.items():
+        for group in filter(is_changed, groups):
+            proposals[group.key][annotator] = group
+    settled_groups = {group.key: group for group in filter(is_changed, settled)}
+
+    merged = dict(original)
+    problems: dict[str, str] = {}
+    for key in (*proposals, *(key for key in settled_groups if key not in proposals)):
+        by = proposals.get(key, {})
+        chosen = settled_groups.get(key) or by.get(preferred or "") or _unanimous(list(by.values()))
+        if chosen is None:
+            problems[key] = _differences(by, with_roots=key not in original)
+            chosen = original.get(key) or next(iter(by.values()))
+        merged[key] = replace(original[key], name=chosen.name) if key in original else chosen
+    for key, name in _unique_names(merged, original).items():
+        if name != merged[key].name:
+            problems.setdefault(key, f'the new name "{merged[key].name}" is that of another group')
+            merged[key] = replace(merged[key], name=name)
+    conflicts = [GroupConflict(key, merged[key].name, problem) for key, problem in problems.items()]
+    return MergedTaxonomy(list(merged.values()), conflicts)
+
+
+def after_review(taxonomy: MergedTaxonomy, state: ReviewState) -> MergedTaxonomy:
+    """Return the groups as they were renamed, proposed and merged in a review, without the conflicts that it settled.
+
+    Renaming a group settles its conflict, also if the name stays the same.
+    """
+    values = group_values(state)
+    groups = apply_group_values(values, taxonomy.groups)
+    return MergedTaxonomy(
+        list(groups.values()),
+        [conflict for conflict in taxonomy.conflicts if values.get(conflict.key) is None],
+        {key: surviving_group(values, key) for key, value in values.items() if value and "merged_into" in value},
+    )
+
+
+def _unanimous(proposals: Sequence[Group]) -> Group | None:
+    return proposals[0] if len({(group.name, group.root) for group in proposals}) == 1 else None
+
+
+def _differences(proposals: Mapping[str, Group], *, with_roots: bool) -> str:
+    return ", ".join(
+        f'"{group.name}"{f" ({group.root})" if with_roots else ""} by {annotator}'
+        for annotator, group in proposals.items()
+    )
+
+
+def _unique_names(groups: Mapping[str, Group], original: Mapping[str, Group]) -> dict[str, str]:
+    """Return a name for every group: the present one, unless another group has it; unchanged groups come first."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for key in sorted(groups, key=lambda key: groups[key] != original.get(key)):
+        fallbacks = [original[key].name if key in original else key]
+        candidates = chain([groups[key].name], fallbacks, (f"{key} ({number})" for number in count(2)))
+        names[key] = next(name for name in candidates if name.casefold() not in taken)
+        taken.add(names[key].casefold())
+    return names

@@ -1,0 +1,123 @@
+"""One taxonomy from those of several annotators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgld.review.merged_taxonomy import GroupConflict, changed_groups, merge_taxonomies, write_changed_taxonomy
+from hgld.taxonomy.groups import Group, read_taxonomy, taxonomy_beside, write_taxonomy
+
+LAKE = Group("lake", "natural", "Standing water.", ("Q23397",))
+PARKS = Group("parks", "natural", "Green land.")
+BASE = [LAKE, PARKS]
+QUAY = Group("quay", "human-made", "Where boats land.")
+NAMES = ["lake", "parks", "quay", "pier", "LAKE"]
+
+
+def renamed(group: Group, name: str) -> Group:
+    return replace(group, name=name)
+
+
+@pytest.mark.parametrize(
+    ("ada", "ben", "names", "problems"),
+    [
+        ([], [], ["lake", "parks"], {}),
+        ([LAKE, renamed(PARKS, "green parks")], [], ["lake", "green parks"], {}),
+        ([renamed(PARKS, "woods")], [renamed(PARKS, "woods")], ["lake", "woods"], {}),
+        (
+            [renamed(PARKS, "green parks")],
+            [renamed(PARKS, "parkland")],
+            ["lake", "parks"],
+            {"parks": '"green parks" by ada, "parkland" by ben'},
+        ),
+        ([QUAY], [renamed(QUAY, "quay")], ["lake", "parks", "quay"], {}),
+        (
+            [renamed(QUAY, "pier")],
+            [QUAY],
+            ["lake", "parks", "pier"],
+            {"quay": '"pier" (human-made) by ada, "quay" (human-made) by ben'},
+        ),
+        (
+            [QUAY],
+            [replace(QUAY, root="natural")],
+            ["lake", "parks", "quay"],
+            {"quay": '"quay" (human-made) by ada, "quay" (natural) by ben'},
+        ),
+        (
+            [renamed(PARKS, "Quay")],
+            [QUAY],
+            ["lake", "Quay", "quay (2)"],
+            {"quay": 'the new name "quay" is that of another group'},
+        ),
+        # Two annotators swap names: neither name is taken twice.
+        ([renamed(LAKE, "parks"), renamed(PARKS, "lake")], [], ["parks", "lake"], {}),
+    ],
+)
+def test_names_of_groups(ada: list[Group], ben: list[Group], names: list[str], problems: dict[str, str]) -> None:
+    merged = merge_taxonomies(BASE, {"ada": ada, "ben": ben})
+    assert [group.name for group in merged.groups] == names
+    assert {conflict.key: conflict.problem for conflict in merged.conflicts} == problems
+    assert merged.groups[0].items == LAKE.items
+
+
+def test_preferred_and_settled_names() -> None:
+    groups = {"ada": [renamed(PARKS, "green parks")], "ben": [renamed(PARKS, "parkland")]}
+    for preferred, name in (("ada", "green parks"), ("ben", "parkland")):
+        merged = merge_taxonomies(BASE, groups, preferred=preferred)
+        assert (merged.groups[1].name, merged.conflicts) == (name, [])
+    settled = [LAKE, renamed(PARKS, "woods"), QUAY]
+    merged = merge_taxonomies(BASE, groups, settled=settled, preferred="ada")
+    assert [group.name for group in merged.groups] == ["lake", "woods", "quay"]
+    assert merged.conflicts == []
+
+
+def test_conflict_keeps_the_original_name() -> None:
+    groups = {"ada": [renamed(PARKS, "green parks")], "ben": [renamed(PARKS, "parkland")]}
+    (conflict,) = merge_taxonomies(BASE, groups).conflicts
+    assert conflict == GroupConflict("parks", "parks", '"green parks" by ada, "parkland" by ben')
+
+
+taxonomies = st.lists(
+    st.builds(
+        Group,
+        st.sampled_from(NAMES),
+        st.sampled_from(["natural", "human-made"]),
+        st.just("x"),
+        key=st.sampled_from(["lake", "parks", "quay", "pier"]),
+    ),
+    max_size=3,
+    unique_by=lambda group: group.key,
+)
+
+
+@given(taxonomies, taxonomies, taxonomies, st.sampled_from([None, "ada", "ben"]))
+def test_no_group_is_lost_and_every_name_is_unique(
+    ada: list[Group], ben: list[Group], settled: list[Group], preferred: str | None
+) -> None:
+    merged = merge_taxonomies(BASE, {"ada": ada, "ben": ben}, settled=settled, preferred=preferred)
+    keys = {group.key for group in (*BASE, *ada, *ben, *settled)}
+    assert [group.key for group in merged.groups[:2]] == ["lake", "parks"]
+    assert sorted(group.key for group in merged.groups) == sorted(keys)
+    assert len({group.name.casefold() for group in merged.groups}) == len(keys)
+    assert all(group.root == "natural" for group in merged.groups[:2])
+    unsettled = {conflict.key for conflict in merged.conflicts}
+    for group in merged.groups:
+        names = {other.name for other in (*ada, *ben, *settled) if other.key == group.key}
+        assert group.key in unsettled or group.name in names | {group.key}
+
+
+def test_taxonomy_beside_decisions_is_written_only_if_groups_changed(tmp_path: Path) -> None:
+    decisions = tmp_path / "ada.csv"
+    assert not write_changed_taxonomy(BASE, BASE, decisions)
+    assert changed_groups(decisions) == []
+    for groups in ([LAKE, renamed(PARKS, "woods"), QUAY], BASE):
+        assert write_changed_taxonomy(groups, BASE, decisions), "also when a rename was undone"
+        assert not write_changed_taxonomy(groups, BASE, decisions)
+        assert changed_groups(decisions) == groups
+    write_taxonomy(taxonomy_beside(decisions), [QUAY])
+    assert read_taxonomy(tmp_path / "ada.taxonomy.csv") == [QUAY]
