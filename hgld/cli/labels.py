@@ -50,6 +50,14 @@ def scrape(
     workers: Annotated[int, typer.Option(help="Number of parallel requests, 1 to 3.")] = 1,
     max_retries: Annotated[int, typer.Option(help="Maximum number of retries per request.")] = 10,
     class_depth: Annotated[int, typer.Option(help='Number of "subclass of" steps to fetch above each class.')] = 10,
+    allow_frequent: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STATUS",
+            help="Status in which any number of landmarks may end, where a scrape would stop; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     commons_url: Annotated[
         str, typer.Option(envvar="HGLD_COMMONS_URL", help="Base URL of Commons, above wiki/ and w/api.php.")
     ] = "https://commons.wikimedia.org",
@@ -83,7 +91,7 @@ def scrape(
             rate_per_minute=rate,
             max_retries=max_retries,
         )
-        config = ScrapeConfig(split, source, workers, class_depth, client)
+        config = ScrapeConfig(split, source, workers, class_depth, client, tuple(allow_frequent or ()))
         with TerminalProgress("scrape", "landmarks") as progress:
             summary = scrape_file(categories, out, config, update=update, force=force, progress=progress)
         print_summary(out, summary, format_scrape)

@@ -12,6 +12,7 @@ from hgld.errors import SourceError
 from hgld.progress import Progress
 from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.journal import Journal
+from hgld.wikimedia.plausibility import StatusCheck
 from hgld.wikimedia.source import ClassFact, FactStore, MissingFactsError, Resolution, Source
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class FactCollector:
         journal: Journal for new batches.
         titles: Category title of each landmark.
         known: By title, results that need no facts, with their time (milliseconds since 1970).
+        statuses: Stops the run when a status is unlikely frequent.
         progress: Receives the number of resolved landmarks.
     """
 
@@ -48,10 +50,11 @@ class FactCollector:
         journal: Journal,
         titles: Sequence[str],
         known: Mapping[str, tuple[Resolution, int]],
+        statuses: StatusCheck,
         progress: Progress,
     ) -> None:
         self._source, self._client, self._facts, self._journal = source, client, facts, journal
-        self._titles, self._known, self._progress = titles, known, progress
+        self._titles, self._known, self._statuses, self._progress = titles, known, statuses, progress
         #: By kind: the keys to request, each with the positions of the landmarks that wait for it.
         self._queued: dict[str, dict[str, list[int]]] = {kind: {} for kind in source.kinds}
         #: The same for the keys in requests in flight.
@@ -73,13 +76,22 @@ class FactCollector:
 
         Raises:
             SourceError: The server seems to be down.
+            UnlikelyStatusError: Too many landmarks end in the same status.
             ConfigurationError: The server refuses this client.
         """
-        unresolved = [n for n, title in enumerate(self._titles) if self.resolution(title)[0].status == "error"]
+        unresolved = []
+        for position, title in enumerate(self._titles):
+            status = self.resolution(title)[0].status
+            if status == "error":
+                unresolved.append(position)
+            elif title not in self._known:
+                self._statuses.start(position)
+                self._statuses.end(position, status)
         self._progress.start(len(self._titles), done=len(self._titles) - len(unresolved))
         executor = ThreadPoolExecutor(workers)
         try:
             self._fetch_all(executor, workers, iter(unresolved))
+            self._statuses.finish()
             return self._fetch_ancestors(executor, workers, class_depth)
         finally:
             self._client.close()
@@ -123,6 +135,7 @@ class FactCollector:
             position = next(landmarks, None)
             if position is None:
                 return None
+            self._statuses.start(position)
             self._advance(position)
 
     def _largest_batch(self) -> tuple[str, list[str]] | None:
@@ -161,7 +174,7 @@ class FactCollector:
     def _advance(self, position: int) -> None:
         """Resolve a landmark, or queue the facts that it lacks and let it wait for the first of them."""
         try:
-            self._source.resolve(self._titles[position], self._facts)
+            status = self._source.resolve(self._titles[position], self._facts).status
         except MissingFactsError as missing:
             kind, keys = missing.kind, missing.keys
             if self._failed[kind].isdisjoint(keys):
@@ -171,6 +184,8 @@ class FactCollector:
                 waiting = self._in_flight[kind] if keys[0] in self._in_flight[kind] else self._queued[kind]
                 waiting[keys[0]].append(position)
                 return
+        else:
+            self._statuses.end(position, status)
         self._progress.advance(requests=self._client.requests, retries=self._client.retries)
 
     def _fetch_ancestors(self, executor: ThreadPoolExecutor, workers: int, depth: int) -> dict[str, ClassFact]:

@@ -1,8 +1,9 @@
 """Journal of a scrape: every batch of facts is on disk before the next one is requested.
 
 Each line holds one batch: a checksum, and a JSON object that also names the origin of the facts. Facts are keyed by
-titles and items, so that they stay true for another list of landmarks. The file is only appended to. A damaged line
-loses its own facts and no others; one that a kill cut short at the end is dropped.
+titles and items, so that they stay true for another list of landmarks. The file is only appended to; a later line
+names facts that turned out to be wrong. A damaged line loses its own facts and no others; one that a kill cut short
+at the end is dropped.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _FORMAT = "hgld.scrape-journal/2"
 _MOST_NUMBERS = 10
+_FORGOTTEN = "forgotten"
 
 
 class Journal:
@@ -45,11 +47,12 @@ class Journal:
     def batches(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Yield kind, time (seconds since 1970) and facts of every batch, in the order of arrival.
 
-        Damaged lines are omitted; a warning lists them.
+        Facts that were forgotten later are left out. Damaged lines are omitted; a warning lists them.
 
         Raises:
             InputError: A line has facts from another source or other servers.
         """
+        forgotten = self._forgotten()
         self._stream.seek(0)
         damaged = []
         for number, line in enumerate(self._stream, 1):
@@ -62,7 +65,8 @@ class Journal:
                     f"{self._path}: line {number} of this journal is from another source, other servers or another "
                     "hgld: finish that scrape, choose another output, or use `force` to discard it and start again"
                 )
-            yield record["kind"], record["at"], record["facts"]
+            kind, facts = record["kind"], record["facts"]
+            yield kind, record["at"], {key: facts[key] for key in facts if forgotten.get((kind, key), 0) < number}
         if damaged:
             numbers = ", ".join(map(str, damaged[:_MOST_NUMBERS])) + ", …" * (len(damaged) > _MOST_NUMBERS)
             log.warning(
@@ -74,7 +78,23 @@ class Journal:
 
     def append(self, kind: str, at: int, facts: Mapping[str, Any]) -> None:
         """Write a batch to disk."""
-        record = {"origin": self._origin, "kind": kind, "at": at, "facts": facts}
+        self._write({"kind": kind, "at": at, "facts": facts})
+
+    def forget(self, kind: str, keys: Sequence[str]) -> None:
+        """Write to disk that the facts with these keys are wrong."""
+        self._write({"kind": kind, "at": 0, "facts": {}, _FORGOTTEN: keys})
+
+    def _forgotten(self) -> dict[tuple[str, str], int]:
+        """Return the number of the last line that names a fact as forgotten, by kind and key."""
+        self._stream.seek(0)
+        lines: dict[tuple[str, str], int] = {}
+        for number, line in enumerate(self._stream, 1):
+            if _FORGOTTEN.encode() in line and (record := _parse(line)) is not None:
+                lines.update(((record["kind"], key), number) for key in record.get(_FORGOTTEN, ()))
+        return lines
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        record = {"origin": self._origin, **record}
         text = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
         self._stream.write(b"%08x %s\n" % (zlib.crc32(text), text))
         self._stream.flush()

@@ -37,6 +37,12 @@ from hgld.wikimedia.collector import FactCollector
 from hgld.wikimedia.earlier import NO_SCRAPE, EarlierScrape, read_earlier
 from hgld.wikimedia.html_source import HtmlSource
 from hgld.wikimedia.journal import Journal
+from hgld.wikimedia.plausibility import (
+    UNLIKELY_SHARES,
+    StatusCheck,
+    UnlikelyStatusError,
+    forget_landmarks_without_value,
+)
 from hgld.wikimedia.source import ClassFact, FactStore, Resolution, Source
 from hgld.wikimedia.update_source import UpdateSource
 
@@ -55,6 +61,8 @@ class ScrapeConfig:
         workers: Number of requests in flight, 1 to 3.
         class_depth: Number of steps of "subclass of" (P279) to fetch above the classes of landmarks.
         client: Addresses of the servers, and limits on requests to them.
+        allow_frequent: Statuses that may be frequent: a scrape stops if unlikely many landmarks end in another one
+            (:data:`hgld.wikimedia.plausibility.UNLIKELY_SHARES`).
     """
 
     split: str
@@ -62,6 +70,7 @@ class ScrapeConfig:
     workers: int = 1
     class_depth: int = 10
     client: ClientConfig = field(default_factory=ClientConfig)
+    allow_frequent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -72,6 +81,10 @@ class ScrapeConfig:
             raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to {MAX_WORKERS}")
         if self.class_depth < 0:
             raise ConfigurationError(f"`class_depth` is {self.class_depth}; expected 0 or more")
+        if unknown := set(self.allow_frequent) - set(UNLIKELY_SHARES):
+            raise ConfigurationError(
+                f'`allow_frequent` is "{min(unknown)}"; expected some of {", ".join(sorted(UNLIKELY_SHARES))}'
+            )
 
 
 @dataclass(frozen=True)
@@ -159,7 +172,8 @@ def scrape_file(
         InputError: ``categories`` or ``update`` is invalid, or the journal is from another source or other servers;
             no request was sent.
         BusyError: Another run is writing ``out``.
-        SourceError: The servers cannot be reached; earlier responses are in the journal.
+        SourceError: The servers cannot be reached, or so many landmarks end in the same status that something must be
+            wrong; earlier responses are in the journal.
         ConfigurationError: A server refuses this client, or ``out`` or ``update`` is of another split, source or
             servers.
     """
@@ -254,8 +268,13 @@ def _scrape(
         facts.add(source.class_kind, there.classes, 0)
         facts.add(source.class_kind, {item: there.classes[goal] for item, goal in there.redirects.items()}, 0)
     _replay(journal, source, facts)
-    collector = FactCollector(source, client, facts, journal, titles, there.rows, progress)
-    classes = collector.collect(config.workers, config.class_depth)
+    statuses_check = StatusCheck(titles, config.allow_frequent)
+    collector = FactCollector(source, client, facts, journal, titles, there.rows, statuses_check, progress)
+    try:
+        classes = collector.collect(config.workers, config.class_depth)
+    except UnlikelyStatusError:
+        forget_landmarks_without_value(titles, source, facts, journal)
+        raise
     if source.class_kind is not None:
         _write_classes(classes, collector.class_redirects, classes_path(out), provenance)
     statuses, routes = _write_scraped(landmarks, collector, out, config, provenance)

@@ -77,11 +77,13 @@ class FactStore:
 
     Attributes:
         latest: Time of the most recent of the facts that were read since this was last set.
+        read: Kind and key of the facts that were read since this was last set; None to keep no account.
     """
 
     def __init__(self) -> None:
         self._facts: dict[str, dict[str, tuple[Any, int]]] = {}
         self.latest = 0
+        self.read: list[tuple[str, str]] | None = None
 
     def add(self, kind: str, facts: Mapping[str, Any], at: int) -> None:
         """Store the facts of one response.
@@ -121,6 +123,8 @@ class FactStore:
             raise MissingFactsError(kind, missing)
         entries = [known[key] for key in keys]
         self.latest = max([self.latest, *(at for _, at in entries)])
+        if self.read is not None:
+            self.read += ((kind, key) for key in keys)
         return [fact for fact, _ in entries]
 
 

@@ -113,3 +113,19 @@ def test_warning_names_the_first_damaged_lines(tmp_path: Path, caplog: pytest.Lo
         "12 damaged lines are ignored, and their facts requested again: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …"
         in caplog.text
     )
+
+
+def test_forgotten_facts_are_left_out_until_they_arrive_again(tmp_path: Path) -> None:
+    with Journal(filled(tmp_path / "j"), ORIGIN) as journal:
+        journal.forget("item", ["Q2", "Q9"])
+        assert dict(facts_by_kind(journal)) == {"page": BATCHES[0][2], "item": {"Q1": None, "Q4": [2, []]}}
+        journal.append("item", 3, {"Q2": [5, ["forgotten"]]})
+    with Journal(tmp_path / "j", ORIGIN) as journal:
+        assert facts_by_kind(journal)["item"] == {"Q1": None, "Q4": [2, []], "Q2": [5, ["forgotten"]]}
+
+
+def facts_by_kind(journal: Journal) -> dict[str, dict[str, Any]]:
+    kinds: dict[str, dict[str, Any]] = {}
+    for kind, _, facts in journal.batches():
+        kinds.setdefault(kind, {}).update(facts)
+    return kinds
