@@ -59,11 +59,22 @@ def build(
             help="CSV file of labels to exclude, for --multi.", show_default="annotations/irrelevant_labels.csv"
         ),
     ] = None,
+    completed: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table from hgld complete: groups from photographs, for landmarks without a label.",
+            show_default="none",
+        ),
+    ] = None,
+    completed_above: Annotated[
+        float, typer.Option(help="Lowest score of the groups that are taken from --completed.")
+    ] = 0.8,
     force: Force = False,
 ) -> None:
     """Build the hierarchy of landmarks, groups and roots (natural, human-made).
 
-    The build stops with a list of labels without a decision, unless --allow-undecided excludes their landmarks.
+    The build stops with a list of labels without a decision, unless --allow-undecided excludes their landmarks. The
+    column label_source marks landmarks with a group from --completed; the official CSV files leave these out.
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
     """
@@ -75,6 +86,7 @@ def build(
             allow_undecided=allow_undecided,
             extra_levels=parse_extra_levels(extra_levels) if extra_levels else 0,
             multi=multi,
+            completed_above=completed_above,
         )
         summary = build_file(
             clean,
@@ -86,6 +98,7 @@ def build(
             classes=classes,
             scraped=scraped,
             irrelevant=irrelevant,
+            completed=completed,
             force=force,
         )
         print_summary(out, summary, format_build)
@@ -125,6 +138,9 @@ def why(
     clusters: Annotated[
         Path | None, typer.Option(help="Table from hgld cluster.", show_default="clusters.parquet")
     ] = None,
+    completed: Annotated[
+        Path | None, typer.Option(help="Table from hgld complete.", show_default="completed.parquet")
+    ] = None,
     decisions: Decided = None,
     taxonomy: TaxonomyOfDecisions = None,
 ) -> None:
@@ -142,6 +158,7 @@ def why(
             clean=clean,
             removed=removed,
             clusters=clusters,
+            completed=completed,
             decisions=decisions,
             taxonomy=taxonomy,
         )

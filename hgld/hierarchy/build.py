@@ -13,6 +13,7 @@ import pyarrow as pa
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.candidates import Candidate, cleaned_candidates, identity_of, with_all_labels
+from hgld.hierarchy.completed import Proposal, read_proposals
 from hgld.hierarchy.official import write_official
 from hgld.hierarchy.subclass_levels import subclass_levels
 from hgld.hierarchy.tree import Hierarchy
@@ -33,15 +34,19 @@ class BuildConfig:
         extra_levels: Number of levels between group and root (:mod:`hgld.hierarchy.subclass_levels`).
         multi: Keep all groups of landmarks with several labels, and include the landmarks that ``clean`` removed
             because they have several.
+        completed_above: Lowest score of the proposals that are taken from a table ``completed``.
     """
 
     allow_undecided: bool = False
     extra_levels: int = 0
     multi: bool = False
+    completed_above: float = 0.8
 
     def __post_init__(self) -> None:
         if self.extra_levels < 0:
             raise ConfigurationError(f"`extra_levels` is {self.extra_levels}; expected 0 or more")
+        if not 0 <= self.completed_above <= 1:
+            raise ConfigurationError(f"`completed_above` is {self.completed_above}; expected a score from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,21 @@ class MultiLabelCounts:
 
 
 @dataclass(frozen=True)
+class CompletedCounts:
+    """Landmarks that take their group from photographs.
+
+    Args:
+        landmarks: Number of these landmarks.
+        mean_score: Mean probability that their group is right; NaN if there are none.
+        already_labelled: Number of further proposals, for landmarks with a label that has a group by now.
+    """
+
+    landmarks: int
+    mean_score: float
+    already_labelled: int
+
+
+@dataclass(frozen=True)
 class BuildSummary:
     """Numbers of landmarks built and excluded.
 
@@ -70,6 +90,7 @@ class BuildSummary:
         undecided: Number of landmarks by undecided label (with the comment on it), in descending order.
         level_sizes: Number of names at each extra level, finest first.
         several: Landmarks with several labels; None unless these were kept.
+        completed: Landmarks with a group from photographs; None unless proposals were given.
     """
 
     landmarks: int
@@ -78,6 +99,7 @@ class BuildSummary:
     undecided: Mapping[str, int]
     level_sizes: Sequence[int] = ()
     several: MultiLabelCounts | None = None
+    completed: CompletedCounts | None = None
 
 
 def build_file(
@@ -91,9 +113,13 @@ def build_file(
     classes: Sequence[Path] | None = None,
     scraped: Sequence[Path] | None = None,
     irrelevant: Path | None = None,
+    completed: Path | None = None,
     force: bool = False,
 ) -> BuildSummary | None:
     """Write the table ``hierarchy``, sorted by its key; the same inputs give the same bytes.
+
+    With ``completed``, the column label_source says which landmarks take their group from photographs. Their label is
+    unknown, so supercategory repeats the group. The official CSV files have no column for this, and leave them out.
 
     Args:
         clean: ``clean`` table.
@@ -106,6 +132,8 @@ def build_file(
         classes: ``classes`` tables for extra levels; ``*.classes.parquet`` beside ``clean`` by default.
         scraped: ``scraped`` tables for several labels; ``scraped*.parquet`` beside ``clean`` by default.
         irrelevant: Irrelevant labels, for several labels; ``annotations/irrelevant_labels.csv`` by default.
+        completed: Table from ``hgld complete``; landmarks without a decided label take the groups that it proposes
+            from ``config.completed_above`` on. None by default.
         force: Build even if ``out`` is up to date.
 
     Returns:
@@ -123,15 +151,18 @@ def build_file(
     classes = _tables_for("extra_levels", bool(config.extra_levels), "classes", classes, beside, clean)
     scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean)
     irrelevant = (irrelevant or annotation_file("irrelevant_labels.csv")) if config.multi else None
-    for path in filter(None, (clean, decisions, taxonomy, irrelevant, *classes, *scraped)):
+    for path in filter(None, (clean, decisions, taxonomy, irrelevant, completed, *classes, *scraped)):
         if not path.is_file():
             raise InputError(f"{path}: no such file")
     inputs = {"clean": clean, "decisions": decisions, "taxonomy": taxonomy, "irrelevant": irrelevant}
-    provenance = tables.Provenance(
-        "build",
-        {"allow_undecided": config.allow_undecided, "extra_levels": config.extra_levels, "multi": config.multi},
-        tables.input_digests(**inputs, classes=classes, scraped=scraped),
-    )
+    parameters = {
+        "allow_undecided": config.allow_undecided,
+        "extra_levels": config.extra_levels,
+        "multi": config.multi,
+        **({} if completed is None else {"completed_above": config.completed_above}),
+    }
+    digests = tables.input_digests(**inputs, completed=completed, classes=classes, scraped=scraped)
+    provenance = tables.Provenance("build", parameters, digests)
     if not force and tables.is_up_to_date(out, provenance):
         if csv is not None:
             write_official(csv, tables.read_table(out, tables.HIERARCHY))
@@ -149,6 +180,9 @@ def build_file(
         config,
         superclasses=read_superclasses(classes),
         class_labels=read_class_labels(classes),
+        proposals=None
+        if completed is None
+        else read_proposals(completed, config.completed_above, {group.name for group in groups}),
     )
     table = hierarchy.to_arrow()
     if csv is not None:
@@ -165,6 +199,7 @@ def build(
     *,
     superclasses: Mapping[str, Sequence[str]] | None = None,
     class_labels: Mapping[str, str] | None = None,
+    proposals: Sequence[Proposal] | None = None,
 ) -> tuple[Hierarchy, BuildSummary]:
     """Assign every landmark to the group of its first label that has one.
 
@@ -178,6 +213,7 @@ def build(
         config: Settings of the hierarchy.
         superclasses: Direct superclasses (P279) by class item, for extra levels.
         class_labels: Labels by class item, for extra levels.
+        proposals: Groups of landmarks without a label that has one; None adds no column label_source.
 
     Raises:
         InputError: Labels are undecided but must not be, or no landmark is left.
@@ -191,6 +227,7 @@ def build(
             "decide on them and build again, or set `allow_undecided` to exclude their landmarks"
         )
     rows = assignment.rows
+    completed = _add_proposals(rows, proposals) if proposals is not None else None
     if not rows:
         raise InputError(
             f"no landmark is left: of {assignment.landmarks:,}, none has a label with a group; check the decisions"
@@ -199,7 +236,9 @@ def build(
     used = {row.groups[0] for row in rows}
     groups = [group for group in groups if group.name in used]
     levels = subclass_levels(groups, superclasses or {}, class_labels or {}, config.extra_levels)
-    hierarchy = Hierarchy.from_arrow(_hierarchy_table(rows, groups, levels, config))
+    hierarchy = Hierarchy.from_arrow(
+        _hierarchy_table(rows, groups, levels, config, with_source=completed is not None)
+    )
     groups_per_root = Counter(group.root for group in groups)
     summary = BuildSummary(
         landmarks=assignment.landmarks,
@@ -209,11 +248,12 @@ def build(
         level_sizes=[len(names) for names in hierarchy.nodes[1:-1]],
         several=MultiLabelCounts(
             with_several=sum(len(row.groups) > 1 for row in rows),
-            back_in=sum(not row.candidate.cleaned for row in rows),
+            back_in=sum(not row.candidate.cleaned for row in rows if row.source == "instance_of"),
             undecided=_descending(assignment.further_undecided),
         )
         if config.multi
         else None,
+        completed=completed,
     )
     return hierarchy, summary
 
@@ -224,6 +264,7 @@ class _Row(NamedTuple):
     candidate: Candidate
     label: str
     groups: Sequence[str]
+    source: str = "instance_of"
 
 
 @dataclass
@@ -262,6 +303,20 @@ def _assign_groups(candidates: Iterable[Candidate], decisions: DecisionIndex) ->
     return assignment
 
 
+def _add_proposals(rows: list[_Row], proposals: Sequence[Proposal]) -> CompletedCounts:
+    """Add the landmarks that have no row yet, with the group as the label."""
+    labelled = {(row.candidate.split, row.candidate.landmark_id) for row in rows}
+    taken = [proposal for proposal in proposals if (proposal.split, proposal.landmark_id) not in labelled]
+    for split, landmark_id, category, group, _ in taken:
+        candidate = Candidate(split, landmark_id, category, (), cleaned=False)
+        rows.append(_Row(candidate, group, [group], source="photographs"))
+    return CompletedCounts(
+        landmarks=len(taken),
+        mean_score=sum(proposal.score for proposal in taken) / len(taken) if taken else float("nan"),
+        already_labelled=len(proposals) - len(taken),
+    )
+
+
 def _group_of(decision: Decision | None) -> str | None:
     return decision.group if decision is not None and decision.decision == "group" else None
 
@@ -292,7 +347,12 @@ def _tables_for(
 
 
 def _hierarchy_table(
-    rows: Sequence[_Row], groups: Sequence[Group], levels: Mapping[str, tuple[str, ...]], config: BuildConfig
+    rows: Sequence[_Row],
+    groups: Sequence[Group],
+    levels: Mapping[str, tuple[str, ...]],
+    config: BuildConfig,
+    *,
+    with_source: bool,
 ) -> pa.Table:
     roots = {group.name: group.root for group in groups}
     columns: dict[str, list[object]] = {
@@ -307,6 +367,8 @@ def _hierarchy_table(
         columns["extra_levels"] = [levels[row.groups[0]] for row in rows]
     if config.multi:
         columns["hierarchical_labels"] = [row.groups for row in rows]
+    if with_source:
+        columns["label_source"] = [row.source for row in rows]
     return pa.table(columns)
 
 

@@ -38,6 +38,10 @@ def check_columns(table: pa.Table) -> pa.Table:
         for name in names
         if table[name].null_count
     ]
+    if "label_source" in names and (
+        unknown := set(table["label_source"].to_pylist()) - {*tables.LABEL_SOURCES, None}
+    ):
+        problems.append(f"unknown label_source {', '.join(map(str, sorted(unknown, key=str)))}")
     if problems or not len(table):
         raise InputError(f"not a hierarchy:\n{indented_list(problems or ['no rows'])}")
     try:

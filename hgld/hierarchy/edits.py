@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from hgld.errors import ConfigurationError
 from hgld.hierarchy.checks import GROUP, ROOT
+from hgld.tables import LABEL_SOURCES
 
 if TYPE_CHECKING:
     from hgld.hierarchy.tree import Hierarchy
@@ -21,6 +22,7 @@ def filter_landmarks(
     groups: Iterable[str] | None,
     roots: Iterable[str] | None,
     splits: Iterable[str] | None,
+    label_sources: Iterable[str] | None,
     min_landmarks: int,
 ) -> pa.Table:
     """See :meth:`hgld.hierarchy.Hierarchy.filter`."""
@@ -33,6 +35,15 @@ def filter_landmarks(
         if unknown := set(_as_names(splits)).difference(hierarchy.splits.tolist()):
             raise ConfigurationError(f"there is no split {', '.join(sorted(unknown))} in the hierarchy")
         keep &= np.isin(hierarchy.splits, list(_as_names(splits)))
+    if label_sources is not None:
+        if unknown := set(_as_names(label_sources)).difference(LABEL_SOURCES):
+            raise ConfigurationError(
+                f"there is no label source {', '.join(sorted(unknown))}; expected {' or '.join(LABEL_SOURCES)}"
+            )
+        sources = hierarchy.label_sources
+        keep &= np.isin(
+            np.full(len(hierarchy), LABEL_SOURCES[0]) if sources is None else sources, list(_as_names(label_sources))
+        )
     group = hierarchy.labels[:, hierarchy.column(GROUP)]
     keep &= np.bincount(group[keep], minlength=len(hierarchy.names(GROUP)))[group] >= min_landmarks
     if not keep.any():

@@ -78,6 +78,8 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
 def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
     """Write the released CSV files of the splits that occur, each atomically.
 
+    Landmarks whose group comes from photographs are left out, as no column of these files would tell them apart.
+
     Args:
         folder: Folder to write to.
         hierarchy: Table with the columns split and ``OFFICIAL_COLUMNS``; category and supercategory may be missing.
@@ -85,6 +87,7 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
     Returns:
         The files, in the order of splits.
     """
+    hierarchy = without_completed(hierarchy)
     columns = [name for name in OFFICIAL_COLUMNS if name in hierarchy.column_names]
     paths = []
     for split, name in OFFICIAL_FILES.items():
@@ -101,3 +104,10 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
             writer.writerows(zip(*(column.to_pylist() for column in values.columns), strict=True))
         paths.append(path)
     return paths
+
+
+def without_completed(hierarchy: pa.Table) -> pa.Table:
+    """Return the landmarks whose group comes from "instance of", which are all without the column label_source."""
+    if "label_source" not in hierarchy.column_names:
+        return hierarchy
+    return hierarchy.filter(pc.equal(hierarchy["label_source"], "instance_of"))

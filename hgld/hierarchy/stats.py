@@ -59,6 +59,8 @@ class HierarchyStats:
         landmarks: Number of landmarks by split and root.
         images: Number of images by split and root, for the splits whose images were given.
         images_elsewhere: Number of images of landmarks that are not in the hierarchy.
+        from_photographs: Number of landmarks by split whose group comes from photographs, not from a label; no
+            entry for a split without such landmarks.
         groups: All groups, the one with the most landmarks first.
         imbalance: Imbalance of ``landmarks`` and, if given, of ``images`` over groups.
     """
@@ -66,6 +68,7 @@ class HierarchyStats:
     landmarks: dict[str, dict[str, int]]
     images: dict[str, dict[str, int]]
     images_elsewhere: int
+    from_photographs: dict[str, int]
     groups: tuple[GroupCount, ...]
     imbalance: dict[str, Imbalance]
 
@@ -146,6 +149,7 @@ def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]
         landmarks=_sum_by_split_and_root(hierarchy, ones, SPLITS),
         images=_sum_by_split_and_root(hierarchy, images_per_landmark, images),
         images_elsewhere=elsewhere,
+        from_photographs=_count_from_photographs(hierarchy),
         groups=tuple(sorted(groups, key=lambda group: (-group.landmarks, group.group))),
         imbalance=imbalances,
     )
@@ -216,6 +220,13 @@ def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
     levels = [name for name in (ROOT, GROUP, "supercategory") if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
     draw_tree(path, build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True)))
+
+
+def _count_from_photographs(hierarchy: Hierarchy) -> dict[str, int]:
+    if hierarchy.label_sources is None:
+        return {}
+    chosen = hierarchy.splits[hierarchy.label_sources == "photographs"]
+    return {split: count for split in SPLITS if (count := int(np.sum(chosen == split)))}
 
 
 def _sum_by_split_and_root(

@@ -54,6 +54,8 @@ class Hierarchy:
         supercategories: str objects, shape (N,); the labels that are assigned to groups, None if unknown.
         hierarchical_labels: Tuples of str as objects, shape (N,); all groups of each landmark, the one in ``labels``
             first; None if only that one is known.
+        label_sources: str objects, shape (N,); where the group of each landmark comes from, ``instance_of`` or
+            ``photographs``; None if all come from "instance of".
 
     >>> table = pa.table(
     ...     {
@@ -76,6 +78,7 @@ class Hierarchy:
     categories: npt.NDArray[np.object_] | None = None
     supercategories: npt.NDArray[np.object_] | None = None
     hierarchical_labels: npt.NDArray[np.object_] | None = None
+    label_sources: npt.NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
         for values in vars(self).values():
@@ -90,7 +93,7 @@ class Hierarchy:
 
         Args:
             table: Columns of the table ``hierarchy``, with columns and rows in any order; category, supercategory,
-                extra_levels and hierarchical_labels may be missing. Whitespace around names is removed.
+                extra_levels, hierarchical_labels and label_source may be missing. Whitespace around names is removed.
             row_name: Returns the name of a row for error messages, given its number.
 
         Raises:
@@ -126,6 +129,7 @@ class Hierarchy:
             categories=_object_column(table, "category", order),
             supercategories=_object_column(table, "supercategory", order),
             hierarchical_labels=group_lists(table, rows, describe),
+            label_sources=_object_column(table, "label_source", order),
         )
 
     @classmethod
@@ -282,9 +286,10 @@ class Hierarchy:
         groups: Iterable[str] | None = None,
         roots: Iterable[str] | None = None,
         splits: Iterable[str] | None = None,
+        label_sources: Iterable[str] | None = None,
         min_landmarks: int = 1,
     ) -> Hierarchy:
-        """Return the landmarks of these groups, roots and splits.
+        """Return the landmarks of these groups, roots, splits and label sources.
 
         Only the first group of a landmark counts, not further ones in ``hierarchical_labels``.
 
@@ -292,13 +297,21 @@ class Hierarchy:
             groups: Names of groups; all by default.
             roots: Names of roots; all by default.
             splits: Names of splits; all by default.
+            label_sources: ``instance_of``, ``photographs`` or both, the default.
             min_landmarks: Minimum number of selected landmarks in a group; smaller groups are removed.
 
         Raises:
-            ConfigurationError: There is no such group, root or split, or no landmark is left.
+            ConfigurationError: There is no such group, root, split or label source, or no landmark is left.
         """
         return Hierarchy.from_arrow(
-            edits.filter_landmarks(self, groups=groups, roots=roots, splits=splits, min_landmarks=min_landmarks)
+            edits.filter_landmarks(
+                self,
+                groups=groups,
+                roots=roots,
+                splits=splits,
+                label_sources=label_sources,
+                min_landmarks=min_landmarks,
+            )
         )
 
     def split(self, group: str, parts: Mapping[str, Iterable[str]]) -> Hierarchy:
@@ -342,6 +355,8 @@ class Hierarchy:
             columns["extra_levels"] = pa.array(zip(*extra, strict=True), list_type)
         if self.hierarchical_labels is not None:
             columns["hierarchical_labels"] = pa.array(self.hierarchical_labels.tolist(), list_type)
+        if self.label_sources is not None:
+            columns["label_source"] = pa.array(self.label_sources, pa.string())
         return pa.table(columns)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -35,6 +35,7 @@ class TraceSources:
         clean: Table from ``hgld clean``.
         removed: Landmarks that ``hgld clean`` removed.
         clusters: Table from ``hgld cluster``.
+        completed: Groups that ``hgld complete`` proposes.
         decisions: Decisions on labels.
         taxonomy: CSV file of groups.
     """
@@ -45,6 +46,7 @@ class TraceSources:
     clean: Path | None
     removed: Path | None
     clusters: Path | None
+    completed: Path | None
     decisions: Path
     taxonomy: Path
 
@@ -56,6 +58,7 @@ def find_trace_sources(
     clean: Path | None = None,
     removed: Path | None = None,
     clusters: Path | None = None,
+    completed: Path | None = None,
     decisions: Path | None = None,
     taxonomy: Path | None = None,
 ) -> TraceSources:
@@ -69,7 +72,7 @@ def find_trace_sources(
         path = hierarchy.with_name(name)
         return path if path.is_file() else None
 
-    for path in (clean, removed, clusters, *(scraped or ())):
+    for path in (clean, removed, clusters, completed, *(scraped or ())):
         if path is not None and not path.is_file():
             raise InputError(f"{path}: no such file")
     return TraceSources(
@@ -79,6 +82,7 @@ def find_trace_sources(
         clean=clean or beside("clean.parquet"),
         removed=removed or beside("removed.parquet"),
         clusters=clusters or beside("clusters.parquet"),
+        completed=completed or beside("completed.parquet"),
         decisions=decisions or annotation_file("decisions/final.csv"),
         taxonomy=find_taxonomy(taxonomy, decisions),
     )
@@ -114,6 +118,7 @@ def trace_landmark(sources: TraceSources, landmark_id: int, split: str | None = 
         "hierarchy": _rows(sources.hierarchy, tables.HIERARCHY, landmark_id),
         "clean": _rows(sources.clean, tables.CLEAN, landmark_id),
         "removed": _rows(sources.removed, tables.REMOVED, landmark_id),
+        "completed": _rows(sources.completed, tables.COMPLETED, landmark_id),
         "scraped": [row for path in sources.scraped for row in _rows(path, tables.SCRAPED, landmark_id)],
     }
     splits = [split] if split else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
@@ -130,7 +135,8 @@ def trace_landmark(sources: TraceSources, landmark_id: int, split: str | None = 
             traces.append(Trace(name, landmark_id, steps))
     if not traces:
         landmark = f"landmark {landmark_id}{f' of {split}' if split else ''}"
-        searched = [path for path in (sources.hierarchy, sources.clean, sources.removed, *sources.scraped) if path]
+        places = (sources.hierarchy, sources.clean, sources.removed, sources.completed, *sources.scraped)
+        searched = [path for path in places if path]
         if not searched:
             raise InputError(f"there are no tables in {sources.folder} to find {landmark} in")
         raise InputError(f"{landmark} is in none of {', '.join(map(str, searched))}")
@@ -140,11 +146,13 @@ def trace_landmark(sources: TraceSources, landmark_id: int, split: str | None = 
 def _steps(
     sources: TraceSources, row_of: Mapping[str, _Row | None], decisions: DecisionIndex, groups: Mapping[str, Group]
 ) -> list[tuple[str, str]]:
-    built, clean, removed, scraped = (row_of[stage] for stage in ("hierarchy", "clean", "removed", "scraped"))
+    stages = ("hierarchy", "clean", "removed", "scraped", "completed")
+    built, clean, removed, scraped, proposal = (row_of[stage] for stage in stages)
+    from_photographs = built is not None and built.get("label_source") == "photographs"
     category = next(row["category"] for row in row_of.values() if row is not None)
     steps = [("category", category), *_page(sources, scraped), ("statement", _statement(scraped or removed))]
     decision = None
-    if clean is not None or built is not None:
+    if clean is not None or (built is not None and not from_photographs):
         label, item = _label(built, clean, scraped)
         decision = decisions.find(label_id(label, item), label)
         steps += [
@@ -153,7 +161,11 @@ def _steps(
             ("cluster", _cluster(sources.clusters, label_id(label, item))),
             *_decision(decision, groups),
         ]
+    if proposal is not None and (from_photographs or built is None):
+        steps += _proposal(proposal)
     if built is not None:
+        if from_photographs:
+            steps.append(("source", _source(sources, proposal)))
         steps += _place(built)
     else:
         steps.append(("hierarchy", _reason_absent(sources, removed, clean, decision)))
@@ -229,6 +241,27 @@ def _decision(decision: Decision | None, groups: Mapping[str, Group]) -> list[tu
     return steps
 
 
+def _proposal(row: _Row) -> list[tuple[str, str]]:
+    """Return what ``hgld complete`` proposes and why."""
+    if row["group"] is None:
+        return [("proposal", "none: no photographs of it are embedded")]
+    votes = f"{row['votes']:.1f} of {row['photographs']} votes of its photographs"
+    text = f"{row['group']}, score {row['score']:.2f}, {votes}"
+    if row["second_group"] is not None:
+        text += f"; second {row['second_group']}, {row['second_votes']:.1f}"
+    nearest = [f"{item['name']} ({item['group']}, {item['similarity']:.2f})" for item in row["nearest"]]
+    return [("proposal", text), ("nearest", ", ".join(nearest) or "none")]
+
+
+def _source(sources: TraceSources, proposal: _Row | None) -> str:
+    """Say that a group comes from photographs, from which score on, and whether the proposal is available."""
+    assert sources.hierarchy is not None
+    above = tables.read_provenance(sources.hierarchy).parameters.get("completed_above")
+    text = "photographs, not a label: the proposal of hgld complete"
+    text += f", taken from a score of {above:g} on" if above is not None else ""
+    return text if proposal is not None else f"{text}; it is in no completed.parquet of the folder"
+
+
 def _place(built: _Row) -> list[tuple[str, str]]:
     steps = [("group", built["hierarchical_label"])]
     if further := built.get("hierarchical_labels", [])[1:]:
@@ -258,7 +291,12 @@ def _changed_inputs(sources: TraceSources) -> list[str]:
     if sources.hierarchy is None:
         return []
     inputs = tables.read_provenance(sources.hierarchy).inputs
-    current = {"clean": sources.clean, "decisions": sources.decisions, "taxonomy": sources.taxonomy}
+    current = {
+        "clean": sources.clean,
+        "decisions": sources.decisions,
+        "taxonomy": sources.taxonomy,
+        "completed": sources.completed,
+    }
     return [
         f"{sources.hierarchy} was built from other {role} than {path}, so this trace may not explain it"
         for role, path in current.items()

@@ -68,6 +68,9 @@ COLUMN_DESCRIPTIONS = {
     "natural_or_human_made": "root of the group: natural or human-made",
     "extra_levels": "levels between the group and the root, finest first",
     "hierarchical_labels": "all groups of the landmark; hierarchical_label is the first",
+    "label_source": (
+        "instance_of, or photographs if the group was predicted from these; supercategory then repeats the group"
+    ),
 }
 _TYPES = {pa.string(): "sc:Text", pa.int64(): "sc:Integer"}
 

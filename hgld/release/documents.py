@@ -12,6 +12,7 @@ from string import Template
 import pyarrow as pa
 
 from hgld.hierarchy import Hierarchy
+from hgld.hierarchy.official import without_completed
 from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
 from hgld.release.croissant import COLUMN_DESCRIPTIONS
 from hgld.tables import Provenance
@@ -98,6 +99,7 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
         "groups": _groups_table(facts, counts),
         "annotators": ", ".join(facts.annotators),
         "decided": _decisions_text(facts.decisions),
+        **_completed_texts(facts),
         "provenance": _provenance_text(facts.provenance),
         "citation": citation(),
     }
@@ -121,10 +123,14 @@ def _groups_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
     """Return a table of all groups with their numbers of landmarks by split and their most frequent labels."""
     by_split: Counter[tuple[str, str]] = Counter()
     labels: dict[str, Counter[str]] = {}
-    columns = (facts.hierarchy[name].to_pylist() for name in ("split", "hierarchical_label", "supercategory"))
-    for split, group, label in zip(*columns, strict=True):
+    columns = (facts.hierarchy[name].to_pylist() for name in ("split", "hierarchical_label"))
+    for split, group in zip(*columns, strict=True):
         by_split[group, split] += 1
-        labels.setdefault(group, Counter())[label] += 1
+        labels.setdefault(group, Counter())
+    labelled = without_completed(facts.hierarchy)
+    columns = (labelled[name].to_pylist() for name in ("hierarchical_label", "supercategory"))
+    for group, label in zip(*columns, strict=True):
+        labels[group][label] += 1
     rows = []
     for group in counts.groups:
         by_frequency = sorted(labels[group.group].items(), key=lambda item: (-item[1], item[0]))
@@ -140,6 +146,27 @@ def _decisions_text(decisions: Sequence[Decision]) -> str:
     counts = ", ".join(f"{n_decisions[decision]:,} {decision}" for decision in DECISIONS if n_decisions[decision])
     days = f"on {first}" if first == last else f"from {first} to {last}"
     return f"{len(decisions):,} labels were decided {days} ({counts})."
+
+
+def _completed_texts(facts: ReleaseFacts) -> dict[str, str]:
+    """Return the step and the limitation about landmarks with a group from photographs; empty if there are none."""
+    n = len(facts.hierarchy) - len(without_completed(facts.hierarchy))
+    if not n:
+        return {"completed_step": "", "completed_limitation": ""}
+    above = facts.provenance.parameters["completed_above"]
+    share = f"{n / len(facts.hierarchy):.1%}"
+    return {
+        "completed_step": (
+            "\n6. Complete: a landmark whose labels lead to no group takes the one that its photographs resemble,"
+            f"\n   if the probability that this is right, calibrated on labelled landmarks, is at least {above:.0%}."
+            "\n   The CSV files leave these landmarks out."
+        ),
+        "completed_limitation": (
+            f"\n- The groups of {n:,} landmarks ({share}; `label_source` is `photographs`) are predictions from\n"
+            "  photographs that nobody checked. The estimated probability that one is right is at least "
+            f"{above:.0%}. Leave\n  these landmarks out where people must have decided all labels."
+        ),
+    }
 
 
 def _provenance_text(provenance: Provenance) -> str:

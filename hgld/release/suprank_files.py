@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hgld.hierarchy.official import without_completed
 from hgld.io.files import atomic_write
 from hgld.tables import SPLITS
 
@@ -33,13 +34,14 @@ def write_suprank_files(folder: Path, hierarchy: pa.Table) -> None:
 
     ``suprank/datasets/gldv2.py`` of https://github.com/elias-ramzi/SupRank (commit 99041e8) reads these files beside
     GLDv2's own, and the columns ``landmark_id``, ``cluster`` (the group) and ``overall_cluster`` (the root). It skips
-    images of landmarks without a row.
+    images of landmarks without a row. Landmarks whose group comes from photographs are left out.
 
     Args:
         folder: Folder to write to; created if missing.
         hierarchy: The table ``hierarchy``, of one or both splits.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    hierarchy = without_completed(hierarchy)
     for split in SPLITS:
         rows = hierarchy.filter(pc.equal(hierarchy["split"], split)).sort_by("landmark_id")
         if not len(rows):

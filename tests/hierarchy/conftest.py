@@ -71,3 +71,32 @@ def write_scraped(folder: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def write_completed(folder: Path) -> Callable[..., Path]:
+    """Write completed.parquet: (split, landmark, group, score) of each proposal, group None without photographs."""
+
+    def write(proposals: Sequence[tuple[str, int, str | None, float | None]]) -> Path:
+        rows = [
+            {
+                "split": split,
+                "landmark_id": landmark_id,
+                "category": f"http://commons.wikimedia.org/wiki/Category:L{landmark_id}",
+                "reason": "unlabelled",
+                "photographs": 3 if group else 0,
+                "group": group,
+                "score": score,
+                "votes": 2.5 if group else 0.0,
+                "second_group": "bridge" if group else None,
+                "second_votes": 0.5 if group else 0.0,
+                "nearest": [{"name": "train/1", "group": "lake", "similarity": 0.75}] if group else [],
+            }
+            for split, landmark_id, group, score in proposals
+        ]
+        path = folder / "completed.parquet"
+        table = pa.Table.from_pylist(rows, schema=tables.COMPLETED.schema)
+        tables.write_table(path, tables.COMPLETED, table, PROVENANCE)
+        return path
+
+    return write

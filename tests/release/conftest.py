@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.hierarchy.conftest import folder, write_scraped
+from tests.hierarchy.conftest import folder, write_completed, write_scraped
 
-__all__ = ["folder", "write_scraped"]
+__all__ = ["folder", "write_completed", "write_scraped"]

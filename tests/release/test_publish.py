@@ -327,3 +327,35 @@ def test_command_writes_the_release(built: Path, tmp_path: Path) -> None:
             "hierarchical_label",
             "natural_or_human_made",
         ]
+
+
+def test_landmarks_with_a_group_from_photographs_are_marked_everywhere(
+    built: Path, tmp_path: Path, write_completed: Callable[..., Path]
+) -> None:
+    plain, marked = tmp_path / "plain", tmp_path / "marked"
+    release(built, plain)
+    folder = built.parent
+    build_file(
+        folder / "clean.parquet",
+        built,
+        BuildConfig(multi=True),
+        decisions=folder / "decisions.csv",
+        taxonomy=folder / "taxonomy.csv",
+        irrelevant=folder / "irrelevant.csv",
+        completed=write_completed([("train", 9, "lake", 0.85)]),
+    )
+    release(built, marked)
+    sources = pd.read_parquet(marked / "data" / "train.parquet").set_index("landmark_id")["label_source"]
+    assert sources.to_dict() == {**dict.fromkeys([1, 2, 3, 4, 5], "instance_of"), 9: "photographs"}
+    for name in ("train_label_to_hierarchical.csv", "suprank/train_label_to_subcategory_with_clusters.csv"):
+        assert (marked / name).read_bytes() == (plain / name).read_bytes()
+    card, card_without = ((out / "README.md").read_text(encoding="utf-8") for out in (marked, plain))
+    text = " ".join(card.split())
+    assert (
+        "The groups of 1 landmarks (12.5%; `label_source` is `photographs`) are predictions from photographs" in text
+    )
+    assert "calibrated on labelled landmarks, is at least 80%" in text
+    assert "`label_source`" in card
+    assert "photographs" not in card_without.partition("## Construction")[2].partition("## Licence")[0].replace(
+        "content of a photograph", ""
+    )

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from hgld.cli.render import aligned
 from hgld.errors import indented_list
-from hgld.hierarchy.build import BuildSummary, format_counts
+from hgld.hierarchy.build import BuildSummary, CompletedCounts, format_counts
 from hgld.hierarchy.causes import CAUSES, Explanation
 from hgld.hierarchy.changes import LandmarkChange
 from hgld.hierarchy.compare import Comparison
@@ -33,9 +33,20 @@ def format_build(summary: BuildSummary) -> str:
         lines.append(f"  {summary.several.back_in:,} had been removed for having several labels")
         lines.append(f"  {summary.several.with_several:,} are in several groups")
         lines += _landmarks_by_label("undecided further labels", summary.several.undecided)
+    if summary.completed:
+        lines += _completed_lines(summary.completed)
     lines += _landmarks_by_label("excluded, label dropped", summary.dropped)
     lines += _landmarks_by_label("excluded, label undecided", summary.undecided)
     return "\n".join(lines)
+
+
+def _completed_lines(counts: CompletedCounts) -> list[str]:
+    lines = [f"  {counts.landmarks:,} take their group from photographs, as no label of theirs has one"]
+    if counts.landmarks:
+        lines[0] += f"; {counts.mean_score:.1%} of these are expected to be right"
+    if counts.already_labelled:
+        lines.append(f"  {counts.already_labelled:,} proposals not used, as a label has a group by now")
+    return lines
 
 
 def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
@@ -131,6 +142,8 @@ def format_stats(stats: HierarchyStats) -> str:
     per_root = [sum(group.root == root for group in stats.groups) for root in roots]
     counts.append(["groups", "", *per_root, len(stats.groups)])
     lines = aligned(["", "split", *roots, "all"], counts)
+    for split, count in stats.from_photographs.items():
+        lines.append(f"{count:,} {split} landmarks take their group from photographs, not from a label")
     if stats.images_elsewhere:
         lines.append(f"{stats.images_elsewhere:,} images are of landmarks that are not in the hierarchy")
     columns = ["over groups", "largest", "its share", "times the median", "Gini", "effective groups"]
