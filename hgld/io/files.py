@@ -13,12 +13,17 @@ from pathlib import Path
 
 from hgld.errors import ConfigurationError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` when the block succeeds and is removed when it fails.
 
-    Folders above ``path`` are created.
+    Folders above ``path`` are created. What a process that was killed left behind is overwritten by the next one.
 
     Raises:
         OSError: The file cannot be written, also where a library such as torch raises another error for that.
@@ -31,17 +36,51 @@ def atomic_write(path: Path) -> Iterator[Path]:
     'whole'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays last: writers such as matplotlib choose the format by it.
-    draft = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    draft = _draft_of(path)
     try:
-        yield draft
-        draft.replace(path)
+        with _claim(draft) as claimed:
+            if not claimed:
+                draft = _draft_of(path, os.getpid())
+            try:
+                yield draft
+                draft.replace(path)
+            except BaseException:
+                draft.unlink(missing_ok=True)
+                raise
     except Exception as error:
         if (failure := _write_failure(error, draft, path)) is not None:
             raise failure from error
         raise
-    finally:
-        draft.unlink(missing_ok=True)
+
+
+def _draft_of(path: Path, *marks: int) -> Path:
+    """Return the temporary path; the suffix stays last, as writers such as matplotlib choose the format by it."""
+    return path.with_name(".".join(["", path.stem, *map(str, marks), f"part{path.suffix}"]))
+
+
+@contextmanager
+def _claim(draft: Path) -> Iterator[bool]:
+    """Create a file and lock it, so that another process that writes the same file now uses another draft.
+
+    The system releases the lock of a process that dies: its draft can be claimed again.
+
+    Yields:
+        Whether this process may write the draft; always False where the system has no such locks.
+    """
+    if fcntl is None:
+        yield False
+        return
+    with draft.open("ab") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The process that held the lock may have renamed the file since it was opened.
+            claimed = os.path.samestat(os.fstat(stream.fileno()), draft.stat())
+        except (BlockingIOError, FileNotFoundError):
+            claimed = False
+        except OSError:  # a file system without locks
+            claimed = False
+            draft.unlink(missing_ok=True)
+        yield claimed
 
 
 def check_writable_file(path: Path) -> None:

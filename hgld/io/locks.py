@@ -16,13 +16,15 @@ def exclusive_lock(out: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock an output for this process; the operating system releases the lock if the process dies.
 
     Args:
-        out: File or folder to lock. The lock file ``.{name}.lock`` is beside it while the lock is held.
+        out: File or folder to lock. The lock file ``.{name}.lock`` is beside it while the lock is held; folders above
+            it are created.
         wait: Wait while another run holds the lock.
 
     Raises:
         BusyError: Another run holds the lock, and ``wait`` is False.
     """
     path = out.with_name(f".{out.name}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:
         lock.acquire(timeout=-1 if wait else 0)

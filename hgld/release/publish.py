@@ -7,7 +7,6 @@ depends on when, where or by whom it was written.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,8 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.official import OFFICIAL_FILES, write_official
 from hgld.io.files import sha256_of
+from hgld.io.folders import folder_draft, replace_folder
+from hgld.io.locks import exclusive_lock
 from hgld.release.checksums import files_in, require_replaceable, same_checksums, write_checksums
 from hgld.release.croissant import croissant_metadata, validate_croissant
 from hgld.release.documents import ReleaseFacts, citation, write_documents
@@ -94,7 +95,8 @@ def write_release(
 ) -> ReleaseSummary | None:
     """Write a release folder.
 
-    The folder is written completely or not at all. An existing one is replaced if hgld wrote everything in it.
+    The folder is written completely or not at all, also if the process is killed. An existing one is replaced if hgld
+    wrote everything in it.
 
     Args:
         hierarchy: The table from ``hgld build``.
@@ -109,6 +111,7 @@ def write_release(
         Counts of the release, or None if ``out`` already is this release.
 
     Raises:
+        BusyError: Another run is writing ``out``.
         InputError: The hierarchy cannot be read, was built with other decisions or another taxonomy, or ``out``
             contains files that hgld did not write.
     """
@@ -119,9 +122,9 @@ def write_release(
     provenance = tables.read_provenance(hierarchy)
     decided = read_decisions(decisions, {group.key for group in read_taxonomy(taxonomy)})
     _require_built_with(hierarchy, provenance, decisions=decisions, taxonomy=taxonomy)
-    require_replaceable(out, discard_edits=force)
-    draft = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.part")
-    try:
+    out = out.absolute()
+    with exclusive_lock(out), folder_draft(out) as draft:
+        require_replaceable(out, discard_edits=force)
         splits = _write_data(draft, rows, provenance)
         shutil.copyfile(decisions, draft / "decisions.csv")
         shutil.copyfile(taxonomy, draft / "taxonomy.csv")
@@ -130,9 +133,7 @@ def write_release(
         write_checksums(draft)
         if not force and same_checksums(draft, out):
             return None
-        _replace_folder(draft, out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        replace_folder(draft, out)
     return ReleaseSummary(
         landmarks={split: int(pc.sum(pc.equal(rows["split"], split)).as_py()) for split in splits},
         groups=len(pc.unique(rows["hierarchical_label"])),
@@ -220,20 +221,6 @@ def _write_documentation(draft: Path, facts: ReleaseFacts, creators: Sequence[st
     text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
     (draft / _CROISSANT).write_text(text, encoding="utf-8", newline="\n")
     write_documents(draft, facts)
-
-
-def _replace_folder(draft: Path, out: Path) -> None:
-    """Rename the draft to ``out``; an existing folder is removed afterwards, or restored if renaming fails."""
-    earlier = draft.with_suffix(".old")
-    if out.exists():
-        out.replace(earlier)
-    try:
-        draft.replace(out)
-    except OSError:
-        if earlier.exists():
-            earlier.replace(out)
-        raise
-    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def _is_iso_date(text: str) -> bool:

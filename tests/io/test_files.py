@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from hgld.io.files import atomic_write, digest_of, sha256_of
+from tests.child_processes import run_script
 
 
 def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -19,6 +22,59 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> No
         draft.write_text("new é", encoding="ascii")
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from hgld.io.files import atomic_write
+from tests.kill_points import kill_points
+
+path = Path(sys.argv[1])
+
+def write():
+    with atomic_write(path) as draft:
+        draft.write_text("new")
+
+for number in kill_points(write, path.parent, lambda: path.write_text("old")):
+    assert path.read_text() in ("old", "new")
+    write()
+    assert path.read_text() == "new"
+    assert list(path.parent.iterdir()) == [path], "the next run removes what is left"
+print(number)
+"""
+
+
+def test_next_run_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    assert int(run_script(KILLED, tmp_path / "a.csv")) >= 2
+
+
+def test_runs_at_the_same_time_do_not_write_into_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with atomic_write(path) as first:
+        first.write_text("first")
+        with atomic_write(path) as second:
+            assert second != first
+            second.write_text("second")
+        assert path.read_text() == "second"
+        with pytest.raises(UnicodeEncodeError), atomic_write(path) as third:
+            third.write_text("é", encoding="ascii")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_without_file_locks_every_process_has_its_own_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("hgld.io.files.fcntl.flock", fail)
+    with atomic_write(tmp_path / "a.csv") as draft:
+        assert str(os.getpid()) in draft.name
+        draft.write_text("whole")
+    monkeypatch.setattr("hgld.io.files.fcntl", None)
+    with atomic_write(tmp_path / "b.csv") as draft:
+        draft.write_text("whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
 
 
 def test_digests_of_a_file_of_several_blocks(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from hgld.demo import server
 from hgld.demo.sample import Sample, read_sample
 from hgld.hierarchy import load_hierarchy
 from hgld.resources import annotation_file, sample_file
+from tests.child_processes import run_child
 from tests.pipelines.preloaded import preloaded_hgld
 from tests.sheet_files import csv_rows, fill_csv
 
@@ -46,7 +49,7 @@ def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class Pipeline:
-    """Snakemake in a folder of its own, on the bundled sample.
+    """Snakemake in a folder of its own, with copies of the files in ``annotations``; on the bundled sample.
 
     Args:
         folder: Working folder.
@@ -56,9 +59,9 @@ class Pipeline:
 
     def __init__(self, folder: Path, base_url: str, commands: Path = Path(sys.executable).parent) -> None:
         self.folder = folder
-        self.out = folder / "out"
+        if not self.annotations.exists():
+            shutil.copytree(annotation_file("taxonomy.csv").parent, self.annotations)
         self.commands = commands
-        self.config = folder / "settings.json"
         self.settings: dict[str, Any] = {
             "out": "out",
             "categories": {split: str(sample_file(f"{split}_label_to_category.csv")) for split in ("train", "index")},
@@ -70,13 +73,32 @@ class Pipeline:
             },
         }
 
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    @property
+    def annotations(self) -> Path:
+        return self.folder / "annotations"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"PATH": os.pathsep.join((str(self.commands), os.environ["PATH"]))}
+
+    def with_settings(self, **settings: Any) -> Pipeline:
+        """The same pipeline with other settings."""
+        changed = copy.copy(self)
+        changed.settings = self.settings | settings
+        return changed
+
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        self.config.write_text(json.dumps(self.settings), encoding="utf-8")
+        config = self.folder / "settings.json"
+        config.write_text(json.dumps(self.settings), encoding="utf-8")
         command = [sys.executable, "-m", "snakemake", *arguments]
         return subprocess.run(
-            [*command, "--snakefile", str(SNAKEFILE), "--configfile", str(self.config)],
+            [*command, "--snakefile", str(SNAKEFILE), "--configfile", str(config)],
             cwd=self.folder,
-            env=os.environ | {"PATH": os.pathsep.join((str(self.commands), os.environ["PATH"]))},
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=120,
@@ -110,6 +132,26 @@ def started_rules(run: subprocess.CompletedProcess[str]) -> list[str]:
     """The rules whose jobs Snakemake started."""
     lines = (run.stdout + run.stderr).splitlines()
     return [line.split()[-1].rstrip(":") for line in lines if line.startswith(("rule ", "localrule "))]
+
+
+def planned_rules(pipeline: Pipeline) -> set[str]:
+    """The rules that would run, without the one that only names the results."""
+    run = pipeline.run("-n")
+    assert run.returncode == 0, run.stdout + run.stderr
+    return set(started_rules(run)) - {"all"}
+
+
+def run_commands(folder: Path, environment: Mapping[str, str], *commands: str) -> None:
+    """Run commands of hgld in a folder."""
+    for command in commands:
+        run_child(["hgld", *shlex.split(command)], cwd=folder, environment=environment)
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    """Replace a text, which must occur, in a file."""
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def test_dry_run_lists_each_rule_once_and_scrape_per_split(pipeline: Pipeline) -> None:
@@ -212,3 +254,131 @@ def test_pipeline_with_decisions_ends_with_a_release(exported_pipeline: Pipeline
     assert release == load_hierarchy(pipeline.out / "hierarchy.parquet")
     assert len(release) > 250
     assert started_rules(pipeline.run()) == []
+
+
+@pytest.fixture(scope="module")
+def washington_release(
+    replica: Callable[..., Any], washington: Path, tmp_path_factory: pytest.TempPathFactory, preloaded: Path
+) -> Iterator[Pipeline]:
+    """A pipeline that has run on the landmarks of Washington up to the release."""
+    with replica("washington.json.gz") as server:
+        pipeline = Pipeline(tmp_path_factory.mktemp("washington"), server.base_url, preloaded)
+        shutil.copy(washington, pipeline.folder / "categories.csv")
+        pipeline.settings["categories"] = {"train": "categories.csv", "index": ""}
+        pipeline.settings["decisions"] = "annotations/decisions/final.csv"
+        run = pipeline.run()
+        assert run.returncode == 0, run.stderr
+        assert sorted(started_rules(run)) == sorted(["scrape", "clean", "embed", "cluster", *LABELLED, "all"])
+        yield pipeline
+
+
+LABELLED = ("suggest", "export", "build", "release")
+
+#: Rules that run, by the changed file.
+DEPENDENTS = {
+    "annotations/taxonomy.csv": LABELLED,
+    "annotations/decisions/final.csv": LABELLED,
+    "annotations/irrelevant_labels.csv": ("clean", "embed", "cluster", *LABELLED),
+    "categories.csv": ("scrape", "clean", "embed", "cluster", *LABELLED),
+    "out/clean.parquet": ("embed", "cluster", *LABELLED),
+    "out/scraped_train.classes.parquet": ("clean", "embed", "cluster", *LABELLED),
+    "annotations/guideline.md": (),
+    "out/review/a.csv": (),
+}
+
+#: Rules that run, by the changed setting.
+CONFIGURED: dict[tuple[str, str], Sequence[str]] = {
+    ("cluster", "-k 6 --subclusters 13"): ("cluster", "suggest", "export"),
+    ("export", "--annotators a,b,c"): ("export",),
+    ("build", "--multi"): ("build", "release"),
+    ("release", "--name Landmarks"): ("release",),
+}
+
+
+@pytest.mark.slow
+def test_category_pages_have_no_tables_of_classes(pipeline: Pipeline) -> None:
+    pipeline.settings["options"]["scrape"] += " --source html"
+    run = pipeline.run("out/clean.parquet")
+    assert run.returncode == 0, run.stderr
+    assert started_rules(run) == ["scrape", "scrape", "clean"]
+    assert not list(pipeline.out.glob("*.classes.parquet"))
+
+
+@pytest.mark.slow
+@needs_minilm
+def test_changed_inputs_rerun_what_depends_on_them(washington_release: Pipeline) -> None:
+    pipeline = washington_release
+    assert planned_rules(pipeline) == set()
+    planned = {}
+    for name in DEPENDENTS:
+        path = pipeline.folder / name
+        original, times = path.read_bytes(), path.stat()
+        path.write_bytes(original + b"\n")
+        planned[name] = planned_rules(pipeline)
+        path.write_bytes(original)
+        assert planned_rules(pipeline) == set(), f"{name} is only newer"
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert planned == {name: set(rules) for name, rules in DEPENDENTS.items()}
+
+
+@pytest.mark.slow
+@needs_minilm
+def test_changed_settings_rerun_what_depends_on_them(washington_release: Pipeline) -> None:
+    options = washington_release.settings["options"]
+    planned = {}
+    for command, value in CONFIGURED:
+        changed = washington_release.with_settings(options=options | {command: value})
+        planned[command, value] = planned_rules(changed)
+    assert planned == {change: set(rules) for change, rules in CONFIGURED.items()}
+    extra_levels = washington_release.with_settings(options=options | {"build": "--extra-levels p279:2"})
+    assert planned_rules(extra_levels) == {"build", "release"}
+    assert planned_rules(washington_release.with_settings(decisions="")) == {"suggest", "export"}
+
+
+@pytest.mark.slow
+@needs_minilm
+def test_outputs_are_those_of_the_commands_on_the_changed_inputs(
+    washington_release: Pipeline, tmp_path: Path
+) -> None:
+    shutil.copytree(washington_release.folder, tmp_path, dirs_exist_ok=True)
+    options = washington_release.settings["options"] | {"build": "--allow-undecided --multi"}
+    pipeline = washington_release.with_settings(options=options)
+    pipeline.folder = tmp_path
+    replace_in(pipeline.annotations / "taxonomy.csv", "agricultural land,natural", "agricultural land,human-made")
+    replace_in(pipeline.annotations / "decisions" / "final.csv", ",drop,", ",unsure,")
+    (pipeline.annotations / "irrelevant_labels.csv").write_text(
+        "item,label,reason\nQ9999999999,nothing,not a landmark\n", encoding="utf-8"
+    )
+    run = pipeline.run()
+    assert run.returncode == 0, run.stderr
+    assert set(started_rules(run)) == {"clean", "embed", "cluster", *LABELLED, "all"}
+
+    shutil.rmtree(pipeline.out / "release")
+    run = pipeline.run()
+    assert started_rules(run) == ["release", "all"]
+    assert started_rules(pipeline.run()) == []
+
+    expected = tmp_path / "expected"
+    expected.mkdir()
+    # Earlier vectors are reused, and those of an encoder depend on what else is in a batch in the last bits.
+    for name in ("scraped_train.parquet", "scraped_train.classes.parquet", "label_embeddings.parquet"):
+        shutil.copy(washington_release.out / name, expected)
+    run_commands(
+        expected,
+        pipeline.environment,
+        "clean scraped_train.parquet -o clean.parquet --irrelevant ../annotations/irrelevant_labels.csv",
+        "embed clean.parquet -o label_embeddings.parquet --encoder minilm",
+        "cluster label_embeddings.parquet -o clusters.parquet -k 6 --subclusters 12",
+        "suggest clusters.parquet -o suggested.parquet --taxonomy ../annotations/taxonomy.csv"
+        " --decisions ../annotations/decisions/final.csv",
+        "export suggested.parquet -o review --annotators a,b --taxonomy ../annotations/taxonomy.csv",
+        "build clean.parquet -o hierarchy.parquet --allow-undecided --multi --taxonomy ../annotations/taxonomy.csv"
+        " --decisions ../annotations/decisions/final.csv --irrelevant ../annotations/irrelevant_labels.csv",
+        "release hierarchy.parquet -o release --taxonomy ../annotations/taxonomy.csv"
+        " --decisions ../annotations/decisions/final.csv",
+    )
+    for path in sorted(expected.rglob("*")):
+        # The positions in pictures of clusters depend on the order in which threads add numbers.
+        if path.is_file() and path.name not in ("clusters.png", "clusters.html"):
+            actual = pipeline.out / path.relative_to(expected)
+            assert actual.read_bytes() == path.read_bytes(), path.name

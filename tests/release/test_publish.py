@@ -18,15 +18,17 @@ from typer.testing import CliRunner
 from hgld import tables
 from hgld.cli import app
 from hgld.cli.summaries.release import format_release
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig, build_file
 from hgld.io.files import sha256_of
+from hgld.io.folders import folder_draft
+from hgld.io.locks import exclusive_lock
 from hgld.labels.clean import CleanConfig, clean_file
 from hgld.release import publish
 from hgld.release.checksums import verify_checksums
 from hgld.release.publish import ReleaseConfig, ReleaseSummary, write_release
-from tests.child_processes import run_child
+from tests.child_processes import run_child, run_script
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
 
 # The parser under mlcroissant, and pandas under its reader.
@@ -167,6 +169,49 @@ def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monke
         release(built, released, ReleaseConfig(version="2.0.0"))
     assert contents(released) == before
     assert not list(released.parent.glob(".*"))
+
+
+KILLED = """
+import shutil, sys
+from pathlib import Path
+from hgld.release import publish
+from tests.kill_points import kill_points, killed_before_change
+from tests.release.test_publish import NEXT, contents, release
+
+built, earlier, later, home = map(Path, sys.argv[1:])
+out = home / "release"
+publish.validate_croissant = lambda path: False  # which only reads, for a second
+
+def prepare():
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(earlier, out)
+
+def write():
+    release(built, out, NEXT)
+
+for number in kill_points(write, home, prepare):
+    assert not out.exists() or contents(out) in (contents(earlier), contents(later)), number
+    assert not killed_before_change(10_000, write, home)
+    assert contents(out) == contents(later)
+    assert [path.name for path in home.iterdir()] == ["release"], number
+print(number)
+"""
+NEXT = ReleaseConfig(version="1.1.0")
+
+
+@pytest.mark.slow
+def test_killed_release_is_whole_and_the_next_one_cleans_up(built: Path, released: Path, tmp_path: Path) -> None:
+    release(built, tmp_path / "later", NEXT)
+    arguments = (built, released, tmp_path / "later", tmp_path / "home")
+    assert int(run_script(KILLED, *arguments)) > 20
+
+
+def test_releases_at_the_same_time_do_not_disturb_each_other(built: Path, released: Path) -> None:
+    with exclusive_lock(released), folder_draft(released) as draft:
+        with pytest.raises(BusyError, match="another run is writing"):
+            release(built, released, NEXT)
+        assert draft.is_dir()
+    assert release(built, released, NEXT) is not None
 
 
 def test_decisions_and_taxonomy_must_be_those_of_the_build(built: Path, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hgld.errors import BusyError, ConfigurationError, InputError, indented_list
+from hgld.io.folders import file_digests, finish_replacing, replace_together
+from hgld.io.locks import exclusive_lock
 from hgld.review.inputs import find_inputs
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
 from hgld.review.sheets.entries import Entries, entries_digest, merge_entries, read_entries
@@ -69,10 +71,22 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class _ExistingSheets:
-    """Entries in an annotator's files, and their provenance; None if the files do not agree."""
+    """An annotator's files.
 
-    entries: Entries
+    Args:
+        entries: Entries of both files.
+        provenance: Provenance of the workbook, if both files exist.
+        agree: Whether both files have the same entries.
+    """
+
+    entries: Entries = field(default_factory=dict)
     provenance: Provenance | None = None
+    agree: bool = False
+
+    def are_up_to_date(self, provenance: Provenance, config: ExportConfig) -> bool:
+        """Return whether the sheets show what they should, and their entries are where they should be."""
+        same_work = self.provenance is not None and self.provenance.same_work(provenance)
+        return same_work and (self.agree or not config.merge)
 
 
 def export_sheets(
@@ -87,7 +101,9 @@ def export_sheets(
 ) -> ExportSummary | None:
     """Write ``<annotator>.xlsx`` and ``<annotator>.csv`` into ``out`` for every annotator.
 
-    All existing sheets are read before anything is written.
+    All existing sheets are read before anything is written, and all new ones are written before any takes its place.
+    The next export finishes one that was killed. A sheet made from the same inputs is up to date, whatever has been
+    entered since; ``merge`` also makes its two files agree.
 
     Args:
         clusters: ``clusters`` table.
@@ -102,8 +118,9 @@ def export_sheets(
         None if every sheet is up to date.
 
     Raises:
-        BusyError: A sheet is open in a spreadsheet program.
-        ConfigurationError: Both ``merge`` and ``force`` are set, or neither is and a sheet has entries.
+        BusyError: A sheet is open in a spreadsheet program, or another run is writing to ``out``.
+        ConfigurationError: Both ``merge`` and ``force`` are set, or neither is and a sheet to replace has entries.
+        ConflictError: A sheet was saved while the new one was written, or after an export that was killed.
         InputError: A table, the taxonomy or a sheet cannot be read, or the two sheets of an annotator contradict
             each other.
     """
@@ -119,40 +136,43 @@ def export_sheets(
     workbooks = {name: out / f"{name}.xlsx" for name in config.annotators}
     for path in workbooks.values():
         _require_closed(path)
-    existing = {} if force else {name: _read_existing(path) for name, path in workbooks.items()}
-    if not config.merge:
-        _require_no_entries({workbooks[name]: sheets.entries for name, sheets in existing.items()})
-
     digests = inputs.digests()
     provenance = {name: Provenance("export", {"annotator": name}, digests) for name in config.annotators}
-    outdated = [name for name in config.annotators if not _is_up_to_date(existing.get(name), provenance[name])]
-    if not outdated:
-        return None
-    label_ids = {row.label_id for row in rows}
-    kept = set_aside = 0
-    for name in outdated:
-        entries = existing[name].entries if name in existing else {}
-        current = {label_id: entry for label_id, entry in entries.items() if label_id in label_ids}
-        removed = {label_id: entry for label_id, entry in entries.items() if label_id not in label_ids}
-        _warn_about_entries(workbooks[name], current, removed, groups)
-        write_csv_sheet(workbooks[name].with_suffix(".csv"), rows, current)
-        write_workbook(
-            workbooks[name],
-            rows,
-            current,
-            set_aside=removed,
-            groups=groups,
-            annotator=name,
-            provenance=provenance[name],
-        )
-        kept, set_aside = kept + len(current), set_aside + len(removed)
+    with exclusive_lock(out.resolve()):
+        finish_replacing(out)
+        # The workbook first: it alone can hold entries that are set aside.
+        replaced = {name: file_digests(out, [f"{name}.xlsx", f"{name}.csv"]) for name in workbooks}
+        existing = {name: _ExistingSheets() if force else _read_existing(path) for name, path in workbooks.items()}
+        outdated = [name for name in workbooks if not existing[name].are_up_to_date(provenance[name], config)]
+        if not config.merge:
+            _require_no_entries({workbooks[name]: existing[name].entries for name in outdated})
+        if not outdated:
+            return None
+        labels = {row.label_id for row in rows}
+        kept = {name: _entries_for(existing[name], lambda label: label in labels) for name in outdated}
+        set_aside = {name: _entries_for(existing[name], lambda label: label not in labels) for name in outdated}
+        with replace_together(
+            out, {file: digest for name in outdated for file, digest in replaced[name].items()}
+        ) as new:
+            for name in outdated:
+                _warn_about_entries(workbooks[name], kept[name], set_aside[name], groups)
+                write_csv_sheet(new / f"{name}.csv", rows, kept[name])
+                write_workbook(
+                    new / f"{name}.xlsx",
+                    rows,
+                    kept[name],
+                    set_aside=set_aside[name],
+                    groups=groups,
+                    annotator=name,
+                    provenance=provenance[name],
+                )
     return ExportSummary(
         labels=len(rows),
         landmarks=sum(row.landmarks for row in rows),
         clusters=len({row.cluster for row in rows}),
         workbooks=tuple(workbooks[name] for name in outdated),
-        kept=kept,
-        set_aside=set_aside,
+        kept=sum(map(len, kept.values())),
+        set_aside=sum(map(len, set_aside.values())),
     )
 
 
@@ -182,7 +202,12 @@ def _read_existing(workbook: Path) -> _ExistingSheets:
             f"{workbook} and {sheet.name}: {error}\nmake them agree, or delete the file that is wrong"
         ) from None
     agree = in_csv is not None and entries_digest(in_csv) == entries_digest(in_workbook)
-    return _ExistingSheets(entries, saved.provenance if agree else None)
+    return _ExistingSheets(entries, saved.provenance if in_csv is not None else None, agree)
+
+
+def _entries_for(sheets: _ExistingSheets, wanted: Callable[[str], bool]) -> Entries:
+    """Return the entries for the labels that are wanted."""
+    return {label_id: entry for label_id, entry in sheets.entries.items() if wanted(label_id)}
 
 
 def _latest(in_workbook: Entries, in_csv: Entries | None, exported: str | None) -> Entries:
@@ -201,10 +226,6 @@ def _require_no_entries(entries_by_workbook: Mapping[Path, Entries]) -> None:
             f"existing sheets have entries:\n{indented_list(started)}\n"
             "`merge` keeps them in the new sheets, `force` discards them"
         )
-
-
-def _is_up_to_date(existing: _ExistingSheets | None, provenance: Provenance) -> bool:
-    return existing is not None and existing.provenance is not None and existing.provenance.same_work(provenance)
 
 
 def _warn_about_entries(workbook: Path, current: Entries, removed: Entries, groups: Sequence[Group]) -> None:

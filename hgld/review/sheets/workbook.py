@@ -3,18 +3,24 @@
 All cells but those for entries are locked, without a password, against mistakes. What hgld has to know when it reads
 the file back (provenance, and a digest of the exported entries) is on a hidden sheet, because every spreadsheet
 program keeps sheets, but not document properties.
+
+The same input gives the same bytes with the same versions of openpyxl and zlib: nothing records the time of writing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from io import BytesIO
 from itertools import chain, repeat
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from openpyxl import Workbook
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.worksheet import Worksheet
+from openpyxl.writer.excel import ExcelWriter
 
 from hgld.errors import InputError
 from hgld.io.files import atomic_write
@@ -99,7 +105,18 @@ def write_workbook(
     )
     fill_hidden(book.create_sheet(_ABOUT), about)
     with atomic_write(path) as draft:
-        book.save(draft)
+        _save(book, draft)
+
+
+def _save(book: Workbook, path: Path) -> None:
+    """Save a workbook whose properties and members have the earliest time of ZIP archives in place of the present."""
+    book.properties.created = book.properties.modified = datetime(*ZipInfo().date_time)
+    timed = BytesIO()
+    # Unlike Workbook.save, the writer does not change the properties.
+    ExcelWriter(book, ZipFile(timed, "w")).save()
+    with ZipFile(timed) as members, ZipFile(path, "w") as archive:
+        for name in members.namelist():
+            archive.writestr(ZipInfo(name), members.read(name), ZIP_DEFLATED)
 
 
 def read_workbook(path: Path) -> SavedWorkbook:

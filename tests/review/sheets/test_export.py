@@ -93,10 +93,13 @@ def test_entries_are_only_discarded_on_request(tables: TABLES, tmp_path: Path, n
     fill = fill_workbook if name.endswith("xlsx") else fill_csv
     fill(out / name, "Q3", **{column: "drop"})
     before = {path: path.read_bytes() for path in out.iterdir()}
+    assert export_sheets(clusters, out, ExportConfig(("ada", "ben"))) is None, "the sheets are those of the clusters"
+    tables(LABELS[1:])
     with pytest.raises(ConfigurationError, match=r"ada\.xlsx: 1 labels\n`merge` .*`force`"):
         export_sheets(clusters, out, ExportConfig(("ada", "ben")))
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
+    tables()
     wanted = tuple("drop" if name == column else "" for name in ("group", "decision", "comment"))
     summary = export_sheets(clusters, out, MERGE)
     assert summary is not None
@@ -226,7 +229,7 @@ def test_failed_export_leaves_nothing_behind(tables: TABLES, tmp_path: Path, mon
     out = tmp_path / "review"
     export_sheets(tables(), out, ONE)
     before = {path: path.read_bytes() for path in out.iterdir()}
-    monkeypatch.setattr("openpyxl.Workbook.save", lambda *_: 1 / 0)
+    monkeypatch.setattr("hgld.review.sheets.workbook.ExcelWriter", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export_sheets(tables(), out, ONE, force=True)
     assert {path: path.read_bytes() for path in out.iterdir()} == before
@@ -274,6 +277,8 @@ def test_export_command(tables: TABLES, tmp_path: Path) -> None:
     assert result.stdout.startswith("4 labels of 15 landmarks in 2 clusters\n")
     assert CliRunner().invoke(app, [*command, "ada,ben"]).stdout == f"{out}: up to date\n"
     fill_workbook(out / "ben.xlsx", "Q1", group="lake")
+    assert CliRunner().invoke(app, [*command, "ada,ben"]).stdout == f"{out}: up to date\n"
+    tables(LABELS[:3])
     result = CliRunner().invoke(app, [*command, "ada,ben"])
     assert result.exit_code == 1
     assert "--merge" in result.stderr

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -18,6 +19,7 @@ from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import LABELS as LABELS_SHEET
 from hgld.tables import Provenance
 from hgld.taxonomy.groups import Group
+from tests.child_processes import run_child, single_thread_environment
 from tests.review.conftest import LABELS, Label, clean_table, clusters_table
 
 GROUPS = [Group(f"group {n}", "natural", f"What belongs to group {n}, and what does not.") for n in range(78)]
@@ -201,3 +203,21 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     book.save(path)
     with pytest.raises(InputError, match='it has no sheet "Labels"'):
         read_workbook(path)
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (
+        "import sys; from pathlib import Path; from tests.review.sheets.test_workbook import NASTY_LABELS, write;"
+        "write(Path(sys.argv[1]), NASTY_LABELS)"
+    )
+    times = {"1": "Asia/Tokyo", "2": "America/Lima"}
+    for seed, zone in times.items():
+        run_child(
+            [sys.executable, "-c", script, tmp_path / f"{seed}.xlsx"],
+            environment=single_thread_environment() | {"PYTHONHASHSEED": seed, "TZ": zone},
+        )
+    monkeypatch.setattr("time.time", lambda: 2_000_000_000.0)
+    write(tmp_path / "later.xlsx", NASTY_LABELS)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+    with zipfile.ZipFile(tmp_path / "later.xlsx") as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
