@@ -24,7 +24,7 @@ CAUSES: Mapping[str, str] = {
     "list": "in one of the lists only, or with another category",
     "cleaning": "the same values, but another choice among them",
     "decisions": "another decision on the label",
-    "taxonomy": "another root of the group",
+    "taxonomy": "another name or root of the group",
     "settings": "other settings or further inputs of hgld build",
     "unknown": "tables are missing",
 }
@@ -87,8 +87,12 @@ class _Side:
             for key, text in zip(self.groups, hierarchy.supercategories, strict=True):
                 self.labels[key] = _Label(label_id(text, None), text)
         self._places: dict[str, str] = {}
+        by_label = self.groups
+        if hierarchy.label_sources is not None:
+            is_by_label = (hierarchy.label_sources != "photographs").tolist()
+            by_label = {key: group for (key, group), by in zip(self.groups.items(), is_by_label, strict=True) if by}
         for key, label in self.labels.items():
-            self._places[label.identity] = self._places.get(label.identity) or self.groups.get(key, "")
+            self._places[label.identity] = self._places.get(label.identity) or by_label.get(key, "")
 
     def place(self, label: _Label | None) -> str | None:
         """Return the group of a label, "" if landmarks with it are left out, or None if that is unknown."""
@@ -143,17 +147,24 @@ def _cause(change: LandmarkChange, key: Key, before: _Side, after: _Side, cause_
     if change.change == "root":
         return "taxonomy"
     first, second = before.labels.get(key), after.labels.get(key)
-    same_decisions = _same_input(before, after, "decisions")
+    cause_of_group = _cause_of_group(before, after)
     if first == second and (first is not None or cause_of_label == "cleaning"):
-        return "settings" if same_decisions else "decisions"
-    if cause_of_label == "unknown" or same_decisions:
+        return cause_of_group
+    if cause_of_label == "unknown" or cause_of_group == "settings":
         return cause_of_label
     # A label that the earlier hierarchy never met gives no answer there: its first decision followed from the label.
     by_label = before.place(second) in (change.after, None)
     by_decision = after.place(first) == change.after
     if by_label != by_decision:
-        return cause_of_label if by_label else "decisions"
-    return f"{cause_of_label}+decisions"
+        return cause_of_label if by_label else cause_of_group
+    return f"{cause_of_label}+{cause_of_group}"
+
+
+def _cause_of_group(before: _Side, after: _Side) -> str:
+    """Return what would give a label another group."""
+    if not _same_input(before, after, "decisions"):
+        return "decisions"
+    return "settings" if _same_input(before, after, "taxonomy") else "taxonomy"
 
 
 def _cause_of_label(

@@ -15,7 +15,8 @@ from hgld.errors import InputError
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.tables.provenance import TABLE_KEY, read_metadata
-from hgld.taxonomy.decisions import DecisionIndex, read_decisions
+from hgld.taxonomy.decisions import DecisionIndex, read_named_decisions
+from hgld.taxonomy.groups import read_taxonomy
 
 #: Split and landmark id.
 Key = tuple[str, int]
@@ -31,7 +32,7 @@ class Origins:
         clean: Table of the labels that ``clean`` kept.
         removed: Table of the landmarks that ``clean`` removed.
         scraped: Rows of all ``scraped`` tables.
-        decisions: Decisions on labels.
+        decisions: Decisions on labels, with the names of groups.
         missing: What was not found, in words.
     """
 
@@ -86,7 +87,7 @@ def find_origins(hierarchy: str | Path, folder: Path | None = None) -> Origins:
             tables.read_table(path, tables.SCRAPED) for path in find(tables.SCRAPED, _digests(cleaned, "scraped"))
         ]
         scraped = pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
-    decisions = _find_decisions(folder, _digests(built, "decisions"))
+    decisions = _find_decisions(folder, built)
     return Origins(built.inputs, built.parameters, clean, removed, scraped, decisions, tuple(missing))
 
 
@@ -105,12 +106,15 @@ def _tables(folder: Path, spec: tables.TableSpec) -> Iterator[Path]:
             continue
 
 
-def _find_decisions(folder: Path, digests: Sequence[str]) -> DecisionIndex | None:
+def _find_decisions(folder: Path, built: tables.Provenance) -> DecisionIndex | None:
+    """Return the decisions, with the names of groups that the hierarchy has; None unless both files are found."""
     candidates = [*sorted(folder.glob("*.csv")), *sorted(folder.glob("decisions/*.csv"))]
-    for path in (*candidates, annotation_file("decisions/final.csv")):
-        if sha256_of(path) in digests:
-            return DecisionIndex(read_decisions(path, None))
-    return None
+    packaged = [annotation_file(name) for name in ("decisions/final.csv", "taxonomy.csv")]
+    found = {sha256_of(path): path for path in (*packaged, *candidates)}
+    decisions, taxonomy = (found.get(built.inputs.get(role, "")) for role in ("decisions", "taxonomy"))
+    if decisions is None or taxonomy is None:
+        return None
+    return DecisionIndex(read_named_decisions(decisions, read_taxonomy(taxonomy)))
 
 
 def rows_of(table: pa.Table | None, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:

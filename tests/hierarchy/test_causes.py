@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from hgld import tables
 from hgld.cli import app
 from hgld.errors import InputError
-from hgld.hierarchy import Hierarchy
+from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import BuildConfig, build_file
 from hgld.hierarchy.causes import explain_changes
 from hgld.hierarchy.changes import LandmarkChange, list_changes
 from hgld.hierarchy.compare import compare_files
-from hgld.hierarchy.origins import Origins
+from hgld.hierarchy.origins import Origins, find_origins
 from hgld.labels.clean import clean_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
@@ -74,6 +74,7 @@ def build_in(
     *,
     irrelevant: str = "Q999999",
     natural: Sequence[str] = ("lake", "mountain"),
+    names: Mapping[str, str] = {},
 ) -> Path:
     """Build a hierarchy with all tables before it in a folder, under names of this test's own."""
     folder.mkdir()
@@ -97,8 +98,9 @@ def build_in(
     table = pa.Table.from_pylist(rows, tables.SCRAPED.schema)
     tables.write_table(folder / "from_the_web.parquet", tables.SCRAPED, table, PROVENANCE)
     groups = ("lake", "mountain", "church", "bridge")
-    roots = [Group(name, "natural" if name in natural else "human-made", "Guideline.", ()) for name in groups]
-    write_taxonomy(folder / "taxonomy.csv", roots)
+    roots = {key: "natural" if key in natural else "human-made" for key in groups}
+    described = [Group(names.get(key, key), root, "Guideline.", (), key) for key, root in roots.items()]
+    write_taxonomy(folder / "taxonomy.csv", described)
     decisions = [
         Decision(item, label, "group" if group else "drop", group, "ada", WHEN)
         for (item, label), group in decided.items()
@@ -178,6 +180,37 @@ def test_every_cause(versions: tuple[Path, Path], tmp_path: Path) -> None:
         "cleaning": (0, 0, 0, 1),
         "taxonomy": (0, 1, 0, 0),
     }
+
+
+def test_renamed_group(tmp_path: Path) -> None:
+    decided = {LAKE: "lake", CHURCH: "church"}
+    first = build_in(tmp_path / "first", {1: ([LAKE], 1, "a"), 2: ([LAKE], 1, "a"), 3: ([CHURCH], 1, "a")}, decided)
+    landmarks: Landmarks = {1: ([LAKE], 1, "a"), 2: ([CHURCH], 2, "a"), 3: ([LAKE], 2, "a")}
+    second = build_in(tmp_path / "second", landmarks, decided, names={"lake": "still water"})
+    compare_files(first, second, changes=tmp_path / "changes.csv")
+    changes = changes_of(tmp_path / "changes.csv")
+    assert {number: (row["after"], row["cause"]) for number, row in changes.items()} == {
+        1: ("still water", "taxonomy"),
+        2: ("church", "wikidata"),
+        3: ("still water", "wikidata+taxonomy"),
+    }
+
+
+def test_groups_from_photographs_are_not_those_of_labels(tmp_path: Path) -> None:
+    decided = {LAKE: "lake", WIDE: None}
+    first = build_in(tmp_path / "first", {1: ([LAKE], 1, "a"), 2: ([LAKE], 1, "a"), 3: ([WIDE], 1, "a")}, decided)
+    before = load_hierarchy(first), find_origins(first)
+    frame = before[0].to_pandas().iloc[:2].assign(label_source="instance_of")
+    frame.loc[1, ["landmark_id", "supercategory", "hierarchical_label"]] = (3, "church", "church")
+    frame.loc[1, ["natural_or_human_made", "label_source"]] = ("human-made", "photographs")
+    landmarks: Landmarks = {1: ([LAKE], 1, "a"), 2: ([WIDE], 2, "a"), 3: ([WIDE], 1, "a")}
+    second = build_in(tmp_path / "second", landmarks, decided)
+    after = Hierarchy.from_pandas(frame), find_origins(second)
+    explained, _ = explain_changes(list_changes(before[0], after[0]), before, after)
+    assert [(change.landmark_id, change.change, change.cause) for change in explained] == [
+        (2, "lost", "wikidata"),
+        (3, "added", "settings"),
+    ]
 
 
 def test_changed_settings(versions: tuple[Path, Path], tmp_path: Path) -> None:
