@@ -29,12 +29,12 @@ class StaleError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A decision that a label can take over as it is: another annotator's opinion, or a suggestion.
+    """A decision that a label can take over as it is: an opinion, an earlier decision, or a suggestion.
 
     Args:
         decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`.
         group: Key of the group, if any.
-        annotator: Annotator of the opinion; empty for a suggestion.
+        annotator: Annotator of the opinion or the earlier decision; empty for a suggestion.
         reason: Comment of the annotator, or evidence for the suggestion.
         score: Probability of a suggestion, 0 to 1; None if unknown.
     """

@@ -6,11 +6,14 @@ A field holds one fact of the review. There are four kinds:
 kind        key                          value; None stands for what the input tables say
 ==========  ===========================  ============================================================
 decision    label_id                     {"label", "decision"?, "group"?, "comment"}; group by its key
-cluster     label_id                     number of the cluster that the label was moved to
-name        number of a cluster          new name of the cluster
+cluster     label_id                     {"cluster": number that the label was moved to, "table_name"}
+name        number of a cluster          {"name": new name of the cluster, "table_name"}
 group       key of a group               {"name", "root", "guideline"} of a renamed or proposed group, or
                                          {"merged_into": key of the group that takes its labels}
 ==========  ===========================  ============================================================
+
+``table_name`` is the name of the cluster in the ``clusters`` table, None for a new cluster. A change counts only as
+long as the table has the same name there: after clustering again, the number belongs to another cluster.
 
 The key of a group never changes (:mod:`hgld.taxonomy.groups`). That of a proposed group is made from its first name,
 so that it is the same for every annotator who proposes this name. Decisions refer to the key: when a group is renamed

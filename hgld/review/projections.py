@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hgld.review.sheets.rows import fit_for_cell
 from hgld.review.state import ReviewState
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
@@ -74,23 +75,34 @@ def current_decisions(state: ReviewState) -> list[Decision]:
     return decisions
 
 
-def current_cluster(state: ReviewState, label_id: str, cluster: int) -> int:
-    """Return the present cluster of a label that the ``clusters`` table puts into ``cluster``."""
-    moved_to = state.field("cluster", label_id).value
-    return cluster if moved_to is None else int(moved_to)
+def current_cluster(state: ReviewState, label_id: str, cluster: int, names: Mapping[int, str]) -> int:
+    """Return the present cluster of a label that the ``clusters`` table puts into ``cluster``.
+
+    Args:
+        state: State of the review.
+        label_id: Id of the label.
+        cluster: Number of its cluster in the table.
+        names: Names of clusters in the table, by number.
+    """
+    value = state.field("cluster", label_id).value
+    return (
+        int(value["cluster"]) if value is not None and names.get(value["cluster"]) == value["table_name"] else cluster
+    )
 
 
 def current_cluster_name(state: ReviewState, cluster: int, names: Mapping[int, str]) -> str:
     """Return the present name of a cluster, given the names in the ``clusters`` table."""
-    name = state.field("name", str(cluster)).value
-    return str(name) if name else names.get(cluster, f"cluster {cluster}")
+    value = state.field("name", str(cluster)).value
+    if value is not None and names.get(cluster) == value["table_name"]:
+        return str(value["name"])
+    return names.get(cluster, f"cluster {cluster}")
 
 
 def update_clusters(table: pa.Table, state: ReviewState) -> pa.Table:
     """Return a ``clusters`` table with moved labels and renamed clusters."""
     rows = table.to_pylist()
-    names = {row["cluster"]: row["cluster_name"] for row in rows}
+    names = {row["cluster"]: fit_for_cell(row["cluster_name"]) for row in rows}
     for row in rows:
-        row["cluster"] = current_cluster(state, row["label_id"], row["cluster"])
+        row["cluster"] = current_cluster(state, row["label_id"], row["cluster"], names)
         row["cluster_name"] = current_cluster_name(state, row["cluster"], names)
     return pa.Table.from_pylist(rows, table.schema)

@@ -14,6 +14,7 @@ from typing import Any
 
 from hgld.errors import ConflictError, InputError
 from hgld.review.actions import LIKELY_SCORE, Candidate, InvalidActionError, LabelAction, StaleError
+from hgld.review.candidates import EarlierDecisions, opinion_candidates, suggestion_candidates
 from hgld.review.events import AttributedChange, Change
 from hgld.review.projections import (
     apply_group_values,
@@ -31,8 +32,6 @@ from hgld.taxonomy.decisions import Decision, DecisionIndex
 from hgld.taxonomy.groups import ROOTS, Group
 from hgld.taxonomy.label_identity import normalise_label
 
-#: At most this many suggestions are shown, and after the first only those of at least this score.
-_MAX_SUGGESTIONS, _MIN_SCORE = 3, 0.02
 #: Returned instead of a decision for a label that has no such candidate.
 NO_CANDIDATE = object()
 
@@ -44,6 +43,7 @@ class ReviewSession:
         adjudicating: Whether the session settles different opinions of other annotators.
         state: State of the review, kept by the store.
         group_notes: What to know about groups, by key.
+        table_names: Names of clusters in the ``clusters`` table, by number.
 
     Args:
         labels: Labels in the order of the page.
@@ -66,7 +66,8 @@ class ReviewSession:
         self.state = store.state
         self.group_notes = group_notes or {}
         self.adjudicating = any(label.opinions for label in self.labels.values())
-        self._original_names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
+        self._earlier_decisions = EarlierDecisions(self.state, self.labels)
+        self.table_names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
 
     # Queries.
 
@@ -106,30 +107,20 @@ class ReviewSession:
 
     def cluster(self, label_id: str) -> int:
         """Return the number of a label's present cluster."""
-        return current_cluster(self.state, label_id, self.labels[label_id].row.cluster)
+        return current_cluster(self.state, label_id, self.labels[label_id].row.cluster, self.table_names)
 
     def cluster_name(self, cluster: int) -> str:
         """Return the present name of a cluster."""
-        return current_cluster_name(self.state, cluster, self._original_names)
+        return current_cluster_name(self.state, cluster, self.table_names)
 
     def candidates(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Candidate]:
-        """Return the decisions that a label can take over: opinions if there are any, else suggestions.
+        """Return the decisions that a label can take over; see :mod:`hgld.review.candidates`.
 
-        Candidates with a group that is not among ``groups`` are skipped; a merged group is replaced by the one that
-        it was merged into.
+        Candidates with a group that is not among ``groups`` are skipped.
         """
-        if label.opinions:
-            candidates = [
-                Candidate(decision.decision, decision.group, opinion.annotator, decision.comment)
-                for opinion in label.opinions
-                if (decision := opinion.decision) is not None
-            ]
-        else:
-            candidates = [
-                Candidate("group", suggestion.group, "", suggestion.reason, suggestion.score)
-                for rank, suggestion in enumerate(label.suggestions[:_MAX_SUGGESTIONS])
-                if rank == 0 or suggestion.score is None or suggestion.score >= _MIN_SCORE
-            ]
+        candidates = opinion_candidates(label) if label.opinions else suggestion_candidates(label)
+        if not label.opinions and not self.is_decided(label.row.label_id):
+            candidates = [*self._earlier_decisions.candidates(label), *candidates]
         values = group_values(self.state)
         present = (
             candidate
@@ -221,12 +212,12 @@ class ReviewSession:
         clusters = self.clusters()
         changes: list[Change] = []
         if cluster is None:
-            numbers = [*clusters, *self._original_names, *map(int, self.state.fields("name"))]
+            numbers = [*clusters, *self.table_names, *map(int, self.state.fields("name"))]
             cluster = max(numbers) + 1
-            changes.append(Change("name", str(cluster), _single_line(name)))
+            changes.append(self._cluster_name_change(cluster, name))
         elif cluster not in clusters:
             raise InvalidActionError(f"cluster {cluster} does not exist (any more)")
-        return self.store.append(changes + [Change("cluster", label_id, cluster) for label_id in versions])
+        return self.store.append([*changes, *self._moves(versions, cluster)])
 
     def merge(self, cluster: int, into: int) -> int | None:
         """Move all labels of a cluster to another one.
@@ -237,7 +228,7 @@ class ReviewSession:
         clusters = self.clusters()
         if cluster not in clusters or into not in clusters or cluster == into:
             raise InvalidActionError("choose another cluster to merge this one into")
-        return self.store.append([Change("cluster", label.row.label_id, into) for label in clusters[cluster]])
+        return self.store.append(self._moves((label.row.label_id for label in clusters[cluster]), into))
 
     def rename_cluster(self, cluster: int, name: str, version: int) -> int | None:
         """Rename a cluster.
@@ -250,7 +241,15 @@ class ReviewSession:
             raise InvalidActionError(f"cluster {cluster} does not exist (any more)")
         if self.state.field("name", str(cluster)).version != version:
             raise ConflictError(f'the cluster was renamed to "{self.cluster_name(cluster)}" in the meantime')
-        return self.store.append([Change("name", str(cluster), _single_line(name))])
+        return self.store.append([self._cluster_name_change(cluster, name)])
+
+    def _moves(self, label_ids: Iterable[str], cluster: int) -> list[Change]:
+        value = {"cluster": cluster, "table_name": self.table_names.get(cluster)}
+        return [Change("cluster", label_id, value) for label_id in label_ids]
+
+    def _cluster_name_change(self, cluster: int, name: str) -> Change:
+        value = {"name": _single_line(name), "table_name": self.table_names.get(cluster)}
+        return Change("name", str(cluster), value)
 
     def propose_group(self, name: str, root: str, guideline: str) -> int | None:
         """Add a group. Its key is made from its name, unless another group has that key.

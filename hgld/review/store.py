@@ -1,4 +1,4 @@
-"""The event store of an annotator: an SQLite file that only grows.
+"""The event store of an annotator: an SQLite file of events, to which events are only added.
 
 Each step is one transaction with ``synchronous=FULL``: once :meth:`EventStore.append` returns, the step is on disk. A
 lock file beside the store keeps a second process from writing to it; reading is always possible.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -25,12 +25,13 @@ from hgld.version import __version__
 
 #: "hgld" as a number, which tells the file from other SQLite files.
 _APPLICATION_ID = int.from_bytes(b"hgld", "big")
-_LAYOUT = 1
+_LAYOUT = 2
 _TABLES = (
     "CREATE TABLE about (annotator TEXT NOT NULL)",
     "CREATE TABLE event (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, at TEXT NOT NULL, annotator TEXT NOT NULL, "
     "kind TEXT NOT NULL, key TEXT NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL, tool TEXT NOT NULL, "
     "undoes INTEGER REFERENCES event (id))",
+    "CREATE TABLE label (id TEXT PRIMARY KEY, text TEXT NOT NULL, cluster INTEGER NOT NULL)",
     "CREATE TRIGGER no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'events are only added'); END",
     "CREATE TRIGGER no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'events are only added'); END",
     f"PRAGMA application_id = {_APPLICATION_ID}",
@@ -82,6 +83,26 @@ class EventStore:
         for event in events:
             self.state.apply(event)
         return events[0].step
+
+    def replace_labels(self, labels: Mapping[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
+        """Remember the labels that are reviewed now, and return those of the last session.
+
+        Args:
+            labels: Text of every label and number of its cluster in the ``clusters`` table, by label_id.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
+        try:
+            with self._connection:
+                previous = {row[0]: (row[1], row[2]) for row in self._connection.execute("SELECT * FROM label")}
+                if previous != labels:
+                    rows = [(label_id, *label) for label_id, label in labels.items()]
+                    self._connection.execute("DELETE FROM label")
+                    self._connection.executemany("INSERT INTO label VALUES (?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            raise InputError(f"{self.path}: cannot be written ({error})") from error
+        return previous
 
     def _new_events(self, changes: Sequence[Change | AttributedChange]) -> list[Event]:
         now = datetime.now(timezone.utc)
@@ -184,7 +205,8 @@ def _read_owner(connection: sqlite3.Connection, path: Path) -> str:
     layout = connection.execute("PRAGMA user_version").fetchone()[0]
     if layout != _LAYOUT:
         raise InputError(
-            f"{path}: written in layout {layout}, which hgld {__version__} does not know; use a newer one"
+            f"{path}: written in layout {layout}, but hgld {__version__} has layout {_LAYOUT}; use the version that "
+            "wrote it"
         )
     return str(connection.execute("SELECT annotator FROM about").fetchone()[0])
 

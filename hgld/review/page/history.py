@@ -54,8 +54,8 @@ def describe_step(session: ReviewSession, step: int) -> str:
         return _describe_group(session, first)
     moved = [event for event in events if event.kind == "cluster"]
     if not moved:
-        return f"cluster {first.key} renamed to {first.new}"
-    return f"{_label_names(session, moved)}: moved to cluster {moved[0].new}"
+        return f"cluster {first.key} renamed to {first.new['name']}"
+    return f"{_label_names(session, moved)}: moved to cluster {moved[0].new['cluster']}"
 
 
 def _describe_group(session: ReviewSession, event: Event) -> str:

@@ -17,6 +17,7 @@ from hgld.review.page.app import review_app
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
+from hgld.review.table_changes import log_table_changes
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 
@@ -72,6 +73,8 @@ def serve_session(
         session = ReviewSession(labels, groups, event_store, group_notes=group_notes)
         session.import_groups(changed_groups)
         session.import_decisions(decisions)
+        if not session.adjudicating:
+            log_table_changes(session)
         uvicorn_config = uvicorn.Config(
             review_app(session, token, host_names=[config.host]),
             log_config=None,
