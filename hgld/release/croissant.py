@@ -1,6 +1,7 @@
 """Metadata of a release in Croissant 1.0, the vocabulary of MLCommons for machine learning datasets.
 
-https://docs.mlcommons.org/croissant/docs/croissant-spec.html
+https://docs.mlcommons.org/croissant/docs/croissant-spec.html, and for the terms on annotation (``rai:``)
+https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ def croissant_metadata(
     creators: Sequence[str],
     description: str,
     citation: str,
+    annotations: str,
+    machine_annotated: bool,
     files: Mapping[str, tuple[str, int]],
     columns: pa.Schema,
     splits: Sequence[str],
@@ -95,9 +98,11 @@ def croissant_metadata(
         version: Version of the dataset, three integers separated by dots.
         url: Page where it is published.
         date: Date of publication, YYYY-MM-DD.
-        creators: Names of the creators.
+        creators: Names of the creators; none for a dataset that no person decided on, whose creator is hgld.
         description: Description in a sentence or two.
         citation: BibTeX.
+        annotations: Description of how the labels were made.
+        machine_annotated: Whether no person decided on some of the landmarks.
         files: SHA-256 and size in bytes of each file, by path within the release.
         columns: Schema of the Parquet files.
         splits: Splits of the release, each in ``data/<split>.parquet``.
@@ -105,15 +110,18 @@ def croissant_metadata(
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "conformsTo": ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"],
         "name": name,
         "description": description,
         "url": url,
         "version": version,
         "datePublished": date,
         "license": "https://creativecommons.org/licenses/by/4.0/",
-        "creator": [{"@type": "sc:Person", "name": creator} for creator in creators],
+        "creator": [{"@type": "sc:Person", "name": creator} for creator in creators]
+        or [{"@type": "sc:Organization", "name": "hgld"}],
         "citeAs": citation,
+        "rai:dataAnnotationProtocol": annotations,
+        **({"rai:machineAnnotationTools": ["hgld"]} if machine_annotated else {}),
         "distribution": [
             {
                 "@type": "cr:FileObject",

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from string import Template
 
@@ -15,6 +16,7 @@ from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.official import without_completed
 from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
 from hgld.release.croissant import COLUMN_DESCRIPTIONS
+from hgld.release.origins import Origin, annotations_creators, count_origins
 from hgld.tables import Provenance
 from hgld.taxonomy.decisions import DECISIONS, Decision
 
@@ -22,6 +24,8 @@ _TEMPLATES = Path(__file__).parents[1] / "templates" / "release"
 #: Size categories of the Hugging Face hub with the smallest number of rows of each, largest first.
 _SIZES = ((10**6, "1M<n<10M"), (10**5, "100K<n<1M"), (10**4, "10K<n<100K"), (10**3, "1K<n<10K"), (0, "n<1K"))
 _EXAMPLES = 3
+#: Statement on annotators where there were none.
+NOBODY = "No annotator has reviewed the labels."
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class ReleaseFacts:
         url: Page where it is published.
         date: Date of publication, YYYY-MM-DD.
         hierarchy: The table ``hierarchy``, all splits.
-        decisions: Decisions that the hierarchy was built with.
+        decisions: Decisions that the hierarchy was built with, with the names of their groups.
         provenance: Provenance of the hierarchy.
         files: Description of each file of the release, by path.
     """
@@ -50,8 +54,13 @@ class ReleaseFacts:
 
     @property
     def annotators(self) -> list[str]:
-        """Names of all annotators, sorted; a decision of two who agree has both, as in ``ada+ben``."""
-        return sorted({name for row in self.decisions for name in row.annotator.split("+")})
+        """Names of all people who took decisions, sorted."""
+        return sorted({name for row in self.decisions for name in row.people})
+
+    @cached_property
+    def origins(self) -> dict[Origin, int]:
+        """Number of landmarks by origin of their group."""
+        return count_origins(self.hierarchy, self.decisions)
 
     @property
     def splits(self) -> list[str]:
@@ -97,9 +106,11 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
         "columns": _descriptions({column.name: COLUMN_DESCRIPTIONS[column.name] for column in columns}, "column"),
         "files": _descriptions(facts.files, "file"),
         "groups": _groups_table(facts, counts),
-        "annotators": ", ".join(facts.annotators),
+        "annotations_creators": "\n".join(f"- {term}" for term in annotations_creators(facts.origins)),
+        "annotators": f"Decisions are those of {', '.join(facts.annotators)}." if facts.annotators else NOBODY,
         "decided": _decisions_text(facts.decisions),
         **_completed_texts(facts),
+        "origins": _origins_table(facts.origins),
         "provenance": _provenance_text(facts.provenance),
         "citation": citation(),
     }
@@ -167,6 +178,12 @@ def _completed_texts(facts: ReleaseFacts) -> dict[str, str]:
             f"{above:.0%}. Leave\n  these landmarks out where people must have decided all labels."
         ),
     }
+
+
+def _origins_table(origins: Mapping[Origin, int]) -> str:
+    """Return a table of the origins with their numbers of landmarks."""
+    rows = [[origin.name, origin.description, origin.creator, f"{n:,}"] for origin, n in origins.items()]
+    return _markdown_table(["origin of the group", "meaning", "annotations", "landmarks"], rows, n_numeric=1)
 
 
 def _provenance_text(provenance: Provenance) -> str:

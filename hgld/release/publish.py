@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from hgld.io.locks import exclusive_lock
 from hgld.release.checksums import files_in, require_replaceable, same_checksums, write_checksums
 from hgld.release.croissant import croissant_metadata, validate_croissant
 from hgld.release.documents import ReleaseFacts, citation, write_documents
+from hgld.release.origins import MACHINE, annotations_creators, describe_origins
 from hgld.release.suprank_files import suprank_file_name, write_suprank_files
 from hgld.resources import annotation_file
 from hgld.tables import SPLITS
@@ -120,7 +121,8 @@ def write_release(
     taxonomy = find_taxonomy(taxonomy, decisions)
     rows = tables.read_table(hierarchy, tables.HIERARCHY)
     provenance = tables.read_provenance(hierarchy)
-    decided = read_decisions(decisions, {group.key for group in read_taxonomy(taxonomy)})
+    names = {group.key: group.name for group in read_taxonomy(taxonomy)}
+    decided = [replace(row, group=names[row.group]) if row.group else row for row in read_decisions(decisions, names)]
     _require_built_with(hierarchy, provenance, decisions=decisions, taxonomy=taxonomy)
     out = out.absolute()
     with exclusive_lock(out), folder_draft(out) as draft:
@@ -214,6 +216,8 @@ def _write_documentation(draft: Path, facts: ReleaseFacts, creators: Sequence[st
         creators=creators or facts.annotators,
         description=f"Groups and roots above {len(facts.hierarchy):,} landmarks of the Google Landmarks Dataset v2.",
         citation=citation(),
+        annotations=describe_origins(facts.origins),
+        machine_annotated=MACHINE in annotations_creators(facts.origins),
         files={name: (sha256_of(draft / name), (draft / name).stat().st_size) for name in files_in(draft)},
         columns=facts.hierarchy.schema,
         splits=facts.splits,

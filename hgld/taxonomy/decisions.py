@@ -23,6 +23,10 @@ from hgld.taxonomy.label_identity import normalise_label
 DECISIONS = ("group", "drop", "unsure")
 COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "comment")
 
+#: Names that stand for no person: drafts that come with hgld, and decisions of a program, such as suggestions that a
+#: script took over.
+NOT_PEOPLE = ("seed", "machine")
+
 _ANNOTATOR = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
@@ -35,7 +39,8 @@ class Decision:
         label: Text of the label, for people and for sources without items.
         decision: One of ``DECISIONS``.
         group: Key of the label's group; None where it is dropped, and possibly None where the annotator is unsure.
-        annotator: Who decided; two annotators who agree are named as ``ada+ben``.
+        annotator: Who decided; two annotators who agree are named as ``ada+ben``, and :data:`NOT_PEOPLE` stand for
+            nobody.
         decided_at: Time of the decision in UTC, to the second.
         comment: Reason, or empty.
     """
@@ -47,6 +52,11 @@ class Decision:
     annotator: str
     decided_at: datetime
     comment: str = ""
+
+    @property
+    def people(self) -> list[str]:
+        """Names of the people who took the decision, sorted."""
+        return sorted({name for name in self.annotator.split("+") if name not in NOT_PEOPLE})
 
 
 def check_annotator(name: str) -> None:
