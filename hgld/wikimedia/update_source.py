@@ -54,7 +54,7 @@ class UpdateSource(ApiSource):
         row = self._row(title)
         if row is not None and (facts.has(REVISION, title) or not facts.has(SITELINK, title)):
             current: tuple[str, int] | tuple[()] | None = facts.get(REVISION, title)
-            if current is None or current == (row.item, row.revision):
+            if not facts.has(SITELINK, title) and (current is None or current == (row.item, row.revision)):
                 # Its time is that of the revision, which was just read.
                 facts.add(SITELINK, {title: None if current is None else _item_fact(row)}, 0)
         return super().resolve(title, facts)

@@ -84,6 +84,17 @@ def change_washington(document: Document) -> None:
         document["items"] += [{"id": item, **redirect}] if redirect else []
 
 
+@pytest.fixture(scope="module")
+def whole(
+    washington_world: ChangingWorld, port: int, washington: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Washington after the changes, scraped in full."""
+    out = tmp_path_factory.mktemp("whole") / "whole.parquet"
+    with washington_world.serve(washington_world.changed(change_washington), port=port) as server:
+        scrape_file(washington, out, config_for(server))
+    return out
+
+
 def both(
     world: ChangingWorld, document: Document, port: int, categories: Path, old: Path, folder: Path
 ) -> tuple[ScrapeSummary, ScrapeSummary]:
@@ -215,13 +226,14 @@ def test_interrupted_update_equals_an_uninterrupted_one(
     port: int,
     washington: Path,
     old: Path,
+    whole: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     document = washington_world.changed(change_washington)
-    out, whole = tmp_path / "out.parquet", tmp_path / "whole.parquet"
+    out = tmp_path / "out.parquet"
     with washington_world.serve(document, port=port) as server:
-        uninterrupted = scrape_file(washington, whole, config_for(server), update=old)
+        uninterrupted = scrape_file(washington, tmp_path / "once.parquet", config_for(server), update=old)
         server.stats.reset()
         for batches in (1, 4, 3):
             with monkeypatch.context() as patch:
@@ -244,12 +256,12 @@ def test_journal_of_a_full_scrape_serves_an_update_and_the_other_way_round(
     port: int,
     washington: Path,
     old: Path,
+    whole: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     document = washington_world.changed(change_washington)
     with washington_world.serve(document, port=port) as server:
-        scrape_file(washington, tmp_path / "whole.parquet", config_for(server))
         for first, second in ((None, old), (old, None)):
             out = tmp_path / f"{first is None}.parquet"
             with monkeypatch.context() as patch:
@@ -257,17 +269,41 @@ def test_journal_of_a_full_scrape_serves_an_update_and_the_other_way_round(
                 with pytest.raises(KeyboardInterrupt):
                     scrape_file(washington, out, config_for(server), update=first)
             scrape_file(washington, out, config_for(server), update=second)
-            assert untimed(out).equals(untimed(tmp_path / "whole.parquet"))
-            assert classes(out) == classes(tmp_path / "whole.parquet")
+            assert untimed(out).equals(untimed(whole))
+            assert classes(out) == classes(whole)
 
 
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"max_entities": 7},
+        {"error_rate": 0.2, "error_kinds": ("http503", "reset", "truncate", "garble", "oddjson"), "retry_after": 0},
+    ],
+    ids=["cut", "broken"],
+)
 def test_faults_do_not_change_an_update(
-    washington_world: ChangingWorld, port: int, washington: Path, old: Path, tmp_path: Path
+    washington_world: ChangingWorld,
+    port: int,
+    washington: Path,
+    old: Path,
+    whole: Path,
+    tmp_path: Path,
+    faults: dict[str, Any],
+) -> None:
+    document = washington_world.changed(change_washington)
+    with washington_world.serve(document, port=port, seed=2, **faults) as server:
+        summary = scrape_file(washington, tmp_path / "out.parquet", config_for(server), update=old)
+    assert summary is not None
+    assert not summary.errors
+    assert untimed(tmp_path / "out.parquet").equals(untimed(whole))
+    assert classes(tmp_path / "out.parquet") == classes(whole)
+
+
+def test_failed_rows_of_an_update_are_tried_again(
+    washington_world: ChangingWorld, port: int, washington: Path, old: Path, whole: Path, tmp_path: Path
 ) -> None:
     document = washington_world.changed(change_washington)
     out = tmp_path / "out.parquet"
-    with washington_world.serve(document, port=port) as server:
-        scrape_file(washington, tmp_path / "whole.parquet", config_for(server))
     with washington_world.serve(document, port=port, error_rate=0.4, error_kinds=("http500",), seed=4) as server:
         failed = scrape_file(washington, out, config_for(server, max_retries=0), update=old)
     assert failed is not None
@@ -276,8 +312,8 @@ def test_faults_do_not_change_an_update(
         summary = scrape_file(washington, out, config_for(server), update=old)
     assert summary is not None
     assert summary.taken_over == N_LANDMARKS - failed.statuses["error"]
-    assert untimed(out).equals(untimed(tmp_path / "whole.parquet"))
-    assert classes(out) == classes(tmp_path / "whole.parquet")
+    assert untimed(out).equals(untimed(whole))
+    assert classes(out) == classes(whole)
 
 
 def test_updates_that_cannot_be_made(
