@@ -68,31 +68,32 @@ class _Label:
 
 
 class _Side:
-    """One of the hierarchies: the labels of its landmarks, and the group of each label."""
+    """One of the hierarchies: the labels of its landmarks, and the group of each label.
 
-    def __init__(self, hierarchy: Hierarchy, origins: Origins) -> None:
+    Args:
+        hierarchy: The hierarchy.
+        origins: What it was made from.
+        by_class: Whether labels are told apart by their class; otherwise by their text, which hierarchies hold.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, origins: Origins, *, by_class: bool) -> None:
         self.origins = origins
-        splits, numbers = hierarchy.splits.tolist(), hierarchy.landmark_ids.tolist()
-        self.groups: dict[Key, str] = dict(
-            zip(zip(splits, numbers, strict=True), hierarchy.names_by_row(GROUP), strict=True)
-        )
+        keys = list(zip(hierarchy.splits.tolist(), hierarchy.landmark_ids.tolist(), strict=True))
+        self.groups: dict[Key, str] = dict(zip(keys, hierarchy.names_by_row(GROUP), strict=True))
         self.labels: dict[Key, _Label] = {}
         if origins.clean is not None:
-            columns = (
-                origins.clean[name].to_pylist() for name in ("split", "landmark_id", "supercategory", "class_item")
-            )
-            for split, number, text, item in zip(*columns, strict=True):
-                self.labels[split, number] = _Label(label_id(text, item), text)
+            names = ("split", "landmark_id", "supercategory", "class_item")
+            for split, number, text, item in zip(*(origins.clean[name].to_pylist() for name in names), strict=True):
+                self.labels[split, number] = _Label(label_id(text, item if by_class else None), text)
         elif hierarchy.supercategories is not None:
-            for key, text in zip(self.groups, hierarchy.supercategories, strict=True):
+            for key, text in zip(keys, hierarchy.supercategories, strict=True):
                 self.labels[key] = _Label(label_id(text, None), text)
+        sources = hierarchy.label_sources
+        completed = set() if sources is None else {keys[row] for row in (sources == "photographs").nonzero()[0]}
         self._places: dict[str, str] = {}
-        by_label = self.groups
-        if hierarchy.label_sources is not None:
-            is_by_label = (hierarchy.label_sources != "photographs").tolist()
-            by_label = {key: group for (key, group), by in zip(self.groups.items(), is_by_label, strict=True) if by}
         for key, label in self.labels.items():
-            self._places[label.identity] = self._places.get(label.identity) or by_label.get(key, "")
+            group = "" if key in completed else self.groups.get(key, "")
+            self._places[label.identity] = self._places.get(label.identity) or group
 
     def place(self, label: _Label | None) -> str | None:
         """Return the group of a label, "" if landmarks with it are left out, or None if that is unknown."""
@@ -120,7 +121,8 @@ def explain_changes(
         The changes with their causes, labels, items and revisions; and a summary.
     """
     keys = [(change.split, change.landmark_id) for change in changes]
-    sides = _Side(*before), _Side(*after)
+    by_class = before[1].clean is not None and after[1].clean is not None
+    sides = _Side(*before, by_class=by_class), _Side(*after, by_class=by_class)
     scraped = [rows_of(side.origins.scraped, keys) for side in sides]
     removed = [rows_of(side.origins.removed, keys) for side in sides]
     explained = []

@@ -250,7 +250,8 @@ def test_missing_tables_are_named(versions: tuple[Path, Path], tmp_path: Path) -
     }
     assert (changes[2]["item_before"], changes[2]["revision_after"]) == ("", "11")
     (first.parent / "labels.parquet").unlink()
-    explanation = compare_files(first, second).explanation
+    explanation = compare_files(first, second, changes=tmp_path / "changes.csv").explanation
+    assert changes_of(tmp_path / "changes.csv")[8]["cause"] == "decisions"
     assert explanation is not None
     assert explanation.same_place is None
     assert "has no clean table" in explanation.missing[0]
