@@ -11,27 +11,33 @@ def merge_top_k(
     """Return the k highest scores of each row so far and their columns; the first columns win ties.
 
     Args:
-        best: float, shape (n, k); the highest scores of earlier columns in the order of the columns, ``-inf`` where
-            there are fewer than k.
-        positions: int64, shape (n, k); columns of these scores.
-        scores: float, shape (n, w); scores of further columns.
+        best: float, shape (n, k); the highest scores of earlier columns, best first; ``-inf`` where there are fewer
+            than k.
+        positions: int64, shape (n, k); columns of these scores, -1 where there are none.
+        scores: float, shape (n, w); scores of further columns, ``-inf`` for those to leave out.
         start: Number of the first of these columns, which is above all earlier ones.
 
     Returns:
-        Both updated, again in the order of the columns.
+        Both updated, best first.
     """
-    k = best.shape[1]
-    columns = torch.arange(start, start + scores.shape[1], device=scores.device).expand_as(scores)
-    scores, positions = torch.cat([best, scores], dim=1), torch.cat([positions, columns], dim=1)
-    # ``topk`` alone may return any of the items that tie for the last place.
-    last = scores.topk(k, dim=1).values[:, -1:]
-    above, equal = scores > last, scores == last
-    kept = above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
-    return scores[kept].view(-1, k), positions[kept].view(-1, k)
+    values, columns = _top_k(scores, min(best.shape[1], scores.shape[1]))
+    columns = (columns + start).masked_fill(values.isneginf(), -1)
+    # Both are in order, and earlier columns come first, so a stable sort lets these win ties.
+    values, order = torch.cat([best, values], dim=1).sort(dim=1, descending=True, stable=True)
+    positions = torch.cat([positions, columns], dim=1).gather(1, order)
+    return values[:, : best.shape[1]], positions[:, : best.shape[1]]
 
 
-def sort_top_k(best: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the result of :func:`merge_top_k` best first, with NaN and -1 where fewer than k scores are finite."""
-    best, order = best.sort(dim=1, descending=True, stable=True)
-    empty = best.isneginf()
-    return best.masked_fill(empty, torch.nan), positions.gather(1, order).masked_fill(empty, -1)
+def _top_k(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the k highest scores of each row and their columns, in descending order, equal scores by column."""
+    values, columns = scores.topk(min(k + 1, scores.shape[1]), dim=1)
+    if values.shape[1] > k:
+        # ``topk`` may choose any of the columns that tie for the last place.
+        last = values[:, k - 1]
+        tied = ((last == values[:, k]) & ~last.isneginf()).nonzero()[:, 0]
+        columns = columns[:, :k]
+        if len(tied):
+            columns[tied] = scores[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    columns = columns.sort(dim=1).values
+    values, order = scores.gather(1, columns).sort(dim=1, descending=True, stable=True)
+    return values, columns.gather(1, order)

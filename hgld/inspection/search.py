@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.compute.top_k import merge_top_k, sort_top_k
+from hgld.compute.top_k import merge_top_k
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
 from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
@@ -83,5 +83,4 @@ def _search_block(
             scores[rows[inside], columns[inside] - gallery.start] = -torch.inf
             scores[:, masked[gallery]] = -torch.inf
             best, positions = merge_top_k(best, positions, scores, gallery.start)
-    best, positions = sort_top_k(best, positions)
-    return best.to(torch.float32).cpu().numpy(), positions.cpu().numpy()
+    return best.masked_fill(positions < 0, torch.nan).to(torch.float32).cpu().numpy(), positions.cpu().numpy()

@@ -91,6 +91,8 @@ def evaluate_completion(
 ) -> CompletionQuality:
     """Measure proposals for landmarks whose group is known, and draw their accuracy over their coverage.
 
+    The labelled landmarks are hidden a tenth at a time; of more than ``config.calibration_landmarks`` a sample is.
+
     Args:
         files: Files as for :func:`~hgld.labels.complete.complete_file`.
         picture: Image file to write.
@@ -105,7 +107,9 @@ def evaluate_completion(
     """
     config = config or CompleteConfig()
     inputs = read_completion_inputs(files, config.reasons)
-    quality = hide_and_propose(inputs, config, progress=progress, load=load)
+    labelled = inputs.labelled_with_photographs()
+    measured = np.random.default_rng(config.seed).permutation(labelled)[: config.calibration_landmarks]
+    quality = hide_and_propose(inputs, config, np.array_split(measured, N_FOLDS), progress=progress, load=load)
     levels = zip(("group", "root"), (quality.group_right, quality.root_right), quality.baseline, strict=True)
     draw_coverage(picture, [CoverageCurve(name, quality.score, right, baseline) for name, right, baseline in levels])
     return quality
@@ -114,29 +118,26 @@ def evaluate_completion(
 def hide_and_propose(
     inputs: CompletionInputs,
     config: CompleteConfig,
+    parts: Sequence[NDArray[np.int64]],
     *,
-    n_folds: int = N_FOLDS,
     progress: Progress | None = None,
     load: LoadEncoder = load_encoder,
 ) -> CompletionQuality:
-    """Propose groups for labelled landmarks, a random part of them at a time, from all others.
+    """Propose groups for labelled landmarks, a part of them at a time, from all others.
 
-    The hidden landmarks are neither compared with nor part of the calibration, so nothing is fitted to them. Of more
-    than ``config.calibration_landmarks`` landmarks a sample is measured.
+    The hidden landmarks are neither compared with nor part of the calibration, so nothing is fitted to them.
 
     Args:
         inputs: Landmarks and photographs.
         config: Settings.
-        n_folds: Number of parts, 2 or more; each landmark is in one.
+        parts: Numbers of the landmarks to hide at a time, all of them with photographs.
         progress: Reports compared photographs.
         load: Returns the encoder for a name and a device.
     """
     labelled = inputs.labelled_with_photographs()
-    random = np.random.default_rng(config.seed)
-    measured = random.permutation(labelled)[: config.calibration_landmarks]
     roots = np.unique(np.array(inputs.roots), return_inverse=True)[1]
     landmarks, choices, scores, frequent = [], [], [], []
-    for hidden in np.array_split(measured, n_folds):
+    for hidden in parts:
         visible = np.ones(inputs.n_labelled, bool)
         visible[hidden] = False
         others = np.setdiff1d(labelled, hidden)

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from hgld.compute.top_k import merge_top_k, sort_top_k
+from hgld.compute.top_k import merge_top_k
 from hgld.labels.photographs import Photographs, Vectors
 from hgld.progress import NoProgress, Progress
 
@@ -140,8 +140,7 @@ def _nearest_items(
             if references.are_landmarks:
                 scores.masked_fill_(own[:, None] == items[None, block], -torch.inf)
             best, positions = merge_top_k(best, positions, scores, first)
-        best, positions = sort_top_k(best, positions)
-        similarity[rows] = best.cpu().numpy()
+        similarity[rows] = best.masked_fill(positions < 0, torch.nan).cpu().numpy()
         found = positions.cpu().numpy()
         item[rows] = np.where(found >= 0, references.item[found], -1)
         progress.advance(len(queries))

@@ -26,6 +26,19 @@ def format_complete(summary: CompleteSummary) -> str:
 
 def format_completion_quality(quality: CompletionQuality) -> str:
     """Return a table of coverage and accuracy by score, the calibration error and the most frequent mistakes."""
+    n = len(quality.score)
+    lines = [
+        f"{n:,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time",
+        *format_accepted(quality),
+    ]
+    if quality.misses:
+        misses = (f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES])
+        lines.append(f"most frequent mistakes: {', '.join(misses)}")
+    return "\n".join(lines)
+
+
+def format_accepted(quality: CompletionQuality) -> list[str]:
+    """Return a table of coverage and accuracy by score, and the calibration error."""
     rows = []
     for accepted in map(quality.accepted, THRESHOLDS):
         cells = [f"{accepted.threshold:g}", f"{accepted.landmarks:,}", f"{accepted.coverage:.1%}"]
@@ -33,18 +46,11 @@ def format_completion_quality(quality: CompletionQuality) -> str:
             cells += [f"{accepted.score:.1%}", _with_interval(accepted.group), _with_interval(accepted.root)]
         rows.append([*cells, *[""] * (6 - len(cells))])
     group, root = quality.baseline
-    n = len(quality.score)
-    rows.append(["always the most frequent", f"{n:,}", "100.0%", "", f"{group:.1%}", f"{root:.1%}"])
-    columns = ["score of at least", "landmarks", "coverage", "mean score", "group right", "root right"]
-    lines = [
-        f"{n:,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time",
-        *aligned(columns, rows),
+    rows.append(["always the most frequent", f"{len(quality.score):,}", "100.0%", "", f"{group:.1%}", f"{root:.1%}"])
+    return [
+        *aligned(["score of at least", "landmarks", "coverage", "mean score", "group right", "root right"], rows),
         f"expected calibration error {quality.calibration_error():.3f}; intervals are 95 %",
     ]
-    if quality.misses:
-        misses = (f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES])
-        lines.append(f"most frequent mistakes: {', '.join(misses)}")
-    return "\n".join(lines)
 
 
 def _with_interval(values: tuple[float, float, float]) -> str:
