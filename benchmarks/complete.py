@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from measuring import peak_memory
+from numpy.typing import NDArray
 
 from hgld.cli.summaries.complete import format_accepted
+from hgld.figures.suggestions import SuggestionOutcomes
 from hgld.labels.completion_inputs import CompletionFiles, read_completion_inputs
 from hgld.labels.completion_quality import hide_and_propose
 from hgld.labels.group_judge import CompleteConfig
@@ -58,6 +60,18 @@ def measure_accuracy(hierarchy: Path, embeddings: Path, images: Path, *, split: 
     quality = hide_and_propose(inputs, config, [hidden])
     print(f"{len(hidden)} landmarks hidden, {len(labelled) - len(hidden)} compared with and calibrated on")
     print("\n".join(format_accepted(quality)))
+    by_chance = chance_calibration_error(quality.score)
+    print(f"the calibration error of perfect scores would be {by_chance:.3f} on average, as there are so few")
+
+
+def chance_calibration_error(score: NDArray[np.float64], n_repetitions: int = 2000) -> float:
+    """Return the mean calibration error if every score were the probability of being right."""
+    random, nothing = np.random.default_rng(0), np.zeros(len(score), bool)
+    errors = [
+        SuggestionOutcomes("", score, random.uniform(size=len(score)) < score, dropped=nothing).calibration_error()
+        for _ in range(n_repetitions)
+    ]
+    return float(np.mean(errors))
 
 
 def measure_speed(n_references: int, n_queries: int, dim: int, device: str) -> None:
