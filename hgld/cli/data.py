@@ -83,7 +83,7 @@ def index_images(
     """Index the photographs in tar files, to read them without extraction.
 
     Only tar files that are new or changed since the table was written are read. In Python,
-    hgld.gldv2.tar_images.ImageReader reads photographs by id.
+    hgld.gldv2.ImageReader reads photographs by id.
 
     Example: hgld index-images data/gldv2 -o images.parquet
     """

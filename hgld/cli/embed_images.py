@@ -90,7 +90,7 @@ def embed_images(
         embedding_model, image_settings = load_model(checkpoint, model, pretrained, size=size, resize=resize)
         config = EmbedImagesConfig(
             split=split,
-            scales=_parse_scales(scales),
+            scales=parse_scales(scales),
             half=half,
             center=center,
             device=local_device(device),
@@ -113,7 +113,15 @@ def embed_images(
             print_summary(out, summary, format_embed_images)
 
 
-def _parse_scales(text: str) -> tuple[float, ...]:
+def parse_scales(text: str) -> tuple[float, ...]:
+    """Return the numbers in ``1,0.7071,1.4142``.
+
+    Raises:
+        ConfigurationError: The text is not numbers separated by commas.
+
+    >>> parse_scales("1,0.7071")
+    (1.0, 0.7071)
+    """
     try:
         return tuple(map(float, text.split(",")))
     except ValueError as error:

@@ -102,14 +102,14 @@ class GroupAgreement:
     Args:
         category: Name of a group, ``DROP`` or ``UNSURE``.
         both: Number of labels that both put into the category.
-        one: Number of labels that only one of the two put into the category.
-        specific: Proportion of specific agreement, ``2 both / (2 both + one)``.
+        only_one: Number of labels that only one of the two put into the category.
+        specific: Proportion of specific agreement, ``2 both / (2 both + only_one)``.
         specific_by_landmark: The same, counting landmarks; None if their numbers are unknown.
     """
 
     category: str
     both: int
-    one: int
+    only_one: int
     specific: float
     specific_by_landmark: float | None
 
@@ -252,7 +252,7 @@ def measure_agreement(
         single=len(times_decided) - len(shared),
         by_label=_measures(opinions, codes, by_label, config),
         by_landmark=None if counts is None else _measures(opinions, codes, by_label * counts, config),
-        groups=tuple(sorted(groups, key=lambda group: (group.specific, -group.one, group.category))),
+        groups=tuple(sorted(groups, key=lambda group: (group.specific, -group.only_one, group.category))),
         disagreements=tuple(sorted(disagreements, key=lambda row: (-(row.landmarks or 0), row.label, row.label_id))),
         config=config,
     )
@@ -345,16 +345,16 @@ def _group_agreement(
         landmarks: Number of landmarks of each label, shape (n_labels,); None if unknown.
     """
     n_labels, n_annotators = chosen.shape
-    both, one = np.zeros(n_labels), np.zeros(n_labels)
+    both, only_one = np.zeros(n_labels), np.zeros(n_labels)
     for first, second in combinations(range(n_annotators), 2):
         both += chosen[:, first] & chosen[:, second]
-        one += (chosen[:, first] ^ chosen[:, second]) & decided[:, first] & decided[:, second]
+        only_one += (chosen[:, first] ^ chosen[:, second]) & decided[:, first] & decided[:, second]
 
     def specific(weights: Floats) -> float:
-        return float(2 * weights @ both / (weights @ (2 * both + one)))
+        return float(2 * weights @ both / (weights @ (2 * both + only_one)))
 
     by_landmark = None if landmarks is None else specific(landmarks)
-    return GroupAgreement(name, int(both.sum()), int(one.sum()), specific(np.ones(n_labels)), by_landmark)
+    return GroupAgreement(name, int(both.sum()), int(only_one.sum()), specific(np.ones(n_labels)), by_landmark)
 
 
 def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mapping[str, int] | None) -> Disagreement:

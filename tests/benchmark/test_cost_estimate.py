@@ -136,12 +136,24 @@ def test_checkpoints_are_as_large_as_estimated(tmp_path: Path) -> None:
     settings, runs = comparison(tmp_path)
     run = runs[-1]
     work(WorkerTask(benchmark=settings, run=run))
+    timing = time_model(run.settings, CPU)
+    assert timing.model.dim == 4
     step = time_losses(run.settings)
     checkpoint = read_checkpoint(RunFolder(run.folder).last)
     tensors = [step_timing._tensor_bytes(checkpoint[name]) for name in ("model", "loss", "optimiser")]
     assert step.state_bytes == sum(tensors)
     parameters = 6 * 4 + 4 + 4 * 4  # projection, bias, and a proxy of each landmark
     assert step.gradient_bytes == 4 * parameters
+
+
+def test_timing_the_loss_leaves_no_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_timing, "build_model", toy.build)
+    settings = toy.settings(toy.write_images(tmp_path))
+    size = training_size(settings, published=False)
+    model = time_model(settings, CPU).model
+    assert any(parameter.grad is not None for parameter in model.parameters())
+    assert time_loss(settings, model, size.labels, size.batch, CPU).step_s > 0
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_frozen_parameters_are_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

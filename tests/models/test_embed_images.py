@@ -15,6 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from hgld.cli import app
+from hgld.cli.embed_images import parse_scales
 from hgld.cli.summaries.models import format_embed_images
 from hgld.datasets import transforms
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
@@ -235,6 +236,19 @@ def test_shards_of_other_settings_are_refused(loaded: Loaded, folder: Path, tmp_
 def test_concurrent_runs_on_the_same_output_are_refused(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
     with exclusive_lock(tmp_path / "e.npy"), pytest.raises(BusyError, match="another run is writing"):
         embed_images(folder, tmp_path / "e.npy", *loaded, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("text", "scales"), [("1", (1.0,)), ("1,0.7071, 1.4142", (1.0, 0.7071, 1.4142)), ("2e0", (2.0,))]
+)
+def test_scales_are_numbers_separated_by_commas(text: str, scales: tuple[float, ...]) -> None:
+    assert parse_scales(text) == scales
+
+
+@pytest.mark.parametrize("text", ["", "1,", "1;2", "1,x"])
+def test_other_scales_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f'`scales` is "{text}"; expected numbers such as'):
+        parse_scales(text)
 
 
 def test_half_precision_changes_embeddings_less_than_scales(loaded: Loaded, folder: Path, tmp_path: Path) -> None:

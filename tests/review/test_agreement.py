@@ -44,7 +44,7 @@ def test_counts_and_raw_agreement() -> None:
 
 def test_agreement_by_group() -> None:
     groups = {group.category: group for group in measured(ADA, BEN).groups}
-    assert {name: (group.both, group.one, group.specific) for name, group in groups.items()} == {
+    assert {name: (group.both, group.only_one, group.specific) for name, group in groups.items()} == {
         "church": (0, 1, 0.0),
         "lake": (2, 3, 4 / 7),
         "river": (1, 1, 2 / 3),
@@ -119,9 +119,9 @@ def test_more_than_two_annotators() -> None:
     assert (result.labels, result.single) == (10, 0)
     assert result.disagreements[-1].opinions == {"ada": "lake", "ben": "river", "cyd": "lake"}
     groups = {group.category: group for group in result.groups}
-    assert (groups["tower"].both, groups["tower"].one) == (1, 0)
+    assert (groups["tower"].both, groups["tower"].only_one) == (1, 0)
     # ada and ben differ on Q2, and so do ben and cyd; the other pairs on Q0 to Q2 agree.
-    assert (groups["lake"].both, groups["lake"].one) == (7, 4)
+    assert (groups["lake"].both, groups["lake"].only_one) == (7, 4)
 
 
 def test_annotators_without_common_labels_are_refused() -> None:

@@ -123,7 +123,7 @@ def _groups(groups: tuple[GroupAgreement, ...]) -> list[str]:
     rows = []
     for group in groups:
         shares = [share for share in (group.specific, group.specific_by_landmark) if share is not None]
-        rows.append([group.category, group.both, group.one, *(f"{share:.3f}" for share in shares)])
+        rows.append([group.category, group.both, group.only_one, *(f"{share:.3f}" for share in shares)])
     return aligned(header, rows)
 
 
