@@ -42,8 +42,9 @@ PUBLIC_NAMES = {
         write_worst_queries_page
     """,
     "hgld.labels": """
-        CleanConfig ClusterConfig EmbedConfig TextEncoder clean_file cluster_file embed_file
-        evaluate_suggestions load_encoder suggest_file
+        CleanConfig ClusterConfig CompleteConfig CompletionFiles EmbedConfig TextEncoder clean_file
+        cluster_file complete_file embed_file evaluate_completion evaluate_suggestions find_completion_files
+        load_encoder suggest_file
     """,
     "hgld.losses": """
         ArcFace AtLevel BlackBoxAP CSL ContrastiveLoss CrossBatchMemory DecomposabilityLoss FastAP Heaviside

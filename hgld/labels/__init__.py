@@ -1,4 +1,11 @@
-"""From scraped "instance of" values to clusters of labels with suggested groups: clean, embed, cluster, suggest."""
+"""From scraped "instance of" values to clusters of labels with suggested groups, and groups from photographs.
+
+The stages are clean, embed, cluster, suggest and complete. The last one needs torch, and is imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from hgld.labels.clean import CleanConfig, clean_file
 from hgld.labels.clustering import ClusterConfig
@@ -7,16 +14,39 @@ from hgld.labels.embed import EmbedConfig, embed_file
 from hgld.labels.encoders import TextEncoder, load_encoder
 from hgld.labels.suggest import suggest_file
 from hgld.labels.suggestion_quality import evaluate_suggestions
+from hgld.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from hgld.labels.complete import complete_file
+    from hgld.labels.completion_inputs import CompletionFiles, find_completion_files
+    from hgld.labels.completion_quality import evaluate_completion
+    from hgld.labels.group_judge import CompleteConfig
 
 __all__ = [
     "CleanConfig",
     "ClusterConfig",
+    "CompleteConfig",
+    "CompletionFiles",
     "EmbedConfig",
     "TextEncoder",
     "clean_file",
     "cluster_file",
+    "complete_file",
     "embed_file",
+    "evaluate_completion",
     "evaluate_suggestions",
+    "find_completion_files",
     "load_encoder",
     "suggest_file",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "CompleteConfig": "group_judge",
+        "CompletionFiles": "completion_inputs",
+        "complete_file": "complete",
+        "evaluate_completion": "completion_quality",
+        "find_completion_files": "completion_inputs",
+    },
+)

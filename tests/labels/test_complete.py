@@ -188,6 +188,25 @@ def test_few_labelled_landmarks_are_refused(tmp_path: Path) -> None:
         complete_file(files, tmp_path / "completed.parquet")
 
 
+def test_landmarks_without_photographs_alone_get_rows_without_proposals(tmp_path: Path) -> None:
+    files = write_landmarks(tmp_path, [*labelled_landmarks(20), UNLABELLED[1]])
+    summary = complete_file(files, tmp_path / "completed.parquet")
+    assert summary is not None
+    assert (summary.landmarks, summary.proposed, summary.photographs) == (1, 0, 0)
+    (row,) = proposals(tmp_path / "completed.parquet").values()
+    assert (row["photographs"], row["group"], row["score"]) == (0, None, None)
+
+
+def test_the_only_landmark_of_a_group_counts_as_wrong(tmp_path: Path) -> None:
+    """Nobody else can find its group; calibration would be too bold if it left such landmarks out."""
+    first, *others = labelled_landmarks(21, noise=0.01)
+    others = [replace(landmark, group="lake") for landmark in others]
+    files = write_landmarks(tmp_path, [first, *others, UNLABELLED[0]])
+    summary = complete_file(files, tmp_path / "completed.parquet")
+    assert summary is not None
+    assert summary.accuracy == pytest.approx(20 / 21)
+
+
 def test_nothing_to_propose_is_said(tmp_path: Path) -> None:
     files = write_landmarks(tmp_path, labelled_landmarks(20))
     with pytest.raises(InputError, match="no landmark lacks a group for the reason unlabelled"):
