@@ -20,6 +20,10 @@ from hgld.cli.base import (
 )
 from hgld.errors import ConfigurationError
 
+# Options of the commands that serve a page.
+Port = Annotated[int, typer.Option(help="Port of the page; 0 for a free one.", min=0, max=65535)]
+OpenBrowser = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
+
 
 @app.command(rich_help_panel="Review")
 def review(
@@ -42,8 +46,8 @@ def review(
     host: Annotated[
         str, typer.Option(help="Network address of the page; the default is reachable from this machine only.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the page; 0 for a free one.", min=0, max=65535)] = 0,
-    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    port: Port = 0,
+    open_browser: OpenBrowser = True,
 ) -> None:
     """Serve a local page on which an annotator decides on labels.
 
@@ -263,8 +267,8 @@ def adjudicate(
             show_default="review/ANNOTATOR.final.sqlite",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(help="Port of the page; 0 for a free one.", min=0, max=65535)] = 0,
-    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    port: Port = 0,
+    open_browser: OpenBrowser = True,
     taxonomy: Taxonomy = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace decisions of other people in the output on the same labels.")

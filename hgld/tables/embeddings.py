@@ -140,6 +140,8 @@ def write_embeddings(
 ) -> None:
     """Write embeddings and their ids in the format of the suffix of ``path``; on failure neither is written.
 
+    If the process is killed, vectors and ids of different calls are never left beside each other.
+
     Args:
         path: File to write or replace; the ids of ``q.npy`` and ``q.safetensors`` are written to ``q.ids.txt``.
         vectors: float16, float32, float64 or bfloat16, shape (N, d).
@@ -175,6 +177,8 @@ def write_embeddings(
                 if landmark_ids is not None:
                     tensors["landmark_ids"] = torch.from_numpy(np.array(landmark_ids, np.int64))
                 save_file(tensors, draft)
+            # Killed between the two renames, a process leaves no vectors rather than old ones under new ids.
+            path.unlink(missing_ok=True)
 
 
 def check_suffix(path: Path) -> None:

@@ -319,6 +319,10 @@ def test_changed_inputs_rerun_what_depends_on_them(washington_release: Pipeline)
         assert planned_rules(pipeline) == set(), f"{name} is only newer"
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert planned == {name: set(rules) for name, rules in DEPENDENTS.items()}
+    decided = pipeline.annotations / "decisions" / "final.taxonomy.csv"
+    shutil.copy(pipeline.annotations / "taxonomy.csv", decided)
+    assert planned_rules(pipeline) == {"build", "release"}, "groups that annotators changed are beside the decisions"
+    decided.unlink()
 
 
 @pytest.mark.slow

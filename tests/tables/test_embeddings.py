@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import Embeddings, read_embeddings, write_embeddings
+from tests.child_processes import run_script
 
 SUFFIXES = (".npy", ".safetensors", ".parquet")
 VECTORS = torch.arange(12, dtype=torch.float32).reshape(3, 4)
@@ -274,6 +275,40 @@ def test_unknown_formats_and_missing_files_are_refused(tmp_path: Path) -> None:
     for suffix in SUFFIXES:
         with pytest.raises(InputError, match="no such file; expected the embeddings"):
             read_embeddings(tmp_path / f"q{suffix}")
+
+
+KILLED = """
+import sys
+from pathlib import Path
+import torch
+from hgld.errors import InputError
+from hgld.tables.embeddings import read_embeddings, write_embeddings
+from tests.kill_points import kill_points
+
+path = Path(sys.argv[1])
+old, new = (torch.zeros(2, 3), ["a", "b"]), (torch.ones(2, 3), ["c", "d"])
+
+def content():
+    try:
+        embeddings = read_embeddings(path)
+    except InputError as error:
+        assert "no such file" in str(error)
+        return None
+    return float(embeddings.vectors[0, 0]), list(embeddings.ids)
+
+seen = set()
+for number in kill_points(lambda: write_embeddings(path, *new), path.parent, lambda: write_embeddings(path, *old)):
+    assert content() in ((0.0, old[1]), (1.0, new[1]), None), number
+    seen.add(content() is None)
+print(number, seen)
+"""
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_killed_write_never_leaves_vectors_under_ids_of_others(tmp_path: Path, suffix: str) -> None:
+    number, seen = run_script(KILLED, tmp_path / "home" / f"q{suffix}").strip().split(" ", 1)
+    assert int(number) >= 4
+    assert seen == "{False, True}"
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
