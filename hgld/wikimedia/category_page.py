@@ -62,7 +62,8 @@ def parse_page(html: str) -> ParsedPage:
     config = _page_config(soup)
     title = heading.get_text()
     special = config("wgCanonicalSpecialPageName")
-    if special == "Badtitle" or soup.select_one("body.page-Special_Badtitle") or title.startswith("Bad title"):
+    body_classes = soup.body.get_attribute_list("class") if soup.body else []
+    if special == "Badtitle" or "page-Special_Badtitle" in body_classes or title.startswith("Bad title"):
         return ParsedPage("invalid_title")
     if isinstance(special, str):
         raise ValueError(f"the special page {special}: {_first_words(soup)}")

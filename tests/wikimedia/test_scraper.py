@@ -16,10 +16,11 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+from requests import Response, Session
 
 from hgld.errors import BusyError, ConfigurationError, InputError, SourceError
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
-from hgld.wikimedia.client import ClientConfig
+from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
 from tests.child_processes import run_child
 from tests.scrapes import config_for, interrupt_after, untimed, write_categories
@@ -199,12 +200,13 @@ def test_stall_longer_than_the_timeout_is_retried(
     assert untimed(tmp_path / "out.parquet").equals(untimed(calm["api"]))
 
 
+@pytest.mark.parametrize("failure", ["http500", "oddjson"])
 def test_failed_batches_become_error_rows_and_are_retried_alone(
-    replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path
+    replica: Replica, washington: Path, calm: dict[str, Path], tmp_path: Path, failure: str
 ) -> None:
     out = tmp_path / "out.parquet"
     port: int
-    with replica("washington.json.gz", error_rate=0.3, error_kinds=("http500",), seed=3) as server:
+    with replica("washington.json.gz", error_rate=0.3, error_kinds=(failure,), seed=3) as server:
         port = server.port
         config = config_for(server, max_retries=0)
         summary = scrape_file(washington, out, config)
@@ -249,6 +251,24 @@ def test_refused_user_agent_stops_the_run(
         with pytest.raises(ConfigurationError, match="403.*user-agent"):
             scrape_file(washington, tmp_path / "out.parquet", config)
         assert server.stats.snapshot()["requests"] == 1
+
+
+def test_refused_page_requests_are_no_invalid_titles(
+    replica: Replica, washington: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = WikimediaClient._send
+
+    def send_promise(self: WikimediaClient, session: Session, method: str, url: str, **options: Any) -> Response:
+        return send(self, session, method, url, headers={"Promise-Non-Write-API-Action": "true"}, **options)
+
+    monkeypatch.setattr(WikimediaClient, "_send", send_promise)
+    with replica("washington.json.gz") as server:
+        with pytest.raises(
+            SourceError, match="10 batches in a row.*answered 400.*Promise-Non-Write-API-Action was sent"
+        ):
+            scrape_file(washington, tmp_path / "out.parquet", config_for(server, "html"))
+        assert server.stats.snapshot()["requests"] == 10
+    assert not (tmp_path / "out.parquet").exists()
 
 
 # -- interruptions -----------------------------------------------------------------------------------------------
