@@ -56,6 +56,15 @@ def test_losses_quick() -> None:
         assert row in printed
 
 
+@pytest.mark.slow
+def test_scrape_quick(shared: Path) -> None:
+    """The script fails if an update differs from a full scrape."""
+    assert shared.is_dir()
+    printed = run_quick("scrape.py")
+    for row in ("| `--source api` | 8,000 | 258 |", "| the same, `--update`, 1 % changed | 8,000 |", "| 200 | 206 |"):
+        assert row in printed
+
+
 @pytest.mark.parametrize("work", ["scores", "sort", "ranking", "leave_one_out"])
 def test_every_job_runs(work: str, evaluate_once: ModuleType, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
