@@ -39,7 +39,7 @@ ORIGINS = (
     Origin("several annotators", "Two or more people gave the landmark's label the same group.", EXPERT),
     Origin("one annotator", "One person decided on the label, or two disagreed and one opinion was taken.", EXPERT),
     Origin("draft", "A draft decision on the label that no annotator has reviewed.", MACHINE),
-    Origin("photographs", "Nearest neighbours of the landmark's photographs; no label was found for it.", MACHINE),
+    Origin("photographs", "What the landmark's photographs resemble most; no label of it leads to a group.", MACHINE),
 )
 _SEVERAL, _ONE, _DRAFT, _PHOTOGRAPHS = ORIGINS
 #: Columns of the table ``hierarchy`` on which the origin depends.
