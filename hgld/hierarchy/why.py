@@ -195,8 +195,15 @@ def _page(sources: TraceSources, scraped: _Row | None) -> list[tuple[str, str]]:
     facts += [f"{scraped['source']}, {scraped['fetched_at']:%Y-%m-%d}"]
     return [
         ("page", f"{title} ({'; '.join(facts)})"),
-        ("item", scraped["item"] or f"none ({scraped['status']})"),
+        ("item", _item(scraped)),
     ]
+
+
+def _item(scraped: _Row) -> str:
+    if scraped["item"] is None:
+        return f"none ({scraped['status']})"
+    revision = "" if scraped["revision"] is None else f", revision {scraped['revision']}"
+    return f"{scraped['item']}{revision}"
 
 
 def _statement(row: _Row | None) -> str:

@@ -68,7 +68,7 @@ def test_trace_lists_all_stages(built: Path) -> None:
     assert steps(built, 1) == {
         "category": "http://commons.wikimedia.org/wiki/Category:L1",
         "page": "Category:Landmark 1 (soft_redirect from Category:L1; api, 2026-03-01)",
-        "item": "Q1",
+        "item": "Q1, revision 1",
         "statement": "instance of lake (Q23397)",
         "class": "Q23397",
         "label": "lake",
