@@ -24,7 +24,7 @@ from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, rea
 from hgld.labels.encoders import LoadEncoder, load_encoder, local_checkpoint
 from hgld.labels.group_judge import CompleteConfig, Judge
 from hgld.labels.group_votes import GroupVotes, References
-from hgld.progress import Progress
+from hgld.progress import NoProgress, Progress
 
 #: Scores that the summary counts proposals by.
 _THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5)
@@ -86,7 +86,8 @@ def complete_file(
     """
     config = config or CompleteConfig()
     checkpoint = local_checkpoint(config.encoder) if config.method == "zero-shot" else None
-    provenance = tables.Provenance("complete", config.parameters(), files.digests(checkpoint))
+    parameters = config.parameters() | {"image_splits": files.image_splits()}
+    provenance = tables.Provenance("complete", parameters, files.digests(checkpoint))
     if not force and tables.is_up_to_date(out, provenance):
         return None
     inputs = read_completion_inputs(files, config.reasons)
@@ -114,10 +115,13 @@ def propose(
         The table ``completed`` and the counts.
     """
     labelled = inputs.labelled_with_photographs()
-    judge = Judge(inputs, config, progress=progress, load=load)
-    known = judge.calibrate(labelled)
+    sample = config.sample(labelled)
     unknown = np.arange(inputs.n_labelled, len(inputs.landmarks))
     judged = np.intersect1d(unknown, inputs.photographs.landmark)
+    progress = progress or NoProgress()
+    progress.start(inputs.count_photographs(sample) + inputs.count_photographs(judged))
+    judge = Judge(inputs, config, progress=progress, load=load)
+    known = judge.calibrate(sample)
     votes = judge.vote(judged) if len(judged) else None
     scores = judge.scores(votes) if votes is not None else np.zeros(0)
     table = _completed_table(inputs, judge.references, votes, scores)

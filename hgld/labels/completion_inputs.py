@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.photographs import Photographs, read_photographs
+from hgld.tables.embeddings import find_ids_file
 
 #: Why a landmark has no group: the reasons of the table ``removed``, and ``excluded`` if the label of a cleaned
 #: landmark is dropped or undecided.
@@ -45,11 +46,17 @@ class CompletionFiles:
         return tables.input_digests(
             hierarchy=self.hierarchy,
             embeddings=list(self.embeddings),
+            embedding_ids=[ids for path in self.embeddings if (ids := find_ids_file(path)) is not None],
             images=[item[1] if isinstance(item, tuple) else item for item in self.images],
             removed=self.removed,
             clean=self.clean,
             checkpoint=encoder_checkpoint,
         )
+
+    def image_splits(self) -> list[str | None]:
+        """Return the split of each file of images by what is given or by its name; None if neither tells."""
+        names = (item[0] if isinstance(item, tuple) else item.name for item in self.images)
+        return [next((split for split in tables.SPLITS if name.startswith(split)), None) for name in names]
 
 
 def find_completion_files(
@@ -113,6 +120,10 @@ class CompletionInputs:
         labelled = self.landmarks.slice(0, self.n_labelled)
         keys = zip(labelled["split"].to_pylist(), labelled["landmark_id"].to_pylist(), strict=True)
         return [f"{split}/{landmark_id}" for split, landmark_id in keys]
+
+    def count_photographs(self, landmarks: NDArray[np.int64]) -> int:
+        """Return the number of photographs of landmarks by their numbers."""
+        return int(np.isin(self.photographs.landmark, landmarks).sum())
 
     def labelled_with_photographs(self) -> NDArray[np.int64]:
         """Return the numbers of the labelled landmarks with photographs, ascending.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hgld.figures.suggestions import SuggestionOutcomes, wilson
 from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.labels.encoders import LoadEncoder, load_encoder
 from hgld.labels.group_judge import CompleteConfig, Judge
-from hgld.progress import Progress
+from hgld.progress import NoProgress, Progress
 
 N_FOLDS = 10
 #: Scores from which proposals are taken, in tables and pictures.
@@ -137,17 +138,19 @@ def hide_and_propose(
     labelled = inputs.labelled_with_photographs()
     roots = np.unique(np.array(inputs.roots), return_inverse=True)[1]
     landmarks, choices, scores, frequent = [], [], [], []
-    for hidden in parts:
+    samples = [config.sample(np.setdiff1d(labelled, hidden)) for hidden in parts]
+    progress, load = progress or NoProgress(), cache(load)
+    progress.start(sum(map(inputs.count_photographs, [*parts, *samples])))
+    for hidden, sample in zip(parts, samples, strict=True):
         visible = np.ones(inputs.n_labelled, bool)
         visible[hidden] = False
-        others = np.setdiff1d(labelled, hidden)
         judge = Judge(inputs, config, visible=visible, progress=progress, load=load)
-        judge.calibrate(others)
+        judge.calibrate(sample)
         votes = judge.vote(hidden)
         landmarks.append(votes.landmark)
         choices.append(votes.choices()[:, 0])
         scores.append(judge.scores(votes))
-        groups = inputs.groups[others]
+        groups = inputs.groups[np.setdiff1d(labelled, hidden)]
         common = np.bincount(groups).argmax(), np.bincount(roots[groups]).argmax()
         frequent.append(np.tile(common, (len(hidden), 1)))
     truth, choice = inputs.groups[np.concatenate(landmarks)], np.concatenate(choices)

@@ -70,6 +70,12 @@ class CompleteConfig:
         except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
             raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
 
+    def sample(self, labelled: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return at most ``calibration_landmarks`` of some landmarks, chosen at random."""
+        if len(labelled) <= self.calibration_landmarks:
+            return labelled
+        return np.random.default_rng(self.seed).choice(labelled, self.calibration_landmarks, replace=False)
+
     def parameters(self) -> dict[str, Any]:
         """Return the settings that affect the result, as JSON values."""
         values = {
@@ -130,7 +136,7 @@ class Judge:
         )
 
     def calibrate(self, labelled: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Calibrate scores on a sample of labelled landmarks, each compared with all others.
+        """Calibrate scores on labelled landmarks, each compared with all others.
 
         A group with a single labelled landmark cannot be found this way, and counts as wrong, as it would be for
         others of its kind.
@@ -139,11 +145,8 @@ class Judge:
             labelled: Numbers of labelled landmarks with photographs.
 
         Returns:
-            Whether the first choice is right for each landmark of the sample, in ascending order.
+            Whether the first choice is right for each landmark, in the order of their numbers.
         """
-        limit = self._config.calibration_landmarks
-        if len(labelled) > limit:
-            labelled = np.random.default_rng(self._config.seed).choice(labelled, limit, replace=False)
         votes = self.vote(labelled)
         right = np.asarray(votes.choices()[:, 0] == self._inputs.groups[votes.landmark])
         self._calibration = fit_calibration(votes, right)

@@ -14,8 +14,8 @@ from hgld.compute.top_k import merge_top_k
 from hgld.labels.photographs import Photographs, Vectors
 from hgld.progress import NoProgress, Progress
 
-#: Photographs and references compared at once, by the type of device: about 130 MB and 8 GB besides the vectors. They
-#: are fixed, since the rounding of a product may depend on the shape of its factors.
+#: Photographs and references compared at once, by type of device: 16 MB and 1 GB of cosines. They are fixed, since
+#: the rounding of a product may depend on the shape of its factors.
 _BLOCKS = {"cpu": (2**9, 2**13), "cuda": (2**13, 2**15)}
 
 
@@ -94,7 +94,7 @@ def vote(
         temperature: Difference of cosines that changes a weight by the factor e.
         device: Torch device that compares.
         n_nearest: Number of references returned for each landmark.
-        progress: Reports compared photographs.
+        progress: Reports compared photographs, once started.
     """
     similarity, item = _nearest_items(photographs, references, k, device, progress or NoProgress())
     landmark, row, counts = np.unique(photographs.landmark, return_inverse=True, return_counts=True)
@@ -127,7 +127,6 @@ def _nearest_items(
     item = np.empty((len(photographs), k), np.int64)
     items = torch.from_numpy(references.item).to(device)
     n_queries, n_references = _BLOCKS["cpu" if device == "cpu" else "cuda"]
-    progress.start(len(photographs))
     for start in range(0, len(photographs), n_queries):
         rows = slice(start, start + n_queries)
         queries = photographs.vectors.unit(rows).to(device)

@@ -87,7 +87,7 @@ def read_embeddings(path: Path, *, ids: Path | None = None) -> Embeddings:
     vectors, names = _READERS[path.suffix](path)
     _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
     _check_names(path, names, len(vectors))
-    ids_path = ids or (None if "id" in names else _find_ids_file(path))
+    ids_path = ids or (None if "id" in names else find_ids_file(path))
     if ids_path is not None:
         further_names = _read_names(ids_path)
         _check_names(ids_path, further_names, len(vectors))
@@ -334,7 +334,7 @@ def _write_parquet(draft: Path, vectors: torch.Tensor, names: Mapping[str, pa.Ar
 # Names
 
 
-def _find_ids_file(path: Path) -> Path | None:
+def find_ids_file(path: Path) -> Path | None:
     """Return the file of ids that belongs to ``path``; None if there is none."""
     candidates = (_ids_txt(path), path.with_suffix(".ids.npy"))
     files = [candidate for candidate in candidates if candidate.is_file()]

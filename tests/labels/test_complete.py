@@ -77,6 +77,20 @@ def test_same_inputs_give_the_same_bytes_and_are_up_to_date(files: CompletionFil
     assert complete_file(files, out, CompleteConfig(k=3)) is not None
 
 
+def test_changed_ids_and_splits_are_changed_inputs(files: CompletionFiles, tmp_path: Path) -> None:
+    out = tmp_path / "completed.parquet"
+    train = replace(files, images=[tmp_path / "train.csv"])
+    complete_file(train, out)
+    assert complete_file(replace(files, images=[("train", tmp_path / "train.csv")]), out) is None
+    ids = files.embeddings[0].with_suffix(".ids.txt")
+    ids.write_text(ids.read_text().replace("train-102-0", "unlisted"))
+    assert complete_file(train, out) is not None
+    assert proposals(out)["train", 102]["photographs"] == 0
+    # Labelled landmarks 0 to 44 are of train; with the other split there are none with photographs.
+    with pytest.raises(InputError, match="0 labelled landmarks have photographs"):
+        complete_file(replace(files, images=[("index", tmp_path / "train.csv")]), out)
+
+
 def test_other_reasons_are_read_on_request(files: CompletionFiles, tmp_path: Path) -> None:
     config = CompleteConfig(reasons=["excluded", "multiple"])
     more = find_completion_files(files.hierarchy, files.embeddings, files.images[:1], config.reasons)
