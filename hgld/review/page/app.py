@@ -22,7 +22,8 @@ from hgld.errors import ConflictError, HgldError
 from hgld.review.actions import InvalidActionError, StaleError
 from hgld.review.page.access import TokenMiddleware
 from hgld.review.page.forms import FormFields, int_field, label_action, label_versions, read_form
-from hgld.review.page.position import find_position, next_position
+from hgld.review.page.history import describe_step, sentence
+from hgld.review.page.position import find_position, next_position, position_of_step
 from hgld.review.page.render import TEMPLATES, PageRenderer
 from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import write_decisions
@@ -66,7 +67,11 @@ class _Endpoints:
     async def show(self, request: Request) -> Response:
         """Answer with the page."""
         position = find_position(self._session, request.query_params)
-        return HTMLResponse(self._renderer.page(position, request.query_params.get("q", ""), _theme(request)))
+        step = request.query_params.get("step", "")
+        known = step.isdecimal() and int(step) in self._session.state.steps
+        message = sentence(describe_step(self._session, int(step))) if known else ""
+        search = request.query_params.get("q", "")
+        return HTMLResponse(self._renderer.page(position, search, _theme(request), message))
 
     async def changes(self, request: Request) -> Response:
         """Answer with the parts of the page that have changed."""
@@ -97,9 +102,11 @@ class _Endpoints:
             form = await read_form(request)
             from_script = request.headers.get("accept") == "application/json"
             try:
-                handler(self._session, form)
+                step = handler(self._session, form)
             except (HgldError, InvalidActionError) as error:
                 return self._refuse(error, request, form, from_script=from_script)
+            if step is not None and self._session.state.undone_step(self._session.state.steps[step][0]) is not None:
+                return self._show_step(step, form, from_script=from_script)
             return self._changes(form) if from_script else self._redirect(form)
 
         return endpoint
@@ -116,16 +123,32 @@ class _Endpoints:
         position = find_position(self._session, form)
         return HTMLResponse(self._renderer.problem(str(error), conflict, position, _theme(request)), status)
 
+    def _show_step(self, step: int, form: FormFields, *, from_script: bool) -> Response:
+        """Lead to what was undone or redone, and say what it was."""
+        before = find_position(self._session, form)
+        position = position_of_step(self._session, step, before)
+        if not from_script:
+            query = urlencode({"cluster": position.cluster, "label": position.label, "step": step})
+            return RedirectResponse(f"/?{query}", status_code=303)
+        left = str(position.cluster) != form.get("at_cluster")
+        changes = self._renderer.changes(position, _since(form), everything=left)
+        return JSONResponse(changes | {"message": sentence(describe_step(self._session, step))})
+
     def _changes(self, fields: Mapping[str, str]) -> Response:
-        since = fields.get("since", "")
         position = find_position(self._session, fields)
-        return JSONResponse(self._renderer.changes(position, int(since) if since.isdecimal() else -1))
+        return JSONResponse(self._renderer.changes(position, _since(fields)))
 
     def _redirect(self, form: FormFields) -> Response:
         """Lead a browser without script to the next label."""
         position = next_position(self._session, find_position(self._session, form))
         query = urlencode({"cluster": position.cluster, "label": position.label})
         return RedirectResponse(f"/?{query}", status_code=303)
+
+
+def _since(fields: Mapping[str, str]) -> int:
+    """Return the id of the last event that the page shows; -1 if it is not given."""
+    since = fields.get("since", "")
+    return int(since) if since.isdecimal() else -1
 
 
 async def _static_file(request: Request) -> Response:

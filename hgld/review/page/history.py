@@ -44,10 +44,10 @@ def describe_step(session: ReviewSession, step: int) -> str:
     first = events[0]
     undone = state.undone_step(first)
     if undone is not None:
-        redone = state.undone_step(state.steps[undone][0])
-        if redone is not None:
-            return f"redone: {describe_step(session, redone)}"
-        return f"undone: {describe_step(session, undone)}"
+        was_undone = False
+        while (before := state.undone_step(state.steps[undone][0])) is not None:
+            undone, was_undone = before, not was_undone
+        return f"{'redone' if was_undone else 'undone'}: {describe_step(session, undone)}"
     if first.kind == "decision":
         return f"{_label_names(session, events)}: {_decisions(session, events)}"
     if first.kind == "group":
@@ -56,6 +56,15 @@ def describe_step(session: ReviewSession, step: int) -> str:
     if not moved:
         return f"cluster {first.key} renamed to {first.new['name']}"
     return f"{_label_names(session, moved)}: moved to cluster {moved[0].new['cluster']}"
+
+
+def sentence(text: str) -> str:
+    """Return a description with a capital letter and a full stop.
+
+    >>> sentence("undone: lake: drop")
+    'Undone: lake: drop.'
+    """
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _describe_group(session: ReviewSession, event: Event) -> str:

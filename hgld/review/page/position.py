@@ -49,6 +49,29 @@ def next_position(session: ReviewSession, position: Position) -> Position:
     return Position(position.cluster, undecided or position.label)
 
 
+def position_of_step(session: ReviewSession, step: int, position: Position) -> Position:
+    """Return where a step changed something.
+
+    Args:
+        session: Session that the page shows.
+        step: Id of the step.
+        position: Present position; returned if its label was changed, or if the step changed no label or cluster.
+
+    Returns:
+        First label that was changed; if labels were only moved, the first of them that is undecided, if any.
+    """
+    events = session.state.steps[step]
+    labels = [event.key for event in events if event.kind in ("decision", "cluster") and event.key in session.labels]
+    if labels:
+        moved = events[0].kind != "decision"
+        label = position.label if position.label in labels else labels[0]
+        if moved:
+            label = _first_undecided(session, labels) or label
+        return Position(session.cluster(label), label)
+    renamed = next((event.key for event in events if event.kind == "name"), None)
+    return position if renamed is None else find_position(session, {"cluster": renamed, "label": position.label})
+
+
 def _first_unfinished(session: ReviewSession, clusters: Mapping[int, list[ReviewLabel]]) -> int:
     """Return the first cluster with an undecided label, or the first cluster if there is none."""
     for number, members in clusters.items():

@@ -50,19 +50,21 @@ class PageRenderer:
         self._macros: Any = self._environment.get_template("parts.html").module
         self._row = lru_cache(_CACHED_ROWS)(partial(self._part, "row"))
 
-    def page(self, position: Position, search: str, theme: str) -> str:
+    def page(self, position: Position, search: str, theme: str, message: str = "") -> str:
         """Return the whole page.
 
         Args:
             position: Current cluster and label.
             search: Text to find groups by, or empty.
             theme: ``auto``, ``light`` or ``dark``.
+            message: What the last form did, or empty.
         """
         session = self._session
         return self._environment.get_template("page.html").render(
             annotator=session.store.annotator,
             position=position,
             search=search,
+            message=message,
             theme=theme,
             last_event=session.state.last_event,
             version=__version__,
@@ -72,8 +74,13 @@ class PageRenderer:
             comment=(session.decision_field(position.label).value or {}).get("comment", ""),
         )
 
-    def changes(self, position: Position, since: int) -> dict[str, Any]:
+    def changes(self, position: Position, since: int, *, everything: bool = False) -> dict[str, Any]:
         """Return what has changed after the event ``since``, or everything if it is negative.
+
+        Args:
+            position: Current cluster and label.
+            since: Id of the last event that the page shows.
+            everything: Whether the page shows another cluster, so that all parts of this one are needed.
 
         Returns:
             ``last``, id of the last event; ``cluster`` and ``label``, the position; ``parts``, new HTML by id of the
@@ -102,6 +109,8 @@ class PageRenderer:
             parts |= {"head": self._head(position), "list": self._list(position, groups)}
         else:
             answer["rows"] = {key: self._row(label_view(session, shown[key], groups)) for key in changed}
+        if everything:
+            parts |= self._all_parts(position)
         return answer | {"parts": parts}
 
     def conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:

@@ -14,6 +14,7 @@ let last = Number(body.dataset.last);
 let cluster = $("#decide [name=at_cluster]").value;
 let current = $("#decide [name=at_label]").value;
 let anchor = null;
+let unseen = null;  // a decided label to which the page moved the cursor by itself
 let queue = Promise.resolve();
 
 // Rows.
@@ -28,6 +29,7 @@ function setCurrent(row, { focus = true, load = true, scroll = true } = {}) {
   $(".row.current", list)?.classList.remove("current");
   if (!row) return;
   const moved = row.dataset.label !== current;
+  if (moved) unseen = null;
   current = row.dataset.label;
   row.classList.add("current");
   if (focus) $(".name", row).focus({ preventScroll: true });
@@ -122,6 +124,7 @@ async function showCluster(number) {
   const response = await request(`/changes?${positionFields("", -1)}`);
   if (!response?.ok) return;
   const update = await response.json();
+  if (update.last < last) return showCluster(number);  // something was saved in the meantime
   if (update.cluster !== Number(cluster)) cluster = String(update.cluster);
   current = update.label;
   apply(update);
@@ -144,8 +147,27 @@ function apply(update) {
     if (id === "groups") filter();
     if (id === "list") cluster = String(update.cluster);
   }
+  const gone = !rowOf(current);
   setCurrent(rowOf(current) ?? rowOf(update.label), { focus: inList, scroll: false });
+  if (gone) guardDecision();
   showSelected();
+}
+
+/** Go to what was undone or redone, also in another cluster, and say what it was. */
+function showStep(update) {
+  const before = current;
+  if (String(update.cluster) !== cluster) setTicked(ticked(), false);
+  cluster = String(update.cluster);
+  current = update.label;
+  apply(update);
+  setCurrent(rowOf(current));
+  if (current !== before) guardDecision();
+  showMessage(update.message);
+}
+
+/** The cursor was not moved by the annotator: the next key must not overwrite a decision that nobody looked at. */
+function guardDecision() {
+  unseen = rowOf(current)?.dataset.decision ? current : null;
 }
 
 function replaceRows(html) {
@@ -164,6 +186,11 @@ function send(action, data) {
   const button = String(data.get("choose") ?? "").match(/^take:\d+@\d+:(.*)$/s);
   const labels = button ? [button[1]] : (data.getAll("label").length ? data.getAll("label") : data.getAll("focus"))
     .map(text => text.slice(text.indexOf(":") + 1));
+  if (action === "/decide" && !button && data.get("choose") !== "comment" && labels.length === 1 && labels[0] === unseen) {
+    unseen = null;
+    showMessage(`${$(".name", rowOf(current)).textContent} is decided already; press again to change it.`);
+    return queue;
+  }
   const decides = action === "/decide" && !["comment", "clear"].includes(data.get("choose"));
   const affected = action === "/decide" || action === "/move" ? labels.map(rowOf).filter(Boolean) : [];
   for (const row of affected) row.classList.add("saving");
@@ -171,6 +198,7 @@ function send(action, data) {
   if (decides && (labels.includes(current) || affected.length > 1))
     setCurrent(nextUndecided(affected.at(-1)) ?? rowOf(current), { load: false });
   guess.checked = false;
+  const from = cluster;
   queue = queue.then(async () => {
     for (const [name, value] of positionFields(current, last)) data.set(name, value);
     const response = await request(action, { method: "POST", body: new URLSearchParams(data) });
@@ -178,11 +206,12 @@ function send(action, data) {
     if (!response) return;
     if (response.ok) {
       const update = await response.json();
-      apply(update);
-      const changed = Object.keys(update.rows);
-      if (action === "/undo" || action === "/redo") setCurrent(rowOf(changed[0] ?? current));
-      else if (decides && !rows().some(isUndecided)) goToNextUndecided();
-      else if ("list" in update.parts) setCurrent(rowOf(current));
+      if (update.message) showStep(update);
+      else {
+        apply(update);
+        if (decides && cluster === from && rows().every(row => row.dataset.decision)) goToNextUndecided();
+        else if ("list" in update.parts) setCurrent(rowOf(current));
+      }
       for (const menu of document.querySelectorAll("details.menu[open]")) menu.open = false;
       tabs.postMessage(last);
     } else {

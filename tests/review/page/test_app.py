@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from hgld.review.actions import LabelAction
 from hgld.review.opinions import Opinions
 from hgld.review.page.app import review_app
+from hgld.review.page.position import Position, position_of_step
 from hgld.review.page.render import TEMPLATES
 from hgld.review.review_labels import with_opinions
 from hgld.review.session import ReviewSession
@@ -304,3 +305,33 @@ def test_groups_are_merged_and_their_conflicts_shown(tmp_path: Path) -> None:
         assert client.post("/merge-group", data={"group": "99:lake", "into": "museum"}).status_code == 409
         client.post("/undo", data={})
         assert [(row.label_id, row.group) for row in session.decisions()] == [("Q1", "gallery")]
+
+
+def test_undo_answers_with_what_it_undid_and_where(client: TestClient, session: ReviewSession) -> None:
+    decide(session, LabelAction("group", "church"), "Q4")
+    at = {"at_cluster": "1", "at_label": "Q1", "since": str(session.state.last_event)}
+    answer = client.post("/undo", data=at, headers={"accept": "application/json"}).json()
+    assert (answer["cluster"], answer["label"], answer["message"]) == (2, "Q4", "Undone: label 4: church.")
+    assert "list" in answer["parts"], "the script shows another cluster"
+    answer = client.post("/redo", data=at | {"at_cluster": "2"}, headers={"accept": "application/json"}).json()
+    assert (answer["cluster"], answer["label"], answer["message"]) == (2, "Q4", "Redone: label 4: church.")
+    page = client.post("/undo", data=at)
+    assert page.url.params["cluster"] == "2"
+    assert 'role="alert">Undone: label 4: church.</div>' in page.text
+    assert client.get("/?step=99").status_code == client.get("/?step=x").status_code == 200
+
+
+def test_position_after_undo(session: ReviewSession) -> None:
+    start = Position(1, "Q1")
+
+    def after_undo(step: int | None) -> Position:
+        assert step is not None
+        undone = session.undo(step)
+        assert undone is not None
+        return position_of_step(session, undone, start)
+
+    decide(session, LabelAction("drop"), "Q4")
+    assert after_undo(session.merge(2, 1)) == Position(2, "Q5"), "the first undecided label that was moved back"
+    assert after_undo(session.rename_cluster(2, "towers", 0)) == Position(2, "Q5")
+    assert after_undo(session.propose_group("quay", "human-made", "Where boats land.")) == start
+    assert after_undo(decide(session, LabelAction("drop"), "Q2", "Q1")) == start
