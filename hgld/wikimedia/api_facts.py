@@ -143,7 +143,7 @@ def item_fact(entity: Any) -> ItemFact | None:
     Raises:
         ValueError: The entity has another shape.
     """
-    if _is_missing(entity):
+    if _missing(entity):
         return None
     return _item_fact(read_document(ItemEntity, entity))
 
@@ -156,8 +156,8 @@ def sitelink_fact(entity: Any) -> tuple[str, ItemFact | None]:
     Raises:
         ValueError: The entity has another shape.
     """
-    if _is_missing(entity):
-        return read_document(MissingEntity, entity).title or "", None
+    if missing := _missing(entity):
+        return missing.title or "", None
     item = read_document(SitelinkEntity, entity)
     if item.commons_title is None:
         raise ValueError(f"{item.id} has no sitelink to Commons, by which it was found")
@@ -170,8 +170,8 @@ def revision_fact(entity: Any) -> RevisionFact:
     Raises:
         ValueError: The entity has another shape.
     """
-    if _is_missing(entity):
-        return RevisionFact(None, None, read_document(MissingEntity, entity).title)
+    if missing := _missing(entity):
+        return RevisionFact(None, None, missing.title)
     item = read_document(RevisionEntity, entity)
     return RevisionFact(item.id, item.lastrevid, item.commons_title)
 
@@ -186,7 +186,7 @@ def class_fact(key: str, entity: Any) -> ClassFact:
     Raises:
         ValueError: The entity has another shape.
     """
-    if _is_missing(entity):
+    if _missing(entity):
         return ClassFact(key, key, None, (), None)
     item = read_document(ClassEntity, entity)
     label = item.labels.get(LANGUAGE)
@@ -199,8 +199,8 @@ def class_fact(key: str, entity: Any) -> ClassFact:
     )
 
 
-def _is_missing(entity: Any) -> bool:
-    return isinstance(entity, dict) and "missing" in entity and read_document(MissingEntity, entity) is not None
+def _missing(entity: Any) -> MissingEntity | None:
+    return read_document(MissingEntity, entity) if isinstance(entity, dict) and "missing" in entity else None
 
 
 def _item_fact(item: ItemEntity) -> ItemFact:

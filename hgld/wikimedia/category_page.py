@@ -67,8 +67,9 @@ def parse_page(html: str) -> ParsedPage:
         return ParsedPage("invalid_title")
     if isinstance(special, str):
         raise ValueError(f"the special page {special}: {_first_words(soup)}")
+    page_id = config("wgArticleId")
     # The page of a category that has members but no text is sent with status 200.
-    if content.find(class_="noarticletext") or config("wgArticleId") == 0:
+    if page_id == 0 or (page_id is None and content.find(class_="noarticletext")):
         return ParsedPage("missing")
     return _parse_category(soup, content, title, config("wgCategories"))
 

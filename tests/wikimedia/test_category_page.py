@@ -125,6 +125,10 @@ def test_page_for_a_missing_category(html: str) -> None:
     assert parse_page(html).status == "missing"
 
 
+def test_page_with_an_id_exists_whatever_its_text_looks_like() -> None:
+    assert parse_page(page('<div class="noarticletext">There is no text.</div>', wgArticleId=7)).status == "found"
+
+
 @pytest.mark.parametrize(
     ("html", "message"),
     [
