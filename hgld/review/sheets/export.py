@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from hgld.io.locks import exclusive_lock
 from hgld.review.inputs import find_inputs
 from hgld.review.sheets.csv_sheet import read_csv_sheet, write_csv_sheet
 from hgld.review.sheets.entries import Entries, entries_digest, merge_entries, read_entries
-from hgld.review.sheets.rows import label_rows
+from hgld.review.sheets.rows import LabelRow, label_rows
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
 from hgld.tables import Provenance
@@ -89,6 +89,36 @@ class _ExistingSheets:
         return same_work and (self.agree or not config.merge)
 
 
+@dataclass(frozen=True)
+class _NewSheets:
+    """The files to write for an annotator.
+
+    Args:
+        annotator: Name of the annotator.
+        kept: Earlier entries to fill in.
+        set_aside: Earlier entries for labels that no longer exist.
+        provenance: Provenance to keep in the workbook.
+    """
+
+    annotator: str
+    kept: Entries
+    set_aside: Entries
+    provenance: Provenance
+
+    def write(self, folder: Path, rows: Sequence[LabelRow], groups: Sequence[Group]) -> None:
+        """Write both files into a folder."""
+        write_csv_sheet(folder / f"{self.annotator}.csv", rows, self.kept)
+        write_workbook(
+            folder / f"{self.annotator}.xlsx",
+            rows,
+            self.kept,
+            set_aside=self.set_aside,
+            groups=groups,
+            annotator=self.annotator,
+            provenance=self.provenance,
+        )
+
+
 def export_sheets(
     clusters: Path,
     out: Path,
@@ -138,41 +168,31 @@ def export_sheets(
         _require_closed(path)
     digests = inputs.digests()
     provenance = {name: Provenance("export", {"annotator": name}, digests) for name in config.annotators}
-    with exclusive_lock(out.resolve()):
-        finish_replacing(out)
+    folder = out.resolve()
+    with exclusive_lock(folder):
+        finish_replacing(folder)
         # The workbook first: it alone can hold entries that are set aside.
-        replaced = {name: file_digests(out, [f"{name}.xlsx", f"{name}.csv"]) for name in workbooks}
+        replaced = {name: file_digests(folder, [f"{name}.xlsx", f"{name}.csv"]) for name in workbooks}
         existing = {name: _ExistingSheets() if force else _read_existing(path) for name, path in workbooks.items()}
         outdated = [name for name in workbooks if not existing[name].are_up_to_date(provenance[name], config)]
         if not config.merge:
             _require_no_entries({workbooks[name]: existing[name].entries for name in outdated})
         if not outdated:
             return None
-        labels = {row.label_id for row in rows}
-        kept = {name: _entries_for(existing[name], lambda label: label in labels) for name in outdated}
-        set_aside = {name: _entries_for(existing[name], lambda label: label not in labels) for name in outdated}
+        new = [_NewSheets(name, *_split_entries(existing[name].entries, rows), provenance[name]) for name in outdated]
         with replace_together(
-            out, {file: digest for name in outdated for file, digest in replaced[name].items()}
-        ) as new:
-            for name in outdated:
-                _warn_about_entries(workbooks[name], kept[name], set_aside[name], groups)
-                write_csv_sheet(new / f"{name}.csv", rows, kept[name])
-                write_workbook(
-                    new / f"{name}.xlsx",
-                    rows,
-                    kept[name],
-                    set_aside=set_aside[name],
-                    groups=groups,
-                    annotator=name,
-                    provenance=provenance[name],
-                )
+            folder, {file: digest for name in outdated for file, digest in replaced[name].items()}
+        ) as staging:
+            for sheets in new:
+                _warn_about_entries(workbooks[sheets.annotator], sheets.kept, sheets.set_aside, groups)
+                sheets.write(staging, rows, groups)
     return ExportSummary(
         labels=len(rows),
         landmarks=sum(row.landmarks for row in rows),
         clusters=len({row.cluster for row in rows}),
         workbooks=tuple(workbooks[name] for name in outdated),
-        kept=sum(map(len, kept.values())),
-        set_aside=sum(map(len, set_aside.values())),
+        kept=sum(len(sheets.kept) for sheets in new),
+        set_aside=sum(len(sheets.set_aside) for sheets in new),
     )
 
 
@@ -205,9 +225,11 @@ def _read_existing(workbook: Path) -> _ExistingSheets:
     return _ExistingSheets(entries, saved.provenance if in_csv is not None else None, agree)
 
 
-def _entries_for(sheets: _ExistingSheets, wanted: Callable[[str], bool]) -> Entries:
-    """Return the entries for the labels that are wanted."""
-    return {label_id: entry for label_id, entry in sheets.entries.items() if wanted(label_id)}
+def _split_entries(entries: Entries, rows: Sequence[LabelRow]) -> tuple[Entries, Entries]:
+    """Return the entries for the labels of rows, and those for labels that no longer exist."""
+    labels = {row.label_id for row in rows}
+    kept = {label_id: entry for label_id, entry in entries.items() if label_id in labels}
+    return kept, {label_id: entry for label_id, entry in entries.items() if label_id not in labels}
 
 
 def _latest(in_workbook: Entries, in_csv: Entries | None, exported: str | None) -> Entries:

@@ -122,3 +122,11 @@ def test_exports_at_the_same_time_do_not_disturb_each_other(tables: TABLES, tmp_
     with exclusive_lock(out), pytest.raises(BusyError, match="another run is writing"):
         export_sheets(tables(), out, BOTH)
     assert export_sheets(tables(), out, BOTH) is not None
+
+
+def test_sheets_in_the_working_folder(tables: TABLES, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = tables()
+    (tmp_path / "review").mkdir()
+    monkeypatch.chdir(tmp_path / "review")
+    assert export_sheets(clusters, Path(), BOTH) is not None
+    assert sorted(contents(tmp_path / "review")) == ["ada.csv", "ada.xlsx", "ben.csv", "ben.xlsx"]
