@@ -73,8 +73,8 @@ PUBLIC_NAMES = {
         read_table repeated_keys with_provenance write_table
     """,
     "hgld.taxonomy": """
-        DECISIONS Decision DecisionIndex Group ROOTS label_id normalise_label read_decisions read_taxonomy
-        unify_labels write_decisions write_taxonomy
+        DECISIONS Decision DecisionIndex Group ROOTS VocabularyTerm label_id normalise_label read_decisions
+        read_taxonomy read_vocabulary unify_labels write_decisions write_taxonomy
     """,
     "hgld.training": """
         RunFolder Trainer TrainingSettings TrainingSummary is_finished read_training_settings train

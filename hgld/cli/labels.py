@@ -284,6 +284,15 @@ def suggest(
     ] = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
+    vocabulary: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated.",
+            show_default="annotations/vocabulary.csv",
+        ),
+    ] = None,
+    no_vocabulary: Annotated[bool, typer.Option("--no-vocabulary", help="Use no vocabulary.")] = False,
     decisions: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="CSV file of decisions on other labels, as evidence; may be repeated."),
@@ -300,8 +309,8 @@ def suggest(
 ) -> None:
     """Suggest groups for every label, with a score and the reason.
 
-    Suggestions are based on the names and guidelines of the groups, the superclasses of a label (P279), and decisions
-    on other labels. They are shown to annotators and never used as decisions.
+    Suggestions are based on the names and guidelines of the groups, a vocabulary, the superclasses of a label (P279),
+    and decisions on other labels. They are shown to annotators and never used as decisions.
 
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
     """
@@ -310,6 +319,9 @@ def suggest(
     from hgld.labels.suggestion_quality import evaluate_suggestions
 
     with friendly_errors(), TerminalProgress("suggest", "texts") as progress:
+        if no_vocabulary and vocabulary:
+            raise ConfigurationError("--no-vocabulary excludes --vocabulary; omit one of the two")
+        vocabularies = [] if no_vocabulary else vocabulary
         if evaluate is not None:
             if decisions:
                 raise ConfigurationError("--evaluate uses its own decisions as evidence; omit --decisions")
@@ -321,6 +333,7 @@ def suggest(
                 embeddings=embeddings,
                 classes=classes,
                 taxonomy=taxonomy,
+                vocabulary=vocabularies,
                 progress=progress,
             )
             typer.echo(format_suggestion_quality(quality))
@@ -332,6 +345,7 @@ def suggest(
             embeddings=embeddings,
             classes=classes,
             taxonomy=taxonomy,
+            vocabulary=vocabularies,
             decisions=decisions or (),
             force=force,
             progress=progress,

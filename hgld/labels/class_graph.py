@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hgld import tables
@@ -43,28 +43,15 @@ def ancestors(item: str, superclasses: Mapping[str, Sequence[str]]) -> set[str]:
     return visited
 
 
-def nearest_grouped_ancestors(
-    item: str, superclasses: Mapping[str, Sequence[str]], group_of: Callable[[str], int | None]
-) -> tuple[int, list[tuple[str, int]]]:
-    """Find the nearest ancestors of a class that belong to a group.
+def levels_above(item: str, superclasses: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Return the classes above an item by their distance: the direct superclasses, those of the second step, ...
 
-    Args:
-        item: Class to start from.
-        superclasses: Direct superclasses by class item.
-        group_of: Returns the group of a class, or None.
-
-    Returns:
-        The number of steps to these ancestors, and each of them with its group; an empty list if there is none.
-
-    >>> nearest_grouped_ancestors("Q3", {"Q3": ["Q2"], "Q2": ["Q1", "Q0"]}, {"Q1": 7, "Q3": 8}.get)
-    (2, [('Q1', 7)])
+    >>> levels_above("Q3", {"Q3": ["Q2"], "Q2": ["Q1", "Q0"], "Q0": ["Q3"]})
+    [['Q2'], ['Q1', 'Q0']]
     """
-    visited, level, steps = {item}, [item], 0
-    while level:
-        parents = dict.fromkeys(parent for child in level for parent in superclasses.get(child, ()))
-        level, steps = [parent for parent in parents if parent not in visited], steps + 1
-        visited.update(level)
-        grouped = [(parent, group) for parent in level if (group := group_of(parent)) is not None]
-        if grouped:
-            return steps, grouped
-    return steps, []
+    visited, levels = {item}, [[item]]
+    while levels[-1]:
+        parents = dict.fromkeys(parent for child in levels[-1] for parent in superclasses.get(child, ()))
+        levels.append([parent for parent in parents if parent not in visited])
+        visited.update(levels[-1])
+    return levels[1:-1]

@@ -1,48 +1,36 @@
-"""Evidence that a label belongs to a group: a value for each kind of evidence, and an explanation in words.
+"""Evidence that a label belongs to a group: the ladder of evidence, from the strongest kind to the weakest.
 
-Three sources need no decisions: the names of the groups, the typical members listed in their guidelines, and the
-Wikidata classes that the taxonomy links to them. Decisions on other labels add to each kind. The decision on a label
-itself is never evidence for that label, so suggestions can be compared with decisions.
+Each kind gives every label a value for each group and for none. The names of groups, their guidelines, the vocabulary
+and the classes that the taxonomy links to groups need no decisions; decisions on other labels add to every kind. The
+decision on a label itself is never evidence for that label, so suggestions can be compared with decisions.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hgld.labels.class_graph import nearest_grouped_ancestors
-from hgld.labels.wording import Term, head_words, normalised_words, taxonomy_terms
-from hgld.taxonomy.decisions import Decision, DecisionIndex
+from hgld.labels.class_evidence import ClassVotes
+from hgld.labels.endings import Endings
+from hgld.labels.examples import EmbeddedLabels, Examples, collect_examples
+from hgld.labels.wording import normalised_words
+from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
-from hgld.taxonomy.label_identity import normalise_label
+from hgld.taxonomy.vocabulary import VocabularyTerm
 
-#: The label is a term of the group; its class is below one of the group; its last words are those of a term or of a
-#: decided label; its vector is similar to that of a decided label; its vector is similar to that of a term.
-EVIDENCE_KINDS = ("term", "subclass", "head_words", "similar_label", "similar_term")
+#: The ladder, strongest first: the label is a term or has the words of a decided label; a direct superclass points to
+#: the group; a farther one does; the label ends in the same words as examples of the group; its vector is similar to
+#: that of an example. Examples are terms and decided labels.
+EVIDENCE_KINDS = ("term", "superclass", "farther_superclass", "ending", "similar")
 
 #: Encodes texts as unit vectors: float64, shape (n_texts, dimension).
 EmbedTexts = Callable[[Sequence[str]], NDArray[np.float64]]
 #: Transforms cosines; see :func:`_cosine_scale`.
 ScaleCosines = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
-#: Added to the number of examples in a share, so that a single example is no certainty.
-_PRIOR_EXAMPLES = 0.5
-#: Factor for each further step up to a superclass.
-_DECAY_PER_STEP = 0.7
-
-
-class EmbeddedLabels(NamedTuple):
-    """Ids, texts and unit vectors (float64, shape (n, dimension)) of n labels."""
-
-    ids: Sequence[str]
-    texts: Sequence[str]
-    vectors: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,7 @@ class Evidence:
     """Evidence of one kind for every label and group.
 
     Args:
-        values: float64, shape (n_labels, n_groups); 0 without evidence.
+        values: float64, shape (n_labels, n_groups + 1); 0 without evidence; the last column is for no group.
         explain: Returns the evidence in words, for the index of a label and of a group with a value above 0.
     """
 
@@ -58,28 +46,10 @@ class Evidence:
     explain: Callable[[int, int], str]
 
 
-@dataclass(frozen=True)
-class _Examples:
-    """Terms and decided labels that labels are compared with.
-
-    Args:
-        groups: Groups of the taxonomy.
-        terms: Terms of the taxonomy.
-        decisions: Decisions for a group of the taxonomy.
-        decision_groups: int64, shape (n_decisions,); index of the group of each decision.
-        own_decisions: For each label, the indices of the decisions on the label itself, by id or text.
-    """
-
-    groups: Sequence[Group]
-    terms: Sequence[Term]
-    decisions: Sequence[Decision]
-    decision_groups: NDArray[np.int64]
-    own_decisions: Sequence[set[int]]
-
-
 def find_evidence(
     labels: EmbeddedLabels,
     groups: Sequence[Group],
+    vocabulary: Iterable[VocabularyTerm],
     decisions: Iterable[Decision],
     classes: Sequence[pa.Table],
     embed: EmbedTexts,
@@ -89,58 +59,86 @@ def find_evidence(
     Args:
         labels: Labels to find evidence for.
         groups: Groups of the taxonomy.
-        decisions: Decisions on labels; those that are not for a group are ignored.
+        vocabulary: Terms of the vocabulary; their groups are among ``groups``.
+        decisions: Decisions on labels; unsure ones are ignored.
         classes: ``classes`` tables; for a class in several of them the first one counts.
         embed: Encoder and templates that ``labels.vectors`` were made with.
     """
-    group_numbers = {group.key: number for number, group in enumerate(groups)}
-    for_group = [row for row in decisions if row.decision == "group"]
-    examples = _Examples(
-        groups,
-        taxonomy_terms(groups),
-        for_group,
-        np.array([group_numbers[row.group or ""] for row in for_group], np.int64),
-        _own_decisions(labels, for_group),
-    )
-    term_vectors = embed([term.text for term in examples.terms])
-    scale = _cosine_scale(term_vectors, np.array([term.group for term in examples.terms]))
+    examples = collect_examples(labels, groups, vocabulary, decisions)
     return [
         _term_evidence(labels, examples),
-        _subclass_evidence(labels, examples, classes),
-        _head_words_evidence(labels, examples),
-        _similar_label_evidence(labels, examples, embed, scale),
-        _similar_term_evidence(labels, examples, term_vectors, scale),
+        *_superclass_evidence(labels, examples, classes),
+        _ending_evidence(labels, examples),
+        _similarity_evidence(labels, examples, embed),
     ]
 
 
-def _own_decisions(labels: EmbeddedLabels, decisions: Sequence[Decision]) -> list[set[int]]:
-    by_id: defaultdict[str, set[int]] = defaultdict(set)
-    by_text: defaultdict[str, set[int]] = defaultdict(set)
-    for number, row in enumerate(decisions):
-        by_id[row.label_id].add(number)
-        by_text[normalise_label(row.label)].add(number)
-    return [
-        by_id[label_id] | by_text[normalise_label(text)]
-        for label_id, text in zip(labels.ids, labels.texts, strict=True)
+def _term_evidence(labels: EmbeddedLabels, examples: Examples) -> Evidence:
+    """Share of the group among the terms and decided labels with the same words; links of the class count as well."""
+    matches = [
+        [number for number in examples.by_words.get(normalised_words(text), ()) if number not in own]
+        for text, own in zip(labels.texts, examples.own, strict=True)
     ]
-
-
-def _term_evidence(labels: EmbeddedLabels, examples: _Examples) -> Evidence:
-    """1 where the label is a term of the group, divided by the number of groups with that term."""
-    terms_by_words: defaultdict[tuple[str, ...], list[Term]] = defaultdict(list)
-    for term in examples.terms:
-        terms_by_words[normalised_words(term.text)].append(term)
-    values = np.zeros((len(labels.ids), len(examples.groups)))
-    for row, text in enumerate(labels.texts):
-        terms = terms_by_words.get(normalised_words(text), [])
-        for term in terms:
-            values[row, term.group] = 1 / len(terms)
+    values = np.zeros((len(labels.ids), examples.n_columns))
+    for row, (label_id, numbers) in enumerate(zip(labels.ids, matches, strict=True)):
+        for number in numbers:
+            values[row, examples.rows[number].group] += 1
+        if label_id in examples.linked_groups:
+            values[row, examples.linked_groups[label_id]] += 1
+    values /= np.maximum(values.sum(axis=1, keepdims=True), 1)
 
     def explain(row: int, group: int) -> str:
-        (term,) = (term for term in terms_by_words[normalised_words(labels.texts[row])] if term.group == group)
-        return "a name of the group" if term.is_name else "named in the group's guideline"
+        numbers = [number for number in matches[row] if examples.rows[number].group == group]
+        if not numbers:
+            return "a class that the group is linked to"
+        sources = {
+            "name": "a name of the group",
+            "guideline": "named in the group's guideline",
+            "vocabulary": "in the vocabulary",
+        }
+        return sources.get(examples.rows[numbers[0]].source) or f"named like {examples.quote(numbers[0])}"
 
     return Evidence(values, explain)
+
+
+def _superclass_evidence(labels: EmbeddedLabels, examples: Examples, classes: Sequence[pa.Table]) -> list[Evidence]:
+    """Shares of the group in the direct superclasses, and in the farther ones."""
+    votes = ClassVotes(examples, classes)
+    rows = list(zip(labels.ids, labels.texts, examples.own, strict=True))
+    direct, farther = np.stack([votes.shares(*row) for row in rows], axis=1)
+    return [
+        Evidence(direct, lambda row, group: votes.explain(*rows[row], group, direct=True)),
+        Evidence(farther, lambda row, group: votes.explain(*rows[row], group, direct=False)),
+    ]
+
+
+def _ending_evidence(labels: EmbeddedLabels, examples: Examples) -> Evidence:
+    """Share of the group among the examples with the longest ending in common with the label."""
+    endings = Endings(examples)
+    rows = list(zip(labels.texts, examples.own, strict=True))
+    values = np.stack([endings.shares(*row) for row in rows])
+    return Evidence(values, lambda row, group: endings.explain(*rows[row], group))
+
+
+def _similarity_evidence(labels: EmbeddedLabels, examples: Examples, embed: EmbedTexts) -> Evidence:
+    """Scaled cosine to the nearest example of the group."""
+    vectors = embed([example.text for example in examples.rows])
+    example_groups = np.array([example.group for example in examples.rows], np.int64)
+    is_term = np.array([example.source != "decision" for example in examples.rows])
+    # Decisions leave the scale alone: values stay comparable as decisions come in.
+    scale = _cosine_scale(vectors[is_term], example_groups[is_term])
+    cosines, nearest = nearest_examples(
+        labels.vectors, vectors, example_groups, examples.n_columns, [sorted(own) for own in examples.own]
+    )
+
+    def explain(row: int, group: int) -> str:
+        number = int(nearest[row, group])
+        source = examples.rows[number].source
+        if source == "name":
+            return "near the group's name"
+        return f"{'like' if source == 'decision' else 'near'} {examples.quote(number)}"
+
+    return Evidence(scale(cosines), explain)
 
 
 def _cosine_scale(vectors: NDArray[np.float64], groups: NDArray[np.int64]) -> ScaleCosines:
@@ -148,41 +146,23 @@ def _cosine_scale(vectors: NDArray[np.float64], groups: NDArray[np.int64]) -> Sc
 
     This makes the evidence comparable between encoders, some of which give high cosines to all pairs.
     """
-    unrelated = (vectors @ vectors.T)[groups[:, None] != groups]
-    mean, deviation = (unrelated.mean(), max(unrelated.std(), 0.01)) if unrelated.size else (0.0, 1.0)
+    # Moments of all cosines less those within groups, without a matrix of all pairs: the sum of the cosines of a set
+    # is the squared norm of the sum of its vectors; the sum of their squares is that of its second moments.
+    sets = [vectors, *(vectors[groups == group] for group in np.unique(groups))]
+    signs = np.array([1] + [-1] * (len(sets) - 1))
+    counts, sums, squares = (
+        float(signs @ np.array(values))
+        for values in (
+            [len(rows) ** 2 for rows in sets],
+            [np.square(rows.sum(axis=0)).sum() for rows in sets],
+            [np.square(rows.T @ rows).sum() for rows in sets],
+        )
+    )
+    if counts <= 0:
+        return lambda cosines: np.maximum(cosines, 0.0)
+    mean = sums / counts
+    deviation = max(np.sqrt(max(squares / counts - mean**2, 0.0)), 0.01)
     return lambda cosines: np.maximum((cosines - mean) / deviation, 0.0)
-
-
-def _similar_term_evidence(
-    labels: EmbeddedLabels, examples: _Examples, term_vectors: NDArray[np.float64], scale: ScaleCosines
-) -> Evidence:
-    """Scaled cosine to the nearest term of the group."""
-    term_groups = np.array([term.group for term in examples.terms])
-    cosines, nearest = nearest_examples(labels.vectors, term_vectors, term_groups, len(examples.groups))
-
-    def explain(row: int, group: int) -> str:
-        term = examples.terms[nearest[row, group]]
-        return "near the group's name" if term.is_name else f"near “{term.text}” of the guideline"
-
-    return Evidence(scale(cosines), explain)
-
-
-def _similar_label_evidence(
-    labels: EmbeddedLabels, examples: _Examples, embed: EmbedTexts, scale: ScaleCosines
-) -> Evidence:
-    """Scaled cosine to the nearest label that was decided for the group."""
-    if not examples.decisions:
-        return Evidence(np.zeros((len(labels.ids), len(examples.groups))), lambda row, group: "")
-    cosines, nearest = nearest_examples(
-        labels.vectors,
-        embed([row.label for row in examples.decisions]),
-        examples.decision_groups,
-        len(examples.groups),
-        examples.own_decisions,
-    )
-    return Evidence(
-        scale(cosines), lambda row, group: f"like {_quote_decision(examples.decisions[nearest[row, group]])}"
-    )
 
 
 def nearest_examples(
@@ -222,111 +202,3 @@ def nearest_examples(
         best_cosines[has_example, group] = cosine[has_example]
         best_examples[has_example, group] = members[nearest[has_example]]
     return best_cosines, best_examples
-
-
-def _head_words_evidence(labels: EmbeddedLabels, examples: _Examples) -> Evidence:
-    """Share of the group among the terms and decided labels with the longest ending in common with the label."""
-    n_terms = len(examples.terms)
-    texts = [term.text for term in examples.terms] + [row.label for row in examples.decisions]
-    groups = [term.group for term in examples.terms] + examples.decision_groups.tolist()
-    by_ending: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for number, text in enumerate(texts):
-        for ending in _endings(text):
-            by_ending[ending].append(number)
-
-    matches: list[tuple[tuple[str, ...], list[int]]] = []
-    values = np.zeros((len(labels.ids), len(examples.groups)))
-    for row, text in enumerate(labels.texts):
-        candidates = (
-            (
-                ending,
-                [
-                    number
-                    for number in by_ending.get(ending, ())
-                    if number - n_terms not in examples.own_decisions[row]
-                ],
-            )
-            for ending in _endings(text)
-        )
-        ending, numbers = next(((ending, numbers) for ending, numbers in candidates if numbers), ((), []))
-        matches.append((ending, numbers))
-        for group, count in Counter(groups[number] for number in numbers).items():
-            values[row, group] = count / (len(numbers) + _PRIOR_EXAMPLES)
-
-    def explain(row: int, group: int) -> str:
-        ending, numbers = matches[row]
-        # The shortest text shows best which words are shared.
-        number = min((n for n in numbers if groups[n] == group), key=lambda n: len(head_words(texts[n])))
-        if number >= n_terms:
-            return f"named like {_quote_decision(examples.decisions[number - n_terms])}"
-        is_ending = head_words(texts[number]) == ending
-        return f"named after “{texts[number]}”" if is_ending else f"named like “{texts[number]}” of the guideline"
-
-    return Evidence(values, explain)
-
-
-def _endings(label: str) -> Iterable[tuple[str, ...]]:
-    """Iterate over the last words of a label's head noun phrase, the longest sequence first."""
-    words = head_words(label)
-    return (words[start:] for start in range(len(words)))
-
-
-def _subclass_evidence(labels: EmbeddedLabels, examples: _Examples, classes: Sequence[pa.Table]) -> Evidence:
-    """1 where the class of the label, or its nearest superclass that belongs to any group, belongs to this group.
-
-    The value decays with each further step. A class belongs to the group decided for it, else to the group that the
-    taxonomy links it to, else to the only group with its label as a term (where classes have other ids than on
-    Wikidata). Several classes at the same distance share the value.
-    """
-    class_rows = {row["item"]: row for table in reversed(classes) for row in table.to_pylist()}
-    superclasses = {item: row["subclass_of"] for item, row in class_rows.items()}
-    class_labels = {item: row["label"] for item, row in class_rows.items()}
-    index = DecisionIndex(examples.decisions)
-    decision_numbers = {row: number for number, row in enumerate(examples.decisions)}
-    linked = {item: number for number, group in enumerate(examples.groups) for item in group.items}
-    default_groups = _groups_by_term(class_labels, examples.terms) | linked
-
-    def decision_on(item: str, row: int) -> Decision | None:
-        decision = index.find(item, class_labels.get(item, item))
-        is_own = decision is not None and decision_numbers[decision] in examples.own_decisions[row]
-        return None if is_own else decision
-
-    values = np.zeros((len(labels.ids), len(examples.groups)))
-    classes_found: dict[tuple[int, int], str] = {}
-    for row, label_id in enumerate(labels.ids):
-
-        def group_of(item: str, row: int = row) -> int | None:
-            decision = decision_on(item, row)
-            if decision is None:
-                return default_groups.get(item)
-            return int(examples.decision_groups[decision_numbers[decision]])
-
-        if label_id in linked:
-            steps, grouped = 1, [(label_id, linked[label_id])]
-        else:
-            steps, grouped = nearest_grouped_ancestors(label_id, superclasses, group_of)
-        for item, group in grouped:
-            values[row, group] += _DECAY_PER_STEP ** (steps - 1) / len(grouped)
-            classes_found.setdefault((row, group), item)
-
-    def explain(row: int, group: int) -> str:
-        item = classes_found[row, group]
-        if item == labels.ids[row]:
-            return "a class that the group is linked to"
-        decision = decision_on(item, row)
-        return f"subclass of {_quote_decision(decision) if decision else class_labels.get(item, item)}"
-
-    return Evidence(values, explain)
-
-
-def _groups_by_term(class_labels: Mapping[str, str], terms: Sequence[Term]) -> dict[str, int]:
-    """Return the group of every class whose label is a term of that group and of no other."""
-    groups: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
-    for term in terms:
-        groups[normalised_words(term.text)].add(term.group)
-    candidates = {item: groups.get(normalised_words(label), set()) for item, label in class_labels.items()}
-    return {item: next(iter(numbers)) for item, numbers in candidates.items() if len(numbers) == 1}
-
-
-def _quote_decision(decision: Decision) -> str:
-    return f"“{decision.label}” (decided {decision.group})"

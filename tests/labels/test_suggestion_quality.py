@@ -4,9 +4,17 @@ import numpy as np
 import pyarrow as pa
 
 from hgld.cli.summaries.labels import format_suggestion_quality
-from hgld.labels.evidence import EmbeddedLabels
-from hgld.labels.suggest import SuggestionInputs, score_groups
-from hgld.labels.suggestion_quality import Miss, SuggestionQuality, cross_validate, measure_agreement
+from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.suggest import SuggestionInputs
+from hgld.labels.suggestion_quality import (
+    Miss,
+    Rung,
+    ScoredLabels,
+    SuggestionQuality,
+    cross_validate,
+    measure_agreement,
+    score_labels,
+)
 from hgld.taxonomy.groups import Group
 from tests.labels.label_tables import decision
 from tests.labels.word_encoder import Words
@@ -23,7 +31,7 @@ def known(labels: list[str], landmarks: list[int]) -> SuggestionInputs:
     ids = [f"Q{n}" for n in range(len(labels))]
     vectors = words.unit(labels)
     return SuggestionInputs(
-        pa.table({}), EmbeddedLabels(ids, labels, vectors), np.array(landmarks), GROUPS, [], words.unit
+        pa.table({}), EmbeddedLabels(ids, labels, vectors), np.array(landmarks), GROUPS, [], [], words.unit
     )
 
 
@@ -32,15 +40,22 @@ def test_agreement_by_hand() -> None:
     scores = np.array([[0.9, 0.05, 0.0], [0.2, 0.6, 0.1], [0.5, 0.3, 0.1], [0.3, 0.2, 0.1], [0.7, 0.1, 0.1]])
     groups = ["bridge", "gate", "lake", None]
     by_hand = [decision(f"Q{n}", "x", group) for n, group in enumerate(groups)]
-    agreement = measure_agreement("by hand", labels, scores, [*by_hand, None])  # the last was not decided
+    scored = ScoredLabels(scores, np.array([0, 0, 3, 4, 0]))
+    agreement = measure_agreement("by hand", labels, scored, [*by_hand, None])  # the last was not decided
     assert agreement.accuracy() == {"labels": (1 / 3, 1.0), "landmarks": (10 / 19, 1.0)}
     assert agreement.misses == [Miss("c", 5, "lake", "bridge", 0.5), Miss("b", 4, "gate", "lake", 0.6)]
     # 0.9 right; 0.6, 0.5 and 0.3 (dropped) wrong: each alone in its bin.
     assert np.isclose(agreement.outcomes.calibration_error(), (0.1 + 0.6 + 0.5 + 0.3) / 4)
+    assert agreement.ladder() == [
+        Rung("term", 2, 0.5, 0.75),
+        Rung("ending", 1, 0.0, 0.5),
+        Rung("similar", 1, 0.0, 0.3),
+    ]
     text = format_suggestion_quality(SuggestionQuality([agreement]))
     assert text.startswith(
         "3 labels of 19 landmarks assigned to a group, 1 labels of 1 landmarks dropped\n\nby hand:"
     )
+    assert "  similar                  1     0.0%        0.30\n" in text
     assert "landmarks   52.6%       100.0%" in text
     assert "       5  c: lake, not bridge (0.50)\n       4  b: gate, not lake (0.60)" in text
 
@@ -54,10 +69,12 @@ def test_cross_validation_uses_decisions_of_other_folds_only() -> None:
     alone = cross_validate(labels, decisions, grouped, n_folds=5)  # every label a fold of its own
     for row in range(5):
         others = [other for other in decisions if other is not decisions[row]]
-        np.testing.assert_allclose(alone[row], score_groups(labels.evidence(others))[row])
-        assert GROUPS[alone[row].argmax()].name == groups[row]
-    assert not alone[5].any()
-    np.testing.assert_array_equal(alone, cross_validate(labels, decisions, grouped, n_folds=5))
+        expected = score_labels(labels, others)
+        np.testing.assert_allclose(alone.scores[row], expected.scores[row])
+        assert alone.rungs[row] == expected.rungs[row]
+        assert GROUPS[alone.scores[row].argmax()].name == groups[row]
+    assert not alone.scores[5].any()
+    np.testing.assert_array_equal(alone.scores, cross_validate(labels, decisions, grouped, n_folds=5).scores)
     # With all in one fold nothing is known.
     together = cross_validate(labels, decisions, grouped, n_folds=1)
-    np.testing.assert_allclose(together[:5], score_groups(labels.evidence())[:5])
+    np.testing.assert_allclose(together.scores[:5], score_labels(labels).scores[:5])

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from hgld.labels.wording import Term, guideline_terms, head_words, normalised_words, taxonomy_terms
+from hgld.labels.wording import guideline_terms, head_words, normalised_words
 from hgld.resources import annotation_file
-from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.groups import read_taxonomy
 
 
 @pytest.mark.parametrize(
@@ -58,27 +58,3 @@ def test_plurals_are_compared_as_singulars(plural: str, singular: str) -> None:
 @pytest.mark.parametrize("word", ["glass", "bus", "oasis", "gas", "bath"])
 def test_words_ending_in_s_may_be_singular(word: str) -> None:
     assert normalised_words(word) == (word,)
-
-
-def test_group_name_is_not_a_term_of_another_group() -> None:
-    terms = taxonomy_terms(
-        [
-            Group("road", "human-made", "Street, roads, alley."),
-            Group("castle / fort", "human-made", "Castle, road, tower."),
-        ]
-    )
-    assert terms == [
-        Term("road", 0, is_name=True),
-        Term("castle", 1, is_name=True),
-        Term("fort", 1, is_name=True),
-        Term("Street", 0, is_name=False),
-        Term("alley", 0, is_name=False),
-        Term("tower", 1, is_name=False),
-    ]
-
-
-def test_every_group_has_terms_without_generic_nouns() -> None:
-    groups = read_taxonomy(annotation_file("taxonomy.csv"))
-    terms = taxonomy_terms(groups)
-    assert {term.group for term in terms} == set(range(len(groups)))
-    assert not {"building", "place", "land"} & {term.text.casefold() for term in terms}

@@ -69,7 +69,7 @@ def format_suggestions(summary: SuggestSummary) -> str:
     """Return the numbers of labels and landmarks, and of those with a likely group."""
     return (
         f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
-        f"using {summary.decisions:,} decisions for a group\n"
+        f"using {summary.decisions:,} decisions\n"
         f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
     )
 
@@ -97,6 +97,11 @@ def _format_agreement(agreement: SuggestionAgreement) -> str:
         if labels.any():
             low, median, high, highest = np.quantile(outcomes.score[labels], [0.25, 0.5, 0.75, 1])
             lines.append(f"  {name:<18}{low:>16.2f}{median:>8.2f}{high:>16.2f}{highest:>9.2f}")
+    lines.append("  evidence            labels    right  mean score")
+    lines += [
+        f"  {rung.kind.replace('_', ' '):<18}{rung.labels:>8,}{rung.precision:>9.1%}{rung.mean_score:>12.2f}"
+        for rung in agreement.ladder()
+    ]
     if agreement.misses:
         lines.append(f"  {len(agreement.misses):,} labels were assigned to another group, most landmarks first:")
         lines += [

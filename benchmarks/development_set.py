@@ -1,0 +1,150 @@
+"""The development set of ``annotations/development`` as inputs of ``hgld suggest``, and its variants.
+
+All classes get ids made from their names, as labels without a Wikidata item do, so the items that the taxonomy links
+are never met: suggestions recognise classes by name alone, and do no better for the items that are known.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hgld import tables
+from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels
+from hgld.labels.encoders import load_encoder
+from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.suggest import SuggestionInputs
+from hgld.labels.wording import normalised_words
+from hgld.resources import annotation_file
+from hgld.taxonomy import Decision, label_id, read_taxonomy, read_vocabulary
+
+_TIME = datetime(2026, 1, 1, tzinfo=timezone.utc)
+N_FOLDS = 10
+
+
+@dataclass(frozen=True)
+class DevelopmentSet:
+    """Labels of one half with the groups that the guideline gives them.
+
+    Args:
+        inputs: Labels, groups, vocabulary and classes.
+        decisions: Decision on each label.
+    """
+
+    inputs: SuggestionInputs
+    decisions: Sequence[Decision]
+
+    @property
+    def truth(self) -> NDArray[np.int64]:
+        """int64, shape (n_labels,): index of the group of each label; the number of groups if it is dropped."""
+        column = {group.key: number for number, group in enumerate(self.inputs.groups)}
+        return np.array([column[row.group] if row.group else len(column) for row in self.decisions], np.int64)
+
+    @property
+    def in_vocabulary(self) -> NDArray[np.bool_]:
+        """bool, shape (n_labels,): whether each label is literally a term of the vocabulary."""
+        terms = {normalised_words(term.text) for term in self.inputs.vocabulary}
+        return np.array([normalised_words(text) in terms for text in self.inputs.labels.texts])
+
+    def own_term_hidden(self) -> Iterator[tuple[NDArray[np.int64], SuggestionInputs]]:
+        """Iterate over folds of labels, with inputs whose vocabulary lacks the terms that are labels of the fold."""
+        words = [normalised_words(text) for text in self.inputs.labels.texts]
+        folds = np.random.default_rng(0).permutation(len(words)) % N_FOLDS
+        for fold in range(N_FOLDS):
+            rows = np.flatnonzero(folds == fold)
+            hidden = {words[row] for row in rows}
+            rest = [term for term in self.inputs.vocabulary if normalised_words(term.text) not in hidden]
+            yield rows, replace(self.inputs, vocabulary=rest)
+
+
+def read_development_set(half: str, encoder: str = "minilm") -> DevelopmentSet:
+    """Read one half of the development set.
+
+    Args:
+        half: "fit" or "final"; nothing may be fitted to the final half.
+        encoder: Name of the text encoder.
+    """
+    groups = read_taxonomy(annotation_file("taxonomy.csv"))
+    keys = {group.key for group in groups}
+    with annotation_file("development/labels.csv").open(encoding="utf-8", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["half"] == half]
+    texts = [row["label"] for row in rows]
+    embed = _Embed(encoder)
+    return DevelopmentSet(
+        SuggestionInputs(
+            clusters=pa.table({}),
+            labels=EmbeddedLabels([label_id(text, None) for text in texts], texts, embed(texts)),
+            landmarks=np.ones(len(texts), np.int64),
+            groups=groups,
+            vocabulary=read_vocabulary(annotation_file("vocabulary.csv"), keys),
+            classes=[_classes(texts)],
+            embed=embed,
+        ),
+        [
+            Decision(
+                label_id(row["label"], None),
+                row["label"],
+                "group" if row["group"] else "drop",
+                row["group"] or None,
+                row["author"],
+                _TIME,
+            )
+            for row in rows
+        ],
+    )
+
+
+class _Embed:
+    """Encodes texts with the default template, each once; the encoder is loaded when it is needed."""
+
+    def __init__(self, encoder: str) -> None:
+        self._name = encoder
+        self._vectors: dict[str, NDArray[np.float64]] = {}
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        if new:
+            vectors = embed_labels(new, load_encoder(self._name, None), [DEFAULT_TEMPLATE])
+            self._vectors.update(zip(new, vectors.astype(np.float64), strict=True))
+        return np.stack([self._vectors[text] for text in texts])
+
+
+def _classes(labels: Sequence[str]) -> pa.Table:
+    """Return the table of the classes that can be reached from the labels."""
+    parents: dict[str, list[str]] = {}
+    with annotation_file("development/superclasses.csv").open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            parents.setdefault(row["class"], []).append(row["superclass"])
+    return class_table(parents, labels)
+
+
+def class_table(parents: Mapping[str, Sequence[str]], labels: Sequence[str]) -> pa.Table:
+    """Return a ``classes`` table of the names that can be reached from some labels.
+
+    Args:
+        parents: Names of the direct superclasses by name.
+        labels: Names to start from.
+    """
+    names, pending = dict.fromkeys(labels), list(labels)
+    while pending:
+        new = [parent for parent in parents.get(pending.pop(), ()) if parent not in names]
+        names.update(dict.fromkeys(new))
+        pending += new
+    return pa.Table.from_pylist(
+        [
+            {
+                "item": label_id(name, None),
+                "label": name,
+                "language": "en",
+                "subclass_of": [label_id(parent, None) for parent in parents.get(name, ())],
+            }
+            for name in names
+        ],
+        tables.CLASSES.schema,
+    )
