@@ -25,7 +25,7 @@ from hgld.resources import annotation_file
 from hgld.taxonomy import Decision, label_id, read_taxonomy, read_vocabulary
 
 _TIME = datetime(2026, 1, 1, tzinfo=timezone.utc)
-N_FOLDS = 10
+N_FOLDS = 4
 
 
 @dataclass(frozen=True)

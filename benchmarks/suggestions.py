@@ -22,7 +22,7 @@ from hgld.labels.suggestion_quality import ScoredLabels, SuggestionAgreement, me
 from hgld.taxonomy import Decision
 
 #: Random halves of the labels that the learning curve is measured on, and the shares of all labels decided in it.
-N_SPLITS, DECIDED = 4, (0.0, 0.25, 0.5)
+N_SPLITS, DECIDED = 3, (0.0, 0.25, 0.5)
 
 
 def main() -> None:

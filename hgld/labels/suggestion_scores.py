@@ -83,8 +83,8 @@ def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
 def find_rungs(evidence: Sequence[Evidence]) -> NDArray[np.int64]:
     """Return the kind of evidence behind each suggestion, as an index into ``EVIDENCE_KINDS``.
 
-    It is the strongest kind that gives the group a share of ``_REASON_SHARE`` or more, else the one that adds most to
-    the logit.
+    It is the strongest kind that gives the group a share of ``_REASON_SHARE`` or more, else the one with the largest
+    weighted value.
 
     Args:
         evidence: Evidence of every kind.
@@ -94,6 +94,8 @@ def find_rungs(evidence: Sequence[Evidence]) -> NDArray[np.int64]:
     """
     weighted = {name: WEIGHTS[name] * values[:, :-1] for name, values in features(evidence).items()}
     weighted["ending"] += weighted["ending_beside_stronger"]
+    # Beside a term of another group, similarity adds nothing to the logit, but is the only evidence to name.
+    weighted["similar"] = WEIGHTS["similar"] * evidence[-1].values[:, :-1]
     most = np.argmax([weighted[kind] for kind in EVIDENCE_KINDS], axis=0)
     is_reason = np.stack([part.values[:, :-1] >= _REASON_SHARE for part in evidence[:-1]])
     return np.asarray(np.where(is_reason.any(axis=0), is_reason.argmax(axis=0), most), np.int64)

@@ -203,6 +203,7 @@ def shipped() -> SuggestionInputs:
     groups = read_taxonomy(annotation_file("taxonomy.csv"))
     vocabulary = read_vocabulary(annotation_file("vocabulary.csv"), {group.key for group in groups})
     names = list(SUPERCLASSES)
+    parents = {parent for above in SUPERCLASSES.values() for parent in above}
     # The ids are not Wikidata's: classes are recognised by their labels.
     classes = [
         {
@@ -211,10 +212,14 @@ def shipped() -> SuggestionInputs:
             "language": "en",
             "subclass_of": [label_id(parent, None) for parent in SUPERCLASSES.get(name, [])],
         }
-        for name in {*names, *(parent for parents in SUPERCLASSES.values() for parent in parents)}
+        for name in sorted({*names, *parents})
     ]
-    # Only a part of the vocabulary, and not the labels themselves: they stand for labels that it lacks.
-    part = [term for term in vocabulary if term.text not in SUPERCLASSES][::3]
+    # A third of the vocabulary, to save time, with the superclasses but without the labels, as if they were unseen.
+    part = [
+        term
+        for number, term in enumerate(vocabulary)
+        if term.text in parents or (term.text not in SUPERCLASSES and number % 3 == 0)
+    ]
     return SuggestionInputs(
         clusters=pa.table({}),
         labels=EmbeddedLabels([label_id(name, None) for name in names], names, embed(names)),
@@ -235,13 +240,11 @@ def test_superclasses_decide_where_names_mislead(shipped: SuggestionInputs) -> N
         "gondola": "boat",
         "hammam": "bath",
         "market cross": "cross",
+        "peel tower": "castle / fort",
     }
     assert {name: result[name][0].group for name in expected} == expected
     assert all(result[name][0].score > 0.5 for name in expected)
     assert result["post mill"][0].reason == "subclass of windmill"
-    for name in ("martello tower", "peel tower", "flak tower"):
-        assert {"castle / fort", "tower"} <= {suggestion.group for suggestion in result[name]}
-        assert result[name][0].group == "castle / fort" or result[name][0].score < 0.9
 
 
 def test_misleading_names_alone_make_nothing_likely(shipped: SuggestionInputs) -> None:
