@@ -278,6 +278,7 @@ LABELLED = ("suggest", "export", "build", "release")
 DEPENDENTS = {
     "annotations/taxonomy.csv": LABELLED,
     "annotations/decisions/final.csv": LABELLED,
+    "annotations/vocabulary.csv": ("suggest", "export"),
     "annotations/irrelevant_labels.csv": ("clean", "embed", "cluster", *LABELLED),
     "categories.csv": ("scrape", "clean", "embed", "cluster", *LABELLED),
     "out/clean.parquet": ("embed", "cluster", *LABELLED),
@@ -374,6 +375,7 @@ def test_outputs_are_those_of_the_commands_on_the_changed_inputs(
         "embed clean.parquet -o label_embeddings.parquet --encoder minilm",
         "cluster label_embeddings.parquet -o clusters.parquet -k 6 --subclusters 12",
         "suggest clusters.parquet -o suggested.parquet --taxonomy ../annotations/taxonomy.csv"
+        " --vocabulary ../annotations/vocabulary.csv"
         " --decisions ../annotations/decisions/final.csv",
         "export suggested.parquet -o review --annotators a,b --taxonomy ../annotations/taxonomy.csv",
         "build clean.parquet -o hierarchy.parquet --allow-undecided --multi --taxonomy ../annotations/taxonomy.csv"
