@@ -64,6 +64,9 @@ def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
     term = values["term"].sum(axis=1, keepdims=True)
     known = np.maximum(term, superclass.sum(axis=1, keepdims=True))
     logs = {kind: np.log1p(value / _SMALL_SHARE) for kind, value in values.items() if kind != "similar"}
+    # A term of a group is in that group, however many labels below the same superclass were dropped.
+    for kind in ("superclass", "farther_superclass"):
+        logs[kind][:, -1:] *= 1 - term
     no_group = np.zeros_like(values["term"])
     no_group[:, -1] = 1
     known_or_ending = np.maximum(known, values["ending"].sum(axis=1, keepdims=True))
