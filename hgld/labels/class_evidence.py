@@ -146,8 +146,7 @@ class ClassVotes:
             votes = np.maximum(np.round(votes - own_below[item], 9), 0.0)
         share = self._share(item, own)
         if share is not None:
-            # That a class is dropped, mostly for being too general, says nothing of its subclasses.
-            votes[:-1] += _OWN_WEIGHT * share[:-1]
+            votes += _OWN_WEIGHT * share
         total = votes.sum()
         if not total:
             return votes

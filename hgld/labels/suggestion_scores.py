@@ -21,14 +21,14 @@ from hgld.labels.evidence import EVIDENCE_KINDS, Evidence
 #: whose labels are from all over the world. They are not fitted again as decisions come in: scores stay comparable,
 #: and the decision on a label cannot influence its own suggestions.
 WEIGHTS: Mapping[str, float] = {
-    "term": 1.55,
-    "superclass": 2.08,
-    "farther_superclass": 1.89,
-    "ending": 1.22,
-    "ending_beside_stronger": 0.83,
-    "similar": 1.18,
-    "no_group": 1.22,
-    "no_group_beside_stronger": 0.95,
+    "term": 1.47,
+    "superclass": 2.02,
+    "farther_superclass": 1.98,
+    "ending": 1.25,
+    "ending_beside_stronger": 0.82,
+    "similar": 1.13,
+    "no_group": 1.65,
+    "no_group_beside_stronger": 1.47,
 }
 #: Share that counts as hardly any.
 _SMALL_SHARE = 0.05

@@ -404,7 +404,7 @@ def test_suggest_command(clusters: Path, tmp_path: Path) -> None:
     embed_file(tmp_path / "clean.parquet", embeddings, EmbedConfig(encoder="minilm", templates=["{}"]), force=True)
     decisions = tmp_path / "decisions.csv"
     write_decisions(decisions, [decision("Q1", "stone viaduct", "bridge"), decision("Q4", "rain shed", None)])
-    command = ["suggest", str(clusters), "-o", str(clusters)]
+    command = ["suggest", str(clusters), "-o", str(clusters), "--no-vocabulary"]
 
     first = CliRunner().invoke(app, [*command, "--decisions", str(decisions)])
     assert first.exit_code == 0, first.output
