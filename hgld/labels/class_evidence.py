@@ -26,7 +26,7 @@ _DECISION_WEIGHT = 3.0
 #: Number of votes up to which a class counts more than another at the same distance.
 _MAX_VOTES = 4.0
 #: Weight of all farther classes together, in votes.
-_FARTHER_WEIGHT = 1.0
+_FARTHER_WEIGHT = 0.3
 #: Factor for each step up to a farther superclass.
 _DECAY_PER_STEP = 0.8
 

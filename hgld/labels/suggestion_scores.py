@@ -1,9 +1,9 @@
 """Scores of groups: a multinomial logistic model over the ladder of evidence.
 
-The logit of a group is the weighted sum of its evidence. What labels end in, and that no group fits, have two weights
-each: one for labels of which no stronger kind of evidence knows anything, and one for those of which a stronger kind
-is certain; between them they are weighted by how certain it is. So a score means the same with and without
-superclasses.
+The logit of a group is the weighted sum of its evidence. Weaker kinds (what labels end in, what they are similar to)
+and "no group" have two weights each: one for labels of which no stronger kind knows anything, and one for those of
+which a stronger kind is certain; between them they are weighted by how certain it is. So a score means the same with
+and without superclasses.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from hgld.labels.evidence import EVIDENCE_KINDS, Evidence
 #: whose labels are from all over the world. They are not fitted again as decisions come in: scores stay comparable,
 #: and the decision on a label cannot influence its own suggestions.
 WEIGHTS: Mapping[str, float] = {
-    "term": 1.47,
-    "superclass": 2.02,
-    "farther_superclass": 1.98,
-    "ending": 1.25,
-    "ending_beside_stronger": 0.82,
-    "similar": 1.13,
-    "no_group": 1.65,
-    "no_group_beside_stronger": 1.47,
+    "term": 1.33,
+    "superclass": 1.99,
+    "farther_superclass": 1.87,
+    "ending": 1.23,
+    "ending_beside_stronger": 0.96,
+    "similar": 1.21,
+    "similar_beside_stronger": 0.57,
+    "no_group": 1.61,
+    "no_group_beside_stronger": 1.68,
 }
 #: Share that counts as hardly any.
 _SMALL_SHARE = 0.05
@@ -77,7 +78,8 @@ def features(evidence: Sequence[Evidence]) -> dict[str, NDArray[np.float64]]:
         "ending": logs["ending"] * (1 - known),
         "ending_beside_stronger": logs["ending"] * known,
         # The cosine of a text with itself would say the same once more, in a unit that depends on the encoder.
-        "similar": values["similar"] * (1 - term),
+        "similar": values["similar"] * (1 - known),
+        "similar_beside_stronger": values["similar"] * known * (1 - term),
         "no_group": no_group * (1 - known_or_ending),
         "no_group_beside_stronger": no_group * known_or_ending,
     }
