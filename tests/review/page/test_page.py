@@ -262,6 +262,11 @@ def test_decided_label_is_not_overwritten_unseen_after_undo(tab: Tab) -> None:
     wait_for(lambda: tab.texts("#message"), ["church building is decided already; press again to change it."])
     tab.wait_for_decisions(Q6="✓ church", Q7="✕ drop")
     tab.press("u")
+    # The page shows the decision, then goes to the cluster with open labels: a slow observer sees that one only.
+    wait_for(lambda: tab.texts(shown), ["cluster 1"])
+    wait_for(lambda: tab.texts("#card h2"), ["lake"])
+    tab.press("]")
+    wait_for(lambda: tab.texts(shown), ["cluster 2"])
     tab.wait_for_decisions(Q6="? unsure", Q7="✕ drop")
 
 
