@@ -91,7 +91,7 @@ def complete(
         from hgld.labels.completion_inputs import find_completion_files
         from hgld.labels.completion_quality import evaluate_completion
         from hgld.labels.encoders import DEFAULT_ENCODER
-        from hgld.labels.group_judge import CompleteConfig
+        from hgld.labels.landmark_classifier import CompleteConfig
 
         config = CompleteConfig(
             method=method,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hgld.labels.complete import complete_file
     from hgld.labels.completion_inputs import CompletionFiles, find_completion_files
     from hgld.labels.completion_quality import evaluate_completion
-    from hgld.labels.group_judge import CompleteConfig
+    from hgld.labels.landmark_classifier import CompleteConfig
 
 __all__ = [
     "CleanConfig",
@@ -43,7 +43,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "CompleteConfig": "group_judge",
+        "CompleteConfig": "landmark_classifier",
         "CompletionFiles": "completion_inputs",
         "complete_file": "complete",
         "evaluate_completion": "completion_quality",

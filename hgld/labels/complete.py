@@ -4,7 +4,7 @@ A third of GLDv2 has no "instance of" label. As in the paper's published code (`
 https://github.com/elias-ramzi/SupRank), every photograph votes, and a landmark gets the group with the most votes.
 There a photograph votes for the groups of the label texts that are nearest to it in the space of CLIP: the method
 ``zero-shot``. With ``neighbours`` it votes for the groups of the nearest photographs of labelled landmarks, for which
-any image model will do. Scores are calibrated on labelled landmarks, each judged without its own photographs.
+any image model will do. Scores are calibrated on labelled landmarks, each classified without its own photographs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hgld import tables
 from hgld.errors import InputError
 from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.labels.encoders import LoadEncoder, load_encoder, local_checkpoint
-from hgld.labels.group_judge import CompleteConfig, Judge
 from hgld.labels.group_votes import GroupVotes, References
+from hgld.labels.landmark_classifier import CompleteConfig, LandmarkClassifier
 from hgld.progress import NoProgress, Progress
 
 #: Scores that the summary counts proposals by.
@@ -117,14 +117,14 @@ def propose(
     labelled = inputs.labelled_with_photographs()
     sample = config.sample(labelled)
     unknown = np.arange(inputs.n_labelled, len(inputs.landmarks))
-    judged = np.intersect1d(unknown, inputs.photographs.landmark)
+    classified = np.intersect1d(unknown, inputs.photographs.landmark)
     progress = progress or NoProgress()
-    progress.start(inputs.count_photographs(sample) + inputs.count_photographs(judged))
-    judge = Judge(inputs, config, progress=progress, load=load)
-    known = judge.calibrate(sample)
-    votes = judge.vote(judged) if len(judged) else None
-    scores = judge.scores(votes) if votes is not None else np.zeros(0)
-    table = _completed_table(inputs, judge.references, votes, scores)
+    progress.start(inputs.count_photographs(sample) + inputs.count_photographs(classified))
+    classifier = LandmarkClassifier(inputs, config, progress=progress, load=load)
+    known = classifier.calibrate(sample)
+    votes = classifier.vote(classified) if len(classified) else None
+    scores = classifier.scores(votes) if votes is not None else np.zeros(0)
+    table = _completed_table(inputs, classifier.references, votes, scores)
     return table, CompleteSummary(
         landmarks=len(unknown),
         proposed=len(scores),

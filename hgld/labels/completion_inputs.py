@@ -19,7 +19,7 @@ from hgld.tables.embeddings import find_ids_file
 #: Why a landmark has no group: the reasons of the table ``removed``, and ``excluded`` if the label of a cleaned
 #: landmark is dropped or undecided.
 REASONS = ("unlabelled", "multiple", "irrelevant", "excluded")
-#: Proposals cannot be judged by fewer labelled landmarks.
+#: Fewest labelled landmarks that proposals are evaluated and calibrated on.
 MIN_LABELLED = 20
 
 
@@ -135,7 +135,7 @@ class CompletionInputs:
         if len(numbers) < MIN_LABELLED:
             raise InputError(
                 f"{len(numbers)} labelled landmarks have photographs; expected {MIN_LABELLED} or more, by which "
-                "proposals are judged"
+                "proposals are calibrated"
             )
         return numbers
 

@@ -15,7 +15,7 @@ from hgld.figures.coverage import CoverageCurve, draw_coverage
 from hgld.figures.suggestions import SuggestionOutcomes, wilson
 from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.labels.encoders import LoadEncoder, load_encoder
-from hgld.labels.group_judge import CompleteConfig, Judge
+from hgld.labels.landmark_classifier import CompleteConfig, LandmarkClassifier
 from hgld.progress import NoProgress, Progress
 
 N_FOLDS = 10
@@ -144,12 +144,12 @@ def hide_and_propose(
     for hidden, sample in zip(parts, samples, strict=True):
         visible = np.ones(inputs.n_labelled, bool)
         visible[hidden] = False
-        judge = Judge(inputs, config, visible=visible, progress=progress, load=load)
-        judge.calibrate(sample)
-        votes = judge.vote(hidden)
+        classifier = LandmarkClassifier(inputs, config, visible=visible, progress=progress, load=load)
+        classifier.calibrate(sample)
+        votes = classifier.vote(hidden)
         landmarks.append(votes.landmark)
         choices.append(votes.choices()[:, 0])
-        scores.append(judge.scores(votes))
+        scores.append(classifier.scores(votes))
         groups = inputs.groups[np.setdiff1d(labelled, hidden)]
         common = np.bincount(groups).argmax(), np.bincount(roots[groups]).argmax()
         frequent.append(np.tile(common, (len(hidden), 1)))

@@ -28,7 +28,7 @@ class References:
         item: int64, shape (M,); number of the landmark of a photograph, or of a text.
         groups: int64, shape (n_items,); group of each item.
         names: Name of each item.
-        are_landmarks: Whether items are landmarks, with the numbers that photographs to be judged use, too; a
+        are_landmarks: Whether items are landmarks, with the numbers that photographs to be classified use, too; a
             photograph is then not compared with those of its own landmark.
     """
 
@@ -87,7 +87,7 @@ def vote(
     the cosine s and the temperature t. References of equal similarity are taken in their order.
 
     Args:
-        photographs: Photographs of the landmarks to judge.
+        photographs: Photographs of the landmarks to classify.
         references: References to compare them with.
         n_groups: Number of groups.
         k: Number of references that count; all if there are fewer.

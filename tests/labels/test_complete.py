@@ -17,7 +17,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.labels.complete import complete_file
 from hgld.labels.completion_inputs import CompletionFiles, find_completion_files, read_completion_inputs
 from hgld.labels.completion_quality import evaluate_completion, hide_and_propose
-from hgld.labels.group_judge import CompleteConfig
+from hgld.labels.landmark_classifier import CompleteConfig
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.labels.landmark_photographs import ROOTS, Landmark, labelled_landmarks, photographs_like, write_landmarks
 

@@ -1,4 +1,4 @@
-"""Judge landmarks by their photographs: the references that these are compared with, and calibrated scores."""
+"""Classify landmarks by their photographs: the references to compare with, the votes, and calibrated scores."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class CompleteConfig:
         return values | ({"encoder": self.encoder} if self.method == "zero-shot" else {})
 
 
-class Judge:
-    """Judges landmarks by their photographs, with references from labelled landmarks.
+class LandmarkClassifier:
+    """Nearest-neighbour classifier of landmarks by their photographs, with references from labelled landmarks.
 
     Args:
         inputs: Landmarks and photographs.
