@@ -26,6 +26,8 @@ from hgld.resources import annotation_file
 from hgld.tables import CLEAN, CLUSTERS, IMAGES, REMOVED, read_table
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 
+pytestmark = pytest.mark.slow
+
 
 def hgld(*arguments: object) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])

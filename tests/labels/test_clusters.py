@@ -106,6 +106,7 @@ def test_subcluster_allocation_matches_greedy_loop(clusters: list[tuple[float, i
     assert allocate_subclusters(total, inertia, maximum) == expected
 
 
+@pytest.mark.slow
 def test_clusters_do_not_depend_on_threads_or_row_order(
     write_embeddings: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -281,7 +281,12 @@ def command(washington: Path, out: Path, server: Any, *options: str) -> list[str
 
 
 @pytest.mark.parametrize(
-    ("kill", "source"), [(signal.SIGKILL, "api"), (signal.SIGKILL, "html"), (signal.SIGINT, "html")]
+    ("kill", "source"),
+    [
+        (signal.SIGKILL, "api"),
+        pytest.param(signal.SIGKILL, "html", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, "html", marks=pytest.mark.slow),
+    ],
 )
 def test_killed_run_resumes(
     replica: Replica,
