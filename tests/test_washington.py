@@ -164,9 +164,11 @@ def test_suggestions_without_decisions_are_accurate_and_calibrated(
     for run in evaluation.runs:
         assert run.accuracy()["landmarks"][0] >= 0.95
         assert run.outcomes.calibration_error() < 0.1
-    # Labels that no group fits have low scores, but for a few.
+    # Labels that no group fits have low scores, but for one.
     outcomes = evaluation.runs[0].outcomes
-    assert np.quantile(outcomes.score[outcomes.dropped], 0.9) < 0.6 < np.median(outcomes.score[outcomes.right])
+    *dropped, highest = np.sort(outcomes.score[outcomes.dropped])
+    assert dropped[-1] < 0.6 < np.median(outcomes.score[outcomes.right])
+    assert highest < 0.8
 
 
 # The photographs, evaluated

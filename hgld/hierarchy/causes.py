@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hgld.hierarchy.build_inputs import BuildInputs, Key, rows_of
 from hgld.hierarchy.changes import CHANGE_KINDS, LandmarkChange
 from hgld.hierarchy.checks import GROUP
-from hgld.hierarchy.origins import Key, Origins, rows_of
 from hgld.hierarchy.tree import Hierarchy
 from hgld.taxonomy.label_identity import label_id
 
@@ -72,18 +72,18 @@ class _Side:
 
     Args:
         hierarchy: The hierarchy.
-        origins: What it was made from.
+        inputs: What it was made from.
         by_class: Whether labels are told apart by their class; otherwise by their text, which hierarchies hold.
     """
 
-    def __init__(self, hierarchy: Hierarchy, origins: Origins, *, by_class: bool) -> None:
-        self.origins = origins
+    def __init__(self, hierarchy: Hierarchy, inputs: BuildInputs, *, by_class: bool) -> None:
+        self.inputs = inputs
         keys = list(zip(hierarchy.splits.tolist(), hierarchy.landmark_ids.tolist(), strict=True))
         self.groups: dict[Key, str] = dict(zip(keys, hierarchy.names_by_row(GROUP), strict=True))
         self.labels: dict[Key, _Label] = {}
-        if origins.clean is not None:
+        if inputs.clean is not None:
             names = ("split", "landmark_id", "supercategory", "class_item")
-            for split, number, text, item in zip(*(origins.clean[name].to_pylist() for name in names), strict=True):
+            for split, number, text, item in zip(*(inputs.clean[name].to_pylist() for name in names), strict=True):
                 self.labels[split, number] = _Label(label_id(text, item if by_class else None), text)
         elif hierarchy.supercategories is not None:
             for key, text in zip(keys, hierarchy.supercategories, strict=True):
@@ -99,16 +99,16 @@ class _Side:
         """Return the group of a label, "" if landmarks with it are left out, or None if that is unknown."""
         if label is None:
             return ""
-        if label.identity in self._places or self.origins.decisions is None:
+        if label.identity in self._places or self.inputs.decisions is None:
             return self._places.get(label.identity)
-        decision = self.origins.decisions.find(label.identity, label.text)
+        decision = self.inputs.decisions.find(label.identity, label.text)
         if decision is None:
             return None
         return decision.group or "" if decision.decision == "group" else ""
 
 
 def explain_changes(
-    changes: Sequence[LandmarkChange], before: tuple[Hierarchy, Origins], after: tuple[Hierarchy, Origins]
+    changes: Sequence[LandmarkChange], before: tuple[Hierarchy, BuildInputs], after: tuple[Hierarchy, BuildInputs]
 ) -> tuple[list[LandmarkChange], Explanation]:
     """Find the causes of changes.
 
@@ -123,8 +123,8 @@ def explain_changes(
     keys = [(change.split, change.landmark_id) for change in changes]
     by_class = before[1].clean is not None and after[1].clean is not None
     sides = _Side(*before, by_class=by_class), _Side(*after, by_class=by_class)
-    scraped = [rows_of(side.origins.scraped, keys) for side in sides]
-    removed = [rows_of(side.origins.removed, keys) for side in sides]
+    scraped = [rows_of(side.inputs.scraped, keys) for side in sides]
+    removed = [rows_of(side.inputs.removed, keys) for side in sides]
     explained = []
     for key, change in zip(keys, changes, strict=True):
         rows = scraped[0].get(key), scraped[1].get(key)
@@ -173,7 +173,7 @@ def _cause_of_label(
     before: _Side, after: _Side, first: Mapping[str, Any] | None, second: Mapping[str, Any] | None
 ) -> str:
     """Return what would give a landmark another label, from its rows in the scraped tables."""
-    if before.origins.scraped is None or after.origins.scraped is None:
+    if before.inputs.scraped is None or after.inputs.scraped is None:
         return "unknown"
     if first is None or second is None or first["title"] != second["title"]:
         return "list"
@@ -182,8 +182,8 @@ def _cause_of_label(
 
 def _same_input(before: _Side, after: _Side, role: str) -> bool:
     """Return whether both hierarchies are known to have been built from the same file."""
-    digest = before.origins.inputs.get(role)
-    return digest is not None and digest == after.origins.inputs.get(role)
+    digest = before.inputs.digests.get(role)
+    return digest is not None and digest == after.inputs.digests.get(role)
 
 
 def _label_text(label: _Label | None, removed: Mapping[str, Any] | None) -> str:
@@ -202,7 +202,7 @@ def _summary(changes: Sequence[LandmarkChange], before: _Side, after: _Side) -> 
         counts.setdefault(change.cause, Counter())[change.change] += 1
     ordered = sorted(counts, key=lambda cause: (-counts[cause].total(), cause))
     same_place = None
-    if before.origins.clean is not None and after.origins.clean is not None:
+    if before.inputs.clean is not None and after.inputs.clean is not None:
         same_place = sum(
             before.labels[key] != after.labels.get(key) and group == after.groups.get(key)
             for key, group in before.groups.items()
@@ -212,5 +212,5 @@ def _summary(changes: Sequence[LandmarkChange], before: _Side, after: _Side) -> 
         tuple(CauseCounts(cause, *(counts[cause][kind] for kind in CHANGE_KINDS)) for cause in ordered),
         tuple(change for cause in ordered for change in [c for c in changes if c.cause == cause][:_EXAMPLES]),
         same_place,
-        (*before.origins.missing, *after.origins.missing),
+        (*before.inputs.missing, *after.inputs.missing),
     )

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.figures.flows import draw_flows
+from hgld.hierarchy.build_inputs import find_build_inputs
 from hgld.hierarchy.causes import Explanation, explain_changes
 from hgld.hierarchy.changes import list_changes, names, rows_in_both, write_changes
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.load import load_hierarchy
-from hgld.hierarchy.origins import find_origins
 from hgld.hierarchy.tree import Hierarchy
 from hgld.tables import SPLITS
 
@@ -130,8 +130,8 @@ def compare_files(
     """
     first, second = load_hierarchy(before), load_hierarchy(after)
     comparison = compare(first, second, before_name=str(before), after_name=str(after))
-    origins = find_origins(before, before_tables), find_origins(after, after_tables)
-    explained, explanation = explain_changes(list_changes(first, second), (first, origins[0]), (second, origins[1]))
+    inputs = find_build_inputs(before, before_tables), find_build_inputs(after, after_tables)
+    explained, explanation = explain_changes(list_changes(first, second), (first, inputs[0]), (second, inputs[1]))
     comparison = replace(comparison, explanation=explanation)
     if changes is not None:
         write_changes(changes, explained)

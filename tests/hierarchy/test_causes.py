@@ -19,10 +19,10 @@ from hgld.cli import app
 from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import BuildConfig, build_file
+from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs
 from hgld.hierarchy.causes import explain_changes
 from hgld.hierarchy.changes import LandmarkChange, list_changes
 from hgld.hierarchy.compare import compare_files
-from hgld.hierarchy.origins import Origins, find_origins
 from hgld.labels.clean import clean_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
@@ -199,13 +199,13 @@ def test_renamed_group(tmp_path: Path) -> None:
 def test_groups_from_photographs_are_not_those_of_labels(tmp_path: Path) -> None:
     decided = {LAKE: "lake", WIDE: None}
     first = build_in(tmp_path / "first", {1: ([LAKE], 1, "a"), 2: ([LAKE], 1, "a"), 3: ([WIDE], 1, "a")}, decided)
-    before = load_hierarchy(first), find_origins(first)
+    before = load_hierarchy(first), find_build_inputs(first)
     frame = before[0].to_pandas().iloc[:2].assign(label_source="instance_of")
     frame.loc[1, ["landmark_id", "supercategory", "hierarchical_label"]] = (3, "church", "church")
     frame.loc[1, ["natural_or_human_made", "label_source"]] = ("human-made", "photographs")
     landmarks: Landmarks = {1: ([LAKE], 1, "a"), 2: ([WIDE], 2, "a"), 3: ([WIDE], 1, "a")}
     second = build_in(tmp_path / "second", landmarks, decided)
-    after = Hierarchy.from_pandas(frame), find_origins(second)
+    after = Hierarchy.from_pandas(frame), find_build_inputs(second)
     explained, _ = explain_changes(list_changes(before[0], after[0]), before, after)
     assert [(change.landmark_id, change.change, change.cause) for change in explained] == [
         (2, "lost", "wikidata"),
@@ -304,7 +304,7 @@ Labels = tuple[str | None, ...]
 Decided = Mapping[str, str]
 
 
-def hierarchy_of(labels: Labels, decided: Decided) -> tuple[Hierarchy, Origins]:
+def hierarchy_of(labels: Labels, decided: Decided) -> tuple[Hierarchy, BuildInputs]:
     """Build by the definition: the group of a landmark is the one decided for its label."""
     kept = [(number, label) for number, label in enumerate(labels) if label is not None]
     # One landmark more, which is in every hierarchy: there is none without landmarks.
@@ -333,7 +333,7 @@ def hierarchy_of(labels: Labels, decided: Decided) -> tuple[Hierarchy, Origins]:
         Decision(f"Q{ord(label)}", label, "group" if group else "drop", group or None, "ada", WHEN)
         for label, group in decided.items()
     )
-    return tree, Origins({"decisions": str(sorted(decided.items()))}, {}, clean, None, scraped, decisions)
+    return tree, BuildInputs({"decisions": str(sorted(decided.items()))}, clean, None, scraped, decisions)
 
 
 def slow_cause(number: int, labels: tuple[Labels, Labels], decided: tuple[Decided, Decided]) -> str:

@@ -23,12 +23,11 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Origins:
+class BuildInputs:
     """What a hierarchy was made from, as far as it was found.
 
     Args:
-        inputs: SHA-256 of the inputs of ``build`` by role; empty if the hierarchy is not from ``hgld build``.
-        settings: Settings of ``build``.
+        digests: SHA-256 of the inputs of ``build`` by role; empty if the hierarchy is not from ``hgld build``.
         clean: Table of the labels that ``clean`` kept.
         removed: Table of the landmarks that ``clean`` removed.
         scraped: Rows of all ``scraped`` tables.
@@ -36,8 +35,7 @@ class Origins:
         missing: What was not found, in words.
     """
 
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
     clean: pa.Table | None = None
     removed: pa.Table | None = None
     scraped: pa.Table | None = None
@@ -45,7 +43,7 @@ class Origins:
     missing: tuple[str, ...] = ()
 
 
-def find_origins(hierarchy: str | Path, folder: Path | None = None) -> Origins:
+def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> BuildInputs:
     """Find the tables that a hierarchy was made from.
 
     A file counts if its SHA-256 is the one in the provenance of what was made from it, whatever its name.
@@ -64,7 +62,7 @@ def find_origins(hierarchy: str | Path, folder: Path | None = None) -> Origins:
     try:
         built = tables.read_provenance(path)
     except InputError:
-        return Origins(missing=(f"{hierarchy} does not say what it was built from",))
+        return BuildInputs(missing=(f"{hierarchy} does not say what it was built from",))
     folder = folder or path.parent
     missing: list[str] = []
 
@@ -88,7 +86,7 @@ def find_origins(hierarchy: str | Path, folder: Path | None = None) -> Origins:
         ]
         scraped = pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
     decisions = _find_decisions(folder, built)
-    return Origins(built.inputs, built.parameters, clean, removed, scraped, decisions, tuple(missing))
+    return BuildInputs(built.inputs, clean, removed, scraped, decisions, tuple(missing))
 
 
 def _digests(made: tables.Provenance, role: str) -> list[str]:
