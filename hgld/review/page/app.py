@@ -16,7 +16,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from hgld.errors import ConflictError, HgldError
 from hgld.review.actions import InvalidActionError, StaleError
@@ -29,7 +30,7 @@ from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import write_decisions
 
 _THEMES = ("auto", "light", "dark")
-_STATIC_FILES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_STATIC_FILES = {"page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 #: Applies a form to the session and returns the step, or None if nothing changed.
 Handler = Callable[[ReviewSession, FormFields], "int | None"]
@@ -50,6 +51,7 @@ def review_app(session: ReviewSession, token: str, *, host_names: Collection[str
             Route("/changes", pages.changes),
             Route("/decisions.csv", pages.download),
             Route("/theme", pages.choose_theme, methods=["POST"]),
+            Mount("/static/style", StaticFiles(directory=TEMPLATES / "style")),
             Route("/static/{name}", _static_file),
             *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in _HANDLERS.items()),
         ],

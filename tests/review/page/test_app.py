@@ -51,7 +51,7 @@ def test_printed_address_sets_a_cookie_and_drops_the_token(session: ReviewSessio
     page = client.get("/")
     assert page.status_code == 200
     assert "secret" not in page.text
-    for path in ("/static/page.js", "/static/page.css", "/decisions.csv", "/changes"):
+    for path in ("/static/page.js", "/static/style/base.css", "/decisions.csv", "/changes"):
         assert client.get(path).status_code == 200
         assert TestClient(client.app, base_url=HOME).get(path).status_code == 403, "without the cookie"
     assert client.get("/static/page.html").status_code == 404
@@ -95,8 +95,8 @@ def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: Te
     assert not re.search(r"<script(?! src=\"/static)|<style|\sstyle=|\son\w+=", page.text.replace("&lt;", ""))
     loaded = re.findall(r'(?:src|href)="(?!https://commons\.wikimedia\.org/wiki/Category:)([^"]*)"', page.text)
     assert all(address.startswith("/") for address in loaded)
-    for name in ("page.js", "page.css"):
-        assert not re.search(r"https?:|@import|url\(", (TEMPLATES / name).read_text(encoding="utf-8"))
+    for path in (TEMPLATES / "page.js", *TEMPLATES.glob("style/*.css")):
+        assert not re.search(r"https?:|@import|url\(", path.read_text(encoding="utf-8")), path
 
 
 def test_html_in_labels_is_escaped(client: TestClient, session: ReviewSession) -> None:
@@ -242,7 +242,7 @@ def test_colour_theme_without_script(client: TestClient) -> None:
 
 def test_text_contrast(client: TestClient) -> None:
     """WCAG AA: every text colour has a contrast of at least 4.5 on every background, in both themes."""
-    style = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    style = (TEMPLATES / "style" / "base.css").read_text(encoding="utf-8")
     pairs = dict(re.findall(r"--([\w-]+): (light-dark\([^)]*\))", style))
 
     def luminance(colour: str) -> float:
