@@ -32,7 +32,7 @@ def test_wheel_contains_annotations_and_sample(unpacked: Path) -> None:
         assert {
             f"hgld/_resources/{where}/{path.relative_to(CHECKOUT / folder).as_posix()}" for path in files
         } <= inside
-    assert {"hgld/py.typed", "hgld/templates/label_map.html"} <= inside
+    assert {"hgld/py.typed", "hgld/templates/label_map.html", "hgld/templates/review/script/page.js"} <= inside
     assert not any(name.startswith(("tests/", "benchmarks/", "hgld/tests/")) for name in inside)
 
 

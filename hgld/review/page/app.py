@@ -16,8 +16,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError
 from hgld.review.actions import InvalidActionError, StaleError
@@ -30,7 +29,13 @@ from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import write_decisions
 
 _THEMES = ("auto", "light", "dark")
-_STATIC_FILES = {"page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+#: Files that the page loads, by the end of their address.
+_STATIC_FILES = {
+    path.relative_to(TEMPLATES).as_posix(): path
+    for pattern in ("style/*.css", "*.svg", "script/*.js")
+    for path in TEMPLATES.glob(pattern)
+}
+_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 #: Applies a form to the session and returns the step, or None if nothing changed.
 Handler = Callable[[ReviewSession, FormFields], "int | None"]
@@ -51,8 +56,7 @@ def review_app(session: ReviewSession, token: str, *, host_names: Collection[str
             Route("/changes", pages.changes),
             Route("/decisions.csv", pages.download),
             Route("/theme", pages.choose_theme, methods=["POST"]),
-            Mount("/static/style", StaticFiles(directory=TEMPLATES / "style")),
-            Route("/static/{name}", _static_file),
+            Route("/static/{name:path}", _static_file),
             *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in _HANDLERS.items()),
         ],
         middleware=[Middleware(TokenMiddleware, token=token, host_names=host_names)],
@@ -154,10 +158,10 @@ def _since(fields: Mapping[str, str]) -> int:
 
 
 async def _static_file(request: Request) -> Response:
-    name = request.path_params["name"]
-    if name not in _STATIC_FILES:
+    path = _STATIC_FILES.get(request.path_params["name"])
+    if path is None:
         return Response(status_code=404)
-    return FileResponse(TEMPLATES / name, media_type=_STATIC_FILES[name])
+    return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix])
 
 
 def _theme(request: Request) -> str:

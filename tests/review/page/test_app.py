@@ -51,10 +51,11 @@ def test_printed_address_sets_a_cookie_and_drops_the_token(session: ReviewSessio
     page = client.get("/")
     assert page.status_code == 200
     assert "secret" not in page.text
-    for path in ("/static/page.js", "/static/style/base.css", "/decisions.csv", "/changes"):
+    for path in ("/static/script/page.js", "/static/style/base.css", "/decisions.csv", "/changes"):
         assert client.get(path).status_code == 200
         assert TestClient(client.app, base_url=HOME).get(path).status_code == 403, "without the cookie"
-    assert client.get("/static/page.html").status_code == 404
+    for name in ("page.html", "script", "script/", "script/../page.html", "script/%2e%2e/page.html", "/etc/passwd"):
+        assert client.get(f"/static/{name}").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: Te
     assert not re.search(r"<script(?! src=\"/static)|<style|\sstyle=|\son\w+=", page.text.replace("&lt;", ""))
     loaded = re.findall(r'(?:src|href)="(?!https://commons\.wikimedia\.org/wiki/Category:)([^"]*)"', page.text)
     assert all(address.startswith("/") for address in loaded)
-    for path in (TEMPLATES / "page.js", *TEMPLATES.glob("style/*.css")):
+    for path in (*TEMPLATES.glob("style/*.css"), *TEMPLATES.glob("script/*.js")):
         assert not re.search(r"https?:|@import|url\(", path.read_text(encoding="utf-8")), path
 
 

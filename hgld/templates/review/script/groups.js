@@ -1,0 +1,67 @@
+// The search for groups: the list in the order of what was typed, and its keys.
+
+import { $, $$ } from "./dom.js";
+import { guess, send } from "./queue.js";
+import { currentRow, setCurrent } from "./rows.js";
+import { on } from "./state.js";
+
+export const search = $("#search input[type=search]");
+const visibleGroups = () => $$("#groups .groups > li:not([hidden])");
+
+/** Show the groups that match the search, those that begin with it first. */
+function filter() {
+  const wanted = search.value.trim().toLowerCase();
+  const rank = item => {
+    const name = item.dataset.name.toLowerCase();
+    if (name.startsWith(wanted)) return 0;
+    if (name.split(/[^\p{L}\p{N}]+/u).some(word => word.startsWith(wanted))) return 1;
+    if (name.includes(wanted)) return 2;
+    return item.textContent.toLowerCase().includes(wanted) ? 3 : 4;
+  };
+  const order = $$("#groups .groups > li")
+    .map(item => [rank(item), item.dataset.name, item])
+    .sort((a, b) => (wanted ? a[0] - b[0] : 0) || a[1].localeCompare(b[1]));
+  for (const [rank, , item] of order) {
+    item.hidden = wanted !== "" && rank === 4;
+    item.parentNode.append(item);
+  }
+  activate(wanted ? 0 : null);
+}
+
+function activate(n) {
+  $("#groups .active")?.classList.remove("active");
+  if (n === null) return;
+  const items = visibleGroups();
+  const item = items[Math.max(0, Math.min(items.length - 1, n))];
+  item?.classList.add("active");
+  item?.scrollIntoView({ block: "nearest" });
+}
+
+/** Keys in the search field: the arrows go through the matches, Enter chooses one, with Shift as a guess. */
+export function searchKey(event) {
+  const items = visibleGroups(), at = items.findIndex(item => item.classList.contains("active"));
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") activate(at + (event.key === "ArrowDown" ? 1 : -1));
+  else if (event.key === "Enter") {
+    const button = items[at] && $("button", items[at]);
+    if (!button) return;
+    if (event.shiftKey) guess.checked = true;
+    const data = new FormData($("#decide"), button);
+    leaveSearch();
+    send("/decide", data);
+  } else return;
+  event.preventDefault();
+}
+
+/** Empty the search field and go back to the list. */
+export function leaveSearch() {
+  search.value = "";
+  filter();
+  setCurrent(currentRow());
+}
+
+search.addEventListener("input", filter);
+on("part", id => { if (id === "groups") filter(); });
+$("#groups").addEventListener("click", event => {
+  if (event.shiftKey && event.target.closest("button[value^='group:']")) guess.checked = true;
+}, true);
+if (search.value) filter();

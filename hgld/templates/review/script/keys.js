@@ -1,0 +1,132 @@
+// What each key does. ACTIONS is the only place that knows: handlers by name, with their keys and a description. A button
+// with data-action="name" does the same as the keys of that action.
+
+import { $ } from "./dom.js";
+import { goToNextUndecided, stepCluster } from "./clusters.js";
+import { leaveSearch, search, searchKey } from "./groups.js";
+import { closeAll, openMenu, togglePanel } from "./menus.js";
+import { choose, conflict, send } from "./queue.js";
+import { comment, commentWas, currentRow, move, rows, rowsBeside, setCurrent, setTicked, ticked, toggleTicked } from "./rows.js";
+
+const ADJUDICATING = document.body.classList.contains("adjudicating");
+const CANDIDATE = ADJUDICATING ? "opinion" : "suggestion";
+
+/**
+ * Actions by name: `keys` as keyName() returns them, `about` for the annotator, the `section` of the help that lists it,
+ * and `run`.
+ */
+export const ACTIONS = {
+  "next-label": { section: "Move", keys: ["j", "arrowdown"], about: "next label", run: () => move(1) },
+  "previous-label": { section: "Move", keys: ["k", "arrowup"], about: "previous label", run: () => move(-1) },
+  "page-down": { section: "Move", keys: ["pagedown"], about: "ten labels down", run: () => move(10) },
+  "page-up": { section: "Move", keys: ["pageup"], about: "ten labels up", run: () => move(-10) },
+  "first-label": { section: "Move", keys: ["home"], about: "first label", run: () => move(-Infinity) },
+  "last-label": { section: "Move", keys: ["end"], about: "last label", run: () => move(Infinity) },
+  "next-undecided": {
+    section: "Move", keys: ["n"], about: "next undecided label, also in the next cluster", run: goToNextUndecided,
+  },
+  "next-cluster": { section: "Move", keys: ["]"], about: "next cluster", run: () => stepCluster(1) },
+  "previous-cluster": { section: "Move", keys: ["["], about: "previous cluster", run: () => stepCluster(-1) },
+  "open-example": {
+    section: "Move", keys: ["e"], about: "open the first example", run: () => $(".examples a", currentRow())?.click(),
+  },
+
+  accept: {
+    section: "Decide", keys: ["enter"], run: () => choose("accept"),
+    about: ADJUDICATING ? "take the first opinion" : "accept the first suggestion if it is likely",
+  },
+  ...Object.fromEntries([1, 2, 3, 4, 5, 6, 7, 8, 9].map(n => [
+    `take-${n}`,
+    { section: "Decide", keys: [String(n)], about: `take ${CANDIDATE} ${n}`, run: () => choose(`take:${n}`) },
+  ])),
+  "find-group": {
+    section: "Decide", keys: ["g", "/"], run: () => search.focus(),
+    about: "type to find a group; Enter chooses it, Shift Enter marks it as a guess (unsure)",
+  },
+  drop: { section: "Decide", keys: ["d"], about: "drop", run: () => choose("drop") },
+  unsure: { section: "Decide", keys: ["u"], about: "unsure", run: () => choose("unsure") },
+  comment: { section: "Decide", keys: ["c"], about: "comment; Enter saves it", run: () => comment.focus() },
+  clear: { section: "Decide", keys: ["backspace", "delete"], about: "clear the decision", run: () => choose("clear") },
+  undo: {
+    section: "Decide", keys: ["z", "ctrl+z"], about: "undo; the history can undo any step",
+    run: () => send("/undo", new FormData()),
+  },
+  redo: {
+    section: "Decide", keys: ["y", "shift+z", "ctrl+y", "ctrl+shift+z"], about: "redo",
+    run: () => send("/redo", new FormData()),
+  },
+
+  "extend-down": {
+    section: "Several labels", keys: ["shift+arrowdown", "shift+j"], about: "select a range downwards",
+    run: () => move(1, true),
+  },
+  "extend-up": {
+    section: "Several labels", keys: ["shift+arrowup", "shift+k"], about: "select a range upwards",
+    run: () => move(-1, true),
+  },
+  "select-label": {
+    section: "Several labels", keys: ["x"], about: "select the label", run: () => toggleTicked([currentRow()]),
+  },
+  "select-subcluster": {
+    section: "Several labels", keys: ["b"], about: "select its whole sub-cluster",
+    run: () => toggleTicked(rowsBeside(currentRow())),
+  },
+  "select-cluster": {
+    section: "Several labels", keys: ["ctrl+a"], about: "select the whole cluster", run: () => setTicked(rows(), true),
+  },
+  "select-nothing": {
+    section: "Several labels", keys: ["escape"], about: "select nothing", run: () => setTicked(ticked(), false),
+  },
+
+  split: { section: "Clusters and groups", keys: ["s"], about: "split off the selected labels", run: () => openMenu("split") },
+  "merge-cluster": { section: "Clusters and groups", keys: ["m"], about: "merge the cluster", run: () => openMenu("merge") },
+  "rename-cluster": {
+    section: "Clusters and groups", keys: ["r"], about: "rename the cluster", run: () => openMenu("rename-cluster"),
+  },
+  "add-group": { section: "Clusters and groups", keys: ["a"], about: "add a group", run: () => openMenu("propose-group") },
+  "rename-group": {
+    section: "Clusters and groups", keys: ["shift+r"], about: "rename a group", run: () => openMenu("rename-group"),
+  },
+  "merge-group": {
+    section: "Clusters and groups", keys: ["shift+m"], about: "merge a group into another",
+    run: () => openMenu("merge-group"),
+  },
+
+  history: { section: "Page", keys: ["h"], about: "history", run: () => togglePanel("history-panel") },
+  help: { section: "Page", keys: ["?"], about: "this list of keys", run: () => togglePanel("help") },
+};
+
+/** Handlers by key. */
+const handlers = new Map(Object.values(ACTIONS).flatMap(action => action.keys.map(key => [key, action.run])));
+
+/** Return the name of a pressed key, e.g. "ctrl+shift+z". */
+function keyName(event) {
+  // Letters by the position of the key if the keyboard layout has another script.
+  const letter = /^Key/.test(event.code) && !/^[\x20-\x7e]$/.test(event.key) ? event.code.slice(3) : event.key;
+  const key = letter.toLowerCase();
+  const shift = event.shiftKey && /^([a-z]|arrow.*)$/.test(key) ? "shift+" : "";
+  return `${event.ctrlKey || event.metaKey ? "ctrl+" : ""}${shift}${key}`;
+}
+
+document.addEventListener("keydown", event => {
+  if (event.isComposing || event.altKey || conflict.open) return;
+  const field = event.target.closest("input:not([type=checkbox]), select");
+  if (event.key === "Escape") {
+    const closed = closeAll();
+    if (field === comment) comment.value = commentWas.value;
+    if (field || closed) return field === search ? leaveSearch() : setCurrent(currentRow());
+  }
+  if (field === search) return searchKey(event);
+  if (field) return;
+  const pressed = event.key === "Enter" || event.key === " ";
+  if (pressed && event.target.closest("button, summary, a:not(.name)")) return;
+  const handler = handlers.get(keyName(event));
+  if (!handler) return;
+  event.preventDefault();
+  handler();
+});
+
+document.addEventListener("click", event => {
+  const button = event.target.closest("[data-action]");
+  if (button) ACTIONS[button.dataset.action].run();
+});

@@ -1,0 +1,30 @@
+// The menus with a form, and the panels of the header.
+
+import { $, $$ } from "./dom.js";
+
+/** Open a menu, and close the others. */
+export function openMenu(id) {
+  for (const menu of $$("details.menu[open]")) menu.open = false;
+  const menu = document.getElementById(id);
+  if (!menu) return;
+  menu.open = true;
+  const field = $("input:not([type=hidden]), select", menu);
+  field.focus();
+  field.select?.();
+}
+
+export function togglePanel(id) {
+  const panel = document.getElementById(id);
+  panel.open = !panel.open;
+}
+
+/** Close all menus and panels; return whether one was open. */
+export function closeAll() {
+  const open = $$("details[open]");
+  for (const opened of open) opened.open = false;
+  return open.length > 0;
+}
+
+document.addEventListener("click", event => {
+  for (const panel of $$("details.panel[open]")) if (!panel.contains(event.target)) panel.open = false;
+});

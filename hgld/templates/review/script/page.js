@@ -1,0 +1,58 @@
+// The script of the review page: keyboard control and partial updates of a page whose forms also work without it. This
+// module starts the others, and connects mouse, touch and the forms.
+
+import { $, $$ } from "./dom.js";
+import { showCluster } from "./clusters.js";
+import "./groups.js";
+import "./keys.js";
+import { conflict, send } from "./queue.js";
+import { comment, currentRow, endRange, list, selectTo, setCurrent, setTicked, showSelected, tickOf, toggleTicked } from "./rows.js";
+import { state } from "./state.js";
+import { refresh } from "./updates.js";
+
+const POLL_MS = 2000;
+
+list.addEventListener("click", event => {
+  const row = event.target.closest(".row");
+  if (event.target.matches(".all")) return setTicked($$(".row", event.target.closest("section")), event.target.checked);
+  if (!row || event.target.closest(".examples a, button")) return;
+  if (event.target.matches(".tick input")) {
+    endRange();
+    setCurrent(row, { focus: false });
+    return showSelected();
+  }
+  if (event.target.closest(".tick")) return;
+  event.preventDefault();
+  if (event.shiftKey) selectTo(row);
+  else if (event.ctrlKey || event.metaKey) toggleTicked([row]);
+  else endRange();
+  setCurrent(row);
+});
+
+$("#clusters").addEventListener("click", event => {
+  const link = event.target.closest("a");
+  if (!link || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  showCluster(link.dataset.cluster);
+});
+
+document.addEventListener("submit", event => {
+  const form = event.target;
+  if ("plain" in form.dataset) return;
+  event.preventDefault();
+  if (form.id === "search") return;
+  if (conflict.contains(form)) conflict.close();
+  if (form.method === "get") return refresh();
+  const data = new FormData(form, event.submitter);
+  send(event.submitter?.getAttribute("formaction") ?? form.getAttribute("action"), data);
+  if (document.activeElement === comment) setCurrent(currentRow());
+});
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+addEventListener("pagehide", () => {
+  history.replaceState(null, "", `/?${new URLSearchParams({ cluster: state.cluster, label: state.label })}`);
+});
+setInterval(() => { if (!document.hidden) refresh(); }, POLL_MS);
+
+document.documentElement.classList.add("js");
+setCurrent(currentRow());
