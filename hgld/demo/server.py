@@ -80,6 +80,7 @@ def _entity(item_id: str, item: SampleItem, props: list[str]) -> dict[str, Any]:
     parts: dict[str, dict[str, Any]] = {
         "info": {"ns": 0, "title": item_id, "lastrevid": 1_000_000_000 + int(item_id[1:])},
         "labels": {"labels": {"en": {"language": "en", "value": item.label}} if item.label else {}},
+        "descriptions": {"descriptions": {}},
         "claims": {"claims": {name: statements for name, statements in claims.items() if statements}},
         "sitelinks": {
             "sitelinks": {site: {"site": site, "title": item.category, "badges": []}} if item.category else {}

@@ -118,12 +118,14 @@ SCRAPED = TableSpec(
 
 CLASSES = TableSpec(
     "classes",
-    2,
+    3,
     pa.schema(
         [
             required("item", pa.string()),
             required("label", pa.string()),
             pa.field("language", pa.string()),
+            # What tells the item from others of the same label, e.g. "body of still water".
+            pa.field("description", pa.string()),
             required("subclass_of", _TEXTS),
             # Last revision of the item; null where it was deleted.
             pa.field("revision", pa.int64()),

@@ -128,9 +128,10 @@ class SitelinkEntity(ItemEntity, RevisionEntity):
 
 
 class ClassEntity(ItemEntity):
-    """Response with the props ``info``, ``labels`` and ``claims``."""
+    """Response with the props ``info``, ``labels``, ``descriptions`` and ``claims``."""
 
     labels: Annotated[dict[str, _Term], _EmptyListAsMap]
+    descriptions: Annotated[dict[str, _Term], _EmptyListAsMap]
 
 
 class MissingEntity(Document):

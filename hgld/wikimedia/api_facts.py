@@ -177,23 +177,24 @@ def revision_fact(entity: Any) -> RevisionFact:
 
 
 def class_fact(key: str, entity: Any) -> ClassFact:
-    """Return the fact about a class from an entity with the props ``info``, ``labels`` and ``claims``.
+    """Return the fact about a class.
 
     Args:
         key: Requested id.
-        entity: JSON of the entity.
+        entity: JSON of the entity with the props ``info``, ``labels``, ``descriptions`` and ``claims``.
 
     Raises:
         ValueError: The entity has another shape.
     """
     if _missing(entity):
-        return ClassFact(key, key, None, (), None)
+        return ClassFact(key, key, None, None, (), None)
     item = read_document(ClassEntity, entity)
-    label = item.labels.get(LANGUAGE)
+    label, description = item.labels.get(LANGUAGE), item.descriptions.get(LANGUAGE)
     return ClassFact(
         item.id,
         label.value if label else item.id,
         label.language if label else None,
+        description.value if description else None,
         best_rank_items(item.claims.subclass_of),
         item.lastrevid,
     )

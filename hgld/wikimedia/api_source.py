@@ -130,8 +130,8 @@ class ApiSource:
         if kind == PAGE:
             return PageFact(*fact)
         if kind == CLASS:
-            item, label, language, subclass_of, revision = fact
-            return ClassFact(item, label, language, tuple(map(intern, subclass_of)), revision)
+            item, label, language, description, subclass_of, revision = fact
+            return ClassFact(item, label, language, description, tuple(map(intern, subclass_of)), revision)
         return fact
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
@@ -171,7 +171,7 @@ class ApiSource:
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
         parameters = {"languages": LANGUAGE, "languagefallback": "1"}
-        return self._get_entities_by_id(ids, parameters, "info|labels|claims", class_fact)
+        return self._get_entities_by_id(ids, parameters, "info|labels|descriptions|claims", class_fact)
 
     def _get_entities_by_id(
         self, ids: Sequence[str], parameters: dict[str, str], props: str, read: Callable[[str, Any], Any]

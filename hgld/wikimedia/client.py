@@ -21,6 +21,7 @@ from requests import Response, Session
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.io.http import (
+    BROKEN_CONNECTION,
     CONNECT_TIMEOUT_S,
     RetryingSession,
     TransientError,
@@ -239,9 +240,15 @@ class WikimediaClient:
     def _send(self, session: Session, method: str, url: str, **options: Any) -> Response:
         timeout = (CONNECT_TIMEOUT_S, self.config.timeout_s)
         try:
-            return session.request(method, url, timeout=timeout, allow_redirects=False, **options)
+            response = session.request(method, url, timeout=timeout, allow_redirects=False, stream=True, **options)
         except ValueError as error:  # from the target of a redirect, which requests parses without following it
             raise SourceError(f"{method} {url} redirects to an invalid URL ({error})") from error
+        try:
+            response.content  # noqa: B018 - reads the body, after the headers
+        except BROKEN_CONNECTION as error:
+            # The headers arrived: a pause that they ask for holds, even if the body is cut short.
+            raise TransientError(f"{method} {url}: {error}", retry_after_s(response)) from error
+        return response
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +313,8 @@ def _read_page(response: Response, read: Callable[[HtmlResponse], T]) -> T | _Re
     html = response.text
     # A connection that is cut at a chunk boundary can leave a well-formed response with half a document.
     if html.lstrip().startswith("<") and "</html>" not in html.lower():
-        raise TransientError(f"{response.url} answered {response.status_code} with a truncated page")
+        message = f"{response.url} answered {response.status_code} with a truncated page"
+        raise TransientError(message, retry_after_s(response))
     return _retry_unexpected(response, lambda: read(HtmlResponse(response.url, response.status_code, html)))
 
 
@@ -315,4 +323,4 @@ def _retry_unexpected(response: Response, parse: Callable[[], T]) -> T:
     try:
         return parse()
     except (ValueError, RecursionError) as error:
-        raise TransientError(f"{response.url} sent something unexpected: {error}") from error
+        raise TransientError(f"{response.url} sent something unexpected: {error}", retry_after_s(response)) from error

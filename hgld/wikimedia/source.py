@@ -55,6 +55,7 @@ class ClassFact(NamedTuple):
     item: str
     label: str
     language: str | None
+    description: str | None
     subclass_of: tuple[str, ...]
     revision: int | None
 

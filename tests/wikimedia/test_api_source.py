@@ -166,7 +166,7 @@ def test_truncated_responses_are_asked_for_again_until_all_entities_are_there(ki
             self.calls.append(parameters)
             asked = parameters["titles" if kind == SITELINK else "ids"].split("|")
             entities = {
-                key: item(key) | {"labels": {}, "sitelinks": {"commonswiki": {"title": key}}}
+                key: item(key) | {"labels": {}, "descriptions": {}, "sitelinks": {"commonswiki": {"title": key}}}
                 if int(key[1:]) % 3
                 else {"missing": "", "title": key}
                 for key in asked
@@ -196,28 +196,38 @@ def test_entity_that_is_larger_than_the_limit_fails_alone() -> None:
 
 
 ODD_ENTITIES: dict[str, Any] = {
-    "no labels": {"id": "Q2", "lastrevid": 1, "claims": {}},
-    "a label without a language": {"id": "Q2", "lastrevid": 1, "claims": {}, "labels": {"en": {"value": "x"}}},
+    "no labels": {"id": "Q2", "lastrevid": 1, "claims": {}, "descriptions": {}},
+    "no descriptions": {"id": "Q2", "lastrevid": 1, "claims": {}, "labels": {}},
+    "a label without a language": {
+        "id": "Q2",
+        "lastrevid": 1,
+        "claims": {},
+        "labels": {"en": {"value": "x"}},
+        "descriptions": {},
+    },
     "a lone surrogate": {
         "id": "Q2",
         "lastrevid": 1,
         "claims": {},
         "labels": {"en": {"language": "en", "value": "\ud800"}},
+        "descriptions": {},
     },
-    "values as texts": {"id": "Q2", "lastrevid": 1, "labels": {}, "claims": {"P279": "Q5"}},
+    "values as texts": {"id": "Q2", "lastrevid": 1, "labels": {}, "descriptions": {}, "claims": {"P279": "Q5"}},
     "no rank": {
         "id": "Q2",
         "lastrevid": 1,
         "labels": {},
+        "descriptions": {},
         "claims": {"P279": [{"mainsnak": {"snaktype": "somevalue"}}]},
     },
     "no datavalue": {
         "id": "Q2",
         "lastrevid": 1,
         "labels": {},
+        "descriptions": {},
         "claims": {"P279": [{"rank": "normal", "mainsnak": {"snaktype": "value"}}]},
     },
-    "another id": {"id": 2, "lastrevid": 1, "claims": {}, "labels": {}},
+    "another id": {"id": 2, "lastrevid": 1, "claims": {}, "labels": {}, "descriptions": {}},
     "a text": "Q2",
     "null": None,
     "missing false": {"missing": False},
@@ -231,7 +241,7 @@ def test_odd_entity_fails_alone(odd: Any) -> None:
             self.documents = [
                 {
                     "entities": {
-                        key: odd if key == "Q2" else item(key) | {"labels": {}}
+                        key: odd if key == "Q2" else item(key) | {"labels": {}, "descriptions": {}}
                         for key in parameters["ids"].split("|")
                     }
                 }
@@ -265,8 +275,17 @@ def test_id_that_cannot_be_an_entity_fails_alone() -> None:
 
 
 def test_empty_map_may_be_written_as_a_list() -> None:
-    entity = {"id": "Q1", "lastrevid": 1, "claims": [], "labels": []}
-    assert source({"entities": {"Q1": entity}}).fetch(CLASS, ["Q1"])["Q1"] == ("Q1", "Q1", None, (), 1)
+    entity = {"id": "Q1", "lastrevid": 1, "claims": [], "labels": [], "descriptions": []}
+    assert source({"entities": {"Q1": entity}}).fetch(CLASS, ["Q1"])["Q1"] == ("Q1", "Q1", None, None, (), 1)
+
+
+def test_class_has_its_label_and_description() -> None:
+    terms = {
+        "labels": {"en": {"language": "en", "value": "lake"}},
+        "descriptions": {"en": {"language": "mul", "value": "water"}},
+    }
+    fact = source({"entities": {"Q23397": item("Q23397") | terms}}).fetch(CLASS, ["Q23397"])["Q23397"]
+    assert (fact.label, fact.language, fact.description) == ("lake", "en", "water")
 
 
 def test_redirect_to_another_wiki_is_not_followed() -> None:

@@ -11,6 +11,7 @@ from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from hgld.errors import ConfigurationError, SourceError
@@ -30,6 +31,7 @@ class Reply(NamedTuple):
     status: int = 200
     body: str = '{"ok": true}'
     headers: tuple[tuple[str, str], ...] = ()
+    cut: bool = False  # whether the connection ends after half of the body
 
 
 def api_error(code: str, *headers: tuple[str, str]) -> Reply:
@@ -53,12 +55,14 @@ class ScriptedServer:
                 scripted.times.append(time.monotonic())
                 scripted.requests.append((self.path, dict(self.headers), body))
                 reply = scripted.replies.pop(0) if len(scripted.replies) > 1 else scripted.replies[0]
+                content = reply.body.encode()
                 self.send_response(reply.status)
                 for name, value in reply.headers:
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(reply.body.encode())))
+                self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(reply.body.encode())
+                self.wfile.write(content[: len(content) // 2] if reply.cut else content)
+                self.close_connection = reply.cut
 
             do_GET = do_POST  # noqa: N815
 
@@ -223,6 +227,15 @@ def test_retry_after_pauses_all_threads(serve: Callable[..., ScriptedServer], as
     first.join()
     assert len(server.times) == 3
     assert min(server.times[1:]) - server.times[0] > 0.9
+
+
+def test_retry_after_of_an_incomplete_response_holds(serve: Callable[..., ScriptedServer]) -> None:
+    pause = (("Retry-After", "0.3"),)
+    calls = serve(Reply(503, "cut in the middle", pause, cut=True), Reply(200, '{"error": {"co', pause), Reply())
+    assert calls.client().commons({}, whole) == {"ok": True}
+    pages = serve(Reply(200, "<html>half", pause), Reply(body=PAGE))
+    assert pages.client().page("Category:X", status_and_html) == (200, PAGE)
+    assert min(np.diff(calls.times).tolist() + np.diff(pages.times).tolist()) > 0.25
 
 
 def test_close_wakes_waiting_threads(serve: Callable[..., ScriptedServer]) -> None:
