@@ -43,6 +43,9 @@ def review(
     decisions: Annotated[
         Path | None, typer.Option(help="CSV file of decisions to start from, for labels without one in --store.")
     ] = None,
+    blind: Annotated[
+        bool, typer.Option("--blind", help="Hide suggestions, and record that decisions were made without them.")
+    ] = False,
     host: Annotated[
         str, typer.Option(help="Network address of the page; the default is reachable from this machine only.")
     ] = "127.0.0.1",
@@ -75,6 +78,7 @@ def review(
             classes=classes,
             taxonomy=taxonomy,
             decisions=decisions,
+            blind=blind,
         )
         typer.echo(f"{path}: everything is saved")
 
@@ -219,7 +223,8 @@ def agreement(
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
     """
     from hgld.cli.summaries.review import format_agreement
-    from hgld.review.agreement import AgreementConfig, agreement_files
+    from hgld.review.agreement import agreement_files
+    from hgld.review.agreement_result import AgreementConfig
 
     with friendly_errors():
         result = agreement_files(

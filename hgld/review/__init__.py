@@ -11,7 +11,8 @@ from hgld.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hgld.review.adjudication import AdjudicateConfig, adjudicate, adjudicate_files
-    from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, measure_agreement
+    from hgld.review.agreement import agreement_files, measure_agreement
+    from hgld.review.agreement_result import Agreement, AgreementConfig
     from hgld.review.coefficients import cohen_kappa, krippendorff_alpha, raw_agreement
     from hgld.review.decision_export import export_decisions
     from hgld.review.page.server import ServerConfig
@@ -46,8 +47,8 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "AdjudicateConfig": "adjudication",
-        "Agreement": "agreement",
-        "AgreementConfig": "agreement",
+        "Agreement": "agreement_result",
+        "AgreementConfig": "agreement_result",
         "ExportConfig": "sheets.export",
         "ImportConfig": "sheets.import_sheet",
         "ReviewSession": "session",

@@ -433,7 +433,14 @@ def _joint_decision(first: Decision, second: Decision) -> Decision:
         annotator="+".join(annotators),
         decided_at=max(first.decided_at, second.decided_at),
         comment=_join_comments(first.comment, second.comment),
+        blind=_both_blind(first.blind, second.blind),
     )
+
+
+def _both_blind(first: bool | None, second: bool | None) -> bool | None:
+    if first is False or second is False:
+        return False
+    return None if first is None or second is None else True
 
 
 def _join_comments(*comments: str) -> str:

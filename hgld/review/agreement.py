@@ -5,6 +5,9 @@ unit with the decision on its label. The coefficients are those of :mod:`hgld.re
 the proportion of specific agreement (D. V. Cicchetti and A. R. Feinstein, "High agreement but low kappa: II", Journal
 of Clinical Epidemiology 43, 1990).
 
+Agreement is also measured apart on the labels that all their annotators decided blind, without seeing suggestions,
+and on the others, because annotators who saw the same suggestions may agree more.
+
 Intervals are percentiles over bootstrap samples of the labels. This also holds where landmarks are counted, because
 the landmarks of a label were not decided independently.
 """
@@ -14,11 +17,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from math import isnan, nan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +29,17 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.figures.agreement import Confusion, draw_confusion
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
+from hgld.review.agreement_result import (
+    Agreement,
+    AgreementConfig,
+    Disagreement,
+    Estimate,
+    GroupAgreement,
+    Measures,
+    PairAgreement,
+    SubsetAgreement,
+)
 from hgld.review.coefficients import MISSING, Codes, Floats, cohen_kappa, krippendorff_alpha, raw_agreement
-from hgld.review.merged_taxonomy import GroupConflict
 from hgld.review.opinions import (
     DROP,
     UNSURE,
@@ -41,127 +52,6 @@ from hgld.review.opinions import (
 from hgld.review.output_guard import require_other_file
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
 from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
-
-
-@dataclass(frozen=True)
-class AgreementConfig:
-    """Settings of the bootstrap intervals.
-
-    Args:
-        n_resamples: Number of bootstrap samples.
-        confidence: Share of the samples within the interval, between 0 and 1.
-        seed: Seed of the random generator.
-
-    Raises:
-        ConfigurationError: ``n_resamples`` is less than 1, or ``confidence`` is not between 0 and 1.
-    """
-
-    n_resamples: int = 1000
-    confidence: float = 0.95
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.n_resamples < 1:
-            raise ConfigurationError(f"{self.n_resamples} bootstrap samples; take at least one, e.g. 1000")
-        if not 0 < self.confidence < 1:
-            raise ConfigurationError(f"the confidence is {self.confidence}; expected between 0 and 1, e.g. 0.95")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A coefficient with its interval; NaN where it is undefined."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class PairAgreement:
-    """Agreement of two annotators on the labels that both decided."""
-
-    first: str
-    second: str
-    labels: int
-    raw: Estimate
-    kappa: Estimate
-
-
-@dataclass(frozen=True)
-class Measures:
-    """Coefficients under one weighting: of every two annotators, and of all together."""
-
-    pairs: tuple[PairAgreement, ...]
-    alpha: Estimate
-
-
-@dataclass(frozen=True)
-class GroupAgreement:
-    """Agreement of two annotators on one category; summed over all pairs if there are more annotators.
-
-    Args:
-        category: Name of a group, ``DROP`` or ``UNSURE``.
-        both: Number of labels that both put into the category.
-        only_one: Number of labels that only one of the two put into the category.
-        specific: Proportion of specific agreement, ``2 both / (2 both + only_one)``.
-        specific_by_landmark: The same, counting landmarks; None if their numbers are unknown.
-    """
-
-    category: str
-    both: int
-    only_one: int
-    specific: float
-    specific_by_landmark: float | None
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """A label that two or more annotators put into different categories.
-
-    Args:
-        label_id: Id of the label.
-        label: Text of the label.
-        landmarks: Number of landmarks with the label; None if unknown.
-        opinions: Category by annotator, for those who decided the label.
-        comments: Comment by annotator, for those who wrote one.
-    """
-
-    label_id: str
-    label: str
-    landmarks: int | None
-    opinions: Mapping[str, str]
-    comments: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Inter-annotator agreement.
-
-    Args:
-        annotators: Names of the annotators.
-        labels: Number of labels that two or more annotators decided.
-        single: Number of labels that only one annotator decided; they are not part of any measure.
-        by_label: Coefficients with every label counted once.
-        by_landmark: Coefficients with every landmark counted once; None if their numbers are unknown.
-        groups: Agreement on each category in use, the least agreement first.
-        disagreements: Labels in different categories, those with most landmarks first.
-        config: Settings of the intervals.
-        group_conflicts: Groups that annotators name differently; these do not count as disagreements.
-    """
-
-    annotators: tuple[str, ...]
-    labels: int
-    single: int
-    by_label: Measures
-    by_landmark: Measures | None
-    groups: tuple[GroupAgreement, ...]
-    disagreements: tuple[Disagreement, ...]
-    config: AgreementConfig
-    group_conflicts: tuple[GroupConflict, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values; undefined numbers are null."""
-        return {name: _without_nan(value) for name, value in asdict(self).items()}
 
 
 def agreement_files(
@@ -235,11 +125,10 @@ def measure_agreement(
     if landmarks is not None:
         require_landmark_counts(shared, opinions, landmarks)
     names, codes = _encode(opinions, shared)
-
-    rng = np.random.default_rng(config.seed)
-    resamples = rng.multinomial(len(shared), np.full(len(shared), 1 / len(shared)), size=config.n_resamples)
-    by_label = np.vstack([np.ones(len(shared)), resamples])
     counts = None if landmarks is None else np.array([float(landmarks[label_id]) for label_id in shared])
+    everything = _subset_agreement(opinions, codes, counts, config, np.full(len(shared), True))
+    assert everything is not None
+    blind = np.array([_all_blind(opinions, label_id) for label_id in shared])
     groups = [_group_agreement(name, codes == code, codes != MISSING, counts) for code, name in enumerate(names)]
     disagreements = [
         _disagreement(opinions, label_id, landmarks)
@@ -248,10 +137,12 @@ def measure_agreement(
     ]
     return Agreement(
         annotators=tuple(annotator.annotator for annotator in opinions),
-        labels=len(shared),
+        labels=everything.labels,
         single=len(times_decided) - len(shared),
-        by_label=_measures(opinions, codes, by_label, config),
-        by_landmark=None if counts is None else _measures(opinions, codes, by_label * counts, config),
+        by_label=everything.by_label,
+        by_landmark=everything.by_landmark,
+        blind=_subset_agreement(opinions, codes, counts, config, blind),
+        not_blind=_subset_agreement(opinions, codes, counts, config, ~blind),
         groups=tuple(sorted(groups, key=lambda group: (group.specific, -group.only_one, group.category))),
         disagreements=tuple(sorted(disagreements, key=lambda row: (-(row.landmarks or 0), row.label, row.label_id))),
         config=config,
@@ -305,6 +196,35 @@ def _encode(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[lis
     names = sorted({name for row in categories for name in row if name is not None})
     code = {name: number for number, name in enumerate(names)}
     return names, np.array([[MISSING if name is None else code[name] for name in row] for row in categories])
+
+
+def _all_blind(opinions: Sequence[Opinions], label_id: str) -> bool:
+    """Return whether all annotators who decided a label are known to have seen no suggestions."""
+    return all(
+        annotator.decisions[label_id].blind is True for annotator in opinions if label_id in annotator.decisions
+    )
+
+
+def _subset_agreement(
+    opinions: Sequence[Opinions],
+    codes: Codes,
+    landmarks: Floats | None,
+    config: AgreementConfig,
+    rows: NDArray[np.bool_],
+) -> SubsetAgreement | None:
+    """Return the agreement on the labels in ``rows``; None if there are none."""
+    n = int(rows.sum())
+    if not n:
+        return None
+    resamples = np.random.default_rng(config.seed).multinomial(n, np.full(n, 1 / n), size=config.n_resamples)
+    by_label = np.vstack([np.ones(n), resamples])
+    return SubsetAgreement(
+        labels=n,
+        by_label=_measures(opinions, codes[rows], by_label, config),
+        by_landmark=None
+        if landmarks is None
+        else _measures(opinions, codes[rows], by_label * landmarks[rows], config),
+    )
 
 
 def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, config: AgreementConfig) -> Measures:
@@ -370,11 +290,3 @@ def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mappin
         {name: category(row) for name, row in rows.items()},
         {name: row.comment for name, row in rows.items() if row.comment},
     )
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and isnan(value) else value

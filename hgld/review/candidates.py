@@ -43,11 +43,13 @@ class EarlierDecisions:
     Args:
         state: State of the review.
         labels: Ids of the present labels.
+        annotator: Annotator whose decisions are offered; None for those of all.
     """
 
-    def __init__(self, state: ReviewState, labels: Collection[str]) -> None:
+    def __init__(self, state: ReviewState, labels: Collection[str], annotator: str | None = None) -> None:
         self._state = state
         self._labels = labels
+        self._annotator = annotator
         self._exist = any(label_id not in labels for label_id in state.fields("decision"))
         self._index, self._last_event = DecisionIndex([]), -1
 
@@ -56,7 +58,11 @@ class EarlierDecisions:
         if not self._exist:
             return []
         if self._last_event != self._state.last_event:
-            absent = [row for row in current_decisions(self._state) if row.label_id not in self._labels]
+            absent = [
+                row
+                for row in current_decisions(self._state)
+                if row.label_id not in self._labels and self._annotator in (None, row.annotator)
+            ]
             self._index, self._last_event = DecisionIndex(absent), self._state.last_event
         decision = self._index.find("", label.row.label)
         if decision is None:

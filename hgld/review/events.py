@@ -5,12 +5,15 @@ A field holds one fact of the review. There are four kinds:
 ==========  ===========================  ============================================================
 kind        key                          value; None stands for what the input tables say
 ==========  ===========================  ============================================================
-decision    label_id                     {"label", "decision"?, "group"?, "comment"}; group by its key
+decision    label_id                     {"label", "decision"?, "group"?, "comment", "blind"?}; group by its key
 cluster     label_id                     {"cluster": number that the label was moved to, "table_name"}
 name        number of a cluster          {"name": new name of the cluster, "table_name"}
 group       key of a group               {"name", "root", "guideline"} of a renamed or proposed group, or
                                          {"merged_into": key of the group that takes its labels}
 ==========  ===========================  ============================================================
+
+``blind`` is whether the annotator saw no suggestions when deciding, null if that is unknown. A decision keeps it as
+long as it stays the same, as when a comment is added.
 
 ``table_name`` is the name of the cluster in the ``clusters`` table, None for a new cluster. A change counts only as
 long as the table has the same name there: after clustering again, the number belongs to another cluster.

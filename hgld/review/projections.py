@@ -70,6 +70,7 @@ def current_decisions(state: ReviewState) -> list[Decision]:
                     field.origin.annotator,
                     field.origin.at,
                     field.value["comment"],
+                    field.value["blind"],
                 )
             )
     return decisions

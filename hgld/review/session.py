@@ -41,6 +41,7 @@ class ReviewSession:
 
     Attributes:
         adjudicating: Whether the session settles different opinions of other annotators.
+        blind: Whether suggestions are hidden.
         state: State of the review, kept by the store.
         group_notes: What to know about groups, by key.
         table_names: Names of clusters in the ``clusters`` table, by number.
@@ -50,6 +51,7 @@ class ReviewSession:
         taxonomy: Groups at the start.
         store: Event store, open for writing.
         group_notes: What to know about groups, by key, such as the names that annotators gave to it.
+        blind: Whether to hide suggestions; decisions are recorded as blind.
     """
 
     def __init__(
@@ -59,14 +61,16 @@ class ReviewSession:
         store: EventStore,
         *,
         group_notes: Mapping[str, str] | None = None,
+        blind: bool = False,
     ) -> None:
         self.labels = {label.row.label_id: label for label in labels}
         self.taxonomy = taxonomy
         self.store = store
         self.state = store.state
         self.group_notes = group_notes or {}
+        self.blind = blind
         self.adjudicating = any(label.opinions for label in self.labels.values())
-        self._earlier_decisions = EarlierDecisions(self.state, self.labels)
+        self._earlier_decisions = EarlierDecisions(self.state, self.labels, store.annotator if blind else None)
         self.table_names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
 
     # Queries.
@@ -116,9 +120,10 @@ class ReviewSession:
     def candidates(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Candidate]:
         """Return the decisions that a label can take over; see :mod:`hgld.review.candidates`.
 
-        Candidates with a group that is not among ``groups`` are skipped.
+        Candidates with a group that is not among ``groups`` are skipped. A blind session has no suggestions, and no
+        decisions of others.
         """
-        candidates = opinion_candidates(label) if label.opinions else suggestion_candidates(label)
+        candidates = opinion_candidates(label) if label.opinions else self._suggestions(label)
         if not label.opinions and not self.is_decided(label.row.label_id):
             candidates = [*self._earlier_decisions.candidates(label), *candidates]
         values = group_values(self.state)
@@ -129,6 +134,9 @@ class ReviewSession:
             for candidate in candidates
         )
         return [candidate for candidate in present if candidate.group is None or candidate.group in groups]
+
+    def _suggestions(self, label: ReviewLabel) -> list[Candidate]:
+        return [] if self.blind else suggestion_candidates(label)
 
     def decisions(self) -> list[Decision]:
         """Return the present decisions, with the keys of groups."""
@@ -158,12 +166,15 @@ class ReviewSession:
             if value is not NO_CANDIDATE:
                 changes.append(Change("decision", label_id, value))
         if not changes:
-            raise InvalidActionError(
-                f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; press 1 to take the first anyway"
-                if action.kind == "accept"
-                else f"there is no suggestion {action.candidate} to take"
-            )
+            raise InvalidActionError(self._no_candidate(action))
         return self.store.append(changes)
+
+    def _no_candidate(self, action: LabelAction) -> str:
+        if self.blind:
+            return "this review is blind: suggestions are hidden; choose a group"
+        if action.kind == "accept":
+            return f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; press 1 to take the first anyway"
+        return f"there is no suggestion {action.candidate} to take"
 
     def resulting_decision(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Any:
         """Return the value that an action gives to the decision field of a label, or ``NO_CANDIDATE``.
@@ -171,7 +182,12 @@ class ReviewSession:
         Raises:
             InvalidActionError: There is no such group or kind of action.
         """
-        current = self.decision_value(label.row.label_id) or {"decision": None, "group": None, "comment": ""}
+        current = self.decision_value(label.row.label_id) or {
+            "decision": None,
+            "group": None,
+            "comment": "",
+            "blind": None,
+        }
         comment = current["comment"] if action.comment is None else action.comment
         if action.kind == "clear":
             return None
@@ -191,7 +207,14 @@ class ReviewSession:
                 raise InvalidActionError("this group does not exist (any more)")
         else:
             raise InvalidActionError(f'"{action.kind}" is not an action on labels')
-        return {"label": label.row.label, "decision": decision, "group": group, "comment": comment}
+        same = (decision, group) == (current["decision"], current["group"])
+        return {
+            "label": label.row.label,
+            "decision": decision,
+            "group": group,
+            "comment": comment,
+            "blind": current["blind"] if same else self.blind,
+        }
 
     def _candidate(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Candidate | None:
         """Return the candidate that the action takes; None if there is none."""
@@ -340,6 +363,7 @@ class ReviewSession:
                     "decision": decision.decision,
                     "group": decision.group,
                     "comment": decision.comment,
+                    "blind": decision.blind,
                 }
                 change = Change("decision", label_id, value)
                 changes.append(AttributedChange(change, decision.annotator, decision.decided_at))

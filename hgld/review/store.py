@@ -25,7 +25,7 @@ from hgld.version import __version__
 
 #: "hgld" as a number, which tells the file from other SQLite files.
 _APPLICATION_ID = int.from_bytes(b"hgld", "big")
-_LAYOUT = 2
+_LAYOUT = 3
 _TABLES = (
     "CREATE TABLE about (annotator TEXT NOT NULL)",
     "CREATE TABLE event (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, at TEXT NOT NULL, annotator TEXT NOT NULL, "

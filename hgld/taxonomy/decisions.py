@@ -21,7 +21,9 @@ from hgld.taxonomy.label_identity import normalise_label
 
 #: Choices: assign to a group; drop from the dataset; unsure, possibly with a group as a guess.
 DECISIONS = ("group", "drop", "unsure")
-COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "comment")
+COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "blind", "comment")
+#: Values of the column ``blind``.
+_BLIND = {"yes": True, "no": False, "": None}
 
 #: Names that stand for no person: drafts that come with hgld, and decisions of a program, such as suggestions that a
 #: script took over.
@@ -43,6 +45,7 @@ class Decision:
             nobody.
         decided_at: Time of the decision in UTC, to the second.
         comment: Reason, or empty.
+        blind: Whether the annotator saw no suggestions when deciding; None if that was not recorded.
     """
 
     label_id: str
@@ -52,6 +55,7 @@ class Decision:
     annotator: str
     decided_at: datetime
     comment: str = ""
+    blind: bool | None = None
 
     @property
     def people(self) -> list[str]:
@@ -105,8 +109,8 @@ def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]
 
     Raises:
         InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if it lacks a value, if its decision and
-            group do not fit together (:func:`decision_problem`), if its time is invalid, or if its label_id is in an
-            earlier row.
+            group do not fit together (:func:`decision_problem`), if its time or ``blind`` is invalid, or if its
+            label_id is in an earlier row.
     """
     first_lines: dict[str, int] = {}
 
@@ -121,6 +125,8 @@ def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]
         group = values["group"] or None
         if problem := decision_problem(values["decision"], group, groups):
             raise ValueError(f'{values["label_id"]} ("{values["label"]}"): {problem}')
+        if values["blind"] not in _BLIND:
+            raise ValueError(f'blind is "{values["blind"]}"; expected yes, no, or nothing if it was not recorded')
         return Decision(
             values["label_id"],
             values["label"],
@@ -129,6 +135,7 @@ def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]
             values["annotator"],
             parse_time(values["decided_at"]),
             values["comment"],
+            _BLIND[values["blind"]],
         )
 
     return read_rows(path, COLUMNS, parse, may_be_empty=True)
@@ -145,12 +152,14 @@ def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
 
     Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`).
     """
+    blind_text = {value: text for text, value in _BLIND.items()}
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
         for row in sorted(decisions, key=lambda row: (normalise_label(row.label), row.label_id)):
-            values = (row.label_id, row.label, row.decision, row.group or "", row.annotator)
-            writer.writerow([escape_formula(value) for value in (*values, format_time(row.decided_at), row.comment)])
+            choice = (row.label_id, row.label, row.decision, row.group or "")
+            record = (row.annotator, format_time(row.decided_at), blind_text[row.blind], row.comment)
+            writer.writerow([escape_formula(value) for value in choice + record])
 
 
 def parse_time(text: str) -> datetime:

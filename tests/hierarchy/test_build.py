@@ -123,7 +123,7 @@ def test_commas_and_quotes_round_trip(folder: Path, write_scraped: Callable[...,
     clean_file([write_scraped([[(None, 'a "lake", or so')]])], folder / "clean.parquet")
     with (folder / "decisions.csv").open("a", newline="") as stream:
         csv.writer(stream).writerow(
-            ["label-x", 'a "lake", or so', "group", "lake", "ada", "2026-03-01T12:00:00Z", ""]
+            ["label-x", 'a "lake", or so', "group", "lake", "ada", "2026-03-01T12:00:00Z", "", ""]
         )
     run(folder / "clean.parquet", csv=folder / "official")
     assert load_hierarchy(folder / "official") == load_hierarchy(folder / "hierarchy.parquet")

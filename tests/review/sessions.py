@@ -41,11 +41,12 @@ LABELS = [label(1), label(2), label(3, suggested=None), label(4, cluster=2, sugg
 
 @contextmanager
 def open_session(
-    path: Path, labels: list[ReviewLabel] | None = None, groups: list[Group] | None = None
+    path: Path, labels: list[ReviewLabel] | None = None, groups: list[Group] | None = None, *, blind: bool = False
 ) -> Iterator[ReviewSession]:
     """Open a session with the store at ``path``."""
     with open_store(path, "ada") as store:
-        yield ReviewSession(LABELS if labels is None else labels, GROUPS if groups is None else groups, store)
+        labels = LABELS if labels is None else labels
+        yield ReviewSession(labels, GROUPS if groups is None else groups, store, blind=blind)
 
 
 def decide(session: ReviewSession, action: LabelAction, *label_ids: str) -> int | None:

@@ -48,6 +48,19 @@ def test_joint_decision_is_signed_by_both() -> None:
     assert adjudicate(ada, same, AGREE_ONLY).decisions == [replace(joint, annotator="ada", comment="clear")]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "both"),
+    [(True, True, True), (True, False, False), (None, False, False), (True, None, None), (None, None, None)],
+)
+def test_joint_decision_is_blind_if_both_are(first: bool | None, second: bool | None, both: bool | None) -> None:
+    def opinions(name: str, blind: bool | None) -> Opinions:
+        return Opinions(name, {"Q0": Decision("Q0", "lake", "group", "lake", name, NOON, blind=blind)})
+
+    for one, other in ((first, second), (second, first)):
+        (row,) = adjudicate(opinions("ada", one), opinions("ben", other), AGREE_ONLY).decisions
+        assert row.blind is both
+
+
 def test_both_unsure_stays_unsure_with_a_common_guess() -> None:
     ada, ben = decide("ada", "unsure:lake unsure:lake unsure"), decide("ben", "unsure:lake unsure:river unsure:lake")
     for config in (AGREE_ONLY, PREFER_ADA, MOST_LANDMARKS):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from hgld.cli import app
 from hgld.cli.summaries.review import format_agreement
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.agreement import Confusion, draw_confusion
-from hgld.review.agreement import Agreement, AgreementConfig, agreement_files, confusion, measure_agreement
+from hgld.review.agreement import agreement_files, confusion, measure_agreement
+from hgld.review.agreement_result import Agreement, AgreementConfig
 from hgld.review.opinions import DROP, UNSURE, Opinions
 from hgld.taxonomy.decisions import write_decisions
 from tests.review.conftest import Label, decide
@@ -185,3 +187,54 @@ def test_confusion_figure_of_any_size(tmp_path: Path, n: int) -> None:
     names = [f"group {number}" for number in range(n)]
     draw_confusion(tmp_path / "x.png", Confusion("ada", "ben", names, np.eye(n, dtype=np.int64), 5, "labels"))
     assert (tmp_path / "x.png").stat().st_size > 1000
+
+
+def blind_on(opinions: Opinions, numbers: range) -> Opinions:
+    """Return the decisions, those on the labels with these numbers as blind."""
+    blind = {f"Q{number}" for number in numbers}
+    rows = {key: replace(row, blind=key in blind) for key, row in opinions.decisions.items()}
+    return Opinions(opinions.annotator, rows)
+
+
+def test_blind_decisions_are_measured_apart() -> None:
+    """Labels 2 to 5 are blind for both; the measures on them are those of files with only these labels."""
+    ada, ben = blind_on(ADA, range(6)), blind_on(BEN, range(2, 9))
+    result = measured(ada, ben)
+    both_blind = [f"Q{number}" for number in range(2, 6)]
+
+    def only(opinions: Opinions, *, blind: bool) -> Opinions:
+        rows = {key: row for key, row in opinions.decisions.items() if (key in both_blind) == blind}
+        return Opinions(opinions.annotator, rows)
+
+    for subset, is_blind in ((result.blind, True), (result.not_blind, False)):
+        alone = measured(only(ada, blind=is_blind), only(ben, blind=is_blind))
+        assert subset is not None
+        assert (subset.labels, subset.by_label, subset.by_landmark) == (4, alone.by_label, alone.by_landmark)
+    assert (result.by_label, result.groups) == (measured(ADA, BEN).by_label, measured(ADA, BEN).groups)
+    text = format_agreement(result)
+    assert "4 labels decided blind, without suggestions\n" in text
+    assert "the other 4 labels\n" in text
+    assert result.to_json()["blind"]["labels"] == 4
+
+
+def test_unknown_conditions_count_as_not_blind() -> None:
+    assert measured(ADA, BEN).blind is None
+    assert measured(ADA, blind_on(BEN, range(10))).blind is None
+    assert "blind" not in format_agreement(measured(ADA, BEN))
+    everything = measured(blind_on(ADA, range(10)), blind_on(BEN, range(10)))
+    assert everything.not_blind is None
+    assert everything.blind is not None
+    assert everything.blind.by_label == everything.by_label
+    assert "all labels were decided blind, without suggestions" in format_agreement(everything)
+
+
+def test_annotators_without_a_blind_label_in_common_are_undefined() -> None:
+    cyd = blind_on(decide("cyd", "lake lake lake - drop - - - tower church"), range(3))
+    result = measured(blind_on(ADA, range(1)), blind_on(BEN, range(1, 3)), cyd)
+    assert result.blind is None, "every blind label was decided by somebody who saw suggestions"
+    ada, ben = decide("ada", "lake lake river -"), decide("ben", "lake - - river")
+    cyd = decide("cyd", "lake lake - lake")
+    result = measured(blind_on(ada, range(1, 4)), blind_on(ben, range(1, 4)), blind_on(cyd, range(1, 4)))
+    assert result.blind is not None
+    assert [pair.labels for pair in result.blind.by_label.pairs] == [0, 1, 1]
+    assert "undefined (no label in common)" in format_agreement(result)

@@ -14,7 +14,7 @@ from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, parse_
 
 GROUPS = ("lake", "castle / fort")
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
-HEADER = "label_id,label,decision,group,annotator,decided_at,comment\n"
+HEADER = "label_id,label,decision,group,annotator,decided_at,blind,comment\n"
 
 # Texts that neither a CSV reader nor the stripping of values changes.
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"]), min_size=1, max_size=20)
@@ -31,7 +31,8 @@ def decisions(draw: st.DrawFn) -> Decision:
     decision, group = draw(choices)
     time = draw(times).replace(microsecond=0)
     comment = draw(st.one_of(st.just(""), texts))
-    return Decision(draw(texts), draw(texts), decision, group, draw(texts), time, comment)
+    blind = draw(st.sampled_from([None, True, False]))
+    return Decision(draw(texts), draw(texts), decision, group, draw(texts), time, comment, blind)
 
 
 @given(st.lists(decisions(), min_size=1, unique_by=lambda row: row.label_id))
@@ -58,22 +59,23 @@ def test_any_group_is_accepted_without_a_taxonomy(tmp_path: Path) -> None:
 def test_formulas_are_escaped(tmp_path: Path) -> None:
     rows = [Decision("Q1", "=1+1", "unsure", None, "ada", NOON, "-not sure")]
     write_decisions(tmp_path / "a.csv", rows)
-    assert "Q1,'=1+1,unsure,,ada,2026-03-01T12:00:00Z,'-not sure" in (tmp_path / "a.csv").read_text()
+    assert "Q1,'=1+1,unsure,,ada,2026-03-01T12:00:00Z,,'-not sure" in (tmp_path / "a.csv").read_text()
     assert read_decisions(tmp_path / "a.csv", GROUPS) == rows
 
 
 def test_all_invalid_rows_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(
-        f"{HEADER}Q1,pond,group,lake,ada,2026-03-01T12:00:00Z,\nQ1,pond,group,lake,ada,2026-03-01T12:00:00Z,\n"
-        "Q2,x,group,,ada,2026-03-01T12:00:00Z,\nQ3,x,drop,lake,ada,2026-03-01T12:00:00Z,\n"
-        "Q4,x,group,sea,ada,2026-03-01T12:00:00Z,\nQ5,x,maybe,,ada,2026-03-01T12:00:00Z,\n"
-        "Q6,x,drop,,ada,yesterday,\nQ7,x,drop,,,2026-03-01T12:00:00Z,\n"
+        f"{HEADER}Q1,pond,group,lake,ada,2026-03-01T12:00:00Z,,\nQ1,pond,group,lake,ada,2026-03-01T12:00:00Z,,\n"
+        "Q2,x,group,,ada,2026-03-01T12:00:00Z,,\nQ3,x,drop,lake,ada,2026-03-01T12:00:00Z,,\n"
+        "Q4,x,group,sea,ada,2026-03-01T12:00:00Z,,\nQ5,x,maybe,,ada,2026-03-01T12:00:00Z,,\n"
+        "Q6,x,drop,,ada,yesterday,,\nQ7,x,drop,,,2026-03-01T12:00:00Z,,\n"
+        "Q8,x,drop,,ada,2026-03-01T12:00:00Z,maybe,\n"
     )
     with pytest.raises(InputError) as error:
         read_decisions(path, GROUPS)
     message = str(error.value)
-    assert "7 bad rows" in message
+    assert "8 bad rows" in message
     for problem in (
         'line 3: Q1 ("pond") is decided in line 2 already',
         'line 4: Q2 ("x"): decided as group, but no group is given',
@@ -82,6 +84,7 @@ def test_all_invalid_rows_are_reported(tmp_path: Path) -> None:
         'line 7: Q5 ("x"): the decision is "maybe"; expected one of group, drop, unsure',
         'line 8: the time is "yesterday"; expected e.g. 2026',
         "line 9: the annotator is empty",
+        'line 10: blind is "maybe"; expected yes, no, or nothing if it was not recorded',
     ):
         assert problem in message
 

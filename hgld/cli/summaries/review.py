@@ -8,7 +8,13 @@ from math import isnan
 from hgld.cli.render import aligned
 from hgld.errors import indented_list
 from hgld.review.adjudication import AdjudicateSummary, OpenLabel, opinion_text
-from hgld.review.agreement import Agreement, Disagreement, Estimate, GroupAgreement
+from hgld.review.agreement_result import (
+    Agreement,
+    Disagreement,
+    Estimate,
+    GroupAgreement,
+    SubsetAgreement,
+)
 from hgld.review.decision_export import DecisionsSummary
 from hgld.review.merged_taxonomy import GroupConflict
 from hgld.review.sheets.export import ExportSummary
@@ -92,28 +98,40 @@ def format_agreement(agreement: Agreement) -> str:
     title = f"{agreement.labels:,} labels decided by two or more annotators"
     if agreement.single:
         title += f", {agreement.single:,} by one only"
-    tables = [*_coefficients(agreement), "", *_groups(agreement.groups), "", *_disagreements(agreement)]
+    tables = [*_all_coefficients(agreement), "", *_groups(agreement.groups), "", *_disagreements(agreement)]
     return "\n".join([title, "", *tables, *_group_conflicts(agreement.group_conflicts)])
 
 
-def _coefficients(agreement: Agreement) -> list[str]:
+def _all_coefficients(agreement: Agreement) -> list[str]:
+    """Return the coefficients on all labels, and apart on those decided blind and the others if there are both."""
+    config = agreement.config
+    lines = _coefficients(agreement)
+    blind, others = agreement.blind, agreement.not_blind
+    if blind and others:
+        lines += ["", f"{blind.labels:,} labels decided blind, without suggestions", *_coefficients(blind)]
+        lines += ["", f"the other {others.labels:,} labels", *_coefficients(others)]
+    elif blind:
+        lines.append("all labels were decided blind, without suggestions")
+    return [*lines, f"({config.confidence:.0%} intervals from {config.n_resamples:,} resamples of the labels)"]
+
+
+def _coefficients(agreement: Agreement | SubsetAgreement) -> list[str]:
     columns = [agreement.by_label] + ([agreement.by_landmark] if agreement.by_landmark else [])
     header = ("", "by label", "by landmark")[: len(columns) + 1]
     rows = []
     for pairs in zip(*(measures.pairs for measures in columns), strict=True):
         names = f"{pairs[0].first}, {pairs[0].second}"
-        rows.append((f"raw agreement ({names})", *(_interval(pair.raw, "both") for pair in pairs)))
-        rows.append((f"Cohen's kappa ({names})", *(_interval(pair.kappa, "both") for pair in pairs)))
-    rows.append(("Krippendorff's alpha", *(_interval(measures.alpha, "all") for measures in columns)))
-    config = agreement.config
-    note = f"({config.confidence:.0%} intervals from {config.n_resamples:,} resamples of the labels)"
-    return [*aligned(header, rows), note]
+        undefined = "both used one category" if pairs[0].labels else "no label in common"
+        rows.append((f"raw agreement ({names})", *(_interval(pair.raw, undefined) for pair in pairs)))
+        rows.append((f"Cohen's kappa ({names})", *(_interval(pair.kappa, undefined) for pair in pairs)))
+    alphas = (_interval(measures.alpha, "all used one category") for measures in columns)
+    return aligned(header, [*rows, ("Krippendorff's alpha", *alphas)])
 
 
-def _interval(estimate: Estimate, annotators: str) -> str:
-    """Return an estimate with its interval, or that ``annotators`` ("both", "all") used only one category."""
+def _interval(estimate: Estimate, undefined: str) -> str:
+    """Return an estimate with its interval, or why it is undefined."""
     if isnan(estimate.value):
-        return f"undefined ({annotators} used one category)"
+        return f"undefined ({undefined})"
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 

@@ -55,7 +55,7 @@ def review_progress(session: ReviewSession) -> ReviewProgress:
     suggested = as_suggested = 0
     for label in decided:
         value = session.decision_value(label.row.label_id)
-        if label.suggestions and not label.opinions and value["decision"] != "unsure":
+        if label.suggestions and not session.blind and not label.opinions and value["decision"] != "unsure":
             suggested += 1
             as_suggested += value == session.with_present_group(value | {"group": label.suggestions[0].group})
     pace = seconds_per_label(list(session.state.steps.values()))

@@ -69,6 +69,7 @@ class PageRenderer:
             last_event=session.state.last_event,
             version=__version__,
             adjudicating=session.adjudicating,
+            blind=session.blind,
             **self._all_parts(position),
             groups=self._groups(search),
             comment=(session.decision_field(position.label).value or {}).get("comment", ""),
@@ -170,7 +171,8 @@ class PageRenderer:
         views = cluster_views(self._session, self._session.clusters())
         (cluster,) = (view for view in views if view.number == position.cluster)
         others = [view for view in views if view != cluster]
-        return self._part("head", cluster, others, position, self._session.adjudicating)
+        candidates = "Opinions" if self._session.adjudicating else "" if self._session.blind else "Suggestion"
+        return self._part("head", cluster, others, position, candidates)
 
     def _list(self, position: Position, groups: Mapping[str, Group]) -> Markup:
         sections = [

@@ -23,6 +23,7 @@ def serve_review(
     classes: Sequence[Path] | None = None,
     taxonomy: Path | None = None,
     decisions: Path | None = None,
+    blind: bool = False,
 ) -> None:
     """Serve the page for one annotator until the process is told to stop (SIGINT, SIGTERM).
 
@@ -37,6 +38,7 @@ def serve_review(
         taxonomy: Groups; by default those that come with hgld.
         decisions: Decisions to start from, for labels that were never touched in the store, with the taxonomy beside
             it if groups were renamed or proposed.
+        blind: Whether to hide suggestions and to record decisions as blind.
 
     Raises:
         BusyError: Another process has the store open.
@@ -49,5 +51,13 @@ def serve_review(
     added = changed_groups(decisions) if decisions else []
     initial = read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
     serve_session(
-        labels, groups, store, annotator, config, on_start=on_start, decisions=initial, changed_groups=added
+        labels,
+        groups,
+        store,
+        annotator,
+        config,
+        on_start=on_start,
+        decisions=initial,
+        changed_groups=added,
+        blind=blind,
     )

@@ -49,6 +49,7 @@ def serve_session(
     decisions: Iterable[Decision] = (),
     changed_groups: Sequence[Group] = (),
     group_notes: Mapping[str, str] | None = None,
+    blind: bool = False,
 ) -> None:
     """Serve the page of a session until SIGINT or SIGTERM.
 
@@ -62,6 +63,7 @@ def serve_session(
         decisions: Decisions to start from, for labels that were never touched in the store.
         changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
         group_notes: What to know about groups, by key.
+        blind: Whether to hide suggestions and to record decisions as blind.
 
     Raises:
         BusyError: Another process has the store open.
@@ -70,7 +72,7 @@ def serve_session(
     """
     token = secrets.token_urlsafe(24)
     with _listen(config) as listener, open_store(store, annotator) as event_store:
-        session = ReviewSession(labels, groups, event_store, group_notes=group_notes)
+        session = ReviewSession(labels, groups, event_store, group_notes=group_notes, blind=blind)
         session.import_groups(changed_groups)
         session.import_decisions(decisions)
         if not session.adjudicating:

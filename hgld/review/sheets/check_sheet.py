@@ -75,6 +75,7 @@ def check_sheet(
             annotator,
             now.replace(microsecond=0),
             entry.comment,
+            blind=False,  # sheets show suggestions
         )
         for label_id, (row, entry) in entries.items()
         if row.number not in invalid

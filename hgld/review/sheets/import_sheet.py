@@ -143,7 +143,7 @@ def import_sheet(
         raise InputError(f"{sheet}: no label is decided in it")
 
     earlier = {} if force else _read_earlier(out, key_by_name.values(), config.annotator)
-    decisions = [_keep_time(row, earlier.get(row.label_id)) for row in checked.decisions]
+    decisions = [_keep_record(row, earlier.get(row.label_id)) for row in checked.decisions]
     current = {row.label_id: row for row in decisions}
     withdrawn = [f'{label_id} ("{row.label}")' for label_id, row in earlier.items() if label_id not in current]
     if withdrawn:
@@ -189,12 +189,12 @@ def _read_earlier(out: Path, groups: Collection[str], annotator: str) -> dict[st
     return {row.label_id: row for row in earlier}
 
 
-def _keep_time(row: Decision, earlier: Decision | None) -> Decision:
-    """Return the earlier decision if it differs only in its time."""
+def _keep_record(row: Decision, earlier: Decision | None) -> Decision:
+    """Return the earlier decision if it differs only in when and how it was taken."""
     if earlier is None:
         return row
-    with_earlier_time = replace(row, decided_at=earlier.decided_at)
-    return with_earlier_time if with_earlier_time == earlier else row
+    with_earlier_record = replace(row, decided_at=earlier.decided_at, blind=earlier.blind)
+    return with_earlier_record if with_earlier_record == earlier else row
 
 
 def _summary(

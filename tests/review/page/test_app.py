@@ -140,6 +140,7 @@ def test_decisions_without_script(client: TestClient, session: ReviewSession) ->
         "decision": "unsure",
         "group": "museum",
         "comment": "or not",
+        "blind": False,
     }
 
 

@@ -97,10 +97,10 @@ def test_entries_become_decisions(review: Path) -> None:
         "  4 new, 0 changed, 0 withdrawn"
     )
     assert imported(review) == {
-        "Q1": Decision("Q1", "lake", "group", "lake", "ada", NOON, "=sure"),
-        "Q2": Decision("Q2", "glacial lake", "group", "lake", "ada", NOON),
-        "Q3": Decision("Q3", "church building", "drop", None, "ada", NOON),
-        "Q4": Decision("Q4", "chapel", "unsure", "church", "ada", NOON, "two\nlines"),
+        "Q1": Decision("Q1", "lake", "group", "lake", "ada", NOON, "=sure", blind=False),
+        "Q2": Decision("Q2", "glacial lake", "group", "lake", "ada", NOON, blind=False),
+        "Q3": Decision("Q3", "church building", "drop", None, "ada", NOON, blind=False),
+        "Q4": Decision("Q4", "chapel", "unsure", "church", "ada", NOON, "two\nlines", blind=False),
     }
 
 
@@ -234,6 +234,7 @@ def test_libreoffice_round_trip_changes_nothing(tables: TABLES, tmp_path: Path, 
             annotator="ada",
             decided_at=NOON,
             comment=fit_for_cell(row.comment),
+            blind=False,
         )
         for key, row in entered.items()
     }
