@@ -25,6 +25,7 @@ import pyarrow as pa
 from report import table, write_section
 from selenium import webdriver
 from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.wait import WebDriverWait
 
 from hgld.resources import annotation_file
 from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
@@ -70,6 +71,7 @@ def main() -> None:
     ):
         began = time.monotonic()
         browser.get(address)
+        WebDriverWait(browser, 30, 0.01).until(lambda _: browser.find_elements("css selector", ".row"))
         opened = 1000 * (time.monotonic() - began)
         browser.set_script_timeout(30)
         rows = [

@@ -6,7 +6,6 @@ import errno
 import logging
 import re
 import sys
-import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -174,18 +173,6 @@ def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], st
         format_summary: Function of :mod:`hgld.cli.summaries` that returns the text.
     """
     typer.echo(f"{out}: up to date" if summary is None else f"{format_summary(summary)}\n{out}")
-
-
-def announce_page(open_browser: bool) -> Callable[[str], None]:
-    """Return the callback of a command that serves a page: print its address, and open it in a browser."""
-
-    def announce(address: str) -> None:
-        typer.echo(f"{address}\nstop with Ctrl-C")
-        sys.stdout.flush()
-        if open_browser:
-            webbrowser.open(address)
-
-    return announce
 
 
 def log_to_stderr(verbose: bool = False) -> None:

@@ -11,13 +11,13 @@ from hgld.cli.base import (
     ClassesBeside,
     CleanBeside,
     Taxonomy,
-    announce_page,
     app,
     friendly_errors,
     print_summary,
     writable_file,
     writable_folder,
 )
+from hgld.cli.served_page import announced_page
 from hgld.errors import ConfigurationError
 
 # Options of the commands that serve a page.
@@ -68,18 +68,19 @@ def review(
         check_annotator(annotator)
         path = store or clusters.parent / "review" / f"{annotator}.sqlite"
         check_writable_file(path)
-        serve_review(
-            clusters,
-            path,
-            annotator,
-            ServerConfig(host, port),
-            on_start=announce_page(open_browser),
-            clean=clean,
-            classes=classes,
-            taxonomy=taxonomy,
-            decisions=decisions,
-            blind=blind,
-        )
+        with announced_page(open_browser, path.parent) as on_address:
+            serve_review(
+                clusters,
+                path,
+                annotator,
+                ServerConfig(host, port),
+                on_address=on_address,
+                clean=clean,
+                classes=classes,
+                taxonomy=taxonomy,
+                decisions=decisions,
+                blind=blind,
+            )
         typer.echo(f"{path}: everything is saved")
 
 
@@ -307,18 +308,19 @@ def adjudicate(
                 )
             path = store or clusters.parent / "review" / f"{annotator}.final.sqlite"
             check_writable_file(path)
-            summary = adjudicate_on_page(
-                first,
-                second,
-                out,
-                clusters,
-                path,
-                annotator,
-                ServerConfig(port=port),
-                on_start=announce_page(open_browser),
-                taxonomy=taxonomy,
-                force=force,
-            )
+            with announced_page(open_browser, path.parent) as on_address:
+                summary = adjudicate_on_page(
+                    first,
+                    second,
+                    out,
+                    clusters,
+                    path,
+                    annotator,
+                    ServerConfig(port=port),
+                    on_address=on_address,
+                    taxonomy=taxonomy,
+                    force=force,
+                )
         else:
             raise ConfigurationError("give either --rule, or --annotator to settle disagreements on the page")
         print_summary(out, summary, format_adjudicate)

@@ -129,5 +129,5 @@ def test_changes_are_logged_at_the_start(
 ) -> None:
     monkeypatch.setattr("hgld.review.page.server._Server.run", lambda *_, **__: None)
     for labels in ([Label("Q1", "lake")], [Label("Q1", "lake"), Label("Q2", "pond")]):
-        serve_review(tables(labels), tmp_path / "a.sqlite", "ada", ServerConfig(), on_start=print)
+        serve_review(tables(labels), tmp_path / "a.sqlite", "ada", ServerConfig(), on_address=print)
     assert caplog.messages[-1].endswith("new labels (1):\n  pond (Q2)")

@@ -37,7 +37,7 @@ def adjudicate_on_page(
     annotator: str,
     config: ServerConfig,
     *,
-    on_start: Callable[[str], None],
+    on_address: Callable[[str], None],
     taxonomy: Path | None = None,
     force: bool = False,
 ) -> AdjudicateSummary | None:
@@ -57,7 +57,7 @@ def adjudicate_on_page(
         store: Event store of the adjudication; created if it does not exist.
         annotator: Name of the person who adjudicates.
         config: Where to serve.
-        on_start: Called with the address of the page, including the token, once the server answers.
+        on_address: Called with addresses of the page; see :func:`hgld.review.page.server.serve_session`.
         taxonomy: Original groups; by default those that come with hgld.
         force: Replace decisions of other annotators in ``out`` on labels that are adjudicated.
 
@@ -86,7 +86,7 @@ def adjudicate_on_page(
     if not force:
         require_replaceable(out, one, other, adjudication, _earlier_decisions(out), annotator)
     notes = {conflict.key: f"Not settled: {conflict.problem}" for conflict in final_taxonomy.conflicts}
-    serve_session(to_adjudicate, merged.groups, store, annotator, config, on_start=on_start, group_notes=notes)
+    serve_session(to_adjudicate, merged.groups, store, annotator, config, on_address=on_address, group_notes=notes)
 
     one, other, adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])
     return write_adjudication(

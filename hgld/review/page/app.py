@@ -20,9 +20,10 @@ from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError
 from hgld.review.actions import InvalidActionError, StaleError
-from hgld.review.page.access import TokenMiddleware
+from hgld.review.page.access import AccessMiddleware
 from hgld.review.page.forms import FormFields, int_field, label_action, label_versions, read_form
 from hgld.review.page.history import describe_step, sentence
+from hgld.review.page.keys import PageKeys
 from hgld.review.page.position import find_position, next_position, position_of_step
 from hgld.review.page.render import TEMPLATES, PageRenderer
 from hgld.review.session import ReviewSession
@@ -41,13 +42,13 @@ _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg
 Handler = Callable[[ReviewSession, FormFields], "int | None"]
 
 
-def review_app(session: ReviewSession, token: str, *, host_names: Collection[str] = ()) -> Starlette:
+def review_app(session: ReviewSession, keys: PageKeys, *, host_names: Collection[str] = ()) -> Starlette:
     """Return the web application of a session.
 
     Args:
         session: Session to show and to change.
-        token: Secret that a browser needs to use the page.
-        host_names: Accepted host names; see :class:`hgld.review.page.access.TokenMiddleware`.
+        keys: Keys that admit a browser to the page.
+        host_names: Accepted host names; see :class:`hgld.review.page.access.AccessMiddleware`.
     """
     pages = _Endpoints(session)
     return Starlette(
@@ -59,7 +60,7 @@ def review_app(session: ReviewSession, token: str, *, host_names: Collection[str
             Route("/static/{name:path}", _static_file),
             *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in _HANDLERS.items()),
         ],
-        middleware=[Middleware(TokenMiddleware, token=token, host_names=host_names)],
+        middleware=[Middleware(AccessMiddleware, keys=keys, host_names=host_names)],
     )
 
 

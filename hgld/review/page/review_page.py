@@ -18,7 +18,7 @@ def serve_review(
     annotator: str,
     config: ServerConfig,
     *,
-    on_start: Callable[[str], None],
+    on_address: Callable[[str], None],
     clean: Path | None = None,
     classes: Sequence[Path] | None = None,
     taxonomy: Path | None = None,
@@ -32,7 +32,7 @@ def serve_review(
         store: Event store of the annotator; created if it does not exist.
         annotator: Name of the annotator.
         config: Where to serve.
-        on_start: Called with the address of the page, including the token, once the server answers.
+        on_address: Called with addresses of the page; see :func:`hgld.review.page.server.serve_session`.
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
         taxonomy: Groups; by default those that come with hgld.
@@ -56,7 +56,7 @@ def serve_review(
         store,
         annotator,
         config,
-        on_start=on_start,
+        on_address=on_address,
         decisions=initial,
         changed_groups=added,
         blind=blind,

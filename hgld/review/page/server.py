@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,9 @@ from pathlib import Path
 import uvicorn
 
 from hgld.errors import ConfigurationError
+from hgld.review.page.access import OPEN_PATH
 from hgld.review.page.app import review_app
+from hgld.review.page.keys import PageKeys
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
@@ -45,7 +46,7 @@ def serve_session(
     annotator: str,
     config: ServerConfig,
     *,
-    on_start: Callable[[str], None],
+    on_address: Callable[[str], None],
     decisions: Iterable[Decision] = (),
     changed_groups: Sequence[Group] = (),
     group_notes: Mapping[str, str] | None = None,
@@ -59,7 +60,8 @@ def serve_session(
         store: Event store of the annotator; created if it does not exist.
         annotator: Name of the annotator.
         config: Where to serve.
-        on_start: Called with the address of the page, including the token, once the server answers.
+        on_address: Called with an address that admits one browser to the page, once the server answers, and with the
+            address for the next browser as soon as one was used.
         decisions: Decisions to start from, for labels that were never touched in the store.
         changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
         group_notes: What to know about groups, by key.
@@ -70,7 +72,7 @@ def serve_session(
         ConfigurationError: The store belongs to another annotator or cannot be written, or the port is not available.
         InputError: The store cannot be read.
     """
-    token = secrets.token_urlsafe(24)
+    keys = PageKeys()
     with _listen(config) as listener, open_store(store, annotator) as event_store:
         session = ReviewSession(labels, groups, event_store, group_notes=group_notes, blind=blind)
         session.import_groups(changed_groups)
@@ -78,14 +80,19 @@ def serve_session(
         if not session.adjudicating:
             log_table_changes(session)
         uvicorn_config = uvicorn.Config(
-            review_app(session, token, host_names=[config.host]),
+            review_app(session, keys, host_names=[config.host]),
             log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=_GRACE_PERIOD_S,
         )
-        server = _Server(uvicorn_config, lambda: on_start(_address(config.host, listener, token)))
+
+        def announce(key: str) -> None:
+            on_address(_address(config.host, listener, key))
+
+        keys.on_new_key = announce
+        server = _Server(uvicorn_config, lambda: announce(keys.key))
         with _ignore_repeated_signals():
             server.run(sockets=[listener])
 
@@ -123,6 +130,6 @@ def _listen(config: ServerConfig) -> socket.socket:
         ) from error
 
 
-def _address(host: str, listener: socket.socket, token: str) -> str:
+def _address(host: str, listener: socket.socket, key: str) -> str:
     port = listener.getsockname()[1]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{OPEN_PATH}?key={key}"

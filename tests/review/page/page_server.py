@@ -6,20 +6,34 @@ import os
 import signal
 import subprocess
 import sys
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
 
 
 class Server:
-    """A command that serves the page, in a process of its own."""
+    """A command that serves the page, in a process of its own.
+
+    Attributes:
+        home: Address of the page without a key.
+        address: Address that admits one browser.
+    """
 
     def __init__(self, arguments: list[str]) -> None:
         command = [sys.executable, "-c", "from hgld.cli import app; app()", *arguments]
         self.process = subprocess.Popen([*command, "--no-open"], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self._output = self.process.stdout
-        self.address = self._output.readline().strip()
-        assert self.address.startswith("http://127.0.0.1:"), self._output.read()
+        self._opener = build_opener(HTTPCookieProcessor())
+        first = self._output.readline().strip()
+        assert first.startswith("http://127.0.0.1:"), first + self._output.read()
+        self.home = first.partition("open?key=")[0]
+        self._exchange(first)
+        assert "works once" in self._output.readline()
+        self.address = self._output.readline().split()[-1]
+
+    def _exchange(self, address: str) -> None:
+        """Use the key in an address for the requests of this class."""
+        self._opener.open(self.home + "open", urlsplit(address).query.encode()).close()
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process.poll() is None:
@@ -29,7 +43,4 @@ class Server:
 
     def post(self, path: str, **fields: str) -> None:
         """Send a form from another browser."""
-        home = self.address.partition("?token=")[0]
-        opener = build_opener(HTTPCookieProcessor())
-        opener.open(self.address)
-        opener.open(home + path, urlencode(fields).encode()).read()
+        self._opener.open(self.home + path, urlencode(fields).encode()).close()

@@ -12,16 +12,15 @@ from starlette.testclient import TestClient
 
 from hgld.review.actions import LabelAction
 from hgld.review.opinions import Opinions
-from hgld.review.page.app import review_app
 from hgld.review.page.position import Position, position_of_step
 from hgld.review.page.render import TEMPLATES
 from hgld.review.review_labels import with_opinions
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
 from hgld.taxonomy.decisions import Decision
+from tests.review.page.clients import open_client
 from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
 
-HOME = "http://127.0.0.1:8000"
 NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""
 
 
@@ -34,58 +33,7 @@ def session(tmp_path: Path) -> Iterator[ReviewSession]:
 @pytest.fixture
 def client(session: ReviewSession) -> TestClient:
     """A browser that has opened the printed address."""
-    client = TestClient(review_app(session, "secret"), base_url=HOME)
-    client.get("/?token=secret")
-    return client
-
-
-def test_printed_address_sets_a_cookie_and_drops_the_token(session: ReviewSession) -> None:
-    client = TestClient(review_app(session, "secret"), base_url=HOME, follow_redirects=False)
-    assert client.get("/").status_code == 403
-    assert client.get("/?token=guess").status_code == 403
-    welcome = client.get("/?token=secret")
-    assert (welcome.status_code, welcome.headers["location"]) == (303, "/")
-    cookie = welcome.headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
-    page = client.get("/")
-    assert page.status_code == 200
-    assert "secret" not in page.text
-    for path in ("/static/script/page.js", "/static/style/base.css", "/decisions.csv", "/changes"):
-        assert client.get(path).status_code == 200
-        assert TestClient(client.app, base_url=HOME).get(path).status_code == 403, "without the cookie"
-    for name in ("page.html", "script", "script/", "script/../page.html", "script/%2e%2e/page.html", "/etc/passwd"):
-        assert client.get(f"/static/{name}").status_code == 404
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"host": "evil.example:8000"},
-        {"host": "127.0.0.1.evil.example"},
-        {"host": "[broken"},
-        {"origin": "https://evil.example"},
-        {"origin": "null"},
-        {"origin": "http://127.0.0.1:9999"},
-        {"sec-fetch-site": "cross-site"},
-        {"sec-fetch-site": "same-site"},
-    ],
-    ids=str,
-)
-def test_requests_from_other_sites_are_refused(
-    session: ReviewSession, client: TestClient, headers: dict[str, str]
-) -> None:
-    answer = client.post("/decide", data={"choose": "drop", "focus": "0:Q1"}, headers=headers)
-    assert answer.status_code == 403
-    assert client.get("/", headers=headers).status_code == 403
-    assert session.decisions() == []
-
-
-@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "192.168.0.7:8000"])
-def test_requests_from_our_own_pages_are_answered(session: ReviewSession, client: TestClient, host: str) -> None:
-    cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-    headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin", "cookie": cookies}
-    assert client.get("/", headers=headers).status_code == 200
+    return open_client(session)
 
 
 def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: TestClient) -> None:
@@ -269,8 +217,8 @@ def test_opinions_are_shown_side_by_side_and_can_be_taken(tmp_path: Path) -> Non
         Opinions("cleo", {"Q1": Decision("Q1", "label 1", "group", "museum", "cleo", now)}),
     ]
     with open_session(tmp_path / "final.sqlite", with_opinions(LABELS, opinions, {"Q1"})) as session:
-        client = TestClient(review_app(session, "secret"), base_url=HOME)
-        page = client.get("/?token=secret").text
+        client = open_client(session)
+        page = client.get("/").text
         (row,) = re.findall(r'<li class="row".*?</li>', page, re.DOTALL)
         assert re.findall(r'class="annotator">(\w+)</small>.*?class="decision (\w+)', row, re.DOTALL) == [
             ("ben", "drop"),
@@ -287,8 +235,7 @@ def test_opinions_are_shown_side_by_side_and_can_be_taken(tmp_path: Path) -> Non
 def test_groups_are_merged_and_their_conflicts_shown(tmp_path: Path) -> None:
     with open_store(tmp_path / "a.sqlite", "ada") as store:
         session = ReviewSession(LABELS, GROUPS, store, group_notes={"museum": "Not settled: two names."})
-        client = TestClient(review_app(session, "secret"), base_url=HOME)
-        client.get("/?token=secret")
+        client = open_client(session)
         client.post("/propose-group", data={"name": "Gallery", "root": "human-made", "guideline": "Pictures."})
         decide(session, LabelAction("group", "gallery"), "Q1")
         version = session.state.field("group", "gallery").version

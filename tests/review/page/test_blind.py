@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from hgld.review.page.app import review_app
 from hgld.review.review_labels import Suggestion
 from hgld.review.session import ReviewSession
+from tests.review.page.clients import open_client
 from tests.review.sessions import label, open_session
 
-HOME = "http://127.0.0.1:8000"
 #: A reason that stands nowhere else, and a score that would be shown as 87 %.
 SUGGESTED = [replace(label(n), suggestions=(Suggestion("lake", 0.87, "because-of-wikidata"),)) for n in (1, 2)]
 
@@ -27,9 +26,7 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReviewSe
 
 @pytest.fixture
 def client(session: ReviewSession) -> TestClient:
-    client = TestClient(review_app(session, "secret"), base_url=HOME)
-    client.get("/?token=secret")
-    return client
+    return open_client(session)
 
 
 def test_suggestions_leak_nowhere(client: TestClient, session: ReviewSession) -> None:

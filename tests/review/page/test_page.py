@@ -64,6 +64,7 @@ class Tab:
         self.handle = browser.current_window_handle
         browser.get_log("browser")  # type: ignore[no-untyped-call]
         browser.get(address)
+        wait_for(lambda: bool(self.texts(".row.current")), True)
 
     def focus(self) -> None:
         self.browser.switch_to.window(self.handle)
@@ -342,6 +343,7 @@ def test_page_works_without_script(browser: Chrome, server: Server) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         browser.get(server.address)
+        browser.find_element("css selector", "form button").click()
         wait_for(shown, [("", ""), ("", "lake")])
         browser.find_element("css selector", "footer [value=drop]").click()
         wait_for(shown, [("drop", ""), ("", "glacial lake")])

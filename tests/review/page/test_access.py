@@ -1,0 +1,185 @@
+"""Who can use the page: a browser that has used a key, for requests from the page itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from hgld.review.page import access
+from hgld.review.page.app import review_app
+from hgld.review.page.keys import PageKeys
+from hgld.review.session import ReviewSession
+from tests.review.page.clients import HOME, open_client
+from tests.review.sessions import open_session
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[ReviewSession]:
+    with open_session(tmp_path / "ada.sqlite") as session:
+        yield session
+
+
+@pytest.fixture(autouse=True)
+def _no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_MAX_DELAY_S", 0)
+
+
+def new_client(session: ReviewSession, keys: PageKeys) -> TestClient:
+    """Return a browser that has used no key."""
+    return TestClient(review_app(session, keys), base_url=HOME, follow_redirects=False)
+
+
+def test_key_is_exchanged_once_for_a_cookie_with_another_value(session: ReviewSession) -> None:
+    announced: list[str] = []
+    keys = PageKeys(announced.append)
+    first = keys.key
+    client = new_client(session, keys)
+    assert client.get("/").status_code == 403
+    assert client.post("/open", data={"key": "guess"}).status_code == 403
+    assert client.post("/open").status_code == 403
+    welcome = client.post("/open", data={"key": first})
+    assert (welcome.status_code, welcome.headers["location"]) == (303, "/")
+    cookie = welcome.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    (secret,) = client.cookies.values()
+    page = client.get("/")
+    assert page.status_code == 200
+    assert announced == [keys.key]
+    assert len({first, keys.key, secret}) == 3
+    for value in (first, keys.key, secret):
+        assert value not in page.text
+    assert client.get(f"/open?key={first}").headers["location"] == "/", "e.g. in a tab that was restored"
+    assert client.post("/open", data={"key": first}).headers["location"] == "/", "sent twice"
+
+    other = TestClient(client.app, base_url=HOME, follow_redirects=False)
+    assert other.get(f"/open?key={first}").status_code == 403
+    assert other.post("/open", data={"key": first}).status_code == 403
+    for path in ("/", "/static/script/page.js", "/decisions.csv", "/changes", "/decide"):
+        assert other.get(path).status_code == 403, "without the cookie"
+        assert other.get(path, headers={"cookie": f"{keys.cookie_name}=guess"}).status_code == 403
+    assert other.get("/static/style/base.css").status_code == 200, "which the page for the key needs"
+    for name in ("page.html", "script", "script/", "script/../page.html", "script/%2e%2e/page.html", "/etc/passwd"):
+        assert client.get(f"/static/{name}").status_code == 404
+        assert other.get(f"/static/style/../{name}").status_code in (403, 404)
+    assert other.post("/open", data={"key": keys.key}).status_code == 303
+    assert other.get("/").status_code == 200
+    assert client.get("/").status_code == 200, "the first browser stays admitted"
+    assert len(announced) == 2
+
+
+def test_looking_at_the_address_does_not_use_the_key(session: ReviewSession) -> None:
+    """Link scanners and browsers that load a page in advance send GET and HEAD only."""
+    keys = PageKeys()
+    key = keys.key
+    client = new_client(session, keys)
+    for _ in range(3):
+        page = client.get(f"/open?key={key}")
+        assert page.status_code == client.head(f"/open?key={key}").status_code == 200
+        assert page.headers["cache-control"] == "no-store"
+        assert "set-cookie" not in page.headers
+    assert client.put(f"/open?key={key}").status_code == 405
+    assert f'<input type="hidden" name="key" value="{key}"><button>' in page.text, "works without script"
+    assert client.get("/static/script/open.js").status_code == 200
+    assert keys.key == key
+    assert client.post("/open", data={"key": key}).status_code == 303
+
+
+def test_refused_people_get_a_page_that_says_where_an_address_is(session: ReviewSession) -> None:
+    client = new_client(session, PageKeys())
+    page = client.get("/", headers={"accept": "text/html,*/*"})
+    assert page.status_code == 403
+    assert "the last address in the terminal" in page.text
+    assert client.get("/changes", headers={"accept": "application/json"}).text.startswith("Refused: ")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example:8000"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": "[broken"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:9999"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=str,
+)
+def test_requests_from_other_sites_are_refused(session: ReviewSession, headers: dict[str, str]) -> None:
+    client = open_client(session)
+    answer = client.post("/decide", data={"choose": "drop", "focus": "0:Q1"}, headers=headers)
+    assert answer.status_code == 403
+    assert client.get("/", headers=headers).status_code == 403
+    assert session.decisions() == []
+    keys = PageKeys()
+    other = new_client(session, keys)
+    assert other.post("/open", data={"key": keys.key}, headers=headers).status_code == 403
+    assert other.get("/static/script/open.js", headers=headers).status_code == 403
+
+
+def test_only_links_to_a_key_may_come_from_elsewhere(session: ReviewSession) -> None:
+    """The file that opens the page in a browser is another site, too."""
+    keys = PageKeys()
+    client = new_client(session, keys)
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert client.get(f"/open?key={keys.key}", headers=link).status_code == 200
+    assert client.get("/", headers=link).status_code == 403
+    assert client.post("/open", data={"key": keys.key}, headers=link).status_code == 403
+    image = link | {"sec-fetch-dest": "image"}
+    assert client.get(f"/open?key={keys.key}", headers=image).status_code == 403
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "192.168.0.7:8000"])
+def test_requests_from_our_own_pages_are_answered(session: ReviewSession, host: str) -> None:
+    client = open_client(session)
+    cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin", "cookie": cookies}
+    assert client.get("/", headers=headers).status_code == 200
+
+
+def test_wrong_keys_are_slowed_and_reported_once(
+    session: ReviewSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    delays: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        delays.append(seconds)
+
+    monkeypatch.setattr(access, "_MAX_DELAY_S", 2)
+    monkeypatch.setattr("hgld.review.page.access.asyncio.sleep", sleep)
+    keys = PageKeys()
+    client = new_client(session, keys)
+    with caplog.at_level(logging.WARNING, access.__name__):
+        for number in range(40):
+            assert client.get(f"/open?key={number}").status_code == 403
+    assert delays[0] < 0.1
+    assert delays == sorted(delays)
+    assert delays[-1] == 2
+    (message,) = caplog.messages
+    assert "wrong key" in message
+    delays.clear()
+    assert client.get("/").status_code == 403, "no key is no guess"
+    assert client.post("/open", data={"key": keys.key}).status_code == 303
+    assert client.get("/").status_code == 200
+    assert delays == []
+
+
+def test_other_requests_are_answered_while_a_wrong_key_waits(
+    session: ReviewSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_FIRST_DELAY_S", 1)
+    monkeypatch.setattr(access, "_MAX_DELAY_S", 1)
+    keys = PageKeys()
+    client = TestClient(review_app(session, keys), base_url=HOME, follow_redirects=False)
+    with client, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.get, "/open?key=wrong")
+        assert client.post("/open", data={"key": keys.key}).status_code == 303
+        assert not waiting.done()
+        assert waiting.result().status_code == 403
