@@ -1,0 +1,202 @@
+"""Lists of labels: a cluster, or labels of all clusters by filters, a search and an order.
+
+A view says which list is meant. It is written as the query of an address, ``filter=undecided&order=landmarks``, so
+that a list can be bookmarked, and the server keeps nothing about it. A list of all clusters can be that of an earlier
+moment (``as_of``): while one decides on undecided labels, they stay in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from hgld.review.label_filters import FILTERS, DecidedLabel, LabelFilter, fold, scores_below, searchable_text
+from hgld.review.label_order import ORDERS, LabelOrders, Order
+from hgld.review.projections import group_values, surviving_group
+from hgld.review.review_labels import ReviewLabel
+from hgld.review.session import ReviewSession
+
+#: Orders that follow the scores of suggestions, which a blind review hides.
+_ORDERS_BY_SUGGESTION = ("uncertain", "settling")
+#: Longest number in an address that is read.
+_MAX_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a list shows.
+
+    Args:
+        cluster: Number of the cluster, which is then all that counts; None for labels of all clusters.
+        filters: Names of filters in :data:`hgld.review.label_filters.FILTERS` that all must match.
+        group: Key of the group that the labels are in, or of a guess; empty for any.
+        below: Score in percent that the first suggestion must not reach; None for any.
+        text: Words that must occur in a label, its id, its superclasses or its examples; empty for any.
+        order: Order of the labels.
+        as_of: Id of the last event that counts for filters; None for all events.
+    """
+
+    cluster: int | None = None
+    filters: tuple[str, ...] = ()
+    group: str = ""
+    below: int | None = None
+    text: str = ""
+    order: Order = "table"
+    as_of: int | None = None
+
+    @property
+    def query(self) -> str:
+        """The view as the query of an address, from which :func:`parse_view` reads it."""
+        if self.cluster is not None:
+            return urlencode({"cluster": self.cluster})
+        fields = [*(("filter", name) for name in self.filters), ("group", self.group), ("below", self.below)]
+        fields += [("q", self.text), ("order", self.order), ("as_of", self.as_of)]
+        return urlencode([(name, value) for name, value in fields if value not in ("", None)])
+
+    @property
+    def current(self) -> View:
+        """The same view as of now."""
+        return replace(self, as_of=None)
+
+
+def parse_view(fields: str | Iterable[tuple[str, str]]) -> View | None:
+    """Return the view that an address names; None if it names none. Values that mean nothing are ignored.
+
+    Args:
+        fields: Query of the address, or its fields.
+
+    >>> parse_view("filter=undecided&order=landmarks&q=")
+    View(cluster=None, filters=('undecided',), group='', below=None, text='', order='landmarks', as_of=None)
+    """
+    pairs = parse_qsl(fields) if isinstance(fields, str) else list(fields)
+    values = dict(reversed([pair for pair in pairs if pair[1]]))  # the first value of each field
+    if (cluster := _number(values.get("cluster", ""))) is not None:
+        return View(cluster)
+    if not values.keys() & {"filter", "group", "below", "q", "order"}:
+        return None
+    chosen = {value for name, value in pairs if name == "filter"}
+    return View(
+        filters=tuple(name for name in FILTERS if name in chosen),
+        group=values.get("group", ""),
+        below=_number(values.get("below", "")),
+        text=" ".join(values.get("q", "").split()),
+        order=next((order for order in ORDERS if order == values.get("order")), "table"),
+        as_of=_number(values.get("as_of", "")),
+    )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
+
+
+class LabelLists:
+    """The lists of a session.
+
+    Args:
+        session: Session with the labels.
+    """
+
+    def __init__(self, session: ReviewSession) -> None:
+        self._session = session
+        self._orders = LabelOrders(session)
+        self._original_groups = {group.key for group in session.taxonomy}
+        self._texts: dict[str, str] = {}
+        self._rows: dict[str, DecidedLabel] = {}
+        self._rows_event = 0
+
+    @property
+    def filters(self) -> dict[str, LabelFilter]:
+        """Filters that the session offers, by name."""
+        shown = self.shows_suggestions
+        return {name: each for name, each in FILTERS.items() if shown or not each.shows_suggestions}
+
+    @property
+    def orders(self) -> list[Order]:
+        """Orders that the session offers."""
+        return [order for order in ORDERS if self.shows_suggestions or order not in _ORDERS_BY_SUGGESTION]
+
+    @property
+    def shows_suggestions(self) -> bool:
+        """Whether the session shows suggestions: it is neither blind nor an adjudication."""
+        return not self._session.blind and not self._session.adjudicating
+
+    def offered(self, view: View) -> View:
+        """Return a view without filters and orders that the session does not offer."""
+        return replace(
+            view,
+            filters=tuple(name for name in view.filters if name in self.filters),
+            below=view.below if self.shows_suggestions else None,
+            order=view.order if view.order in self.orders else "table",
+        )
+
+    def label_ids(self, view: View) -> list[str]:
+        """Return the ids of the labels in a list, in its order."""
+        session = self._session
+        if view.cluster is not None:
+            return [label.row.label_id for label in session.clusters().get(view.cluster, [])]
+        view = self.offered(view)
+        rows = self._rows_as_of(view.as_of)
+        matching = [label_id for label_id, row in rows.items() if self._matches(view, row)]
+        if view.order != "table":
+            return self._orders.sort(matching, view.order)
+        clusters = {label_id: session.cluster(label_id) for label_id in matching}
+        return sorted(self._orders.sort(matching, "table"), key=clusters.__getitem__)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of labels that each offered filter matches now."""
+        rows = self._present_rows().values()
+        return {name: sum(map(each.matches, rows)) for name, each in self.filters.items()}
+
+    def _matches(self, view: View, row: DecidedLabel) -> bool:
+        return (
+            all(FILTERS[name].matches(row) for name in view.filters)
+            and view.group in ("", row.group)
+            and (view.below is None or scores_below(row, view.below))
+            and (not view.text or self._contains(row.label, view.text))
+        )
+
+    def _contains(self, label: ReviewLabel, text: str) -> bool:
+        if not self._texts:
+            self._texts = {key: searchable_text(each) for key, each in self._session.labels.items()}
+        searched = self._texts[label.row.label_id]
+        return all(word in searched for word in fold(text).split())
+
+    def _rows_as_of(self, event_id: int | None) -> Mapping[str, DecidedLabel]:
+        """Return the labels in the order of the table, with their decisions after an event."""
+        rows = self._present_rows()
+        if event_id is None or event_id >= self._session.state.last_event:
+            return rows
+        earlier: dict[str, Any] = {}
+        for event in self._session.state.events_after(event_id):  # newest first, so that the oldest value remains
+            if event.kind == "decision" and event.key in rows:
+                earlier[event.key] = event.old
+        values = group_values(self._session.state)
+        return {**rows, **{key: self._decided_label(key, value, values) for key, value in earlier.items()}}
+
+    def _present_rows(self) -> Mapping[str, DecidedLabel]:
+        """Return the labels in the order of the table, with their present decisions."""
+        state, labels = self._session.state, self._session.labels
+        events = state.events_after(self._rows_event) if state.last_event > self._rows_event else []
+        if any(event.kind == "group" for event in events):
+            self._rows = {}
+        changed = {event.key for event in events if event.kind == "decision"}
+        values = group_values(state)
+        for label_id, label in labels.items():
+            row = self._rows.get(label_id)
+            # A label is another object once its suggestions were estimated again.
+            if row is None or row.label is not label or label_id in changed:
+                value = self._session.decision_field(label_id).value
+                self._rows[label_id] = self._decided_label(label_id, value, values)
+        self._rows_event = state.last_event
+        return self._rows
+
+    def _decided_label(self, label_id: str, value: Any, groups: Mapping[str, Any]) -> DecidedLabel:
+        label = self._session.labels[label_id]
+        suggested = surviving_group(groups, label.suggestions[0].group) if label.suggestions else None
+        if value is None:
+            return DecidedLabel(label, suggested)
+        group = None if value["group"] is None else surviving_group(groups, value["group"])
+        is_proposed = group is not None and group not in self._original_groups
+        return DecidedLabel(label, suggested, value["decision"], group, value["comment"], is_proposed)
