@@ -38,6 +38,9 @@ _STATIC_FILES = {
 }
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
+#: At most this many rows are sent at once when the list is scrolled.
+_MAX_ROWS = 100
+
 #: Applies a form to the session and returns the step, or None if nothing changed.
 Handler = Callable[[ReviewSession, FormFields], "int | None"]
 
@@ -55,6 +58,7 @@ def review_app(session: ReviewSession, keys: PageKeys, *, host_names: Collection
         routes=[
             Route("/", pages.show),
             Route("/changes", pages.changes),
+            Route("/rows", pages.rows),
             Route("/decisions.csv", pages.download),
             Route("/theme", pages.choose_theme, methods=["POST"]),
             Route("/static/{name:path}", _static_file),
@@ -83,6 +87,10 @@ class _Endpoints:
     async def changes(self, request: Request) -> Response:
         """Answer with the parts of the page that have changed."""
         return self._changes(request.query_params)
+
+    async def rows(self, request: Request) -> Response:
+        """Answer with rows of the list in full."""
+        return JSONResponse(self._renderer.rows(request.query_params.getlist("label")[:_MAX_ROWS]))
 
     async def download(self, _: Request) -> Response:
         """Answer with the decisions as CSV."""

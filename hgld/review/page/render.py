@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,14 @@ from hgld.review.page.forms import FormFields, label_action, label_versions
 from hgld.review.page.history import history
 from hgld.review.page.position import Position
 from hgld.review.page.progress import review_progress
-from hgld.review.page.views import DecisionView, cluster_views, decision_view, label_view, subclusters
+from hgld.review.page.views import (
+    DecisionView,
+    brief_label_view,
+    cluster_views,
+    decision_view,
+    label_view,
+    subclusters,
+)
 from hgld.review.session import NO_CANDIDATE, ReviewSession
 from hgld.taxonomy.groups import ROOTS, Group
 from hgld.version import __version__
@@ -26,6 +33,8 @@ _MAX_HISTORY = 40
 _CACHED_ROWS = 20_000
 #: If more rows than this have changed, the whole list is sent, which browsers replace faster.
 _MAX_CHANGED_ROWS = 100
+#: Rows that are sent in full before and after the current one; those further away are brief.
+_FULL_BEFORE, _FULL_AFTER = 40, 110
 #: Fields of a refused form that are not repeated when it is sent again.
 _VERSION_FIELDS = ("label", "focus", "since")
 
@@ -49,6 +58,7 @@ class PageRenderer:
         self._environment.filters["count"] = "{:,}".format
         self._macros: Any = self._environment.get_template("parts.html").module
         self._row = lru_cache(_CACHED_ROWS)(partial(self._part, "row"))
+        self._brief_row = lru_cache(_CACHED_ROWS)(partial(self._part, "row", brief=True))
 
     def page(self, position: Position, search: str, theme: str, message: str = "") -> str:
         """Return the whole page.
@@ -114,6 +124,17 @@ class PageRenderer:
             parts |= self._all_parts(position)
         return answer | {"parts": parts}
 
+    def rows(self, label_ids: Iterable[str]) -> dict[str, Any]:
+        """Return rows in full; labels that do not exist are left out.
+
+        Returns:
+            ``last``, id of the last event; ``rows``, rows by label_id.
+        """
+        groups = self._session.groups()
+        labels = [self._session.labels[label_id] for label_id in label_ids if label_id in self._session.labels]
+        rows = {label.row.label_id: self._row(label_view(self._session, label, groups)) for label in labels}
+        return {"last": self._session.state.last_event, "rows": rows}
+
     def conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
         """Return both versions of labels that were changed in the meantime, with a form for either way to go on.
 
@@ -145,8 +166,8 @@ class PageRenderer:
         template = self._environment.get_template("problem.html")
         return template.render(message=message, conflict=conflict, position=position, theme=theme)
 
-    def _part(self, macro: str, *arguments: object) -> Markup:
-        html: Markup = getattr(self._macros, macro)(*arguments)
+    def _part(self, macro: str, *arguments: object, **options: object) -> Markup:
+        html: Markup = getattr(self._macros, macro)(*arguments, **options)
         return html
 
     def _all_parts(self, position: Position) -> dict[str, Markup]:
@@ -175,9 +196,22 @@ class PageRenderer:
         return self._part("head", cluster, others, position, candidates)
 
     def _list(self, position: Position, groups: Mapping[str, Group]) -> Markup:
+        members = self._session.clusters()[position.cluster]
+        current = next(n for n, label in enumerate(members) if label.row.label_id == position.label)
+        in_full = {
+            label.row.label_id for label in members[max(0, current - _FULL_BEFORE) : current + 1 + _FULL_AFTER]
+        }
         sections = [
-            (number, [self._row(label_view(self._session, label, groups)) for label in labels])
-            for number, labels in subclusters(self._session.clusters()[position.cluster])
+            (
+                number,
+                [
+                    self._row(label_view(self._session, label, groups))
+                    if label.row.label_id in in_full
+                    else self._brief_row(brief_label_view(self._session, label))
+                    for label in labels
+                ],
+            )
+            for number, labels in subclusters(members)
         ]
         return self._part("list", sections, position)
 

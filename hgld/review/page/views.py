@@ -64,6 +64,16 @@ class LabelView:
 
 
 @dataclass(frozen=True, slots=True)
+class BriefLabelView:
+    """What a row in the list of labels shows at first, far from the current label; see :class:`LabelView`."""
+
+    label_id: str
+    label: str
+    version: int
+    decision: DecisionView
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """An entry in the list of clusters."""
 
@@ -89,6 +99,14 @@ def label_view(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, 
         tuple(_candidate_views(session, label, groups)),
         bool(label.opinions),
     )
+
+
+def brief_label_view(session: ReviewSession, label: ReviewLabel) -> BriefLabelView:
+    """Return the row of a label in brief."""
+    row = label.row
+    value = session.decision_field(row.label_id).value
+    decision = DecisionView(None) if value is None else DecisionView(value["decision"], comment=value["comment"])
+    return BriefLabelView(row.label_id, row.label, session.version(row.label_id), decision)
 
 
 def _candidate_views(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group]) -> list[DecisionView]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,10 +16,10 @@ from hgld.taxonomy.decisions import Decision, read_named_decisions, write_decisi
 from hgld.taxonomy.groups import read_taxonomy
 from tests.review.conftest import Label
 from tests.review.page.page_server import Server
+from tests.review.page.tab import Tab, wait_for
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
-    from selenium.webdriver.remote.webelement import WebElement
 
 NASTY = """<img src=x onerror="document.title='broken'"> 'a' "b" </template>"""
 LABELS = (
@@ -32,15 +31,6 @@ LABELS = (
     Label("Q6", "church building", 2, 3, train=2, group="church"),
     Label("Q7", "chapel", 2, 3, train=1, group="church"),
 )
-WAIT_S = 8
-
-
-def wait_for(observe: Callable[[], object], expected: object) -> None:
-    """Wait until an observation is as expected."""
-    end = time.monotonic() + WAIT_S
-    while (observed := observe()) != expected:
-        assert time.monotonic() < end, f"{observed} is not {expected}"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -53,71 +43,6 @@ def server(clusters: Path) -> Iterator[Server]:
     started = Server(["review", str(clusters), "--annotator", "ada"])
     yield started
     started.stop()
-
-
-class Tab:
-    """A browser tab with the page."""
-
-    def __init__(self, browser: Chrome, address: str) -> None:
-        self.browser = browser
-        browser.switch_to.new_window("tab")
-        self.handle = browser.current_window_handle
-        browser.get_log("browser")  # type: ignore[no-untyped-call]
-        browser.get(address)
-        wait_for(lambda: bool(self.texts(".row.current")), True)
-
-    def focus(self) -> None:
-        self.browser.switch_to.window(self.handle)
-
-    def press(self, *keys: str, shift: bool = False) -> None:
-        from selenium.webdriver import ActionChains, Keys
-
-        actions = ActionChains(self.browser)
-        if shift:
-            actions.key_down(Keys.SHIFT)
-        actions.send_keys(*keys)
-        if shift:
-            actions.key_up(Keys.SHIFT)
-        actions.perform()
-
-    def find(self, selector: str) -> WebElement:
-        return self.browser.find_element("css selector", selector)
-
-    def click(self, selector: str) -> None:
-        self.find(selector).click()
-
-    def texts(self, selector: str) -> list[str]:
-        """Return the texts of elements, read at once: the page may replace the elements at any time."""
-        script = "return [...document.querySelectorAll(arguments[0])].map(element => element.innerText.trim())"
-        texts: list[str] = self.browser.execute_script(script, selector)
-        return texts
-
-    @property
-    def decided(self) -> dict[str, str]:
-        """Texts of the decisions in the list of labels, by label_id."""
-        script = (
-            "return Object.fromEntries([...document.querySelectorAll('.row')]"
-            ".map(row => [row.dataset.label, row.querySelector('.decided').textContent.trim()]))"
-        )
-        decided: dict[str, str] = self.browser.execute_script(script)
-        return decided
-
-    @property
-    def current(self) -> str:
-        """Id of the current label."""
-        script = "return document.querySelector('.row.current').dataset.label"
-        return str(self.browser.execute_script(script))
-
-    def wait_for_decisions(self, **decided: str) -> None:
-        wait_for(lambda: {key: text for key, text in self.decided.items() if text != "–"}, decided)
-
-    def close(self) -> list[dict[str, Any]]:
-        """Close the tab and return the errors in its log."""
-        log = self.browser.get_log("browser")  # type: ignore[no-untyped-call]
-        errors = [entry for entry in log if entry["level"] == "SEVERE"]
-        self.focus()
-        self.browser.close()
-        return errors
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 
 import { $, $$ } from "./dom.js";
 import { showCluster } from "./clusters.js";
+import "./fill.js";
 import "./groups.js";
 import "./keys.js";
 import { conflict, send } from "./queue.js";

@@ -1,0 +1,97 @@
+"""A browser tab with the review page, as tests use it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
+
+WAIT_S = 8
+
+
+def wait_for(observe: Callable[[], object], expected: object) -> None:
+    """Wait until an observation is as expected."""
+    end = time.monotonic() + WAIT_S
+    while (observed := observe()) != expected:
+        assert time.monotonic() < end, f"{observed} is not {expected}"
+        time.sleep(0.02)
+
+
+class Tab:
+    """A browser tab with the page."""
+
+    def __init__(self, browser: Chrome, address: str) -> None:
+        self.browser = browser
+        browser.switch_to.new_window("tab")
+        self.handle = browser.current_window_handle
+        browser.get_log("browser")  # type: ignore[no-untyped-call]
+        browser.get(address)
+        wait_for(lambda: bool(self.texts(".row.current")), True)
+
+    def focus(self) -> None:
+        self.browser.switch_to.window(self.handle)
+
+    def press(self, *keys: str, shift: bool = False, control: bool = False) -> None:
+        from selenium.webdriver import ActionChains, Keys
+
+        held = [key for key, is_held in ((Keys.SHIFT, shift), (Keys.CONTROL, control)) if is_held]
+        actions = ActionChains(self.browser)
+        for key in held:
+            actions.key_down(key)
+        actions.send_keys(*keys)
+        for key in held:
+            actions.key_up(key)
+        actions.perform()
+
+    def find(self, selector: str) -> WebElement:
+        return self.browser.find_element("css selector", selector)
+
+    def click(self, selector: str) -> None:
+        self.find(selector).click()
+
+    def texts(self, selector: str) -> list[str]:
+        """Return the texts of elements, read at once: the page may replace the elements at any time."""
+        script = "return [...document.querySelectorAll(arguments[0])].map(element => element.innerText.trim())"
+        texts: list[str] = self.browser.execute_script(script, selector)
+        return texts
+
+    @property
+    def decided(self) -> dict[str, str]:
+        """Texts of the decisions in the list of labels, by label_id."""
+        script = (
+            "return Object.fromEntries([...document.querySelectorAll('.row')]"
+            ".map(row => [row.dataset.label, row.querySelector('.decided').textContent.trim()]))"
+        )
+        decided: dict[str, str] = self.browser.execute_script(script)
+        return decided
+
+    @property
+    def decided_kinds(self) -> dict[str, str]:
+        """Kinds of decisions of all labels in the list, also of brief rows, by label_id."""
+        script = (
+            "return Object.fromEntries([...document.querySelectorAll('.row')]"
+            ".map(row => [row.dataset.label, row.dataset.decision]))"
+        )
+        kinds: dict[str, str] = self.browser.execute_script(script)
+        return kinds
+
+    @property
+    def current(self) -> str:
+        """Id of the current label."""
+        script = "return document.querySelector('.row.current').dataset.label"
+        return str(self.browser.execute_script(script))
+
+    def wait_for_decisions(self, **decided: str) -> None:
+        wait_for(lambda: {key: text for key, text in self.decided.items() if text != "–"}, decided)
+
+    def close(self) -> list[dict[str, Any]]:
+        """Close the tab and return the errors in its log."""
+        log = self.browser.get_log("browser")  # type: ignore[no-untyped-call]
+        errors = [entry for entry in log if entry["level"] == "SEVERE"]
+        self.focus()
+        self.browser.close()
+        return errors
