@@ -57,6 +57,11 @@ class ImageReader:
     def __len__(self) -> int:
         return len(self._ids)
 
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """Tar files of the index, relative to its folder."""
+        return tuple(self._shards)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(ImageReader, max_open=self._max_open), (self._index, self._folder)
 
@@ -83,6 +88,25 @@ class ImageReader:
                 f"files below {self._folder}? Then run hgld index-images again:\n{indented_list(absent)}"
             )
         return rows.astype(np.int64)
+
+    def find(self, ids: pa.Array) -> NDArray[np.int64]:
+        """Return the rows of many photographs in the index, -1 for those that are not in it.
+
+        The ids are hashed: 3 s for the 4 million photographs of GLDv2's train split. For a few ids
+        :meth:`positions` is faster.
+
+        Args:
+            ids: n ids in any order, possibly repeated.
+
+        Returns:
+            int64, shape (n,).
+        """
+        rows = pc.index_in(ids.cast(pa.binary()), value_set=pa.array(self._ids, pa.binary()))
+        return np.asarray(pc.fill_null(rows, -1).to_numpy(), np.int64)
+
+    def id_at(self, position: int) -> str:
+        """Return the id of the photograph in a row of the index."""
+        return bytes(self._ids[position]).decode()
 
     def read(self, image_id: str) -> bytes:
         """Return the bytes of a photograph; see :meth:`read_at`."""

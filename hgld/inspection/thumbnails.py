@@ -7,10 +7,11 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 
-from PIL import Image, ImageOps
+from PIL import Image
 
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError
+from hgld.figures.thumbnails import UnreadableImageError, upright_rgb
 from hgld.gldv2.tar_images import ImageReader, TarFiles
 
 #: Returns the photograph of an id, or None where it is not available.
@@ -72,14 +73,13 @@ def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
 
 
 def shrink(image: Image.Image | None, size: int) -> Image.Image | None:
-    """Return an upright RGB copy whose longer side is at most ``size`` pixels; None if missing or damaged."""
+    """Return an upright RGB copy whose longer side is at most ``size`` pixels; None if it cannot be shown."""
     if image is None:
         return None
     try:
-        image.draft("RGB", (2 * size, 2 * size))
-        image = ImageOps.exif_transpose(image).convert("RGB")
+        image = upright_rgb(image, size)
         image.thumbnail((size, size))
-    except OSError:
+    except UnreadableImageError:
         return None
     return image
 

@@ -19,7 +19,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import preview
 from hgld.tables import SPLITS
 from hgld.tables.embeddings import Embeddings, read_embeddings
-from hgld.tables.image_landmarks import read_image_landmarks, split_and_path
+from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
 
 #: Vectors whose lengths are measured at once.
 _BLOCK = 2**14
@@ -144,7 +144,7 @@ def _read_images(
     for item in images:
         split, path = split_and_path(item, splits)
         image_ids, landmark_ids = read_image_landmarks(path)
-        number = _landmark_numbers(landmarks, split, landmark_ids)
+        number = landmark_numbers(landmarks, split, landmark_ids)
         ids.append(image_ids.filter(pa.array(number >= 0)))
         numbers.append(number[number >= 0])
     image_ids = pa.concat_arrays(ids)
@@ -176,15 +176,7 @@ def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str])
             f"{file.path}: landmark ids without a split, but there are landmarks of {' and '.join(splits)}; name the "
             "landmark of each image in `images`"
         )
-    return _landmark_numbers(landmarks, splits[0], file.landmark_ids)
-
-
-def _landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers of landmarks by id, -1 for unknown ones."""
-    of_split = np.flatnonzero(pc.equal(landmarks["split"], split).to_numpy(zero_copy_only=False))
-    known = landmarks["landmark_id"].to_numpy()[of_split]
-    position = pc.fill_null(pc.index_in(pa.array(landmark_ids), value_set=pa.array(known)), -1).to_numpy()
-    return np.where(position >= 0, of_split[position], -1)
+    return landmark_numbers(landmarks, splits[0], file.landmark_ids)
 
 
 def _check(files: Sequence[Embeddings], photographs: Photographs) -> None:

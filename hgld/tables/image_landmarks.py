@@ -43,12 +43,32 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[np.int64]]:
     return ids, landmark_ids
 
 
-def split_and_path(images: Path | tuple[str, Path], existing: Sequence[str]) -> tuple[str, Path]:
+def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers of landmarks by id, -1 for unknown ones.
+
+    Args:
+        landmarks: Columns split and landmark_id; the number of a landmark is its row.
+        split: Split of the ids.
+        landmark_ids: int64, shape (n,).
+
+    Returns:
+        int64, shape (n,).
+    """
+    of_split = np.flatnonzero(pc.equal(landmarks["split"], split).to_numpy(zero_copy_only=False))
+    known = landmarks["landmark_id"].to_numpy()[of_split]
+    position = pc.fill_null(pc.index_in(pa.array(landmark_ids), value_set=pa.array(known)), -1).to_numpy()
+    return np.where(position >= 0, of_split[position], -1)
+
+
+def split_and_path(
+    images: Path | tuple[str, Path], existing: Sequence[str], *, parameter: str = "images"
+) -> tuple[str, Path]:
     """Return the split of a file of images and its path.
 
     Args:
         images: File, with its split unless its name begins with one or only one split exists.
         existing: Splits of the landmarks, at least one.
+        parameter: Name of the caller's parameter, for messages.
 
     Raises:
         ConfigurationError: The split is unknown, or there are no landmarks of it.
@@ -61,12 +81,12 @@ def split_and_path(images: Path | tuple[str, Path], existing: Sequence[str]) -> 
         split = next((split for split in SPLITS if path.name.startswith(split)), None)
         if split is None and len(existing) > 1:
             raise ConfigurationError(
-                f"{path}: the split of these images is unknown; give it with the file in `images`"
+                f"{path}: the split of these images is unknown; give it with the file in `{parameter}`"
             )
         split = split or existing[0]
     if split not in existing:
         raise ConfigurationError(
             f"{path}: images of the split {split}, but there are landmarks of {' and '.join(existing)} only; "
-            "if the images are of these, give that split with the file in `images`"
+            f"if the images are of these, give that split with the file in `{parameter}`"
         )
     return split, path

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from hgld.errors import InputError
@@ -59,10 +60,22 @@ def test_positions_of_many_ids(indexed: tuple[Path, Path]) -> None:
     assert reader.positions([]).shape == (0,)
 
 
-@pytest.mark.parametrize("absent", ["", "3-", "3-11", "3-1\0", "zzz", "é"])
+ABSENT = ["", "3-", "3-11", "3-1\0", "zzz", "é"]
+
+
+@pytest.mark.parametrize("absent", ABSENT)
 def test_absent_ids(indexed: tuple[Path, Path], absent: str) -> None:
     with pytest.raises(InputError, match="1 of 2 photographs are not in this index.*hgld index-images"):
         ImageReader(*indexed).positions(["3-1", absent])
+
+
+def test_rows_of_ids_of_which_some_are_absent(indexed: tuple[Path, Path]) -> None:
+    reader = ImageReader(*indexed)
+    rows = reader.find(pa.array([*ABSENT, "5-4", "3-1", "5-4"]))
+    assert rows[: len(ABSENT)].tolist() == [-1] * len(ABSENT)
+    assert rows[len(ABSENT) :].tolist() == reader.positions(["5-4", "3-1", "5-4"]).tolist()
+    assert [reader.id_at(row) for row in rows[-2:]] == ["3-1", "5-4"]
+    assert reader.shards == tuple(f"{shard}.tar" for shard in range(N_SHARDS))
 
 
 def test_empty_index(tmp_path: Path) -> None:

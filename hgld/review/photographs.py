@@ -1,0 +1,206 @@
+"""Photographs of the landmarks of each label, from tar files, in an order that shows many landmarks first."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.gldv2.tar_images import ImageReader
+from hgld.io.columns import preview
+from hgld.review.sheets.rows import example_link
+from hgld.tables import CLEAN, SPLITS, read_table
+from hgld.tables.image_landmarks import landmark_numbers, read_image_landmarks, split_and_path
+from hgld.taxonomy.label_identity import label_id
+from hgld.wikimedia.titles import title_of_url
+
+log = logging.getLogger(__name__)
+
+#: GLDv2's lists of the landmark of each image, by split.
+LANDMARK_LISTS = {"train": "train.csv", "index": "index_image_to_landmark.csv"}
+
+
+@dataclass(frozen=True, slots=True)
+class Photograph:
+    """A photograph of a landmark.
+
+    Args:
+        image_id: Id of the photograph.
+        landmark: Name of the landmark: the title of its category on Commons.
+        link: URL of the category; empty if the category has none.
+    """
+
+    image_id: str
+    landmark: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhotographCount:
+    """Number of photographs of a label, and of landmarks that they show."""
+
+    photographs: int
+    landmarks: int
+
+
+class LabelPhotographs:
+    """Photographs by label, of which only the rows in the index are kept in memory: 8 bytes per photograph.
+
+    The photographs of a label are in rounds, each with one photograph of every landmark that has another one, in
+    the order of image ids. Within a round, landmarks with many photographs come first.
+
+    Args:
+        reader: Indexed tar files.
+        landmarks: ``clean`` table with the label of each landmark.
+        rows: int64, shape (n,); rows of photographs in the index. If a row is repeated, the first counts.
+        landmark: int64, shape (n,); number of the landmark of each, which is its row in ``landmarks``.
+    """
+
+    def __init__(
+        self, reader: ImageReader, landmarks: pa.Table, rows: NDArray[np.int64], landmark: NDArray[np.int64]
+    ) -> None:
+        self._reader = reader
+        self._categories = landmarks["category"]
+        self._landmark_ids = landmarks["landmark_id"]
+        label_ids, label = _labels(landmarks)
+        self._labels = {name: number for number, name in enumerate(label_ids)}
+        rows, first = np.unique(rows, return_index=True)
+        landmark = landmark[first]
+        order = _in_rounds(label[landmark], landmark)
+        self._rows, self._landmark = rows[order].astype(np.int32), landmark[order].astype(np.int32)
+        #: Label i has the photographs from _starts[i] to _starts[i + 1].
+        self._starts = np.searchsorted(label[self._landmark], np.arange(len(label_ids) + 1))
+
+    def count(self, label_id: str) -> PhotographCount:
+        """Return how many photographs there are of a label."""
+        span = self._span(label_id)
+        return PhotographCount(span.stop - span.start, len(np.unique(self._landmark[span])))
+
+    def of_label(self, label_id: str, start: int = 0, stop: int | None = None) -> list[Photograph]:
+        """Return the photographs of a label from number ``start`` to before ``stop``, by default to the last."""
+        span = self._span(label_id)
+        places = range(span.start, span.stop)[start:stop]
+        return [self._photograph(int(self._rows[place]), int(self._landmark[place])) for place in places]
+
+    def read(self, image_id: str) -> bytes:
+        """Return the content of a photograph.
+
+        Raises:
+            KeyError: The index has no photograph of this id.
+            InputError: The tar file no longer exists, or is not the one that was indexed.
+        """
+        try:
+            row = int(self._reader.positions([image_id])[0])
+        except InputError:
+            raise KeyError(image_id) from None
+        return self._reader.read_at(row)
+
+    def _span(self, label_id: str) -> slice:
+        number = self._labels.get(label_id)
+        return slice(0, 0) if number is None else slice(*self._starts[number : number + 2].tolist())
+
+    def _photograph(self, row: int, landmark: int) -> Photograph:
+        url = self._categories[landmark].as_py()
+        try:
+            name, link = example_link(title_of_url(url))
+        except ValueError:  # not a category on Commons
+            name, link = f"landmark {self._landmark_ids[landmark].as_py()}", ""
+        return Photograph(self._reader.id_at(row), name, link)
+
+
+def open_photographs(
+    images: Path, clean: Path, image_landmarks: Sequence[Path | tuple[str, Path]] = ()
+) -> LabelPhotographs:
+    """Open the photographs of all labels.
+
+    Args:
+        images: Table of ``hgld index-images``, in the folder that was indexed.
+        clean: ``clean`` table with the label of each landmark.
+        image_landmarks: Files with the landmark of each image, see
+            :func:`hgld.tables.image_landmarks.read_image_landmarks`; by default GLDv2's lists beside ``images``.
+
+    Raises:
+        ConfigurationError: There are no such lists beside ``images``, or the split of a file is unknown.
+        InputError: A file cannot be read, none of the tar files is in the folder of ``images``, or none of the
+            photographs is of a landmark in ``clean``.
+    """
+    if images.is_dir():
+        raise InputError(
+            f"{images}: a folder; index its tar files: hgld index-images {images} -o {images / 'images.parquet'}"
+        )
+    landmarks = read_table(clean, CLEAN).sort_by([("split", "descending"), ("landmark_id", "ascending")])
+    lists = _landmark_lists(images, landmarks, image_landmarks)
+    reader = ImageReader(images, images.parent)
+    _check_shards(reader, images)
+    ids, numbers = [], []
+    for split, path in lists:
+        image_ids, landmark_ids = read_image_landmarks(path)
+        number = landmark_numbers(landmarks, split, landmark_ids)
+        ids.append(image_ids.filter(pa.array(number >= 0)))
+        numbers.append(number[number >= 0])
+    rows, landmark = reader.find(pa.concat_arrays(ids)), np.concatenate(numbers)
+    if not (rows >= 0).any():
+        paths = indented_list([str(path) for _, path in lists])
+        raise InputError(
+            f"{images}: holds no photograph of a landmark in {clean}, by the landmarks of images in\n{paths}\nIndex the "
+            "tar files of these images, or name other files in `image_landmarks`"
+        )
+    return LabelPhotographs(reader, landmarks, rows[rows >= 0], landmark[rows >= 0])
+
+
+def _check_shards(reader: ImageReader, images: Path) -> None:
+    missing = [shard for shard in reader.shards if not (images.parent / shard).is_file()]
+    if missing and len(missing) == len(reader.shards):
+        raise InputError(
+            f"{images}: none of its tar files ({preview(missing)}) is below {images.parent}; move the table into the "
+            "folder that was indexed, or run hgld index-images again"
+        )
+    if missing:
+        log.warning("%s: no tar file %s; its photographs are not shown", images.parent, preview(missing))
+
+
+def _landmark_lists(
+    images: Path, landmarks: pa.Table, image_landmarks: Sequence[Path | tuple[str, Path]]
+) -> list[tuple[str, Path]]:
+    """Return the files with the landmark of each image, with their splits."""
+    present = set(landmarks["split"].unique().to_pylist())
+    splits = [split for split in SPLITS if split in present]
+    if image_landmarks:
+        return [split_and_path(item, splits, parameter="image_landmarks") for item in image_landmarks]
+    beside = [(split, images.with_name(LANDMARK_LISTS[split])) for split in splits]
+    existing = [(split, path) for split, path in beside if path.is_file()]
+    if not existing:
+        names = " or ".join(path.name for _, path in beside)
+        raise ConfigurationError(
+            f"{images.parent}: has no {names}, which name the landmark of each image; name such files in `image_landmarks`"
+        )
+    return existing
+
+
+def _labels(landmarks: pa.Table) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the ids of all labels, and the number of the label of each landmark."""
+    numbers: dict[str, int] = {}
+    columns = (landmarks[name].to_pylist() for name in ("supercategory", "class_item"))
+    label = [numbers.setdefault(label_id(*pair), len(numbers)) for pair in zip(*columns, strict=True)]
+    return list(numbers), np.array(label, np.int64)
+
+
+def _in_rounds(label: NDArray[np.int64], landmark: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the order of photographs by label, round, descending number of photographs of the landmark, landmark.
+
+    Args:
+        label: int64, shape (n,); label of each photograph.
+        landmark: int64, shape (n,); landmark of each.
+    """
+    by_landmark = np.argsort(landmark, kind="stable")
+    count = np.bincount(landmark)
+    first = np.cumsum(count) - count
+    rounds = np.empty_like(landmark)
+    rounds[by_landmark] = np.arange(len(landmark)) - first[landmark[by_landmark]]
+    return np.lexsort((landmark, -count[landmark], rounds, label))
