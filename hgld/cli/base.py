@@ -102,6 +102,21 @@ ClassesBeside = Annotated[
     list[Path] | None,
     typer.Option(help="Tables of classes from hgld scrape.", show_default="*.classes.parquet beside CLUSTERS"),
 ]
+Images = Annotated[
+    Path | None,
+    typer.Option(
+        help="Photographs to show: the table from hgld index-images, in the folder of the tar files.",
+        show_default="none",
+    ),
+]
+ImageLandmarks = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[SPLIT=]FILE",
+        help="Landmark of each photograph: GLDv2's train.csv, index_image_to_landmark.csv or files like them.",
+        show_default="these files beside --images",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Run although the output is up to date.")]
 
 
@@ -130,6 +145,16 @@ def friendly_errors(*, again: str = "run the same command again to resume", **op
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {again}", err=True)
         raise typer.Exit(130) from None
+
+
+def parse_images(text: str) -> Path | tuple[str, Path]:
+    """Return the path, with its split if given, of ``[SPLIT=]FILE``.
+
+    >>> parse_images("index=images.csv")
+    ('index', PosixPath('images.csv'))
+    """
+    split, equals, path = text.partition("=")
+    return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
 
 
 def writable_file(path: Path | None) -> Path | None:

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import Force, app, friendly_errors, print_summary, writable_file
-from hgld.cli.hierarchy import parse_images
+from hgld.cli.base import Force, app, friendly_errors, parse_images, print_summary, writable_file
 from hgld.progress import TerminalProgress
 
 

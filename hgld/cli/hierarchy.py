@@ -14,6 +14,7 @@ from hgld.cli.base import (
     TaxonomyOfDecisions,
     app,
     friendly_errors,
+    parse_images,
     print_summary,
     writable_file,
     writable_folder,
@@ -223,16 +224,6 @@ def compare(
             changes=changes,
         )
         typer.echo(comparison.to_json() if json else format_comparison(comparison))
-
-
-def parse_images(text: str) -> Path | tuple[str, Path]:
-    """Return the path, with its split if given, of ``[SPLIT=]FILE``.
-
-    >>> parse_images("index=images.csv")
-    ('index', PosixPath('images.csv'))
-    """
-    split, equals, path = text.partition("=")
-    return (split, Path(path)) if equals and split in ("train", "index") else Path(text)
 
 
 @app.command(rich_help_panel="Hierarchy")

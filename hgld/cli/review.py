@@ -10,9 +10,12 @@ import typer
 from hgld.cli.base import (
     ClassesBeside,
     CleanBeside,
+    ImageLandmarks,
+    Images,
     Taxonomy,
     app,
     friendly_errors,
+    parse_images,
     print_summary,
     writable_file,
     writable_folder,
@@ -46,6 +49,8 @@ def review(
     blind: Annotated[
         bool, typer.Option("--blind", help="Hide suggestions, and record that decisions were made without them.")
     ] = False,
+    images: Images = None,
+    image_landmarks: ImageLandmarks = None,
     host: Annotated[
         str, typer.Option(help="Network address of the page; the default is reachable from this machine only.")
     ] = "127.0.0.1",
@@ -80,6 +85,8 @@ def review(
                 taxonomy=taxonomy,
                 decisions=decisions,
                 blind=blind,
+                images=images,
+                image_landmarks=[parse_images(text) for text in image_landmarks or ()],
             )
         typer.echo(f"{path}: everything is saved")
 
@@ -273,6 +280,8 @@ def adjudicate(
             show_default="review/ANNOTATOR.final.sqlite",
         ),
     ] = None,
+    images: Images = None,
+    image_landmarks: ImageLandmarks = None,
     port: Port = 0,
     open_browser: OpenBrowser = True,
     taxonomy: Taxonomy = None,
@@ -319,6 +328,8 @@ def adjudicate(
                     ServerConfig(port=port),
                     on_address=on_address,
                     taxonomy=taxonomy,
+                    images=images,
+                    image_landmarks=[parse_images(text) for text in image_landmarks or ()],
                     force=force,
                 )
         else:

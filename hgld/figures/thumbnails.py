@@ -1,11 +1,11 @@
-"""Small JPEG copies of photographs of any kind: rotated by EXIF, CMYK, 16-bit, transparent, animated, huge or damaged."""
+"""Small JPEG copies of photographs, also rotated, CMYK, 16-bit, transparent, animated, huge or damaged ones."""
 
 from __future__ import annotations
 
 import io
 from contextlib import suppress
 
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from hgld.errors import InputError
 
@@ -36,14 +36,14 @@ def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, 
         UnreadableImageError: The content is no image, damaged, or has more than ``MAX_PIXELS`` pixels.
     """
     try:
-        image = Image.open(io.BytesIO(data), formats=_FORMATS)
+        opened = Image.open(io.BytesIO(data), formats=_FORMATS)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UnreadableImageError("too large") from error
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         raise UnreadableImageError("not an image") from error
     except Exception as error:  # as in upright_rgb
         raise UnreadableImageError("damaged") from error
-    image = upright_rgb(image, max(width, height))
+    image = upright_rgb(opened, max(width, height))
     if crop:
         # Towers and summits are above the centre.
         image = ImageOps.fit(image, (width, height), centering=(0.5, 0.4))

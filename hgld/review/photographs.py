@@ -115,9 +115,9 @@ class LabelPhotographs:
 
 
 def open_photographs(
-    images: Path, clean: Path, image_landmarks: Sequence[Path | tuple[str, Path]] = ()
-) -> LabelPhotographs:
-    """Open the photographs of all labels.
+    images: Path | None, clean: Path, image_landmarks: Sequence[Path | tuple[str, Path]] = ()
+) -> LabelPhotographs | None:
+    """Open the photographs of all labels; return None if ``images`` is None.
 
     Args:
         images: Table of ``hgld index-images``, in the folder that was indexed.
@@ -126,10 +126,15 @@ def open_photographs(
             :func:`hgld.tables.image_landmarks.read_image_landmarks`; by default GLDv2's lists beside ``images``.
 
     Raises:
-        ConfigurationError: There are no such lists beside ``images``, or the split of a file is unknown.
+        ConfigurationError: There are no such lists beside ``images``, the split of a file is unknown, or there are
+            lists without ``images``.
         InputError: A file cannot be read, none of the tar files is in the folder of ``images``, or none of the
             photographs is of a landmark in ``clean``.
     """
+    if images is None:
+        if image_landmarks:
+            raise ConfigurationError("`image_landmarks` names the landmarks of photographs; name these in `images`")
+        return None
     if images.is_dir():
         raise InputError(
             f"{images}: a folder; index its tar files: hgld index-images {images} -o {images / 'images.parquet'}"
@@ -148,8 +153,8 @@ def open_photographs(
     if not (rows >= 0).any():
         paths = indented_list([str(path) for _, path in lists])
         raise InputError(
-            f"{images}: holds no photograph of a landmark in {clean}, by the landmarks of images in\n{paths}\nIndex the "
-            "tar files of these images, or name other files in `image_landmarks`"
+            f"{images}: holds no photograph of a landmark in {clean}, by\n{paths}\n"
+            "Index the tar files of these images, or name other files in `image_landmarks`"
         )
     return LabelPhotographs(reader, landmarks, rows[rows >= 0], landmark[rows >= 0])
 
@@ -178,7 +183,7 @@ def _landmark_lists(
     if not existing:
         names = " or ".join(path.name for _, path in beside)
         raise ConfigurationError(
-            f"{images.parent}: has no {names}, which name the landmark of each image; name such files in `image_landmarks`"
+            f"{images.parent}: has no {names}; name the file with the landmark of each image in `image_landmarks`"
         )
     return existing
 

@@ -37,7 +37,6 @@ _SECURITY_HEADERS = {
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
 }
 #: Delay of the answer to the first wrong key, in seconds; it doubles with every further one, up to the maximum.
 _FIRST_DELAY_S = 0.05
@@ -71,7 +70,9 @@ class AccessMiddleware:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
+                headers = MutableHeaders(scope=message)
+                headers.update(_SECURITY_HEADERS)
+                headers.setdefault("cache-control", "no-store")  # only photographs may be kept
             await send(message)
 
         app = await self._answer(Request(scope, receive)) or self._app

@@ -21,6 +21,7 @@ from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_gr
 from hgld.review.opinions import Opinions, read_opinions
 from hgld.review.output_guard import require_other_file
 from hgld.review.page.server import ServerConfig, serve_session
+from hgld.review.photographs import open_photographs
 from hgld.review.projections import current_decisions
 from hgld.review.review_labels import review_labels, with_opinions
 from hgld.review.state import ReviewState
@@ -39,6 +40,8 @@ def adjudicate_on_page(
     *,
     on_address: Callable[[str], None],
     taxonomy: Path | None = None,
+    images: Path | None = None,
+    image_landmarks: Sequence[Path | tuple[str, Path]] = (),
     force: bool = False,
 ) -> AdjudicateSummary | None:
     """Serve the labels on which two annotators differ, and write one decision per label when the page is stopped.
@@ -59,6 +62,9 @@ def adjudicate_on_page(
         config: Where to serve.
         on_address: Called with addresses of the page; see :func:`hgld.review.page.server.serve_session`.
         taxonomy: Original groups; by default those that come with hgld.
+        images: Table of ``hgld index-images``, to show photographs; see
+            :func:`hgld.review.photographs.open_photographs`.
+        image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
         force: Replace decisions of other annotators in ``out`` on labels that are adjudicated.
 
     Returns:
@@ -86,7 +92,16 @@ def adjudicate_on_page(
     if not force:
         require_replaceable(out, one, other, adjudication, _earlier_decisions(out), annotator)
     notes = {conflict.key: f"Not settled: {conflict.problem}" for conflict in final_taxonomy.conflicts}
-    serve_session(to_adjudicate, merged.groups, store, annotator, config, on_address=on_address, group_notes=notes)
+    serve_session(
+        to_adjudicate,
+        merged.groups,
+        store,
+        annotator,
+        config,
+        on_address=on_address,
+        group_notes=notes,
+        photographs=open_photographs(images, inputs.clean, image_landmarks),
+    )
 
     one, other, adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])
     return write_adjudication(

@@ -24,12 +24,14 @@ from hgld.review.page.access import AccessMiddleware
 from hgld.review.page.forms import FormFields, int_field, label_action, label_versions, read_form
 from hgld.review.page.history import describe_step, sentence
 from hgld.review.page.keys import PageKeys
+from hgld.review.page.photographs import PhotographEndpoints
 from hgld.review.page.position import find_position, next_position, position_of_step
 from hgld.review.page.render import TEMPLATES, PageRenderer
+from hgld.review.page.theme import keep_theme, theme_of
+from hgld.review.photographs import LabelPhotographs
 from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import write_decisions
 
-_THEMES = ("auto", "light", "dark")
 #: Files that the page loads, by the end of their address.
 _STATIC_FILES = {
     path.relative_to(TEMPLATES).as_posix(): path
@@ -45,15 +47,24 @@ _MAX_ROWS = 100
 Handler = Callable[[ReviewSession, FormFields], "int | None"]
 
 
-def review_app(session: ReviewSession, keys: PageKeys, *, host_names: Collection[str] = ()) -> Starlette:
+def review_app(
+    session: ReviewSession,
+    keys: PageKeys,
+    *,
+    host_names: Collection[str] = (),
+    photographs: LabelPhotographs | None = None,
+) -> Starlette:
     """Return the web application of a session.
 
     Args:
         session: Session to show and to change.
         keys: Keys that admit a browser to the page.
         host_names: Accepted host names; see :class:`hgld.review.page.access.AccessMiddleware`.
+        photographs: Photographs to show with the labels; none by default.
     """
-    pages = _Endpoints(session)
+    renderer = PageRenderer(session, photographs)
+    pages = _Endpoints(session, renderer)
+    images = [] if photographs is None else PhotographEndpoints(session, photographs, renderer).routes()
     return Starlette(
         routes=[
             Route("/", pages.show),
@@ -62,6 +73,7 @@ def review_app(session: ReviewSession, keys: PageKeys, *, host_names: Collection
             Route("/decisions.csv", pages.download),
             Route("/theme", pages.choose_theme, methods=["POST"]),
             Route("/static/{name:path}", _static_file),
+            *images,
             *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in _HANDLERS.items()),
         ],
         middleware=[Middleware(AccessMiddleware, keys=keys, host_names=host_names)],
@@ -71,9 +83,9 @@ def review_app(session: ReviewSession, keys: PageKeys, *, host_names: Collection
 class _Endpoints:
     """Endpoints of the application that show or change the session."""
 
-    def __init__(self, session: ReviewSession) -> None:
+    def __init__(self, session: ReviewSession, renderer: PageRenderer) -> None:
         self._session = session
-        self._renderer = PageRenderer(session)
+        self._renderer = renderer
 
     async def show(self, request: Request) -> Response:
         """Answer with the page."""
@@ -82,7 +94,7 @@ class _Endpoints:
         known = step.isdecimal() and int(step) in self._session.state.steps
         message = sentence(describe_step(self._session, int(step))) if known else ""
         search = request.query_params.get("q", "")
-        return HTMLResponse(self._renderer.page(position, search, _theme(request), message))
+        return HTMLResponse(self._renderer.page(position, search, theme_of(request), message))
 
     async def changes(self, request: Request) -> Response:
         """Answer with the parts of the page that have changed."""
@@ -106,8 +118,7 @@ class _Endpoints:
         """Keep the colour theme in a cookie."""
         form = await read_form(request)
         response = self._redirect(form)
-        if form.get("theme") in _THEMES:
-            response.set_cookie("hgld-theme", form["theme"], max_age=31_536_000, samesite="strict")
+        keep_theme(response, form.get("theme", ""))
         return response
 
     def handle(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -136,7 +147,7 @@ class _Endpoints:
         if from_script:
             return JSONResponse({"error": str(error), "conflict": conflict}, status)
         position = find_position(self._session, form)
-        return HTMLResponse(self._renderer.problem(str(error), conflict, position, _theme(request)), status)
+        return HTMLResponse(self._renderer.problem(str(error), conflict, position, theme_of(request)), status)
 
     def _show_step(self, step: int, form: FormFields, *, from_script: bool) -> Response:
         """Lead to what was undone or redone, and say what it was."""
@@ -171,11 +182,6 @@ async def _static_file(request: Request) -> Response:
     if path is None:
         return Response(status_code=404)
     return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix])
-
-
-def _theme(request: Request) -> str:
-    theme = request.cookies.get("hgld-theme", "auto")
-    return theme if theme in _THEMES else "auto"
 
 
 def _decide(session: ReviewSession, form: FormFields) -> int | None:

@@ -17,12 +17,15 @@ from hgld.review.page.position import Position
 from hgld.review.page.progress import review_progress
 from hgld.review.page.views import (
     DecisionView,
+    PhotographsView,
     brief_label_view,
     cluster_views,
     decision_view,
     label_view,
+    photographs_view,
     subclusters,
 )
+from hgld.review.photographs import LabelPhotographs
 from hgld.review.session import NO_CANDIDATE, ReviewSession
 from hgld.taxonomy.groups import ROOTS, Group
 from hgld.version import __version__
@@ -44,10 +47,12 @@ class PageRenderer:
 
     Args:
         session: Session to show.
+        photographs: Photographs to show with the labels; none by default.
     """
 
-    def __init__(self, session: ReviewSession) -> None:
+    def __init__(self, session: ReviewSession, photographs: LabelPhotographs | None = None) -> None:
         self._session = session
+        self._label_photographs = photographs
         self._environment = Environment(
             loader=FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -57,6 +62,7 @@ class PageRenderer:
         )
         self._environment.filters["count"] = "{:,}".format
         self._macros: Any = self._environment.get_template("parts.html").module
+        self._photograph_macros: Any = self._environment.get_template("photographs.html").module
         self._row = lru_cache(_CACHED_ROWS)(partial(self._part, "row"))
         self._brief_row = lru_cache(_CACHED_ROWS)(partial(self._part, "row", brief=True))
 
@@ -80,7 +86,7 @@ class PageRenderer:
             version=__version__,
             adjudicating=session.adjudicating,
             blind=session.blind,
-            **self._all_parts(position),
+            **{"photographs": None} | self._all_parts(position),
             groups=self._groups(search),
             comment=(session.decision_field(position.label).value or {}).get("comment", ""),
         )
@@ -109,7 +115,7 @@ class PageRenderer:
         events = session.state.events_after(since)
         kinds = {event.kind for event in events}
         groups = session.groups()
-        parts = {"card": self._card(position, groups)}
+        parts = {"card": self._card(position, groups), **self._photographs(position)}
         if events:
             parts |= self._summary_parts(position)
         if "group" in kinds:
@@ -161,6 +167,15 @@ class PageRenderer:
         unchanged = {label_id: v for label_id, v in all_labels.items() if label_id not in error.label_ids}
         return self._part("conflict", rows, path, fields, all_labels, unchanged)
 
+    def photographs_page(self, view: PhotographsView, theme: str) -> str:
+        """Return a page of photographs of a label."""
+        return self._environment.get_template("all_photographs.html").render(view=view, theme=theme)
+
+    def photograph_items(self, view: PhotographsView) -> Markup:
+        """Return photographs of a label as list items."""
+        html: Markup = self._photograph_macros.items(view.photographs)
+        return html
+
     def problem(self, message: str, conflict: Markup, position: Position, theme: str) -> str:
         """Return a page that says why a form was refused."""
         template = self._environment.get_template("problem.html")
@@ -176,6 +191,7 @@ class PageRenderer:
             "head": self._head(position),
             "list": self._list(position, groups),
             "card": self._card(position, groups),
+            **self._photographs(position),
             **self._summary_parts(position),
         }
 
@@ -217,6 +233,13 @@ class PageRenderer:
 
     def _card(self, position: Position, groups: Mapping[str, Group]) -> Markup:
         return self._part("card", label_view(self._session, self._session.labels[position.label], groups))
+
+    def _photographs(self, position: Position) -> dict[str, Markup]:
+        """Return the part with photographs of the label, if there are any to show with labels."""
+        if self._label_photographs is None:
+            return {}
+        view = photographs_view(self._label_photographs, self._session, position.label)
+        return {"photographs": self._photograph_macros.beside_card(view)}
 
     def _groups(self, search: str) -> Markup:
         wanted = search.casefold().strip()

@@ -8,6 +8,7 @@ from pathlib import Path
 from hgld.review.inputs import find_inputs
 from hgld.review.merged_taxonomy import changed_groups
 from hgld.review.page.server import ServerConfig, serve_session
+from hgld.review.photographs import open_photographs
 from hgld.review.review_labels import review_labels
 from hgld.taxonomy.decisions import read_decisions
 
@@ -24,6 +25,8 @@ def serve_review(
     taxonomy: Path | None = None,
     decisions: Path | None = None,
     blind: bool = False,
+    images: Path | None = None,
+    image_landmarks: Sequence[Path | tuple[str, Path]] = (),
 ) -> None:
     """Serve the page for one annotator until the process is told to stop (SIGINT, SIGTERM).
 
@@ -39,6 +42,9 @@ def serve_review(
         decisions: Decisions to start from, for labels that were never touched in the store, with the taxonomy beside
             it if groups were renamed or proposed.
         blind: Whether to hide suggestions and to record decisions as blind.
+        images: Table of ``hgld index-images``, to show photographs; see
+            :func:`hgld.review.photographs.open_photographs`.
+        image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
 
     Raises:
         BusyError: Another process has the store open.
@@ -60,4 +66,5 @@ def serve_review(
         decisions=initial,
         changed_groups=added,
         blind=blind,
+        photographs=open_photographs(images, inputs.clean, image_landmarks),
     )

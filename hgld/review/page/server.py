@@ -15,6 +15,7 @@ from hgld.errors import ConfigurationError
 from hgld.review.page.access import OPEN_PATH
 from hgld.review.page.app import review_app
 from hgld.review.page.keys import PageKeys
+from hgld.review.photographs import LabelPhotographs
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
@@ -51,6 +52,7 @@ def serve_session(
     changed_groups: Sequence[Group] = (),
     group_notes: Mapping[str, str] | None = None,
     blind: bool = False,
+    photographs: LabelPhotographs | None = None,
 ) -> None:
     """Serve the page of a session until SIGINT or SIGTERM.
 
@@ -66,6 +68,7 @@ def serve_session(
         changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
         group_notes: What to know about groups, by key.
         blind: Whether to hide suggestions and to record decisions as blind.
+        photographs: Photographs to show with the labels; none by default.
 
     Raises:
         BusyError: Another process has the store open.
@@ -80,7 +83,7 @@ def serve_session(
         if not session.adjudicating:
             log_table_changes(session)
         uvicorn_config = uvicorn.Config(
-            review_app(session, keys, host_names=[config.host]),
+            review_app(session, keys, host_names=[config.host], photographs=photographs),
             log_config=None,
             log_level="warning",
             access_log=False,

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from hgld.review.photographs import LabelPhotographs, Photograph
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
 from hgld.review.sheets.rows import example_link
 from hgld.taxonomy.groups import Group
+
+#: Number of photographs beside the card.
+N_PHOTOGRAPHS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +171,41 @@ def cluster_views(session: ReviewSession, clusters: Mapping[int, Sequence[Review
         )
         for number, members in clusters.items()
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class PhotographsView:
+    """Some photographs of a label, as the templates show them.
+
+    Args:
+        label_id: Id of the label.
+        label: Text of the label.
+        photographs: The photographs.
+        total: Number of photographs of the label.
+        landmarks: Number of landmarks that these show.
+        next_start: Number of the first photograph after these; None if there are no more.
+    """
+
+    label_id: str
+    label: str
+    photographs: tuple[Photograph, ...]
+    total: int
+    landmarks: int
+    next_start: int | None
+
+
+def photographs_view(
+    photographs: LabelPhotographs, session: ReviewSession, label_id: str, start: int = 0, count: int = N_PHOTOGRAPHS
+) -> PhotographsView:
+    """Return ``count`` photographs of a label from number ``start`` on."""
+    counted = photographs.count(label_id)
+    items = photographs.of_label(label_id, start, start + count)
+    end = start + len(items)
+    return PhotographsView(
+        label_id,
+        session.labels[label_id].row.label,
+        tuple(items),
+        counted.photographs,
+        counted.landmarks,
+        end if items and end < counted.photographs else None,
+    )

@@ -5,7 +5,8 @@ import { $ } from "./dom.js";
 import { goToNextUndecided, stepCluster } from "./clusters.js";
 import { leaveSearch, search, searchKey } from "./groups.js";
 import { closeAll, openMenu, togglePanel } from "./menus.js";
-import { choose, conflict, send } from "./queue.js";
+import { openViewer } from "./photographs.js";
+import { choose, send } from "./queue.js";
 import { comment, commentWas, currentRow, move, rows, rowsBeside, setCurrent, setTicked, ticked, toggleTicked } from "./rows.js";
 
 const ADJUDICATING = document.body.classList.contains("adjudicating");
@@ -30,6 +31,7 @@ export const ACTIONS = {
   "open-example": {
     section: "Move", keys: ["e"], about: "open the first example", run: () => $(".examples a", currentRow())?.click(),
   },
+  photographs: { section: "Move", keys: ["p"], about: "enlarge the photographs", run: () => openViewer() },
 
   accept: {
     section: "Decide", keys: ["enter"], run: () => choose("accept"),
@@ -109,7 +111,7 @@ function keyName(event) {
 }
 
 document.addEventListener("keydown", event => {
-  if (event.isComposing || event.altKey || conflict.open) return;
+  if (event.isComposing || event.altKey || $("dialog[open]")) return;
   const field = event.target.closest("input:not([type=checkbox]), select");
   if (event.key === "Escape") {
     const closed = closeAll();

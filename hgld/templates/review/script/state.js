@@ -1,6 +1,6 @@
 // Where the page is, and how its modules hear of each other.
 //
-// Modules import those below them: page > keys > groups, menus > queue > clusters > updates > rows > state, dom. What a
+// Modules import those below them: page > keys > groups, menus, photographs > queue > clusters > updates > rows > state, dom. What a
 // lower module has to tell the others is an event:
 //   "move" ({ load })  the cursor went to another label; `load` says whether its card should be fetched
 //   "part" (id)        the element with this id got new content

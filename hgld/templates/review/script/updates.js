@@ -42,7 +42,8 @@ export function apply(update) {
   const inList = list.contains(document.activeElement);
   if (here) replaceRows(Object.values(update.rows));
   for (const [id, html] of Object.entries(update.parts)) {
-    if (id === "card" && update.label !== state.label && currentRow()) continue;
+    if ((id === "card" || id === "photographs") && update.label !== state.label && currentRow()) continue;
+    if (id === "photographs" && $("#photographs [data-label]").dataset.label === update.label) continue;
     if ((id === "list" || id === "head") && !here && $(`#clusters a[data-cluster="${state.cluster}"]`)) continue;
     const ticks = id === "list" ? new Set(ticked().map(row => row.dataset.label)) : null;
     $(`#${id}`).innerHTML = html;

@@ -1,0 +1,39 @@
+"""Tar files of small photographs, their index, and the list of their landmarks."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from PIL import Image
+
+from hgld.gldv2.image_index import index_images
+from tests.gldv2.test_image_index import write_tar
+
+
+def jpeg(colour: str = "teal", size: tuple[int, int] = (320, 200)) -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", size, colour).save(data, "JPEG")
+    return data.getvalue()
+
+
+def write_photographs(
+    folder: Path, counts: Mapping[int, int], replaced: Mapping[str, bytes] | None = None, *, split: str = "train"
+) -> Path:
+    """Write photographs of landmarks into one tar file; return the path of their index.
+
+    Args:
+        folder: Folder for the tar file, the index and the list of landmarks.
+        counts: Number of photographs by landmark id; their ids are ``LANDMARK-NUMBER`` with one digit each.
+        replaced: Content of single photographs by id, instead of a small JPEG.
+        split: Split of the landmarks.
+    """
+    photograph = jpeg()
+    ids = [(f"{landmark}-{n}", landmark) for landmark, count in counts.items() for n in range(count)]
+    write_tar(folder / split / "0.tar", {f"a/{key}.jpg": (replaced or {}).get(key, photograph) for key, _ in ids})
+    name = {"train": "train.csv", "index": "index_image_to_landmark.csv"}[split]
+    lines = ["id,landmark_id", *(f"{key},{landmark}" for key, landmark in ids)]
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    index_images(folder, folder / "images.parquet")
+    return folder / "images.parquet"
