@@ -7,6 +7,7 @@
     ├── ConfigurationError  a setting or the installation is invalid: change it, then run again
     ├── BusyError           another run holds the output: wait for it
     ├── ConflictError       something changed since it was read: look at it again, then decide
+    ├── StorageError        a file can no longer be written: make room, then try again
     └── SourceError         a server failed or sent something invalid: run again later
 
 A message says what was found, where, and what to do. It names parameters in backticks; the command line prints it
@@ -36,6 +37,10 @@ class BusyError(HgldError):
 
 class ConflictError(HgldError):
     """Someone else changed what was to be changed, or something depends on it."""
+
+
+class StorageError(HgldError):
+    """A file can no longer be written, such as on a full disk; it still holds what was written before."""
 
 
 class SourceError(HgldError):

@@ -1,26 +1,28 @@
 """The event store of an annotator: an SQLite file of events, to which events are only added.
 
-Each step is one transaction with ``synchronous=FULL``: once :meth:`EventStore.append` returns, the step is on disk. A
-lock file beside the store keeps a second process from writing to it; reading is always possible.
+Each step is one transaction with ``synchronous=EXTRA``: once :meth:`EventStore.append` returns, the step is on disk.
+It is in the file itself, so that a copy of the file is complete; with a write-ahead log, the last steps would be in a
+second file, and a store in a read-only folder could not be read. A lock file beside the store keeps a second process
+from writing to it; reading is always possible.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from hgld.errors import BusyError, ConfigurationError, InputError
+from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
 from hgld.io.files import check_writable_file
+from hgld.review.event_rows import event_to_row, events_from_rows
 from hgld.review.events import AttributedChange, Change, Event
 from hgld.review.state import ReviewState
-from hgld.taxonomy.decisions import parse_time
 from hgld.version import __version__
 
 #: "hgld" as a number, which tells the file from other SQLite files.
@@ -51,14 +53,16 @@ class EventStore:
     Args:
         path: SQLite file.
         annotator: Owner of the store.
+        state: State after the events in the file.
         connection: Open connection to the file.
     """
 
-    def __init__(self, path: Path, annotator: str, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, annotator: str, state: ReviewState, connection: sqlite3.Connection) -> None:
         self.path = path
         self.annotator = annotator
-        self.state = ReviewState(_read_events(connection))
+        self.state = state
         self._connection = connection
+        self._file = path.stat()
 
     def append(self, changes: Sequence[Change | AttributedChange]) -> int | None:
         """Write changes as one step, all or none, and apply them to the state.
@@ -70,16 +74,13 @@ class EventStore:
             Id of the step, or None if no field changes.
 
         Raises:
-            InputError: The file cannot be written; nothing was changed.
+            StorageError: The file cannot be written; nothing was changed.
         """
         events = self._new_events(changes)
         if not events:
             return None
-        try:
-            with self._connection:  # a transaction
-                self._connection.executemany(_INSERT, map(_to_row, events))
-        except sqlite3.Error as error:
-            raise InputError(f"{self.path}: cannot be written ({error}); nothing was changed") from error
+        with self._transaction():
+            self._connection.executemany(_INSERT, map(event_to_row, events))
         for event in events:
             self.state.apply(event)
         return events[0].step
@@ -91,18 +92,33 @@ class EventStore:
             labels: Text of every label and number of its cluster in the ``clusters`` table, by label_id.
 
         Raises:
-            InputError: The file cannot be written.
+            StorageError: The file cannot be written.
         """
+        previous = {row[0]: (row[1], row[2]) for row in self._connection.execute("SELECT * FROM label")}
+        if previous != labels:
+            rows = [(label_id, *label) for label_id, label in labels.items()]
+            with self._transaction():
+                self._connection.execute("DELETE FROM label")
+                self._connection.executemany("INSERT INTO label VALUES (?, ?, ?)", rows)
+        return previous
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Write all or nothing.
+
+        Raises:
+            StorageError: The file cannot be written, or is no longer at its path; nothing was changed.
+        """
+        if not _is_at(self.path, self._file):
+            raise StorageError(
+                f"{self.path}: was moved, deleted or replaced while it was open; nothing was changed. Put it back, "
+                "or stop hgld and start it again"
+            )
         try:
             with self._connection:
-                previous = {row[0]: (row[1], row[2]) for row in self._connection.execute("SELECT * FROM label")}
-                if previous != labels:
-                    rows = [(label_id, *label) for label_id, label in labels.items()]
-                    self._connection.execute("DELETE FROM label")
-                    self._connection.executemany("INSERT INTO label VALUES (?, ?, ?)", rows)
+                yield
         except sqlite3.Error as error:
-            raise InputError(f"{self.path}: cannot be written ({error})") from error
-        return previous
+            raise _write_failure(self.path, error) from error
 
     def _new_events(self, changes: Sequence[Change | AttributedChange]) -> list[Event]:
         now = datetime.now(timezone.utc)
@@ -141,7 +157,8 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
     Raises:
         BusyError: Another process has the store open.
         ConfigurationError: The store belongs to another annotator, or a file cannot be written at ``path``.
-        InputError: The file is not an event store.
+        InputError: The file is not an event store, or damaged.
+        StorageError: The file cannot be created.
     """
     check_writable_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,15 +170,16 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
             f"{path}: already open in another hgld process; use the page that it serves, or stop it first"
         ) from None
     try:
+        if not path.exists():
+            _create(path, annotator)
         with _connect(path) as connection:
-            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                _create_tables(connection, annotator)
-            owner = _read_owner(connection, path)
+            owner, state = _read(connection, path)
             if owner != annotator:
                 raise ConfigurationError(
                     f'{path}: holds the decisions of "{owner}", not of "{annotator}"; give another `store`'
                 )
-            yield EventStore(path, annotator, connection)
+            connection.execute("PRAGMA synchronous = EXTRA")
+            yield EventStore(path, annotator, state, connection)
     finally:
         lock.release()
 
@@ -170,56 +188,96 @@ def read_store(path: Path) -> tuple[str, ReviewState]:
     """Return the owner of a store and the state after its events.
 
     Raises:
-        InputError: There is no such file, or it is not an event store.
+        InputError: There is no such file, or it is not an event store, or damaged.
     """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; expected a store from hgld review, e.g. review/a.sqlite")
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a store from hgld review, e.g. review/a.sqlite")
     with _connect(path) as connection:
-        return _read_owner(connection, path), ReviewState(_read_events(connection))
+        return _read(connection, path)
 
 
 @contextmanager
 def _connect(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a connection; errors of SQLite become an InputError."""
+    """Open a connection to an existing file; errors of SQLite become an InputError."""
+    if not path.stat().st_size:
+        raise InputError(
+            f"{path}: is empty, although it was a store of decisions once; restore it from a copy, or delete it to "
+            "begin again"
+        )
     try:
         # The server answers in one thread, but not always in the one that opened the store.
         with closing(sqlite3.connect(path, timeout=10, check_same_thread=False)) as connection:
-            connection.execute("PRAGMA synchronous = FULL")
             yield connection
     except sqlite3.DatabaseError as error:
-        raise InputError(f"{path}: not a readable store of decisions ({error})") from error
+        raise InputError(f"{path}: not a store of decisions, or damaged ({error}); restore it from a copy") from error
 
 
-def _create_tables(connection: sqlite3.Connection, annotator: str) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
+def _create(path: Path, annotator: str) -> None:
+    """Create a store without events, whole or not at all."""
+    draft = path.with_name(f"{path.name}.part")
+    draft.unlink(missing_ok=True)
+    try:
+        with closing(sqlite3.connect(draft)) as connection, connection:
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("BEGIN")
+            for statement in _TABLES:
+                connection.execute(statement)
+            connection.execute("INSERT INTO about VALUES (?)", (annotator,))
+        draft.replace(path)
+    except sqlite3.Error as error:
+        raise _write_failure(path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _is_at(path: Path, file: os.stat_result) -> bool:
+    """Return whether a path still leads to a file."""
+    try:
+        return os.path.samestat(path.stat(), file)
+    except OSError:
+        return False
+
+
+def _write_failure(path: Path, error: sqlite3.Error) -> StorageError:
+    reason = str(error).replace("database or disk is full", "the disk is full")
+    return StorageError(f"{path}: cannot be written ({reason}); nothing was changed. Make room, then try again")
+
+
+def _read(connection: sqlite3.Connection, path: Path) -> tuple[str, ReviewState]:
+    """Return the owner of a store and its state, after checks of the whole file."""
     with connection:
-        connection.execute("BEGIN")
-        for statement in _TABLES:
-            connection.execute(statement)
-        connection.execute("INSERT INTO about VALUES (?)", (annotator,))
+        connection.execute("BEGIN")  # so that another process changes nothing meanwhile
+        _check_file(connection, path)
+        owner = connection.execute("SELECT annotator FROM about").fetchone()
+        if owner is None or not isinstance(owner[0], str):
+            raise sqlite3.DatabaseError("the name of the annotator is missing")
+        connection.execute("SELECT id, text, cluster FROM label")
+        try:
+            state = ReviewState(events_from_rows(connection.execute("SELECT * FROM event ORDER BY id")))
+        except InputError as error:
+            raise InputError(f"{path}: {error}; restore the file from a copy") from error
+    return owner[0], state
 
 
-def _read_owner(connection: sqlite3.Connection, path: Path) -> str:
-    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
+def _check_file(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that a file is a store of this version of hgld, and whole."""
+    if _pragma(connection, "application_id") != _APPLICATION_ID:
         raise InputError(f"{path}: not a store of decisions, but another SQLite file")
-    layout = connection.execute("PRAGMA user_version").fetchone()[0]
+    layout = _pragma(connection, "user_version")
     if layout != _LAYOUT:
         raise InputError(
             f"{path}: written in layout {layout}, but hgld {__version__} has layout {_LAYOUT}; use the version that "
             "wrote it"
         )
-    return str(connection.execute("SELECT annotator FROM about").fetchone()[0])
+    problem = _pragma(connection, "quick_check(1)")
+    if problem != "ok":
+        raise sqlite3.DatabaseError(" ".join(problem.split()))
+    # SQLite reads the missing end of the last page as zeros.
+    if path.stat().st_size < _pragma(connection, "page_count") * _pragma(connection, "page_size"):
+        raise sqlite3.DatabaseError("the end of the file is missing")
 
 
-def _read_events(connection: sqlite3.Connection) -> Iterator[Event]:
-    for row in connection.execute("SELECT * FROM event ORDER BY id"):
-        event = Event(*row)
-        yield replace(event, at=parse_time(row[2]), old=json.loads(row[6]), new=json.loads(row[7]))
-
-
-def _to_row(event: Event) -> tuple[object, ...]:
-    old, new = (json.dumps(value, ensure_ascii=False, sort_keys=True) for value in (event.old, event.new))
-    return (
-        *(event.id, event.step, event.at.isoformat(timespec="milliseconds"), event.annotator, event.kind, event.key),
-        *(old, new, event.tool, event.undoes),
-    )
+def _pragma(connection: sqlite3.Connection, name: str) -> Any:
+    return connection.execute(f"PRAGMA {name}").fetchone()[0]

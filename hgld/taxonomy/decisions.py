@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.csv_files import escape_formula, read_rows, unescape_formula
 from hgld.io.files import atomic_write
 from hgld.taxonomy.groups import Group
@@ -29,6 +29,8 @@ _BLIND = {"yes": True, "no": False, "": None}
 #: script took over.
 NOT_PEOPLE = ("seed", "machine")
 
+#: First bytes of an SQLite file.
+_SQLITE = b"SQLite format 3\0"
 _ANNOTATOR = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
@@ -138,7 +140,19 @@ def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]
             _BLIND[values["blind"]],
         )
 
+    _refuse_store(path)
     return read_rows(path, COLUMNS, parse, may_be_empty=True)
+
+
+def _refuse_store(path: Path) -> None:
+    """Refuse the event store of a review, which is easily taken for the file of its decisions."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            if stream.read(len(_SQLITE)) == _SQLITE:
+                raise InputError(
+                    f"{path}: an SQLite file, such as that of hgld review; hgld decisions {path} -o NAME.csv writes "
+                    "its decisions as CSV"
+                )
 
 
 def read_named_decisions(path: Path, groups: Iterable[Group]) -> list[Decision]:

@@ -38,7 +38,7 @@ def test_other_files_are_not_read_as_stores(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE t (a)")
     connection.close()
     for name, problem in (
-        ("text", "not a readable store"),
+        ("text", "not a store of decisions, or damaged"),
         ("other", "another SQLite file"),
         ("absent", "no such file"),
     ):

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from hgld.errors import ConflictError, HgldError
+from hgld.errors import ConflictError, HgldError, StorageError
 from hgld.review.actions import InvalidActionError, StaleError
 from hgld.review.page.access import AccessMiddleware
 from hgld.review.page.forms import FormFields, int_field, label_action, label_versions, read_form
@@ -42,6 +42,8 @@ _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg
 
 #: At most this many rows are sent at once when the list is scrolled.
 _MAX_ROWS = 100
+#: Status of the answer to an action that failed, by the kind of error.
+_STATUS = {ConflictError: 409, InvalidActionError: 400, StorageError: 503, HgldError: 500}
 
 #: Applies a form to the session and returns the step, or None if nothing changed.
 Handler = Callable[[ReviewSession, FormFields], "int | None"]
@@ -140,7 +142,7 @@ class _Endpoints:
     def _refuse(
         self, error: HgldError | InvalidActionError, request: Request, form: FormFields, *, from_script: bool
     ) -> Response:
-        status = 409 if isinstance(error, ConflictError) else 400 if isinstance(error, InvalidActionError) else 500
+        status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
         conflict = Markup()
         if isinstance(error, StaleError):
             conflict = self._renderer.conflict(error, request.url.path, form)

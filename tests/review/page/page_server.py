@@ -41,6 +41,11 @@ class Server:
         self.process.wait(15)
         self._output.close()
 
+    def get(self, path: str) -> str:
+        """Return a page."""
+        with self._opener.open(self.home + path) as answer:
+            return str(answer.read().decode())
+
     def post(self, path: str, **fields: str) -> None:
         """Send a form from another browser."""
         self._opener.open(self.home + path, urlencode(fields).encode()).close()

@@ -1,0 +1,315 @@
+"""Stores that are empty, damaged, full, read-only or replaced: one clear message, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.errors import HgldError, InputError, StorageError
+from hgld.review.actions import LabelAction
+from hgld.review.page import server
+from hgld.review.projections import current_decisions
+from hgld.review.store import open_store, read_store
+from hgld.review.table_changes import log_table_changes
+from hgld.taxonomy.decisions import read_decisions
+from tests.review.sessions import decide, open_session
+from tests.test_storage import CHECKOUT, mounted
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with all kinds of events, in a folder of its own."""
+    path = tmp_path / "review/ada.sqlite"
+    with open_session(path) as session:
+        log_table_changes(session)
+        decide(session, LabelAction("drop", comment="no place"), "Q1", "Q2")
+        decide(session, LabelAction("group", "lake"), "Q3")
+        session.rename_cluster(1, "water", 0)
+        session.move({"Q4": 0}, 1)
+        session.propose_group("quay", "human-made", "Where boats land.")
+        undone = session.merge_group("lake", "church", 0)
+        assert undone is not None
+        session.undo(undone)
+    return path
+
+
+def decided(path: Path) -> dict[str, str]:
+    return {row.label_id: row.group or row.decision for row in current_decisions(read_store(path)[1])}
+
+
+EVERYTHING = {"Q1": "drop", "Q2": "drop", "Q3": "lake"}
+
+
+def sql(*statements: str) -> Callable[[Path], None]:
+    """Return the damage that statements do, despite the triggers."""
+
+    def damage(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            for trigger in ("no_update", "no_delete"):
+                connection.execute(f"DROP TRIGGER {trigger}")
+            for statement in statements:
+                connection.execute(statement)
+
+    return damage
+
+
+def other_database(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE bookmarks (url)")
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "empty file": (lambda path: path.write_bytes(b""), "is empty"),
+    "folder": (folder, "is a folder"),
+    "text": (lambda path: path.write_text("label_id,label\n" * 300), "not a store"),
+    "short text": (lambda path: path.write_text("x"), "not a store"),
+    "zeros": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "not a store"),
+    "other database": (other_database, "another SQLite file"),
+    "no events": (sql("DROP TABLE event"), "no such table: event"),
+    "no owner": (sql("DELETE FROM about"), "annotator"),
+    "no table about": (sql("DROP TABLE about"), "no such table: about"),
+    "no table of labels": (sql("DROP TABLE label"), "no such table: label"),
+    "broken JSON": (sql("UPDATE event SET new = substr(new, 1, 9) WHERE id = 2"), "event 2"),
+    "no JSON": (sql("UPDATE event SET old = x'00ff' WHERE id = 2"), "event 2"),
+    "value of another kind": (sql("""UPDATE event SET new = '{"merged_into": 7}' WHERE id = 3"""), "event 3"),
+    "unknown decision": (sql("UPDATE event SET new = replace(new, 'drop', 'keep') WHERE id = 1"), "event 1"),
+    "unknown kind": (sql("UPDATE event SET kind = 'colour' WHERE id = 4"), "event 4"),
+    "name of no cluster": (sql("UPDATE event SET key = 'x' WHERE kind = 'name'"), "event 4"),
+    "no time": (sql("UPDATE event SET at = 'noon' WHERE id = 1"), "event 1"),
+    "missing event": (sql("DELETE FROM event WHERE id = 2"), "event 2"),
+    "missing first event": (sql("DELETE FROM event WHERE id = 1"), "event 1"),
+    "exchanged decision": (sql("UPDATE event SET key = 'Q3' WHERE id = 1"), "event 3"),
+    "undo of nothing": (sql("UPDATE event SET undoes = 99 WHERE undoes IS NOT NULL"), "undo"),
+    "undo of another field": (sql("UPDATE event SET undoes = 1 WHERE undoes IS NOT NULL"), "undo"),
+    "step of nothing": (sql("UPDATE event SET step = 9 WHERE id = 2"), "event 2"),
+}
+
+
+def one_line(error: HgldError, path: Path) -> str:
+    (line,) = str(error).splitlines()
+    assert str(path) in line
+    return line
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_named_in_one_line_and_the_file_left_alone(store: Path, damage: str) -> None:
+    apply, problem = DAMAGES[damage]
+    apply(store)
+    before = store.read_bytes() if store.is_file() else None
+    with pytest.raises(HgldError, match=problem) as raised, open_store(store, "ada"):
+        pytest.fail("the store was opened")
+    one_line(raised.value, store)
+    with pytest.raises(InputError, match=problem) as raised:
+        read_store(store)
+    one_line(raised.value, store)
+    assert (store.read_bytes() if store.is_file() else None) == before
+
+
+def test_cut_file_is_never_taken_for_a_shorter_review(store: Path) -> None:
+    whole = store.read_bytes()
+    for size in [*range(0, len(whole), 512), 1, 99, 100, 101, 4095, 4097, len(whole) - 1]:
+        store.write_bytes(whole[:size])
+        for access in (read_store, lambda path: open_store(path, "ada").__enter__()):
+            with pytest.raises(HgldError) as raised:
+                access(store)
+            one_line(raised.value, store)
+        assert store.read_bytes() == whole[:size]
+    store.write_bytes(whole)
+    assert decided(store) == EVERYTHING
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.floats(0, 1), noise=st.binary(min_size=1, max_size=2000))
+def test_overwritten_bytes_give_a_message_or_a_review(store: Path, at: float, noise: bytes) -> None:
+    copy = store.with_name("copy.sqlite")
+    whole = bytearray(store.read_bytes())
+    start = int(at * (len(whole) - 1))
+    whole[start : start + len(noise)] = noise
+    copy.write_bytes(whole)
+    try:
+        read_store(copy)
+    except InputError as error:
+        one_line(error, copy)
+
+
+@pytest.mark.parametrize("damage", ["empty file", "text", "broken JSON"])
+def test_commands_report_a_damaged_store_in_one_line(
+    tables: Callable[..., Path], store: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(*_: object, **__: object) -> None:
+        pytest.fail("the page was served")
+
+    monkeypatch.setattr(server._Server, "run", serve)
+    clusters = str(tables())
+    DAMAGES[damage][0](store)
+    other = store.with_name("ben.csv")
+    columns = "label_id,label,decision,group,annotator,decided_at,comment,blind"
+    other.write_text(f"{columns}\nQ1,lake,drop,,ben,2026-03-01T12:00:00Z,,\n")
+    ada = other.with_name("ada.csv")
+    ada.write_text(f"{columns}\nQ1,lake,group,lake,ada,2026-03-01T12:00:00Z,,\n")
+    final = str(store.with_name("final.csv"))
+    page = ["--clusters", clusters, "--annotator", "ada", "--store", str(store), "--no-open"]
+    for command in (
+        ["decisions", str(store), "-o", final],
+        ["review", clusters, "--annotator", "ada", "--store", str(store), "--no-open"],
+        ["adjudicate", str(ada), str(other), "-o", final, *page],
+        ["agreement", str(store), str(other)],
+        ["adjudicate", str(store), str(other), "-o", final, "--rule", "agree-only"],
+    ):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 1, (command, result.exception)
+        errors = [line for line in result.stderr.splitlines() if " INFO " not in line]
+        assert len(errors) == 1, errors
+        assert errors[0].startswith("error: "), command
+        assert str(store) in errors[0]
+    assert not Path(final).exists()
+
+
+def test_store_in_place_of_a_file_of_decisions_gets_a_hint(store: Path) -> None:
+    with pytest.raises(InputError, match="hgld decisions .*ada.sqlite -o NAME.csv writes its decisions") as raised:
+        read_decisions(store, None)
+    one_line(raised.value, store)
+
+
+def test_copied_file_is_complete_while_the_page_is_open(store: Path) -> None:
+    """Nothing is in other files beside it, which a copy or a mail would lack."""
+    with open_session(store) as session:
+        decide(session, LabelAction("unsure"), "Q5")
+        assert sorted(path.name for path in store.parent.iterdir()) == ["ada.sqlite", "ada.sqlite.lock"]
+        shutil.copy(store, store.with_name("copy.sqlite"))
+        assert decided(store.with_name("copy.sqlite")) == EVERYTHING | {"Q5": "unsure"}
+
+
+def test_decision_that_was_being_written_at_a_crash_is_all_or_nothing(store: Path) -> None:
+    crashed = store.with_name("crashed.sqlite")
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA cache_size = 1")  # pages go to the file before the end of the transaction
+        connection.execute("BEGIN")
+        for number in range(1000):
+            connection.execute("INSERT INTO label VALUES (?, ?, 0)", (f"X{number}", "x" * 200))
+        journal = store.with_name(f"{store.name}-journal")
+        assert journal.stat().st_size > 0
+        shutil.copy(store, crashed)
+        shutil.copy(journal, crashed.with_name(f"{crashed.name}-journal"))
+    assert crashed.stat().st_size > store.stat().st_size
+    with open_store(crashed, "ada") as opened:
+        assert {key for key, field in opened.state.fields("decision").items() if field.value} == set(EVERYTHING)
+    assert decided(crashed) == EVERYTHING
+
+
+@pytest.mark.parametrize("way", ["deleted", "replaced"])
+def test_file_that_is_replaced_under_an_open_page_is_reported(store: Path, way: str) -> None:
+    """Otherwise later decisions would go to a file that has no name any more."""
+    copy = store.with_name("copy.sqlite")
+    shutil.copy(store, copy)
+    with open_session(store) as session:
+        copy.replace(store) if way == "replaced" else store.unlink()
+        with pytest.raises(StorageError, match="was moved, deleted or replaced") as raised:
+            decide(session, LabelAction("unsure"), "Q5")
+        one_line(raised.value, store)
+        assert not session.is_decided("Q5")
+
+
+def test_failed_write_changes_nothing_and_the_next_one_succeeds(store: Path) -> None:
+    with open_session(store) as session:
+        connection = session.store._connection
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StorageError, match="full.*nothing was changed") as raised:
+            decide(session, LabelAction("drop", comment="x" * 100_000), "Q5")
+        one_line(raised.value, store)
+        assert not session.is_decided("Q5")
+        connection.execute("PRAGMA max_page_count = 100000")
+        decide(session, LabelAction("drop", comment="x" * 100_000), "Q5")
+    assert decided(store) == EVERYTHING | {"Q5": "drop"}
+
+
+def run_on_mount(mount: list[str], *lines: str) -> list[str]:
+    """Run lines of a shell in a namespace with a file system of its own, and return what they print."""
+    command = [*mount, "sh", "-ec", "\n".join(lines)]
+    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+    return child.stdout.splitlines()
+
+
+def test_store_in_a_read_only_folder_can_be_read(store: Path, tmp_path: Path, tables: Callable[..., Path]) -> None:
+    disk, out = tmp_path / "disk", tmp_path / "out.csv"
+    hgld = shlex.join([sys.executable, "-m", "hgld"])
+    outcome = run_on_mount(
+        mounted(disk, "size=1m"),
+        f"cp {store} {disk}",
+        f"mount -o remount,ro {disk}",
+        f"{hgld} decisions {disk}/ada.sqlite -o {out} | head -1",
+        f"! {hgld} review {tables()} --annotator ada --store {disk}/ada.sqlite --no-open 2>&1",
+    )
+    assert outcome == [
+        "3 labels decided by ada",
+        f"error: {disk} is read-only; choose another place, or change its permissions",
+    ]
+
+
+#: Decide on the page while the disk fills up, and print what happens as JSON.
+FULL_DISK = """
+import json, sys
+from pathlib import Path
+from urllib.error import HTTPError
+from tests.review.page.page_server import Server
+disk, clusters = Path(sys.argv[1]), sys.argv[2]
+server = Server(["review", clusters, "--annotator", "ada", "--store", str(disk / "ada.sqlite")])
+
+def post(label):
+    try:
+        server.post("decide", choose="drop", focus="0:" + label, comment=label * 500)
+        return "saved"
+    except HTTPError as error:
+        return [error.code, error.read().decode()]
+
+outcomes = [post("Q1")]
+with (disk / "filler").open("wb", buffering=0) as filler:
+    try:
+        while filler.write(bytes(4096)):
+            pass
+    except OSError as error:
+        outcomes.append(error.strerror)
+outcomes.append(post("Q2"))
+outcomes.append(server.get("").count('data-decision="drop"'))
+(disk / "filler").unlink()
+outcomes.append(post("Q2"))
+server.stop()
+print(json.dumps(outcomes))
+"""
+
+
+def test_full_disk_is_reported_on_the_page_which_goes_on_once_there_is_space(
+    tmp_path: Path, tables: Callable[..., Path]
+) -> None:
+    disk = tmp_path / "disk"
+    (output,) = run_on_mount(
+        mounted(disk, "size=256k"),
+        shlex.join([sys.executable, "-c", FULL_DISK, str(disk), str(tables())]) + f" 2> {tmp_path}/errors",
+    )
+    first, filled, refused, n_dropped, again = json.loads(output)
+    assert (first, filled, again) == ("saved", "No space left on device", "saved")
+    assert refused[0] == 503
+    assert "the disk is full" in refused[1]
+    assert "nothing was changed" in refused[1]
+    assert n_dropped == 1, "the page shows what is saved"
