@@ -82,10 +82,10 @@ def certainty(label: ReviewLabel) -> float:
 def settling_order(labels: Sequence[ReviewLabel], decided: Collection[str] = ()) -> list[str]:
     """Return the ids of labels in the order in which decisions settle most.
 
-    A label whose suggestion has the score p leaves ``landmarks * (1 - p)`` landmarks open, in expectation. A decision
-    settles those of the label itself and, of each label related to it, the share that is the probability that both
-    are in the same group. What one decision has settled the next one cannot, so after one church the other churches
-    come later. The largest gain is always taken next.
+    A decision settles all landmarks of the label itself. Others are open: as long as the suggestion of a label has the
+    score p, ``landmarks * (1 - p)`` of its landmarks, in expectation. Of these, a decision on a related label settles
+    the share that is the probability that both are in the same group. What one decision has settled the next one
+    cannot, so after one church the other churches come later. The largest gain is always taken next.
 
     Args:
         labels: Labels in the order of the table, which decides on ties.
@@ -94,23 +94,21 @@ def settling_order(labels: Sequence[ReviewLabel], decided: Collection[str] = ())
     keys: dict[tuple[_Kind, str], int] = {}
     relations = [[keys.setdefault(relation, len(keys)) for relation in relations_of(label)] for label in labels]
     same_group = [kind.same_group for kind, _ in keys]
-    own_landmarks = [label.row.landmarks * (1 - certainty(label)) for label in labels]
-    open_landmarks, unsettled = [0.0] * len(keys), [1.0] * len(keys)
-    for numbers, landmarks in zip(relations, own_landmarks, strict=True):
+    open_own = [label.row.landmarks * (1 - certainty(label)) for label in labels]
+    open_related, unsettled = [0.0] * len(keys), [1.0] * len(keys)
+    for numbers, landmarks in zip(relations, open_own, strict=True):
         for key in numbers:
-            open_landmarks[key] += landmarks
+            open_related[key] += landmarks
 
-    def gain(label: int) -> float:
-        own = result = own_landmarks[label]
-        for key in relations[label]:
-            result *= unsettled[key]
-        for key in relations[label]:
-            result += same_group[key] * unsettled[key] * (open_landmarks[key] - own)
+    def gain(number: int) -> float:
+        result: float = labels[number].row.landmarks
+        for key in relations[number]:
+            result += same_group[key] * unsettled[key] * (open_related[key] - open_own[number])
         return result
 
-    def settle(label: int) -> None:
-        for key in relations[label]:
-            open_landmarks[key] -= own_landmarks[label]
+    def settle(number: int) -> None:
+        for key in relations[number]:
+            open_related[key] -= open_own[number]
             unsettled[key] *= 1 - same_group[key]
 
     order = [number for number, label in enumerate(labels) if label.row.label_id in decided]

@@ -30,7 +30,7 @@ def made_label(
         ("table", ["Q1", "Q2", "Q3", "Q4"]),
         ("landmarks", ["Q4", "Q2", "Q3", "Q1"]),
         ("uncertain", ["Q3", "Q4", "Q2", "Q1"]),
-        ("settling", ["Q4", "Q3", "Q2", "Q1"]),
+        ("settling", ["Q4", "Q2", "Q3", "Q1"]),
     ],
 )
 def test_labels_in_every_order(tmp_path: Path, order: Order, expected: list[str]) -> None:
@@ -69,9 +69,10 @@ def test_a_decision_for_many_comes_before_one_with_more_landmarks_of_its_own() -
     assert order[:2] == ["Q0", "Q9"], "the first shrine settles the others; the second one less than the geyser"
 
 
-def test_labels_with_sure_suggestions_come_last() -> None:
-    labels = [made_label(1, "lake", 900, 0.999), made_label(2, "pile", 3, 0.1)]
-    assert settling_order(labels) == ["Q2", "Q1"]
+def test_a_decision_settles_nothing_of_labels_whose_suggestions_are_sure() -> None:
+    sure = [made_label(n, f"{word} fort", 4, 0.999) for n, word in enumerate(("hill", "star"))]
+    unsure = [made_label(n, f"{word} wat", 3, 0.1) for n, word in enumerate(("forest", "cave"), 2)]
+    assert settling_order([*sure, *unsure]) == ["Q2", "Q0", "Q1", "Q3"]
 
 
 def test_relations_are_superclasses_and_last_words() -> None:
@@ -98,7 +99,7 @@ def test_relations_are_superclasses_and_last_words() -> None:
     ),
     st.sets(st.integers(0, 11)),
 )
-def test_every_label_is_ranked_once_and_the_gains_of_undecided_labels_never_grow(
+def test_every_label_is_ranked_once_and_decided_labels_come_first(
     rows: list[tuple[str, int, float | None, str]], numbers: set[int]
 ) -> None:
     labels = [made_label(number, *row) for number, row in enumerate(rows)]
