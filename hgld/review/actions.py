@@ -52,14 +52,20 @@ class Candidate:
         """Whether the action "accept" takes it."""
         return self.score is None or self.score >= LIKELY_SCORE
 
+    @property
+    def sure(self) -> bool:
+        """Whether the action "accept_sure" takes it: a suggestion with a high score."""
+        return self.score is not None and self.score >= SURE_SCORE
+
 
 @dataclass(frozen=True, slots=True)
 class LabelAction:
     """Action that an annotator takes on labels.
 
     Args:
-        kind: ``group``, ``drop``, ``unsure``, ``accept`` (take the first candidate if it is likely), ``take`` (take
-            the candidate with this number), ``clear`` (back to undecided) or ``comment`` (keep the decision).
+        kind: ``group``, ``drop``, ``unsure``, ``accept`` (take the first candidate if it is likely), ``accept_sure``
+            (if it is a sure suggestion), ``take`` (take the candidate with this number), ``clear`` (back to
+            undecided) or ``comment`` (keep the decision).
         group: Key of the group; a guess if the kind is ``unsure``.
         candidate: Number of the candidate to take, counted from 1.
         comment: New comment; None keeps the present one.

@@ -82,10 +82,10 @@ def certainty(label: ReviewLabel) -> float:
 def settling_order(labels: Sequence[ReviewLabel], decided: Collection[str] = ()) -> list[str]:
     """Return the ids of labels in the order in which decisions settle most.
 
-    A decision settles all landmarks of the label itself. Others are open: as long as the suggestion of a label has the
-    score p, ``landmarks * (1 - p)`` of its landmarks, in expectation. Of these, a decision on a related label settles
-    the share that is the probability that both are in the same group. What one decision has settled the next one
-    cannot, so after one church the other churches come later. The largest gain is always taken next.
+    A decision settles all landmarks of the label itself. Of an undecided label whose suggestion has the score p,
+    ``landmarks * (1 - p)`` landmarks are open, in expectation; a decision on a related label settles the share of
+    them that is the probability that both are in the same group. What one decision has settled the next one cannot,
+    so after one church the other churches come later. The largest gain is always taken next.
 
     Args:
         labels: Labels in the order of the table, which decides on ties.

@@ -13,7 +13,7 @@ from itertools import chain, count
 from typing import Any
 
 from hgld.errors import ConflictError, InputError
-from hgld.review.actions import LIKELY_SCORE, Candidate, InvalidActionError, LabelAction, StaleError
+from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, Candidate, InvalidActionError, LabelAction, StaleError
 from hgld.review.candidates import EarlierDecisions, opinion_candidates, suggestion_candidates
 from hgld.review.events import AttributedChange, Change
 from hgld.review.projections import (
@@ -174,6 +174,8 @@ class ReviewSession:
             return "this review is blind: suggestions are hidden; choose a group"
         if action.kind == "accept":
             return f"there is no suggestion of {LIKELY_SCORE:.0%} or more to accept; press 1 to take the first anyway"
+        if action.kind == "accept_sure":
+            return f"there is no suggestion of {SURE_SCORE:.0%} or more to accept"
         return f"there is no suggestion {action.candidate} to take"
 
     def resulting_decision(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Any:
@@ -195,7 +197,7 @@ class ReviewSession:
             if not comment and current["decision"] is None:
                 return None
             decision, group = current["decision"], current["group"]
-        elif action.kind in ("take", "accept"):
+        elif action.kind in ("take", "accept", "accept_sure"):
             candidate = self._candidate(label, action, groups)
             if candidate is None:
                 return NO_CANDIDATE
@@ -222,7 +224,8 @@ class ReviewSession:
         if not 1 <= action.candidate <= len(candidates):
             return None
         candidate = candidates[action.candidate - 1]
-        return candidate if action.kind == "take" or candidate.likely else None
+        taken = {"take": True, "accept": candidate.likely, "accept_sure": candidate.sure}[action.kind]
+        return candidate if taken else None
 
     def move(self, versions: Mapping[str, int], cluster: int | None, name: str = "") -> int | None:
         """Move labels to another cluster, or to a new one called ``name`` if ``cluster`` is None.

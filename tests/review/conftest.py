@@ -32,6 +32,7 @@ class Label:
     train: int = 1
     index: int = 0
     group: str | None = None
+    score: float | None = None
 
 
 LABELS = (
@@ -55,7 +56,7 @@ def clusters_table(labels: Sequence[Label]) -> pa.Table:
             "subcluster": label.subcluster,
             "distance": 0.5,
             "suggested_group": label.group,
-            "suggestion_score": None,
+            "suggestion_score": label.score,
             "suggestions": [],
         }
         for label in labels

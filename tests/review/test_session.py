@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConflictError, InputError
-from hgld.review.actions import InvalidActionError, LabelAction, StaleError
+from hgld.review.actions import SURE_SCORE, InvalidActionError, LabelAction, StaleError
 from hgld.review.adjudication import open_labels
 from hgld.review.events import FieldKind
 from hgld.review.opinions import Opinions
@@ -386,3 +386,14 @@ def test_groups_of_decisions_to_start_from_are_taken_over(tmp_path: Path) -> Non
         assert session.import_groups(renamed) is None, "groups that were touched in the store stay as they are"
         with pytest.raises(InputError, match='cannot be taken over: there is already a group "museum"'):
             session.import_groups([Group("museum", "human-made", "x", key="house")])
+
+
+def test_only_sure_suggestions_are_accepted_together(tmp_path: Path) -> None:
+    sure, likely = label(1), label(2)
+    sure = replace(sure, suggestions=(Suggestion("lake", SURE_SCORE, "because"),))
+    with open_session(tmp_path / "a.sqlite", [sure, likely]) as session:
+        decide(session, LabelAction("accept_sure"), "Q1", "Q2")
+        assert session.is_decided("Q1")
+        assert not session.is_decided("Q2")
+        with pytest.raises(InvalidActionError, match="no suggestion of 95% or more"):
+            decide(session, LabelAction("accept_sure"), "Q2")

@@ -29,6 +29,7 @@ class DecisionView:
         score: Probability of a suggestion in percent, or empty.
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
+        sure: Whether the action "accept_sure" takes it.
     """
 
     decision: str | None
@@ -38,6 +39,7 @@ class DecisionView:
     score: str = ""
     number: int = 0
     likely: bool = True
+    sure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def _candidate_views(session: ReviewSession, label: ReviewLabel, groups: Mapping
             _percent(candidate.score),
             number,
             candidate.likely,
+            candidate.sure,
         )
         for number, candidate in enumerate(session.candidates(label, groups), 1)
     ]

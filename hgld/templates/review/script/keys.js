@@ -8,6 +8,7 @@ import { closeAll, openMenu, togglePanel } from "./menus.js";
 import { openViewer } from "./photographs.js";
 import { choose, send } from "./queue.js";
 import { comment, commentWas, currentRow, move, rows, rowsBeside, setCurrent, setTicked, ticked, toggleTicked } from "./rows.js";
+import { acceptScreen } from "./screen.js";
 
 const ADJUDICATING = document.body.classList.contains("adjudicating");
 const CANDIDATE = ADJUDICATING ? "opinion" : "suggestion";
@@ -36,6 +37,10 @@ export const ACTIONS = {
   accept: {
     section: "Decide", keys: ["enter"], run: () => choose("accept"),
     about: ADJUDICATING ? "take the first opinion" : "accept the first suggestion if it is likely",
+  },
+  "accept-screen": {
+    section: "Decide", keys: ["shift+enter"], run: acceptScreen,
+    about: "accept all suggestions on the screen that are sure (95 % or more)",
   },
   ...Object.fromEntries([1, 2, 3, 4, 5, 6, 7, 8, 9].map(n => [
     `take-${n}`,
@@ -106,7 +111,7 @@ function keyName(event) {
   // Letters by the position of the key if the keyboard layout has another script.
   const letter = /^Key/.test(event.code) && !/^[\x20-\x7e]$/.test(event.key) ? event.code.slice(3) : event.key;
   const key = letter.toLowerCase();
-  const shift = event.shiftKey && /^([a-z]|arrow.*)$/.test(key) ? "shift+" : "";
+  const shift = event.shiftKey && /^([a-z]|enter|arrow.*)$/.test(key) ? "shift+" : "";
   return `${event.ctrlKey || event.metaKey ? "ctrl+" : ""}${shift}${key}`;
 }
 

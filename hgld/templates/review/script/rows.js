@@ -15,7 +15,7 @@ export const currentRow = () => rowOf(state.label);
 export const tickOf = row => $(".tick input", row);
 export const nameOf = row => $(".name", row).textContent;
 export const ticked = () => $$(".row .tick input:checked", list).map(tick => tick.closest(".row"));
-const isUndecided = row => !row.dataset.decision && !row.classList.contains("saving");
+export const isUndecided = row => !row.dataset.decision && !row.classList.contains("saving");
 
 // The cursor.
 
