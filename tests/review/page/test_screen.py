@@ -10,7 +10,7 @@ import pytest
 
 from tests.review.conftest import Label
 from tests.review.page.page_server import Server
-from tests.review.page.test_page import Tab, wait_for
+from tests.review.page.tab import Tab, wait_for
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
