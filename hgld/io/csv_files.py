@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -110,6 +111,24 @@ def unescape_formula(text: str) -> str:
     ('=1+1', "'tis", '=1+1')
     """
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def unify_line_breaks(text: str) -> str:
+    r"""Return a text with line feeds for carriage returns, which writers with ``lineterminator="\n"`` do not quote.
+
+    >>> unify_line_breaks("one\r\ntwo\rthree")
+    'one\ntwo\nthree'
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def without_control_characters(text: str) -> str:
+    r"""Return a text without control characters, which many readers of CSV refuse, but for white space.
+
+    >>> without_control_characters("a\x00b\tc")
+    'ab\tc'
+    """
+    return "".join(c for c in text if c.isspace() or unicodedata.category(c) != "Cc")
 
 
 def _check_header(path: Path, names: list[str] | None, columns: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.csv_files import escape_formula, read_rows, unescape_formula
+from hgld.io.csv_files import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write
 from hgld.taxonomy.groups import Group
 from hgld.taxonomy.label_identity import normalise_label
@@ -164,7 +164,8 @@ def read_named_decisions(path: Path, groups: Iterable[Group]) -> list[Decision]:
 def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
     """Write decisions atomically, sorted by label so that two versions of a file can be compared line by line.
 
-    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`).
+    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`), and line
+    breaks in comments become line feeds.
     """
     blind_text = {value: text for text, value in _BLIND.items()}
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
@@ -173,7 +174,7 @@ def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
         for row in sorted(decisions, key=lambda row: (normalise_label(row.label), row.label_id)):
             choice = (row.label_id, row.label, row.decision, row.group or "")
             record = (row.annotator, format_time(row.decided_at), blind_text[row.blind], row.comment)
-            writer.writerow([escape_formula(value) for value in choice + record])
+            writer.writerow([escape_formula(unify_line_breaks(value)) for value in choice + record])
 
 
 def parse_time(text: str) -> datetime:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hgld.io.csv_files import read_rows
+from hgld.io.csv_files import read_rows, unify_line_breaks
 from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID
@@ -120,5 +120,5 @@ def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow((*_COLUMNS, "key") if with_keys else _COLUMNS)
         for group in groups:
-            row = [group.name, group.root, " ".join(group.items), group.guideline]
+            row = [group.name, group.root, " ".join(group.items), unify_line_breaks(group.guideline)]
             writer.writerow([*row, group.key if group.key != group.name else ""] if with_keys else row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -61,6 +62,14 @@ def test_formulas_are_escaped(tmp_path: Path) -> None:
     write_decisions(tmp_path / "a.csv", rows)
     assert "Q1,'=1+1,unsure,,ada,2026-03-01T12:00:00Z,,'-not sure" in (tmp_path / "a.csv").read_text()
     assert read_decisions(tmp_path / "a.csv", GROUPS) == rows
+
+
+@pytest.mark.parametrize("line_break", ["\r", "\n", "\r\n"])
+def test_comments_may_have_line_breaks(tmp_path: Path, line_break: str) -> None:
+    row = Decision("Q1", "lake", "drop", None, "ada", NOON, f"one{line_break}two")
+    write_decisions(tmp_path / "a.csv", [row])
+    (read,) = read_decisions(tmp_path / "a.csv", None)
+    assert read == replace(row, comment="one\ntwo")
 
 
 def test_all_invalid_rows_are_reported(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from hgld.review.actions import InvalidActionError, LabelAction
 
 FormFields = ImmutableMultiDict[str, str]
 
+_NO_LINE_BREAKS = str.maketrans("", "", "\r\n")
+
 
 async def read_form(request: Request) -> FormFields:
     """Return the fields of a URL-encoded form."""
@@ -36,8 +38,14 @@ def label_versions(form: FormFields) -> dict[str, int]:
 
 def label_action(form: FormFields) -> LabelAction:
     """Return the action of a form; its field ``choose`` is e.g. ``drop``, ``group:lake`` or ``take:1``."""
+    comment, before = form.get("comment", ""), form.get("comment_was", "")
+    # A text field drops line breaks, which a comment from a sheet may have.
+    unchanged = comment.translate(_NO_LINE_BREAKS) == before.translate(_NO_LINE_BREAKS)
+    return _label_action(form, None if unchanged else comment.strip())
+
+
+def _label_action(form: FormFields, comment: str | None) -> LabelAction:
     kind, _, value = form.get("choose", "").partition(":")
-    comment = None if form.get("comment", "") == form.get("comment_was", "") else form["comment"].strip()
     if kind == "take":
         number = value.partition("@")[0]
         return LabelAction("take", candidate=int(number) if number.isdecimal() else 0, comment=comment)
