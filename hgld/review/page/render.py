@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,20 @@ _FULL_BEFORE, _FULL_AFTER = 40, 110
 _VERSION_FIELDS = ("label", "focus", "since")
 
 
+@cache
+def _environment() -> Environment:
+    """Return the compiled templates, which all pages of a process share."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["count"] = "{:,}".format
+    return environment
+
+
 class PageRenderer:
     """Renders the page of a session.
 
@@ -53,14 +67,7 @@ class PageRenderer:
     def __init__(self, session: ReviewSession, photographs: LabelPhotographs | None = None) -> None:
         self._session = session
         self._label_photographs = photographs
-        self._environment = Environment(
-            loader=FileSystemLoader(TEMPLATES),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters["count"] = "{:,}".format
+        self._environment = _environment()
         self._macros: Any = self._environment.get_template("parts.html").module
         self._photograph_macros: Any = self._environment.get_template("photographs.html").module
         self._row = lru_cache(_CACHED_ROWS)(partial(self._part, "row"))
