@@ -7,12 +7,13 @@ one of them is no longer the present version.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from typing import Any
 
 from hgld.errors import ConflictError, InputError
+from hgld.io.csv_files import without_control_characters
 from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, Candidate, InvalidActionError, LabelAction, StaleError
 from hgld.review.candidates import EarlierDecisions, opinion_candidates, suggestion_candidates
 from hgld.review.events import AttributedChange, Change
@@ -28,7 +29,7 @@ from hgld.review.projections import (
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.state import FieldState
 from hgld.review.store import EventStore
-from hgld.taxonomy.decisions import Decision, DecisionIndex
+from hgld.taxonomy.decisions import Decision, DecisionIndex, decision_problem
 from hgld.taxonomy.groups import ROOTS, Group
 from hgld.taxonomy.label_identity import normalise_label
 
@@ -190,7 +191,7 @@ class ReviewSession:
             "comment": "",
             "blind": None,
         }
-        comment = current["comment"] if action.comment is None else action.comment
+        comment = current["comment"] if action.comment is None else without_control_characters(action.comment)
         if action.kind == "clear":
             return None
         if action.kind == "comment":
@@ -207,6 +208,8 @@ class ReviewSession:
             decision, group = action.kind, action.group
             if group is not None and group not in groups:
                 raise InvalidActionError("this group does not exist (any more)")
+            if problem := decision_problem(decision, group, None):
+                raise InvalidActionError(problem)
         else:
             raise InvalidActionError(f'"{action.kind}" is not an action on labels')
         same = (decision, group) == (current["decision"], current["group"])
@@ -271,7 +274,7 @@ class ReviewSession:
 
     def _moves(self, label_ids: Iterable[str], cluster: int) -> list[Change]:
         value = {"cluster": cluster, "table_name": self.table_names.get(cluster)}
-        return [Change("cluster", label_id, value) for label_id in label_ids]
+        return [Change("cluster", label_id, value) for label_id in label_ids if self.cluster(label_id) != cluster]
 
     def _cluster_name_change(self, cluster: int, name: str) -> Change:
         value = {"name": _single_line(name), "table_name": self.table_names.get(cluster)}
@@ -289,7 +292,7 @@ class ReviewSession:
         group = {"name": _single_line(name), "root": root, "guideline": guideline}
         taken = {key.casefold() for key, value in group_values(self.state).items() if value is not None}
         taken |= {key.casefold() for key in self.groups()}
-        base = normalise_label(name)
+        base = normalise_label(group["name"])
         keys = chain([base], (f"{base} ({number})" for number in count(2)))
         key = next(key for key in keys if key not in taken)
         return self._append_checked([Change("group", key, group)])
@@ -336,28 +339,23 @@ class ReviewSession:
         except InvalidActionError as error:
             raise ConflictError(f"this step cannot be undone: {error}") from error
 
-    def import_groups(self, groups: Iterable[Group]) -> int | None:
-        """Take over names and proposals of groups that were never touched in this store.
+    def import_decisions(self, decisions: Iterable[Decision], groups: Iterable[Group] = ()) -> int | None:
+        """Take over decisions, with their annotators and times, on labels that were never touched in this store.
+
+        Args:
+            decisions: Decisions of others, or of an earlier review.
+            groups: Their groups, of which the names and proposals are taken over: of groups that were never touched
+                in this store, and of proposals that were undone here, but that the decisions taken over refer to.
+
+        Returns:
+            Id of the step with the decisions, or None if nothing is taken over.
 
         Raises:
             InputError: A group has the name of another one.
         """
-        present = self.groups()
-        changes = [
-            Change("group", group.key, {"name": group.name, "root": group.root, "guideline": group.guideline})
-            for group in groups
-            if not self.state.field("group", group.key).version
-            and (group.key not in present or present[group.key].name != group.name)
-        ]
-        try:
-            return self._append_checked(changes)
-        except InvalidActionError as error:
-            raise InputError(f"the groups of the given decisions cannot be taken over: {error}") from error
-
-    def import_decisions(self, decisions: Iterable[Decision]) -> int | None:
-        """Take over decisions, with their annotators and times, on labels that were never touched in this store."""
         index = DecisionIndex(decisions)
-        changes = []
+        changes: list[AttributedChange] = []
+        used = set()
         for label_id, label in self.labels.items():
             decision = index.find(label_id, label.row.label)
             if decision is not None and not self.decision_field(label_id).version:
@@ -370,7 +368,29 @@ class ReviewSession:
                 }
                 change = Change("decision", label_id, value)
                 changes.append(AttributedChange(change, decision.annotator, decision.decided_at))
+                used.add(decision.group)
+        self._import_groups(groups, used)
         return self.store.append(changes)
+
+    def _import_groups(self, groups: Iterable[Group], used: Collection[str | None]) -> None:
+        present = self.groups()
+
+        def is_new(group: Group) -> bool:
+            field = self.state.field("group", group.key)
+            if field.value is not None:
+                return False
+            if group.key not in present:
+                return not field.version or group.key in used
+            return not field.version and present[group.key].name != group.name
+
+        changes = [
+            Change("group", group.key, {"name": group.name, "root": group.root, "guideline": group.guideline})
+            for group in filter(is_new, groups)
+        ]
+        try:
+            self._append_checked(changes)
+        except InvalidActionError as error:
+            raise InputError(f"the groups of the given decisions cannot be taken over: {error}") from error
 
     # Checks.
 
@@ -421,7 +441,7 @@ def _check_unique_names(names: Sequence[str]) -> None:
 
 def _single_line(text: str, message: str = "enter a name") -> str:
     """Return a text in one line, with single spaces; refuse an empty one with this message."""
-    text = " ".join(text.split())
+    text = " ".join(without_control_characters(text).split())
     if not text:
         raise InvalidActionError(message)
     return text

@@ -47,8 +47,9 @@ class ReviewState:
         self._fields: defaultdict[FieldKind, dict[str, FieldState]] = defaultdict(dict)
         #: Origin of the field's value before and after each event, by the event's id.
         self._origins: dict[int, tuple[Event | None, Event | None]] = {}
+        #: Steps in effect that undo nothing, and by step the one that undid it since the last such step; in order.
         self._undo_stack: list[int] = []
-        self._redo_stack: list[int] = []
+        self._undoing: dict[int, int] = {}
         for event in events:
             self.apply(event)
 
@@ -69,14 +70,23 @@ class ReviewState:
         undone = self.undone_step(first)
         if undone is None:
             self._undo_stack.append(first.step)
-            self._redo_stack.clear()
-        elif undone in self._redo_stack:
-            self._redo_stack.remove(undone)
-            self._undo_stack.append(first.step)
+            self._undoing.clear()
+            return
+        original, is_undo = self._original(undone)
+        if is_undo:
+            if original in self._undo_stack:
+                self._undo_stack.remove(original)
+            self._undoing[original] = first.step
         else:
-            if undone in self._undo_stack:
-                self._undo_stack.remove(undone)
-            self._redo_stack.append(first.step)
+            self._undoing.pop(original, None)
+            self._undo_stack.append(original)
+
+    def _original(self, step: int) -> tuple[int, bool]:
+        """Return the step that a step is, redoes or undoes, and whether that one is in effect after it."""
+        in_effect = True
+        while (undone := self.undone_step(self.steps[step][0])) is not None:
+            step, in_effect = undone, not in_effect
+        return step, in_effect
 
     def field(self, kind: FieldKind, key: str) -> FieldState:
         """Return the current content of a field."""
@@ -107,7 +117,7 @@ class ReviewState:
     @property
     def next_redo(self) -> int | None:
         """Step that the command "redo" undoes: the last one that itself undid something."""
-        return self._redo_stack[-1] if self._redo_stack else None
+        return next(reversed(self._undoing.values()), None)
 
     def can_undo(self, step: int) -> bool:
         """Return whether all fields that the step set still have their values from it."""

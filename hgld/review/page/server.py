@@ -78,8 +78,7 @@ def serve_session(
     keys = PageKeys()
     with _listen(config) as listener, open_store(store, annotator) as event_store:
         session = ReviewSession(labels, groups, event_store, group_notes=group_notes, blind=blind)
-        session.import_groups(changed_groups)
-        session.import_decisions(decisions)
+        session.import_decisions(decisions, changed_groups)
         if not session.adjudicating:
             log_table_changes(session)
         uvicorn_config = uvicorn.Config(
