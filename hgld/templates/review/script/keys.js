@@ -4,20 +4,24 @@
 import { $ } from "./dom.js";
 import { goToNextUndecided, stepCluster } from "./clusters.js";
 import { leaveSearch, search, searchKey } from "./groups.js";
+import { showKeys } from "./help.js";
 import { closeAll, openMenu, togglePanel } from "./menus.js";
-import { openViewer } from "./photographs.js";
+import { toggleViewer } from "./photographs.js";
 import { choose, send } from "./queue.js";
 import { comment, commentWas, currentRow, move, rows, rowsBeside, setCurrent, setTicked, ticked, toggleTicked } from "./rows.js";
 import { acceptScreen } from "./screen.js";
+import { foldSheet, reveal } from "./sheet.js";
+import { handlersOf, keyName } from "./shortcuts.js";
 
 const ADJUDICATING = document.body.classList.contains("adjudicating");
+const BLIND = document.body.classList.contains("blind");
 const CANDIDATE = ADJUDICATING ? "opinion" : "suggestion";
 
 /**
- * Actions by name: `keys` as keyName() returns them, `about` for the annotator, the `section` of the help that lists it,
- * and `run`.
+ * Actions by name: the `keys` that they have at first, as keyName() returns them, `about` for the annotator, the `section` of
+ * the help that lists them, and `run`.
  */
-export const ACTIONS = {
+const ACTIONS = {
   "next-label": { section: "Move", keys: ["j", "arrowdown"], about: "next label", run: () => move(1) },
   "previous-label": { section: "Move", keys: ["k", "arrowup"], about: "previous label", run: () => move(-1) },
   "page-down": { section: "Move", keys: ["pagedown"], about: "ten labels down", run: () => move(10) },
@@ -32,7 +36,7 @@ export const ACTIONS = {
   "open-example": {
     section: "Move", keys: ["e"], about: "open the first example", run: () => $(".examples a", currentRow())?.click(),
   },
-  photographs: { section: "Move", keys: ["p"], about: "enlarge the photographs", run: () => openViewer() },
+  photographs: { section: "Move", keys: ["p"], about: "enlarge the photographs", run: toggleViewer },
 
   accept: {
     section: "Decide", keys: ["enter"], run: () => choose("accept"),
@@ -47,12 +51,12 @@ export const ACTIONS = {
     { section: "Decide", keys: [String(n)], about: `take ${CANDIDATE} ${n}`, run: () => choose(`take:${n}`) },
   ])),
   "find-group": {
-    section: "Decide", keys: ["g", "/"], run: () => search.focus(),
+    section: "Decide", keys: ["g", "/"], run: () => focusField(search),
     about: "type to find a group; Enter chooses it, Shift Enter marks it as a guess (unsure)",
   },
   drop: { section: "Decide", keys: ["d"], about: "drop", run: () => choose("drop") },
   unsure: { section: "Decide", keys: ["u"], about: "unsure", run: () => choose("unsure") },
-  comment: { section: "Decide", keys: ["c"], about: "comment; Enter saves it", run: () => comment.focus() },
+  comment: { section: "Decide", keys: ["c"], about: "comment; Enter saves it", run: () => focusField(comment) },
   clear: { section: "Decide", keys: ["backspace", "delete"], about: "clear the decision", run: () => choose("clear") },
   undo: {
     section: "Decide", keys: ["z", "ctrl+z"], about: "undo; the history can undo any step",
@@ -100,25 +104,28 @@ export const ACTIONS = {
   },
 
   history: { section: "Page", keys: ["h"], about: "history", run: () => togglePanel("history-panel") },
+  sheet: { section: "Page", keys: ["o"], about: "fold or unfold the current label in a narrow window", run: () => foldSheet() },
   help: { section: "Page", keys: ["?"], about: "this list of keys", run: () => togglePanel("help") },
 };
 
-/** Handlers by key. */
-const handlers = new Map(Object.values(ACTIONS).flatMap(action => action.keys.map(key => [key, action.run])));
+if (BLIND) for (const name of Object.keys(ACTIONS)) if (/^(accept|take)\b/.test(name)) delete ACTIONS[name];
+if (ADJUDICATING) delete ACTIONS["accept-screen"];
 
-/** Return the name of a pressed key, e.g. "ctrl+shift+z". */
-function keyName(event) {
-  // Letters by the position of the key if the keyboard layout has another script.
-  const letter = /^Key/.test(event.code) && !/^[\x20-\x7e]$/.test(event.key) ? event.code.slice(3) : event.key;
-  const key = letter.toLowerCase();
-  const shift = event.shiftKey && /^([a-z]|enter|arrow.*)$/.test(key) ? "shift+" : "";
-  return `${event.ctrlKey || event.metaKey ? "ctrl+" : ""}${shift}${key}`;
+function focusField(field) {
+  reveal(field);
+  field.focus();
 }
 
+let handlers;  // by key
+showKeys(ACTIONS, () => { handlers = handlersOf(ACTIONS); });
+
 document.addEventListener("keydown", event => {
-  if (event.isComposing || event.altKey || $("dialog[open]")) return;
+  if (event.isComposing || event.altKey) return;
+  const handler = handlers.get(keyName(event));
+  if ($("dialog[open]") && !(handler === toggleViewer && $("#viewer")?.open)) return;
   const field = event.target.closest("input:not([type=checkbox]), select");
   if (event.key === "Escape") {
+    if ($(":popover-open")) return;  // which the browser closes
     const closed = closeAll();
     if (field === comment) comment.value = commentWas.value;
     if (field || closed) return field === search ? leaveSearch() : setCurrent(currentRow());
@@ -127,7 +134,6 @@ document.addEventListener("keydown", event => {
   if (field) return;
   const pressed = event.key === "Enter" || event.key === " ";
   if (pressed && event.target.closest("button, summary, a:not(.name)")) return;
-  const handler = handlers.get(keyName(event));
   if (!handler) return;
   event.preventDefault();
   handler();

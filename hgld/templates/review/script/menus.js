@@ -1,12 +1,14 @@
 // The menus with a form, and the panels of the header.
 
 import { $, $$ } from "./dom.js";
+import { reveal } from "./sheet.js";
 
 /** Open a menu, and close the others. */
 export function openMenu(id) {
   for (const menu of $$("details.menu[open]")) menu.open = false;
   const menu = document.getElementById(id);
   if (!menu) return;
+  reveal(menu);
   menu.open = true;
   const field = $("input:not([type=hidden]), select", menu);
   field.focus();
@@ -15,6 +17,7 @@ export function openMenu(id) {
 
 export function togglePanel(id) {
   const panel = document.getElementById(id);
+  if (!panel.open) reveal(panel);
   panel.open = !panel.open;
 }
 

@@ -76,8 +76,14 @@ let shown = 0, nextStart = null, isFetching = false, label = "";
 const strip = () => $(".photographs", viewer);
 const items = () => $$("li", strip());
 
+/** Show the photographs of the current label, or close them. */
+export function toggleViewer() {
+  if (viewer?.open) viewer.close();
+  else openViewer();
+}
+
 /** Show the photographs of the current label, beginning with one of those beside the card. */
-export function openViewer(first = 0) {
+function openViewer(first = 0) {
   const list = beside && $(".photographs", beside);
   if (!list) return;
   hidePreview();
@@ -132,10 +138,9 @@ function connectViewer() {
   });
   viewer.addEventListener("keydown", event => {
     const steps = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
-    if (event.key === "p") viewer.close();
-    else if (steps) show(shown + steps);
-    else return;
+    if (!steps) return;
     event.preventDefault();
+    show(shown + steps);
   });
   $(".photographs", viewer).addEventListener("scroll", event => {
     const list = event.target;

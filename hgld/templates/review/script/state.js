@@ -1,7 +1,7 @@
 // Where the page is, and how its modules hear of each other.
 //
-// Modules import those below them: page > keys > groups, menus, photographs > queue > clusters > updates > rows > state, dom. What a
-// lower module has to tell the others is an event:
+// Modules import those below them: page > keys > help, groups, menus, photographs > queue > clusters > updates > rows >
+// sheet, shortcuts, state, dom. What a lower module has to tell the others is an event:
 //   "move" ({ load })  the cursor went to another label; `load` says whether its card should be fetched
 //   "part" (id)        the element with this id got new content
 
