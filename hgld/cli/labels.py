@@ -13,9 +13,12 @@ import typer
 from hgld.cli.base import (
     ClassesBeside,
     Force,
+    ImageLandmarks,
+    Images,
     Taxonomy,
     app,
     friendly_errors,
+    parse_images,
     print_summary,
     writable_file,
     writable_folder,
@@ -229,9 +232,20 @@ def cluster(
             help="Only print and plot (.sweep.png) inertia and silhouette for each k in this range.",
         ),
     ] = None,
+    images: Images = None,
+    image_landmarks: ImageLandmarks = None,
+    clean: Annotated[
+        Path | None,
+        typer.Option(
+            help="Clean table with the label of each landmark; for --images.",
+            show_default="clean.parquet beside EMBEDDINGS",
+        ),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Group labels into clusters and sub-clusters, and draw them.
+
+    With --images, the .html file holds up to three small photographs of a label, 5 MB together.
 
     Example: hgld cluster label_embeddings.parquet -o clusters.parquet
     """
@@ -239,6 +253,7 @@ def cluster(
     from hgld.labels.cluster_sweep import sweep_file
     from hgld.labels.clustering import ClusterConfig
     from hgld.labels.clusters import cluster_file
+    from hgld.review.map_photographs import open_map_photographs
 
     with friendly_errors(n_subclusters="--subclusters"), TerminalProgress("sweep", "k") as progress:
         if sweep is not None:
@@ -252,7 +267,12 @@ def cluster(
             distance_threshold=distance_threshold,
             seed=seed,
         )
-        summary = cluster_file(embeddings, out, config, force=force)
+        photographs = open_map_photographs(
+            images,
+            clean or embeddings.with_name("clean.parquet"),
+            [parse_images(text) for text in image_landmarks or ()],
+        )
+        summary = cluster_file(embeddings, out, config, photographs=photographs, force=force)
         print_summary(out, summary, format_clusters)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -26,6 +27,19 @@ _PAGE = Path(__file__).parents[1] / "templates" / "label_map.html"
 _MAX_NAMES = 60
 #: Size of the drawing on the page, its margin and its font, in SVG units.
 _WIDTH, _HEIGHT, _MARGIN, _FONT = 1000.0, 760.0, 24.0, 13.0
+
+
+@dataclass(frozen=True)
+class MapPhotograph:
+    """A photograph on the page.
+
+    Args:
+        name: Name of the landmark that it shows.
+        url: The picture as a ``data:`` URL.
+    """
+
+    name: str
+    url: str
 
 
 @dataclass(frozen=True)
@@ -123,8 +137,16 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
     save(figure, path)
 
 
-def write_label_page(path: Path, label_map: LabelMap) -> None:
-    """Write the labels as a self-contained page with tooltips, search, and light and dark colours."""
+def write_label_page(
+    path: Path, label_map: LabelMap, photographs: Mapping[int, Sequence[MapPhotograph]] | None = None
+) -> None:
+    """Write the labels as a self-contained page with tooltips, search, and light and dark colours.
+
+    Args:
+        path: HTML file to write or replace.
+        label_map: The labels.
+        photographs: Photographs of labels, by row; shown with a label, and with a cluster or a search.
+    """
     rows = label_map.largest_first()
     points = _on_page(label_map.positions)
     radii = label_map.radii(largest=_largest_radius(len(rows), 18.0))
@@ -145,7 +167,8 @@ def write_label_page(path: Path, label_map: LabelMap) -> None:
     ]
     legend = [
         f'<li><button type="button" data-cluster="{number}"><i class="c{number}"></i><b>{number}</b>'
-        f"<span>{escape(name)}<small>{labels:,} labels, {landmarks:,} landmarks</small></span></button></li>"
+        f"<span>{escape(name)}<small>{labels:,} labels, {landmarks:,} landmarks</small></span></button>"
+        f'<div class="pictures" data-cluster="{number}"></div></li>'
         for number, name, labels, landmarks in label_map.legend()
     ]
     page = Template(_PAGE.read_text(encoding="utf-8")).substitute(
@@ -157,6 +180,7 @@ def write_label_page(path: Path, label_map: LabelMap) -> None:
         circles="\n".join(circles),
         texts="\n".join(texts),
         legend="\n".join(legend),
+        photographs=_photographs_by_circle(rows, photographs or {}),
     )
     with atomic_write(path) as draft:
         draft.write_text(page, encoding="utf-8")
@@ -288,6 +312,16 @@ def _on_page(positions: NDArray[np.float64]) -> NDArray[np.float64]:
     scaled = (positions - low) / extent
     scaled[:, 1] = 1 - scaled[:, 1]
     return np.asarray(_MARGIN + scaled * (np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN))
+
+
+def _photographs_by_circle(rows: Sequence[int], photographs: Mapping[int, Sequence[MapPhotograph]]) -> str:
+    """Return JSON for a script element: names and URLs of photographs by the number of the circle."""
+    by_circle = {
+        number: [[photograph.name, photograph.url] for photograph in photographs[row]]
+        for number, row in enumerate(rows)
+        if row in photographs
+    }
+    return json.dumps(by_circle, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _colour_rules(names: dict[int, str], palette: Sequence[str]) -> str:

@@ -6,9 +6,10 @@ label first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import InputError
-from hgld.figures.label_map import LabelMap, draw_label_map, write_label_page
+from hgld.figures.label_map import LabelMap, MapPhotograph, draw_label_map, write_label_page
 from hgld.figures.tsne import tsne_2d
 from hgld.labels.clustering import ClusterConfig, Clusters, cluster_labels
 from hgld.labels.embed import embedding_matrix
@@ -40,8 +41,24 @@ class ClusterSummary:
     rows: Sequence[ClusterRow]
 
 
+class PhotographSource(Protocol):
+    """Photographs of labels for the page, which this room knows as plain data only."""
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """SHA-256 of the files that decide which photographs are shown, by role."""
+
+    def of_labels(self, label_ids: Sequence[str]) -> Mapping[str, Sequence[MapPhotograph]]:
+        """Return photographs by label_id; ``label_ids`` has the most important labels first."""
+
+
 def cluster_file(
-    embeddings: Path, out: Path, config: ClusterConfig | None = None, *, force: bool = False
+    embeddings: Path,
+    out: Path,
+    config: ClusterConfig | None = None,
+    *,
+    photographs: PhotographSource | None = None,
+    force: bool = False,
 ) -> ClusterSummary | None:
     """Write the clusters of label embeddings, and beside the table a picture (.png) and a page (.html) of them.
 
@@ -49,6 +66,7 @@ def cluster_file(
         embeddings: ``label_embeddings`` table.
         out: ``clusters`` table to write, sorted by cluster, sub-cluster and number of landmarks.
         config: Settings of the clustering.
+        photographs: Photographs for the page; none by default.
         force: Cluster even if all three files are up to date.
 
     Returns:
@@ -61,7 +79,8 @@ def cluster_file(
     if not embeddings.is_file():
         raise InputError(f"{embeddings}: no such file; hgld embed writes it")
     picture, page = out.with_suffix(".png"), out.with_suffix(".html")
-    provenance = tables.Provenance("cluster", vars(config), tables.input_digests(embeddings=embeddings))
+    inputs = {**tables.input_digests(embeddings=embeddings), **(photographs.digests if photographs else {})}
+    provenance = tables.Provenance("cluster", vars(config), inputs)
     if not force and tables.is_up_to_date(out, provenance) and all(path.is_file() for path in (picture, page)):
         return None
 
@@ -78,9 +97,25 @@ def cluster_file(
         names=clusters.names,
     )
     draw_label_map(picture, label_map)
-    write_label_page(page, label_map)
+    write_label_page(page, label_map, _photographs(photographs, table["label_id"].to_pylist(), label_map))
     tables.write_table(out, tables.CLUSTERS, _clusters_table(table, landmarks, clusters), provenance)
     return _summarise(clusters, landmarks)
+
+
+def _photographs(
+    source: PhotographSource | None, label_ids: Sequence[str], label_map: LabelMap
+) -> dict[int, Sequence[MapPhotograph]]:
+    """Return photographs by row: of the largest label of every sub-cluster, then of the second largest, and so on."""
+    if source is None:
+        return {}
+    by_subcluster: dict[tuple[int, int], int] = {}
+    ranks = {}
+    for row in label_map.largest_first():
+        subcluster = int(label_map.cluster[row]), int(label_map.subcluster[row])
+        ranks[row] = by_subcluster[subcluster] = by_subcluster.get(subcluster, -1) + 1
+    in_turn = sorted(ranks, key=ranks.__getitem__)
+    photographs = source.of_labels([label_ids[row] for row in in_turn])
+    return {row: photographs[label_ids[row]] for row in in_turn if label_ids[row] in photographs}
 
 
 def read_label_vectors(embeddings: Path, *, min_distinct: int) -> tuple[pa.Table, NDArray[np.float64]]:

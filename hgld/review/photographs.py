@@ -55,16 +55,26 @@ class LabelPhotographs:
     The photographs of a label are in rounds, each with one photograph of every landmark that has another one, in
     the order of image ids. Within a round, landmarks with many photographs come first.
 
+    Attributes:
+        files: Files that decide which photographs are shown.
+
     Args:
         reader: Indexed tar files.
         landmarks: ``clean`` table with the label of each landmark.
         rows: int64, shape (n,); rows of photographs in the index. If a row is repeated, the first counts.
         landmark: int64, shape (n,); number of the landmark of each, which is its row in ``landmarks``.
+        files: Files that these come from.
     """
 
     def __init__(
-        self, reader: ImageReader, landmarks: pa.Table, rows: NDArray[np.int64], landmark: NDArray[np.int64]
+        self,
+        reader: ImageReader,
+        landmarks: pa.Table,
+        rows: NDArray[np.int64],
+        landmark: NDArray[np.int64],
+        files: Sequence[Path] = (),
     ) -> None:
+        self.files = files
         self._reader = reader
         self._categories = landmarks["category"]
         self._landmark_ids = landmarks["landmark_id"]
@@ -156,7 +166,8 @@ def open_photographs(
             f"{images}: holds no photograph of a landmark in {clean}, by\n{paths}\n"
             "Index the tar files of these images, or name other files in `image_landmarks`"
         )
-    return LabelPhotographs(reader, landmarks, rows[rows >= 0], landmark[rows >= 0])
+    files = [images, clean, *(path for _, path in lists)]
+    return LabelPhotographs(reader, landmarks, rows[rows >= 0], landmark[rows >= 0], files)
 
 
 def _check_shards(reader: ImageReader, images: Path) -> None:

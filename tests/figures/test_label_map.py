@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.figures.label_map import LabelMap, draw_label_map, place_names, write_label_page
+from hgld.figures.label_map import LabelMap, MapPhotograph, draw_label_map, place_names, write_label_page
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -58,7 +58,7 @@ def test_page_is_self_contained_and_shows_labels_as_text(tmp_path: Path) -> None
     circles = page.all("circle")
     assert [circle["data-label"] for circle in circles] == labels
     assert [circle["data-landmarks"] for circle in circles[:2]] == ["1000", "999"]
-    assert len(page.all("script")) == 1
+    assert [script.get("type") for script in page.all("script")] == ["application/json", None]
     assert not page.all("link")
     assert len(page.all("small")) == 3, "one for each cluster in the legend, none from a label"
     assert not re.search(r"https?:|src=|url\(|@import", text.replace("&#x27;", "'"))
@@ -183,3 +183,38 @@ def test_hover_and_search_in_a_browser(browser: Chrome, tmp_path: Path) -> None:
     log = browser.get_log("browser")  # type: ignore[no-untyped-call]
     errors = [entry for entry in log if entry["level"] == "SEVERE"]
     assert errors == []
+
+
+def test_photographs_in_a_browser(browser: Chrome, tmp_path: Path) -> None:
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.by import By
+
+    pixel = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
+    photographs = {row: [MapPhotograph(f"{NASTY[1]} {row}.{n}", pixel) for n in range(3)] for row in (0, 1, 4)}
+    path = tmp_path / "map.html"
+    write_label_page(path, label_map([*NASTY, "plain"]), photographs)
+    browser.get(path.as_uri())
+
+    def shown(selector: str) -> list[tuple[str, str]]:
+        """Texts and alternative texts of the photographs that were loaded."""
+        script = """return [...document.querySelectorAll(arguments[0] + " figure")].map(figure =>
+            [figure.innerText, figure.querySelector("img").alt, figure.querySelector("img").naturalWidth])"""
+        figures = browser.execute_script(script, selector)
+        assert all(width == 1 for *_, width in figures)
+        return [(text, alt) for text, alt, _ in figures]
+
+    circles = browser.find_elements(By.TAG_NAME, "circle")
+    for row, number in ((0, 3), (2, 0), (4, 3)):
+        ActionChains(browser).move_to_element(circles[row]).perform()
+        names = [f"{NASTY[1]} {row}.{n}" for n in range(number)]
+        assert shown("#hover") == [(name, f"Photograph of {name}") for name in names]
+    # Rows 1 and 4 are in the second cluster, with one photograph each.
+    button = browser.find_elements(By.TAG_NAME, "button")[1]
+    button.click()
+    assert [text for text, _ in shown("li")] == [NASTY[1], NASTY[4]]
+    button.click()
+    assert shown("li") == []
+    browser.find_element(By.TAG_NAME, "input").send_keys("a' b")
+    assert [text for text, _ in shown("#pictures")] == [NASTY[4]]
+    assert browser.find_element(By.TAG_NAME, "footer").is_displayed()
+    assert browser.title == "6 labels in 3 clusters", "no name was run as a script"

@@ -15,6 +15,7 @@ from hgld import tables
 from hgld.cli.labels import parse_sweep
 from hgld.cli.summaries.labels import format_clusters, format_sweep
 from hgld.errors import ConfigurationError, InputError
+from hgld.figures.label_map import MapPhotograph
 from hgld.labels.cluster_sweep import sweep, sweep_file
 from hgld.labels.clustering import ClusterConfig, Clusters, allocate_subclusters, cluster_labels
 from hgld.labels.clusters import cluster_file
@@ -153,6 +154,31 @@ def test_files_are_rewritten_only_after_a_change(write_embeddings: Callable[...,
         assert out.with_suffix(side).is_file()
     assert cluster_file(embeddings, out, ClusterConfig(n_clusters=3, n_subclusters=4, seed=1)) is not None
     assert cluster_file(embeddings, out, config, force=True) is not None
+
+
+def test_photographs_of_all_subclusters_come_first(write_embeddings: Callable[..., Path], tmp_path: Path) -> None:
+    class Source:
+        """One photograph for each of the first labels."""
+
+        def __init__(self, n: int) -> None:
+            self.digests, self.n, self.asked = {"photographs.0": str(n)}, n, [""]
+
+        def of_labels(self, label_ids: Sequence[str]) -> dict[str, list[MapPhotograph]]:
+            self.asked = list(label_ids)
+            return {label_id: [MapPhotograph(label_id, "data:,x")] for label_id in label_ids[: self.n]}
+
+    embeddings = write_embeddings(blobs([5, 4, 3]), [1] * 5 + [10] * 4 + [5] * 3)
+    out, config = tmp_path / "clusters.parquet", ClusterConfig(n_clusters=3, n_subclusters=4)
+    few = Source(4)
+    cluster_file(embeddings, out, config, photographs=few)
+    assert out.with_suffix(".html").read_text().count('"data:,x"') == 4
+    rows = {row["label_id"]: row for row in tables.read_table(out, tables.CLUSTERS).to_pylist()}
+    assert sorted(few.asked) == sorted(rows)
+    first = [(rows[label_id]["cluster"], rows[label_id]["subcluster"]) for label_id in few.asked[:4]]
+    assert sorted(first) == sorted({(row["cluster"], row["subcluster"]) for row in rows.values()})
+    assert cluster_file(embeddings, out, config, photographs=few) is None
+    assert cluster_file(embeddings, out, config, photographs=Source(2)) is not None
+    assert cluster_file(embeddings, out, config) is not None, "without photographs"
 
 
 def test_too_few_labels_are_reported(
