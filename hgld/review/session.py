@@ -13,7 +13,7 @@ from itertools import chain, count
 from typing import Any
 
 from hgld.errors import ConflictError, InputError
-from hgld.io.csv_files import without_control_characters
+from hgld.review import entered_texts
 from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, Candidate, InvalidActionError, LabelAction, StaleError
 from hgld.review.candidates import EarlierDecisions, opinion_candidates, suggestion_candidates
 from hgld.review.events import AttributedChange, Change
@@ -191,7 +191,7 @@ class ReviewSession:
             "comment": "",
             "blind": None,
         }
-        comment = current["comment"] if action.comment is None else without_control_characters(action.comment)
+        comment = current["comment"] if action.comment is None else entered_texts.comment(action.comment)
         if action.kind == "clear":
             return None
         if action.kind == "comment":
@@ -277,7 +277,7 @@ class ReviewSession:
         return [Change("cluster", label_id, value) for label_id in label_ids if self.cluster(label_id) != cluster]
 
     def _cluster_name_change(self, cluster: int, name: str) -> Change:
-        value = {"name": _single_line(name), "table_name": self.table_names.get(cluster)}
+        value = {"name": entered_texts.cluster_name(name), "table_name": self.table_names.get(cluster)}
         return Change("name", str(cluster), value)
 
     def propose_group(self, name: str, root: str, guideline: str) -> int | None:
@@ -288,8 +288,8 @@ class ReviewSession:
         """
         if root not in ROOTS:
             raise InvalidActionError(f"choose a root: {' or '.join(ROOTS)}")
-        guideline = _single_line(guideline, "describe in one line what belongs to the group")
-        group = {"name": _single_line(name), "root": root, "guideline": guideline}
+        guideline = entered_texts.guideline(guideline)
+        group = {"name": entered_texts.group_name(name), "root": root, "guideline": guideline}
         taken = {key.casefold() for key, value in group_values(self.state).items() if value is not None}
         taken |= {key.casefold() for key in self.groups()}
         base = normalise_label(group["name"])
@@ -305,7 +305,11 @@ class ReviewSession:
             InvalidActionError: There is no such group, or the name is empty or taken.
         """
         group = self._group_at(key, version)
-        values = {"name": _single_line(name), "root": group.root, "guideline": group.guideline}
+        values = {
+            "name": entered_texts.group_name(name),
+            "root": group.root,
+            "guideline": group.guideline,
+        }
         return self._append_checked([Change("group", key, values)])
 
     def merge_group(self, key: str, into: str, version: int) -> int | None:
@@ -437,11 +441,3 @@ def _check_unique_names(names: Sequence[str]) -> None:
     duplicates = sorted({name for name in names if folded.count(name.casefold()) > 1})
     if duplicates:
         raise InvalidActionError(f'there is already a group "{duplicates[0]}"')
-
-
-def _single_line(text: str, message: str = "enter a name") -> str:
-    """Return a text in one line, with single spaces; refuse an empty one with this message."""
-    text = " ".join(without_control_characters(text).split())
-    if not text:
-        raise InvalidActionError(message)
-    return text

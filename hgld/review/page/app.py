@@ -24,6 +24,7 @@ from hgld.review.page.access import AccessMiddleware
 from hgld.review.page.forms import FormFields, int_field, label_action, label_versions, read_form
 from hgld.review.page.history import describe_step, sentence
 from hgld.review.page.keys import PageKeys
+from hgld.review.page.limits import LimitsMiddleware
 from hgld.review.page.photographs import PhotographEndpoints
 from hgld.review.page.position import find_position, next_position, position_of_step
 from hgld.review.page.render import TEMPLATES, PageRenderer
@@ -78,7 +79,7 @@ def review_app(
             *images,
             *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in _HANDLERS.items()),
         ],
-        middleware=[Middleware(AccessMiddleware, keys=keys, host_names=host_names)],
+        middleware=[Middleware(LimitsMiddleware), Middleware(AccessMiddleware, keys=keys, host_names=host_names)],
     )
 
 

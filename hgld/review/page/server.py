@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from hgld.errors import ConfigurationError
 from hgld.review.page.access import OPEN_PATH
 from hgld.review.page.app import review_app
+from hgld.review.page.connections import LimitedConnection
 from hgld.review.page.keys import PageKeys
+from hgld.review.page.limits import MAX_HEADER_BYTES
 from hgld.review.photographs import LabelPhotographs
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
@@ -81,22 +84,35 @@ def serve_session(
         session.import_decisions(decisions, changed_groups)
         if not session.adjudicating:
             log_table_changes(session)
-        uvicorn_config = uvicorn.Config(
-            review_app(session, keys, host_names=[config.host], photographs=photographs),
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_GRACE_PERIOD_S,
-        )
+        app = review_app(session, keys, host_names=[config.host], photographs=photographs)
 
         def announce(key: str) -> None:
             on_address(_address(config.host, listener, key))
 
         keys.on_new_key = announce
-        server = _Server(uvicorn_config, lambda: announce(keys.key))
         with _ignore_repeated_signals():
-            server.run(sockets=[listener])
+            page_server(app, lambda: announce(keys.key)).run(sockets=[listener])
+
+
+def page_server(app: ASGIApp, on_start: Callable[[], None]) -> uvicorn.Server:
+    """Return a server for the page, which logs only faults of its own.
+
+    Args:
+        app: Application of the page.
+        on_start: Called once the server answers.
+    """
+    config = uvicorn.Config(
+        app,
+        http=LimitedConnection,
+        ws="none",
+        log_config=None,
+        log_level="error",  # clients that send no valid HTTP are warnings
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=2 * MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=_GRACE_PERIOD_S,
+    )
+    return _Server(config, on_start)
 
 
 @contextmanager
