@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.errors import HgldError, InputError, StorageError
 from hgld.review.actions import LabelAction
+from hgld.review.events import Change
 from hgld.review.page import server
 from hgld.review.projections import current_decisions
 from hgld.review.store import open_store, read_store
@@ -230,16 +231,17 @@ def test_file_that_is_replaced_under_an_open_page_is_reported(store: Path, way: 
 
 
 def test_failed_write_changes_nothing_and_the_next_one_succeeds(store: Path) -> None:
-    with open_session(store) as session:
-        connection = session.store._connection
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        connection.execute(f"PRAGMA max_page_count = {pages}")
+    value = {"label": "label 5", "decision": "drop", "group": None, "comment": "x" * 100_000, "blind": False}
+    with open_store(store, "ada") as opened:
+        (pages,) = opened._connection.execute("PRAGMA page_count").fetchone()
+        opened._connection.execute(f"PRAGMA max_page_count = {pages}")
+        last = opened.state.last_event
         with pytest.raises(StorageError, match="full.*nothing was changed") as raised:
-            decide(session, LabelAction("drop", comment="x" * 100_000), "Q5")
+            opened.append([Change("decision", "Q5", value)])
         one_line(raised.value, store)
-        assert not session.is_decided("Q5")
-        connection.execute("PRAGMA max_page_count = 100000")
-        decide(session, LabelAction("drop", comment="x" * 100_000), "Q5")
+        assert opened.state.last_event == last
+        opened._connection.execute("PRAGMA max_page_count = 100000")
+        opened.append([Change("decision", "Q5", value)])
     assert decided(store) == EVERYTHING | {"Q5": "drop"}
 
 
