@@ -230,6 +230,14 @@ class ReviewSession:
         taken = {"take": True, "accept": candidate.likely, "accept_sure": candidate.sure}[action.kind]
         return candidate if taken else None
 
+    def is_done(self, label_id: str, action: LabelAction) -> bool:
+        """Return whether a label has the decision and comment already that an action would give to it."""
+        value = self.resulting_decision(self.labels[label_id], action, self.groups())
+        present = self.decision_value(label_id)
+        if value is NO_CANDIDATE or value is None or present is None:
+            return value is None and present is None
+        return all(value[key] == present[key] for key in ("decision", "group", "comment"))
+
     def move(self, versions: Mapping[str, int], cluster: int | None, name: str = "") -> int | None:
         """Move labels to another cluster, or to a new one called ``name`` if ``cluster`` is None.
 

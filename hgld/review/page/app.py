@@ -15,14 +15,22 @@ from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError, StorageError
 from hgld.review.actions import InvalidActionError, StaleError
 from hgld.review.page.access import AccessMiddleware
-from hgld.review.page.forms import FormFields, int_field, label_action, label_versions, read_form
-from hgld.review.page.history import describe_step, sentence
+from hgld.review.page.forms import FormFields, parse_number, read_form
+from hgld.review.page.handlers import HANDLERS, Handler
+from hgld.review.page.history import describe_step, sentence, undo_title
 from hgld.review.page.keys import PageKeys
 from hgld.review.page.limits import LimitsMiddleware
 from hgld.review.page.photographs import PhotographEndpoints
@@ -46,8 +54,8 @@ _MAX_ROWS = 100
 #: Status of the answer to an action that failed, by the kind of error.
 _STATUS = {ConflictError: 409, InvalidActionError: 400, StorageError: 503, HgldError: 500}
 
-#: Applies a form to the session and returns the step, or None if nothing changed.
-Handler = Callable[[ReviewSession, FormFields], "int | None"]
+#: Numbers of requests whose step is remembered, in case the script sends them again because it got no answer.
+_REMEMBERED_REQUESTS = 1000
 
 
 def review_app(
@@ -77,7 +85,7 @@ def review_app(
             Route("/theme", pages.choose_theme, methods=["POST"]),
             Route("/static/{name:path}", _static_file),
             *images,
-            *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in _HANDLERS.items()),
+            *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in HANDLERS.items()),
         ],
         middleware=[Middleware(LimitsMiddleware), Middleware(AccessMiddleware, keys=keys, host_names=host_names)],
     )
@@ -89,19 +97,24 @@ class _Endpoints:
     def __init__(self, session: ReviewSession, renderer: PageRenderer) -> None:
         self._session = session
         self._renderer = renderer
+        self._steps_by_request: dict[str, int | None] = {}
 
     async def show(self, request: Request) -> Response:
         """Answer with the page."""
         position = find_position(self._session, request.query_params)
-        step = request.query_params.get("step", "")
-        known = step.isdecimal() and int(step) in self._session.state.steps
-        message = sentence(describe_step(self._session, int(step))) if known else ""
         search = request.query_params.get("q", "")
-        return HTMLResponse(self._renderer.page(position, search, theme_of(request), message))
+        step = parse_number(request.query_params.get("step", ""))
+        return HTMLResponse(self._renderer.page(position, search, theme_of(request), step))
 
     async def changes(self, request: Request) -> Response:
-        """Answer with the parts of the page that have changed."""
-        return self._changes(request.query_params)
+        """Answer with the parts of the page that have changed, or with 204 if the page shows everything."""
+        fields = request.query_params
+        position = find_position(self._session, fields)
+        since = _since(fields)
+        shown = (str(position.cluster), position.label) == (fields.get("at_cluster"), fields.get("shown"))
+        if shown and since == self._session.state.last_event:
+            return Response(status_code=204)
+        return JSONResponse(self._renderer.changes(position, since))
 
     async def rows(self, request: Request) -> Response:
         """Answer with rows of the list in full."""
@@ -130,54 +143,84 @@ class _Endpoints:
         async def endpoint(request: Request) -> Response:
             form = await read_form(request)
             from_script = request.headers.get("accept") == "application/json"
+            if form.get("store", self._renderer.store_id) != self._renderer.store_id:
+                return PlainTextResponse("Refused: the page belongs to other decisions.\n", 403)
             try:
-                step = handler(self._session, form)
+                step = self._apply_once(handler, form)
             except (HgldError, InvalidActionError) as error:
                 return self._refuse(error, request, form, from_script=from_script)
-            if step is not None and self._session.state.undone_step(self._session.state.steps[step][0]) is not None:
-                return self._show_step(step, form, from_script=from_script)
-            return self._changes(form) if from_script else self._redirect(form)
+            return self._step_changes(step, form) if from_script else self._redirect(form, step)
 
         return endpoint
+
+    def _apply_once(self, handler: Handler, form: FormFields) -> int | None:
+        """Apply a form, unless it was applied already; the script numbers its requests (``request``)."""
+        request = form.get("request", "")
+        if request in self._steps_by_request:
+            return self._steps_by_request[request]
+        step = handler(self._session, form)
+        if request:
+            self._steps_by_request[request] = step
+            if len(self._steps_by_request) > _REMEMBERED_REQUESTS:
+                del self._steps_by_request[next(iter(self._steps_by_request))]
+        return step
 
     def _refuse(
         self, error: HgldError | InvalidActionError, request: Request, form: FormFields, *, from_script: bool
     ) -> Response:
-        status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
         conflict = Markup()
         if isinstance(error, StaleError):
-            conflict = self._renderer.conflict(error, request.url.path, form)
+            try:
+                conflict = self._renderer.conflict(error, request.scope["path"], form)
+            except InvalidActionError as impossible:  # such as the choice of a group that was undone
+                error = impossible
+        status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
         if from_script:
             return JSONResponse({"error": str(error), "conflict": conflict}, status)
         position = find_position(self._session, form)
         return HTMLResponse(self._renderer.problem(str(error), conflict, position, theme_of(request)), status)
 
-    def _show_step(self, step: int, form: FormFields, *, from_script: bool) -> Response:
-        """Lead to what was undone or redone, and say what it was."""
-        before = find_position(self._session, form)
-        position = position_of_step(self._session, step, before)
-        if not from_script:
-            query = urlencode({"cluster": position.cluster, "label": position.label, "step": step})
-            return RedirectResponse(f"/?{query}", status_code=303)
+    def _step_changes(self, step: int | None, form: FormFields) -> Response:
+        """Answer the script with what has changed, and with what the step did and where."""
+        position = find_position(self._session, form)
+        if step is None:
+            return JSONResponse(self._renderer.changes(position, _since(form)) | {"message": "Nothing changed."})
+        events = self._session.state.steps[step]
+        goes_there = self._goes_there(step)
+        if goes_there:
+            position = position_of_step(self._session, step, position)
         left = str(position.cluster) != form.get("at_cluster")
-        changes = self._renderer.changes(position, _since(form), everything=left)
-        return JSONResponse(changes | {"message": sentence(describe_step(self._session, step))})
+        answer = self._renderer.changes(position, _since(form), everything=goes_there and left)
+        answer |= {
+            "step": step,
+            "message": sentence(describe_step(self._session, step)),
+            "undo": undo_title(self._session, step),
+            "goes_there": goes_there,
+            "versions": {
+                event.key: self._session.version(event.key) for event in events if event.key in self._session.labels
+            },
+        }
+        return JSONResponse(answer)
 
-    def _changes(self, fields: Mapping[str, str]) -> Response:
-        position = find_position(self._session, fields)
-        return JSONResponse(self._renderer.changes(position, _since(fields)))
+    def _redirect(self, form: FormFields, step: int | None = None) -> Response:
+        """Lead a browser without script to what was undone or redone, else to the next label."""
+        position = find_position(self._session, form)
+        if step is not None and self._goes_there(step):
+            position = position_of_step(self._session, step, position)
+        else:
+            position = next_position(self._session, position)
+        query = {"cluster": position.cluster, "label": position.label} | ({"step": step} if step is not None else {})
+        return RedirectResponse(f"/?{urlencode(query)}", status_code=303)
 
-    def _redirect(self, form: FormFields) -> Response:
-        """Lead a browser without script to the next label."""
-        position = next_position(self._session, find_position(self._session, form))
-        query = urlencode({"cluster": position.cluster, "label": position.label})
-        return RedirectResponse(f"/?{query}", status_code=303)
+    def _goes_there(self, step: int) -> bool:
+        """Return whether the page leads to what the step changed: whether it undid or redid something."""
+        return self._session.state.undone_step(self._session.state.steps[step][0]) is not None
 
 
 def _since(fields: Mapping[str, str]) -> int:
     """Return the id of the last event that the page shows; -1 if it is not given."""
-    since = fields.get("since", "")
-    return int(since) if since.isdecimal() else -1
+    since = parse_number(fields.get("since", ""))
+    return -1 if since is None else since
 
 
 async def _static_file(request: Request) -> Response:
@@ -185,62 +228,3 @@ async def _static_file(request: Request) -> Response:
     if path is None:
         return Response(status_code=404)
     return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix])
-
-
-def _decide(session: ReviewSession, form: FormFields) -> int | None:
-    return session.decide(label_versions(form), label_action(form))
-
-
-def _move(session: ReviewSession, form: FormFields) -> int | None:
-    cluster = int_field(form, "into") if form.get("into") else None
-    return session.move(label_versions(form), cluster, form.get("name", ""))
-
-
-def _merge(session: ReviewSession, form: FormFields) -> int | None:
-    return session.merge(int_field(form, "at_cluster"), int_field(form, "into"))
-
-
-def _rename_cluster(session: ReviewSession, form: FormFields) -> int | None:
-    return session.rename_cluster(int_field(form, "at_cluster"), form.get("name", ""), int_field(form, "version"))
-
-
-def _propose_group(session: ReviewSession, form: FormFields) -> int | None:
-    return session.propose_group(form.get("name", ""), form.get("root", ""), form.get("guideline", ""))
-
-
-def _rename_group(session: ReviewSession, form: FormFields) -> int | None:
-    version, _, key = form.get("group", "").partition(":")
-    return session.rename_group(key, form.get("name", ""), int(version) if version.isdecimal() else 0)
-
-
-def _merge_group(session: ReviewSession, form: FormFields) -> int | None:
-    version, _, key = form.get("group", "").partition(":")
-    return session.merge_group(key, form.get("into", ""), int(version) if version.isdecimal() else 0)
-
-
-def _undo(session: ReviewSession, form: FormFields) -> int | None:
-    step = int_field(form, "step") if form.get("step") else session.state.next_undo
-    if step is None:
-        raise InvalidActionError("there is nothing to undo")
-    return session.undo(step)
-
-
-def _redo(session: ReviewSession, _: FormFields) -> int | None:
-    step = session.state.next_redo
-    if step is None:
-        raise InvalidActionError("there is nothing to redo")
-    return session.undo(step)
-
-
-#: Handlers of the forms by path.
-_HANDLERS: dict[str, Handler] = {
-    "/decide": _decide,
-    "/move": _move,
-    "/merge": _merge,
-    "/rename-cluster": _rename_cluster,
-    "/propose-group": _propose_group,
-    "/rename-group": _rename_group,
-    "/merge-group": _merge_group,
-    "/undo": _undo,
-    "/redo": _redo,
-}

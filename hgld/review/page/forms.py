@@ -40,14 +40,18 @@ def label_versions(form: FormFields) -> dict[str, int]:
     versions = {}
     for text in texts:
         version, _, label_id = text.partition(":")
-        if not version.isdecimal():
+        number = parse_number(version)
+        if number is None:
             raise InvalidActionError(f'"{text}" is not a label with its version')
-        versions[label_id] = int(version)
+        versions[label_id] = number
     return versions
 
 
 def label_action(form: FormFields) -> LabelAction:
-    """Return the action of a form; its field ``choose`` is e.g. ``drop``, ``group:lake`` or ``take:1``."""
+    """Return the action of a form; its field ``choose`` is e.g. ``drop``, ``group:lake`` or ``take:1``.
+
+    The comment of the current label is kept from another label whose button was pressed.
+    """
     comment, before = form.get("comment", ""), form.get("comment_was", "")
     # A text field drops line breaks, which a comment from a sheet may have.
     unchanged = comment.translate(_NO_LINE_BREAKS) == before.translate(_NO_LINE_BREAKS)
@@ -57,8 +61,12 @@ def label_action(form: FormFields) -> LabelAction:
 def _label_action(form: FormFields, comment: str | None) -> LabelAction:
     kind, _, value = form.get("choose", "").partition(":")
     if kind == "take":
-        number = value.partition("@")[0]
-        return LabelAction("take", candidate=int(number) if number.isdecimal() else 0, comment=comment)
+        number, _, label = value.partition("@")
+        if label and form.get("focus", label).partition(":")[2] != label.partition(":")[2]:
+            comment = None
+        return LabelAction("take", candidate=parse_number(number) or 0, comment=comment)
+    if kind == "enter":  # in the comment or another field
+        return LabelAction("comment", comment=comment)
     if kind == "group":
         return LabelAction("unsure" if form.get("guess") else "group", value, comment=comment)
     return LabelAction(kind, comment=comment)
@@ -71,6 +79,16 @@ def int_field(form: FormFields, name: str) -> int:
         InvalidActionError: The field does not hold a number.
     """
     text = form.get(name, "")
-    if not text.isdecimal():
+    number = parse_number(text)
+    if number is None:
         raise InvalidActionError(f'"{name}" is "{text}"; expected a number')
-    return int(text)
+    return number
+
+
+def parse_number(text: str) -> int | None:
+    """Return a number of at most 18 digits 0 to 9; None if the text is anything else.
+
+    >>> parse_number("12"), parse_number("-1"), parse_number("²"), parse_number("9" * 5000)
+    (12, None, None, None)
+    """
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None

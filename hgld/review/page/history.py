@@ -58,6 +58,11 @@ def describe_step(session: ReviewSession, step: int) -> str:
     return f"{_label_names(session, moved)}: moved to cluster {moved[0].new['cluster']}"
 
 
+def undo_title(session: ReviewSession, step: int) -> str:
+    """Return what the button is called that undoes a step: Redo if the step undid another one."""
+    return "Redo" if describe_step(session, step).startswith("undone: ") else "Undo"
+
+
 def sentence(text: str) -> str:
     """Return a description with a capital letter and a full stop.
 

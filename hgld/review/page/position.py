@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hgld.review.page.forms import parse_number
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
 
@@ -27,7 +28,7 @@ def find_position(session: ReviewSession, fields: Mapping[str, str]) -> Position
     label = fields.get("at_label") or fields.get("label", "")
     cluster = fields.get("at_cluster") or fields.get("cluster", "")
     clusters = session.clusters()
-    if cluster.isdecimal() and int(cluster) in clusters:
+    if parse_number(cluster) in clusters:
         number = int(cluster)
     elif label in session.labels:
         number = session.cluster(label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from markupsafe import Markup
 
 from hgld.review.actions import StaleError
 from hgld.review.page.forms import FormFields, label_action, label_versions
-from hgld.review.page.history import history
+from hgld.review.page.history import describe_step, history, sentence, undo_title
 from hgld.review.page.position import Position
 from hgld.review.page.progress import review_progress
 from hgld.review.page.views import (
@@ -67,29 +68,35 @@ class PageRenderer:
     def __init__(self, session: ReviewSession, photographs: LabelPhotographs | None = None) -> None:
         self._session = session
         self._label_photographs = photographs
+        #: Name of the store for the script, which keeps what is not yet saved apart for every store.
+        self.store_id = hashlib.sha256(str(session.store.path.absolute()).encode(errors="replace")).hexdigest()[:16]
         self._environment = _environment()
         self._macros: Any = self._environment.get_template("parts.html").module
         self._photograph_macros: Any = self._environment.get_template("photographs.html").module
         self._row = lru_cache(_CACHED_ROWS)(partial(self._part, "row"))
         self._brief_row = lru_cache(_CACHED_ROWS)(partial(self._part, "row", brief=True))
 
-    def page(self, position: Position, search: str, theme: str, message: str = "") -> str:
+    def page(self, position: Position, search: str, theme: str, step: int | None = None) -> str:
         """Return the whole page.
 
         Args:
             position: Current cluster and label.
             search: Text to find groups by, or empty.
             theme: ``auto``, ``light`` or ``dark``.
-            message: What the last form did, or empty.
+            step: Id of the step of the last form, which the page describes; None if there was none.
         """
         session = self._session
+        known = step if step in session.state.steps else None
         return self._environment.get_template("page.html").render(
             annotator=session.store.annotator,
             position=position,
             search=search,
-            message=message,
+            message="" if known is None else sentence(describe_step(session, known)),
+            step=known,
+            undo="" if known is None else undo_title(session, known),
             theme=theme,
             last_event=session.state.last_event,
+            store_id=self.store_id,
             version=__version__,
             adjudicating=session.adjudicating,
             blind=session.blind,

@@ -161,8 +161,9 @@ def test_stale_request_gets_409_with_both_decisions_and_both_choices(
 def test_changes_since_an_event(client: TestClient, session: ReviewSession) -> None:
     decide(session, LabelAction("drop"), "Q1")
     seen = session.state.last_event
-    quiet = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1").json()
+    quiet = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1&shown=Q2").json()
     assert (quiet["rows"], list(quiet["parts"]), quiet["last"]) == ({}, ["card"], seen)
+    assert client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1&shown=Q1").status_code == 204
     decide(session, LabelAction("drop"), "Q2", "Q4")
     update = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1").json()
     assert list(update["rows"]) == ["Q2"], "Q4 is in another cluster"
@@ -266,7 +267,8 @@ def test_undo_answers_with_what_it_undid_and_where(client: TestClient, session: 
     assert (answer["cluster"], answer["label"], answer["message"]) == (2, "Q4", "Redone: label 4: church.")
     page = client.post("/undo", data=at)
     assert page.url.params["cluster"] == "2"
-    assert 'role="alert">Undone: label 4: church.</div>' in page.text
+    assert 'role="status">Undone: label 4: church.</p>' in page.text
+    assert re.search(r'id="undo-step">.*<button>Redo</button>', page.text, re.DOTALL)
     assert client.get("/?step=99").status_code == client.get("/?step=x").status_code == 200
 
 

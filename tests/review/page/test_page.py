@@ -212,7 +212,7 @@ def test_killed_server_loses_nothing_and_the_page_reports_it(browser: Chrome, cl
     tab.wait_for_decisions(Q1="✕ drop", Q2="? unsure")
     server.stop(signal.SIGKILL)
     tab.press("d")
-    wait_for(lambda: "does not answer" in tab.texts("#message")[0], True)
+    wait_for(lambda: "does not answer" in tab.texts("#unsaved p")[0], True)
     server = Server(["review", str(clusters), "--annotator", "ada"])
     try:
         browser.get(server.address)

@@ -1,44 +1,91 @@
-// Going from cluster to cluster.
+// Going from cluster to cluster. Each is an entry in the browser's history, so that Back returns to the one before.
 
 import { $, $$ } from "./dom.js";
-import { hideMessage, showMessage } from "./messages.js";
-import { currentRow, nextUndecided, setCurrent, setTicked, ticked } from "./rows.js";
-import { state } from "./state.js";
-import { apply, positionFields, request } from "./updates.js";
+import { currentRow, guardDecision, nextUndecided, setCurrent } from "./rows.js";
+import { on, state } from "./state.js";
+import { apply, request, show, Unreachable } from "./updates.js";
 
 const links = () => $$("#clusters a");
+let target = null;  // the cluster that was asked for and is not yet shown
 
-/** Show a cluster with the cursor at its first undecided label. */
-export async function showCluster(number) {
-  state.cluster = number;
-  hideMessage();
-  setTicked(ticked(), false);
-  const response = await request(`/changes?${positionFields("", -1)}`);
-  if (!response?.ok) return;
-  const update = await response.json();
-  if (update.last < state.last) return showCluster(number);  // something was saved in the meantime
-  if (update.cluster !== Number(state.cluster)) state.cluster = String(update.cluster);
-  state.label = update.label;
-  apply(update);
-  $("#labels").scrollTop = 0;
-  setCurrent(currentRow());
+/** Show a cluster with the cursor at a label, by default its first undecided one. */
+export async function showCluster(number, label = "") {
+  target = String(number);
+  let reply;
+  try {
+    reply = await request(`/changes?${new URLSearchParams({ at_cluster: number, at_label: label, since: -1 })}`);
+  } catch (error) {
+    target = null;
+    if (error instanceof Unreachable) return;
+    throw error;
+  }
+  if (target !== String(number)) return;  // another cluster was asked for in the meantime
+  if (reply.answer?.last < state.last) return showCluster(number, label);  // something was saved in the meantime
+  target = null;
+  if (reply.ok && reply.answer) show(() => {
+    apply(reply.answer, { go: true });
+    if (!label) $("#labels").scrollTop = 0;
+    setCurrent(currentRow());
+  });
+}
+
+/** Go to what was undone or redone, also in another cluster; a label that is decided there is guarded. */
+export function goToChange(update) {
+  const before = state.label;
+  if (String(update.cluster) !== state.cluster && !("list" in update.parts)) showCluster(update.cluster, update.label);
+  else apply(update, { go: true });
+  if (state.label !== before) guardDecision();
 }
 
 /** Show the cluster that is some places further in the list. */
 export function stepCluster(steps) {
-  const all = links();
-  const link = all[all.findIndex(other => other.dataset.cluster === state.cluster) + steps];
+  const all = links(), here = target ?? state.cluster;
+  const link = all[all.findIndex(other => other.dataset.cluster === here) + steps];
   if (link) showCluster(link.dataset.cluster);
 }
 
-/** Go to the next undecided label, in the next cluster that has one if this one has none. */
+/** Go to the next undecided label, in the next cluster that has one if this one has none; return what to say about it. */
 export function goToNextUndecided() {
   const row = nextUndecided(currentRow());
-  if (row) return setCurrent(row);
+  if (row) {
+    setCurrent(row);
+    return "";
+  }
   const all = links(), here = all.findIndex(link => link.dataset.cluster === state.cluster) + 1;
   const link = [...all.slice(here), ...all.slice(0, here)].find(other => other.dataset.undecided !== "0");
-  if (!link) return showMessage("All labels are decided.");
-  const done = state.cluster;
+  if (!link) return "All labels are decided.";
+  if (link.dataset.cluster === state.cluster) return "";
   showCluster(link.dataset.cluster);
-  if (state.cluster !== done) showMessage(`Cluster ${done} is complete; this is cluster ${state.cluster}.`);
+  return `Cluster ${state.cluster} is complete; this is cluster ${link.dataset.cluster}.`;
 }
+
+// The browser's history.
+
+const visits = new Map();  // where the annotator was at last, by the number of the entry
+let visit = history.state?.visit ?? Date.now();
+let returning = false;
+
+const address = () => `/?${new URLSearchParams({ cluster: state.cluster, label: state.label })}`;
+const saveVisit = () => visits.set(visit, { cluster: state.cluster, label: state.label });
+
+on("move", saveVisit);
+on("cluster", () => {
+  if (!returning) {
+    visit = Date.now();
+    history.pushState({ visit }, "", address());
+  }
+  returning = false;
+  saveVisit();
+});
+addEventListener("popstate", async event => {
+  const fields = new URLSearchParams(location.search);
+  visit = event.state?.visit ?? visit;
+  const { cluster, label } = visits.get(visit) ?? { cluster: fields.get("cluster"), label: fields.get("label") };
+  if (cluster === state.cluster) return setCurrent(currentRow());
+  returning = true;
+  await showCluster(cluster, label ?? "");
+  returning = false;
+});
+addEventListener("pagehide", () => history.replaceState({ visit }, "", address()));
+history.replaceState({ visit }, "", address());
+saveVisit();

@@ -23,10 +23,10 @@ async function fill(first) {
   observer.unobserve(first);
   const labels = batches.get(first).filter(isBrief).map(row => ["label", row.dataset.label]);
   if (!labels.length) return;
-  const response = await request(`/rows?${new URLSearchParams(labels)}`);
-  if (!response?.ok) return setTimeout(() => observer.observe(first), RETRY_MS);
+  const reply = await request(`/rows?${new URLSearchParams(labels)}`).catch(() => null);
+  if (!reply?.answer?.rows) return setTimeout(() => observer.observe(first), RETRY_MS);
   const made = document.createElement("template");
-  made.innerHTML = Object.values((await response.json()).rows).join("");
+  made.innerHTML = Object.values(reply.answer.rows).join("");
   for (const full of [...made.content.children]) complete(rowOf(full.dataset.label), full);
 }
 

@@ -4,11 +4,13 @@
 import { $ } from "./dom.js";
 import { goToNextUndecided, stepCluster } from "./clusters.js";
 import { leaveSearch, search, searchKey } from "./groups.js";
+import { comment, discardComment } from "./comments.js";
 import { showKeys } from "./help.js";
 import { closeAll, openMenu, togglePanel } from "./menus.js";
+import { showMessage } from "./messages.js";
 import { toggleViewer } from "./photographs.js";
-import { choose, send } from "./queue.js";
-import { comment, commentWas, currentRow, move, rows, rowsBeside, setCurrent, setTicked, ticked, toggleTicked } from "./rows.js";
+import { choose, send, undo } from "./queue.js";
+import { currentRow, move, rows, rowsBeside, setCurrent, setTicked, ticked, toggleTicked } from "./rows.js";
 import { acceptScreen } from "./screen.js";
 import { foldSheet, reveal } from "./sheet.js";
 import { handlersOf, keyName } from "./shortcuts.js";
@@ -29,7 +31,8 @@ const ACTIONS = {
   "first-label": { section: "Move", keys: ["home"], about: "first label", run: () => move(-Infinity) },
   "last-label": { section: "Move", keys: ["end"], about: "last label", run: () => move(Infinity) },
   "next-undecided": {
-    section: "Move", keys: ["n"], about: "next undecided label, also in the next cluster", run: goToNextUndecided,
+    section: "Move", keys: ["n"], about: "next undecided label, also in the next cluster",
+    run: () => showMessage(goToNextUndecided()),
   },
   "next-cluster": { section: "Move", keys: ["]"], about: "next cluster", run: () => stepCluster(1) },
   "previous-cluster": { section: "Move", keys: ["["], about: "previous cluster", run: () => stepCluster(-1) },
@@ -60,7 +63,7 @@ const ACTIONS = {
   clear: { section: "Decide", keys: ["backspace", "delete"], about: "clear the decision", run: () => choose("clear") },
   undo: {
     section: "Decide", keys: ["z", "ctrl+z"], about: "undo; the history can undo any step",
-    run: () => send("/undo", new FormData()),
+    run: undo,
   },
   redo: {
     section: "Decide", keys: ["y", "shift+z", "ctrl+y", "ctrl+shift+z"], about: "redo",
@@ -127,7 +130,7 @@ document.addEventListener("keydown", event => {
   if (event.key === "Escape") {
     if ($(":popover-open")) return;  // which the browser closes
     const closed = closeAll();
-    if (field === comment) comment.value = commentWas.value;
+    if (field === comment) discardComment();
     if (field || closed) return field === search ? leaveSearch() : setCurrent(currentRow());
   }
   if (field === search) return searchKey(event);

@@ -1,19 +1,20 @@
-// Messages to the annotator.
+// Messages to the annotator, in a row of their own: what the last action did, with a button to undo it, or why it failed.
 
 import { $ } from "./dom.js";
 
-const SHOWN_MS = 6000;
-const message = $("#message");
-let timer;
+const message = $("#message"), error = $("#error"), undoStep = $("#undo-step");
 
-/** Show a message for a while, or until it is hidden if it `stays`. */
-export function showMessage(text, stays = false) {
+/** Say what an action did; with its `step`, offer to undo it with a button of this `title`. */
+export function showMessage(text, step = null, title = "Undo") {
+  error.textContent = "";
   message.textContent = text;
-  message.hidden = false;
-  clearTimeout(timer);
-  if (!stays) timer = setTimeout(hideMessage, SHOWN_MS);
+  undoStep.hidden = step === null;
+  $("[name=step]", undoStep).value = step ?? "";
+  $("button", undoStep).textContent = title;
 }
 
-export function hideMessage() {
-  message.hidden = true;
+/** Say why an action failed. */
+export function showError(text) {
+  showMessage("");
+  error.textContent = text;
 }

@@ -3,12 +3,13 @@
 
 import { $, $$ } from "./dom.js";
 import { showCluster } from "./clusters.js";
+import { comment } from "./comments.js";
 import "./fill.js";
 import "./groups.js";
 import "./keys.js";
-import { conflict, send } from "./queue.js";
-import { comment, currentRow, endRange, list, selectTo, setCurrent, setTicked, showSelected, tickOf, toggleTicked } from "./rows.js";
-import { state } from "./state.js";
+import { send, undo } from "./queue.js";
+import { currentRow, endRange, list, selectTo, setCurrent, setTicked, showSelected, tickOf, toggleTicked } from "./rows.js";
+import "./unsaved.js";
 import { refresh } from "./updates.js";
 
 const POLL_MS = 2000;
@@ -42,17 +43,18 @@ document.addEventListener("submit", event => {
   if ("plain" in form.dataset) return;
   event.preventDefault();
   if (form.id === "search") return;
-  if (conflict.contains(form)) conflict.close();
-  if (form.method === "get") return refresh();
-  const data = new FormData(form, event.submitter);
-  send(event.submitter?.getAttribute("formaction") ?? form.getAttribute("action"), data);
-  if (document.activeElement === comment) setCurrent(currentRow());
+  if (form.id === "undo") return undo();
+  const data = new FormData(form, event.submitter), active = document.activeElement;
+  let action = event.submitter?.getAttribute("formaction") ?? form.getAttribute("action"), menu = form;
+  if (event.submitter?.closest("#split") || (data.get("choose") === "enter" && active.closest("#split"))) {
+    action = "/move";
+    menu = $("#split");
+  } else if (data.get("choose") === "enter") data.set("choose", "comment");
+  send(action, data, menu);
+  if (active === comment) setCurrent(currentRow());
 });
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-addEventListener("pagehide", () => {
-  history.replaceState(null, "", `/?${new URLSearchParams({ cluster: state.cluster, label: state.label })}`);
-});
 setInterval(() => { if (!document.hidden) refresh(); }, POLL_MS);
 
 document.documentElement.classList.add("js");

@@ -1,68 +1,178 @@
 // Forms on their way to the server, one after the other. Forms are sent with the same fields as without this script. The
-// cursor moves on at once; a decision is shown once it is on disk.
+// cursor moves on at once; a decision is shown once it is on disk. A form that cannot be sent waits until the server
+// answers again; one that is refused is set aside, and those after it are sent.
 
 import { $, $$ } from "./dom.js";
-import { goToNextUndecided } from "./clusters.js";
-import { showMessage } from "./messages.js";
+import { goToChange, goToNextUndecided } from "./clusters.js";
+import { showError, showMessage } from "./messages.js";
+import { typedFields, resetFields } from "./parts.js";
+import { addRequest, allRequests, nextRequest, refuse, removeRequest, settle } from "./requests.js";
 import { currentRow, nameOf, nextUndecided, rowOf, rows, setCurrent, setTicked, takeGuard, ticked } from "./rows.js";
-import { state } from "./state.js";
-import { apply, positionFields, refresh, request, showStep } from "./updates.js";
+import { on, state } from "./state.js";
+import { apply, isConnected, positionFields, refresh, request, show, Unreachable } from "./updates.js";
 
 export const conflict = $("#conflict");
 export const guess = $("#search input[name=guess]");
-const otherTabs = new BroadcastChannel("hgld");
-let queue = Promise.resolve();
+const UNREADABLE_TRIES = 2;
 
 /** Press a button of the form with the labels, e.g. "drop". */
 export function choose(value) {
   const data = new FormData($("#decide"));
   data.set("choose", value);
-  return send("/decide", data);
+  send("/decide", data);
+}
+
+/** Undo the last step; a request that could not be sent is withdrawn. */
+export function undo() {
+  const waiting = allRequests().filter(other => !other.problem).at(-1);
+  if (isConnected() || !waiting) return send("/undo", new FormData());
+  removeRequest(waiting);
+  setCurrent(rowOf(waiting.labels[0]) ?? currentRow());
+  showMessage(`Withdrawn: ${waiting.about}.`);
 }
 
 /** Send the fields of a form; the cursor moves past labels that it decides without waiting for the answer. */
-export function send(action, data) {
-  const button = String(data.get("choose") ?? "").match(/^take:\d+@\d+:(.*)$/s);
-  const labels = button ? [button[1]] : (data.getAll("label").length ? data.getAll("label") : data.getAll("focus"))
-    .map(text => text.slice(text.indexOf(":") + 1));
-  if (action === "/decide" && !button && data.get("choose") !== "comment" && labels.length === 1 && takeGuard(labels[0])) {
-    showMessage(`${nameOf(currentRow())} is decided already; press again to change it.`);
-    return queue;
-  }
-  const decides = action === "/decide" && !["comment", "clear"].includes(data.get("choose"));
-  const affected = action === "/decide" || action === "/move" ? labels.map(rowOf).filter(Boolean) : [];
-  for (const row of affected) row.classList.add("saving");
+export function send(action, data, form = null) {
+  const choice = String(data.get("choose") ?? "");
+  const button = choice.match(/^take:\d+@\d+:(.*)$/s);
+  const labels = labelsOf(action, data, button);
+  const about = describe(action, choice, labels, form);
+  if (action === "/decide" && !button && choice !== "comment" && labels.length === 1 && takeGuard(labels[0]))
+    return showMessage(`${nameOf(currentRow())} is decided already; press again to change it.`);
+  const menu = form?.closest("details.menu")?.id ?? null;
+  if (menu && allRequests().some(other => other.menu === menu && !other.problem)) return showMessage(`Being saved: ${about}.`);
+  if (button && button[1] !== state.label) for (const name of ["comment", "comment_was"]) data.delete(name);
+  const decides = action === "/decide" && !["comment", "clear"].includes(choice);
+  const affected = labels.map(rowOf).filter(Boolean);
+  addRequest({ action, fields: [...data], labels, about, menu, decides, cluster: state.cluster });
   if (!button && affected.length) setTicked(ticked(), false);
   if (decides && (labels.includes(state.label) || affected.length > 1))
     setCurrent(nextUndecided(affected.at(-1)) ?? currentRow(), { load: false });
   guess.checked = false;
-  const from = state.cluster;
-  queue = queue.then(async () => {
-    for (const [name, value] of positionFields(state.label, state.last)) data.set(name, value);
-    const response = await request(action, { method: "POST", body: new URLSearchParams(data) });
-    for (const row of affected) row.classList.remove("saving");
-    if (!response) return;
-    if (response.ok) {
-      const update = await response.json();
-      if (update.message) showStep(update);
-      else {
-        apply(update);
-        if (decides && state.cluster === from && rows().every(row => row.dataset.decision)) goToNextUndecided();
-        else if ("list" in update.parts) setCurrent(currentRow());
-      }
-      for (const menu of $$("details.menu[open]")) menu.open = false;
-      otherTabs.postMessage(state.last);
-    } else {
-      const problem = await response.json();
-      if (affected.length) setCurrent(rowOf(labels[0]) ?? currentRow());
-      if (problem.conflict) {
-        conflict.innerHTML = problem.conflict;
-        conflict.showModal();
-      } else showMessage(problem.error);
-      await refresh();
-    }
-  });
-  return queue;
 }
 
-otherTabs.addEventListener("message", refresh);
+function labelsOf(action, data, button) {
+  if (action !== "/decide" && action !== "/move") return [];
+  if (button) return [button[1]];
+  const texts = data.getAll("label").length ? data.getAll("label") : data.getAll("focus");
+  return texts.map(text => text.slice(text.indexOf(":") + 1));
+}
+
+/** Return what a request is about, e.g. "lake and 2 more: drop". */
+function describe(action, choice, labels, form) {
+  const row = labels.length ? rowOf(labels[0]) : null;
+  const names = `${row ? nameOf(row) : labels[0] ?? ""}${labels.length > 1 ? ` and ${labels.length - 1} more` : ""}`;
+  const [kind, value] = [choice.split(":", 1)[0], choice.slice(choice.indexOf(":") + 1)];
+  if (action === "/move") return `${names}: move to another cluster`;
+  if (action === "/undo" || action === "/redo") return action.slice(1);
+  if (action !== "/decide") {
+    const title = form?.closest("details")?.querySelector("summary")?.firstChild.textContent.trim() ?? action.slice(1);
+    return [title.toLowerCase(), $("[name=name]", form ?? document.createElement("form"))?.value].filter(Boolean).join(": ");
+  }
+  if (kind === "group") return `${names}: ${$(`#groups button[value="${CSS.escape(choice)}"] span`)?.textContent ?? value}`;
+  const number = kind.startsWith("accept") ? 1 : kind === "take" ? parseInt(value, 10) : 0;
+  if (number && labels.length > 1) return `${names}: suggestion ${number}`;
+  if (!number) return `${names}: ${choice}`;
+  const taken = row && $(`button[value^="take:${number}@"] :is(.decision, span)`, row);
+  return `${names}: ${taken?.textContent.trim() ?? `suggestion ${number}`}`;
+}
+
+let sending = false;
+
+/** Send what waits, until nothing does or the server cannot be reached. */
+async function sendAll() {
+  if (sending) return;
+  sending = true;
+  try {
+    for (let next = nextRequest(); next; next = nextRequest()) await sendOne(next);
+  } catch (error) {
+    if (!(error instanceof Unreachable)) throw error;
+  } finally {
+    sending = false;
+  }
+}
+
+async function sendOne(entry) {
+  const body = new URLSearchParams(entry.fields);
+  for (const [name, value] of positionFields(state.label, state.last)) body.set(name, value);
+  body.set("request", entry.id);
+  body.set("store", state.store);
+  if (entry.tries++) body.set("again", "1");
+  const { status, ok, answer } = await request(entry.action, { method: "POST", body });
+  if (!allRequests().includes(entry)) return withdrawn(answer);
+  if (ok && answer) return saved(entry, answer);
+  if (answer?.conflict) return resolve(entry, answer.conflict);
+  if (answer) return refused(entry, answer.error);
+  if (entry.tries >= UNREADABLE_TRIES) refuse(entry, `the server's answer cannot be read (status ${status})`);
+}
+
+/** The annotator withdrew a request while it was on its way. */
+function withdrawn(answer) {
+  if (answer?.step) send("/undo", new URLSearchParams({ step: answer.step }));
+  else refresh();
+}
+
+function saved(entry, answer) {
+  closeMenu(entry);
+  settle(entry, answer.versions ?? {});
+  let note = "";
+  show(() => {
+    if (answer.goes_there) goToChange(answer);
+    else {
+      apply(answer);
+      if (entry.decides && state.cluster === entry.cluster && isFree() && rows().every(row => row.dataset.decision))
+        note = goToNextUndecided();
+      else if ("list" in answer.parts && isFree()) setCurrent(currentRow());
+    }
+  });
+  showMessage([answer.message, note].filter(Boolean).join(" "), answer.step, answer.undo);
+}
+
+/** Return whether the annotator types nowhere and has no menu open, so that the page may move on. */
+const isFree = () => !document.activeElement.matches("input:not([type=checkbox]), select") && !$("details.menu[open]");
+
+function refused(entry, problem) {
+  const isOpen = entry.menu && document.getElementById(entry.menu)?.open;
+  const isStep = ["/undo", "/redo"].includes(entry.action);
+  if (!isOpen && !isStep) return refuse(entry, problem);
+  removeRequest(entry);  // its text is still in the form
+  showError(problem);
+  refresh();
+}
+
+/** Close the menu with the form that was saved, unless something else was typed into it since. */
+function closeMenu({ menu, fields }) {
+  const details = menu && document.getElementById(menu);
+  if (!details) return;
+  const sent = new URLSearchParams(fields);
+  if (typedFields(details).some(field => field.value !== sent.get(field.name))) return;
+  const hadFocus = details.contains(document.activeElement);
+  resetFields(details);
+  details.open = false;
+  if (hadFocus) setCurrent(currentRow());
+}
+
+/** Ask the annotator which of two decisions counts; the others wait. */
+async function resolve(entry, html) {
+  conflict.innerHTML = html;
+  conflict.showModal();
+  conflict.focus();  // on no button: the annotator may be about to press Enter for the next label
+  const fields = await new Promise(answered => {
+    let chosen = null;
+    conflict.onsubmit = event => {
+      event.preventDefault();
+      event.stopPropagation();
+      chosen = event.target.method === "get" ? [] : [...new FormData(event.target)];
+      conflict.close();
+    };
+    conflict.onclose = () => answered(chosen);
+  });
+  if (fields === null) return refuse(entry, "it was changed in the meantime");
+  if (!fields.length) removeRequest(entry);
+  else Object.assign(entry, { fields, tries: 0 });
+  await refresh();
+}
+
+on("connection", why => { if (!why) sendAll(); });
+on("requests", () => queueMicrotask(sendAll));  // once the cursor has moved on
+on("saved elsewhere", refresh);

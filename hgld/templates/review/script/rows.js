@@ -4,7 +4,6 @@ import { $, $$ } from "./dom.js";
 import { state, tell } from "./state.js";
 
 export const list = $("#list");
-export const comment = $(".note input[name=comment]"), commentWas = $(".note input[name=comment_was]");
 
 let anchor = null;  // where a range of selected rows began
 let unseen = null;  // a decided label to which the page moved the cursor by itself
@@ -34,7 +33,6 @@ export function setCurrent(row, { focus = true, load = true, scroll = true } = {
     requestAnimationFrame(() => row.scrollIntoView({ block: "nearest" }));
   }
   $("#card [name=focus]").value = tickOf(row).value;
-  if (moved || !comment.matches(":focus")) comment.value = commentWas.value = row.dataset.comment;
   if (moved) tell("move", { load });
 }
 

@@ -1,43 +1,99 @@
 // What the server says: requests, and the changed rows and parts of the page that it answers with.
 
 import { $ } from "./dom.js";
-import { hideMessage, showMessage } from "./messages.js";
+import { showError } from "./messages.js";
+import { forgetPart, replaceElement, replacePart } from "./parts.js";
 import { currentRow, guardDecision, list, rowOf, rows, setCurrent, setTicked, showSelected, ticked, tickOf } from "./rows.js";
 import { on, state, tell } from "./state.js";
 
-/** Fetch an address; return null, after a message, if the server does not answer or refuses the page. */
+const TIMEOUT_MS = 30_000;
+const NO_ANSWER = "The server does not answer. Start the same hgld command again; everything shown as decided is saved.";
+const REFUSED = "The server was started again. Open the address that it printed, in this browser.";
+
+/** The server cannot be reached or refuses this page. */
+export class Unreachable extends Error {}
+
+let connection = "";  // why the server cannot be reached; empty if it can
+function setConnection(why) {
+  if (why === connection) return;
+  connection = why;
+  document.body.classList.toggle("offline", why !== "");
+  tell("connection", why);
+}
+export const isConnected = () => connection === "";
+
+/**
+ * Send a request; return the status and the `answer`, null if it cannot be read.
+ * Throws Unreachable if nobody answers who could.
+ */
 export async function request(url, options = {}) {
-  let response;
+  let response, text, answer = null, why = "";
   try {
-    response = await fetch(url, { ...options, headers: { accept: "application/json" } });
+    response = await fetch(url, { signal: AbortSignal.timeout(TIMEOUT_MS), ...options, headers: { accept: "application/json" } });
+    text = await response.text();
   } catch {
-    document.body.classList.add("offline");
-    showMessage("The server does not answer. Everything shown as decided is saved; start the same hgld command again.", true);
-    return null;
+    why = NO_ANSWER;
   }
-  if (response.status === 403) {
-    showMessage("The server was restarted: open the new address that it printed.", true);
-    return null;
+  try {
+    answer = JSON.parse(text);
+  } catch {
+    // Not what hgld answers: the caller decides.
   }
-  if (document.body.classList.contains("offline")) {
-    document.body.classList.remove("offline");
-    hideMessage();
-  }
-  return response;
+  if (response?.status === 403) why = REFUSED;
+  setConnection(why);
+  if (why) throw new Unreachable(why);
+  return { status: response.status, ok: response.ok, answer };
 }
 
 export const positionFields = (label, since) => new URLSearchParams({ at_cluster: state.cluster, at_label: label, since });
 
+// Refreshing: one request at a time, and another one if something happened in the meantime.
+
+let refreshing = null, again = false;
+let incomplete = false;  // an answer could not be shown: the next one must hold everything
+
 /** Show everything that has changed, whoever changed it. */
-export async function refresh() {
-  const response = await request(`/changes?${positionFields(state.label, state.last)}`);
-  if (response?.ok) apply(await response.json());
+export function refresh() {
+  again = refreshing !== null;
+  refreshing ??= refreshOnce().finally(() => {
+    refreshing = null;
+    if (again) refresh();
+  });
+  return refreshing;
 }
 
-/** Show the rows and parts of an answer. */
-export function apply(update) {
+async function refreshOnce() {
+  try {
+    const fields = positionFields(state.label, incomplete ? -1 : state.last);
+    const { ok, answer } = await request(`/changes?${fields}&shown=${encodeURIComponent(state.card)}`);
+    if (ok && answer) show(() => apply(answer));
+  } catch (error) {
+    if (!(error instanceof Unreachable)) throw error;
+  }
+}
+
+/** Show changes as the function does; if it fails, fetch the whole content of the page. */
+export function show(changes) {
+  try {
+    changes();
+    incomplete = false;
+  } catch (error) {
+    console.error(error);
+    if (incomplete) return showError("The page cannot show what has changed. Reload it; nothing is lost.");
+    incomplete = true;
+    refresh();
+  }
+}
+
+/** Show the rows and parts of an answer, and with `go`, its cluster and label. */
+export function apply(update, { go = false } = {}) {
   if (update.last < state.last) return;  // a later answer came first
-  state.last = update.last;
+  const before = { ...state };
+  if (go) {
+    if (String(update.cluster) !== state.cluster) setTicked(ticked(), false);
+    state.cluster = String(update.cluster);
+    state.label = update.label;
+  }
   const here = String(update.cluster) === state.cluster;
   const inList = list.contains(document.activeElement);
   if (here) replaceRows(Object.values(update.rows));
@@ -46,38 +102,35 @@ export function apply(update) {
     if (id === "photographs" && $("#photographs [data-label]").dataset.label === update.label) continue;
     if ((id === "list" || id === "head") && !here && $(`#clusters a[data-cluster="${state.cluster}"]`)) continue;
     const ticks = id === "list" ? new Set(ticked().map(row => row.dataset.label)) : null;
-    $(`#${id}`).innerHTML = html;
+    replacePart(id, html);
     if (ticks) for (const row of rows()) tickOf(row).checked = ticks.has(row.dataset.label);
     if (id === "list") state.cluster = String(update.cluster);
-    tell("part", id);
+    if (id === "card") state.card = update.label;
   }
   const gone = !currentRow();
-  setCurrent(currentRow() ?? rowOf(update.label), { focus: inList, scroll: false });
+  const lost = inList && document.activeElement === document.body;
+  setCurrent(currentRow() ?? rowOf(update.label), { focus: go || lost, scroll: go });
   if (gone) guardDecision();
   showSelected();
-}
-
-/** Go to what was undone or redone, also in another cluster, and say what it was. */
-export function showStep(update) {
-  const before = state.label;
-  if (String(update.cluster) !== state.cluster) setTicked(ticked(), false);
-  state.cluster = String(update.cluster);
-  state.label = update.label;
-  apply(update);
-  setCurrent(currentRow());
-  if (state.label !== before) guardDecision();
-  showMessage(update.message);
+  state.last = update.last;
+  if (state.cluster !== before.cluster) tell("cluster");
+  if (go && state.label !== before.label) tell("move", { load: false });
+  tell("shown");
 }
 
 function replaceRows(html) {
+  if (!html.length) return;
   const old = new Map((html.length > 9 ? rows() : []).map(row => [row.dataset.label, row]));
   const made = document.createElement("template");
   made.innerHTML = html.join("");
   for (const row of [...made.content.children]) {
     const before = old.get(row.dataset.label) ?? rowOf(row.dataset.label);
-    if (before) tickOf(row).checked = tickOf(before).checked;
-    before?.replaceWith(row);
+    if (!before) continue;
+    tickOf(row).checked = tickOf(before).checked;
+    replaceElement(before, row);
   }
+  forgetPart("list");
+  tell("rows");
 }
 
 on("move", ({ load }) => { if (load) refresh(); });

@@ -1,0 +1,87 @@
+// The requests that are not yet saved, in the order in which they were made. They are kept in the browser's storage, from
+// which a page that is opened later takes over those of a window that was closed.
+//
+// A request has an `id` by which the server knows it again, `action` and `fields` of its form, the `labels` that it is
+// about, a description (`about`), the id of its `menu`, if any, the number of `tries`, and a `problem` once it was refused.
+
+import { keep, kept, keptNames } from "./storage.js";
+import { state, tell } from "./state.js";
+
+const NAME = "unsaved:";
+const ASK_MS = 500;
+const random = () => [...crypto.getRandomValues(new Uint32Array(4))].map(number => number.toString(36)).join("");
+const page = random();
+const otherPages = new BroadcastChannel(`hgld:${state.store}`);
+
+let requests = [];
+export const allRequests = () => requests;
+export const nextRequest = () => requests.find(request => !request.problem);
+
+function changed() {
+  keep(NAME + page, requests.length ? requests : null);
+  tell("requests");
+}
+
+export function addRequest(fields) {
+  const request = { id: random(), tries: 0, problem: "", ...fields };
+  requests.push(request);
+  changed();
+  return request;
+}
+
+export function removeRequest(request) {
+  requests = requests.filter(other => other !== request);
+  changed();
+}
+
+/** Set a request aside until the annotator has it tried again. */
+export function refuse(request, problem) {
+  request.problem = problem;
+  changed();
+}
+
+/** Have requests sent again that were set aside. */
+export function retry(selection) {
+  for (const request of selection) request.problem = "";
+  changed();
+}
+
+/** A request was saved: later ones are about the versions of labels that it made, and replace refused ones. */
+export function settle(request, versions) {
+  const at = requests.indexOf(request);
+  requests = requests.filter((other, n) => other !== request
+    && !(n < at && other.problem && request.labels.length && other.labels.every(label => request.labels.includes(label))));
+  const update = (version, label) => Math.max(version, label in versions ? versions[label] : 0);
+  for (const other of requests) {
+    other.fields = other.fields.map(([name, value]) => [
+      name,
+      name === "label" || name === "focus" ? value.replace(/^(\d+):(.*)$/s, (_, v, label) => `${update(v, label)}:${label}`)
+        : name === "choose" ? value.replace(/^(take:\d+@)(\d+):(.*)$/s, (_, take, v, label) => `${take}${update(v, label)}:${label}`)
+          : value,
+    ]);
+  }
+  changed();
+  tell("saved", request);
+  otherPages.postMessage({ saved: true });
+}
+
+// Other windows. Those that are open answer when a new one asks; what the others left behind is offered in the new one.
+
+otherPages.addEventListener("message", ({ data }) => {
+  if (data.ask) otherPages.postMessage({ here: page });
+  if (data.here) open.add(data.here);
+  if (data.saved) tell("saved elsewhere");
+});
+const open = new Set([page]);
+otherPages.postMessage({ ask: true });
+setTimeout(() => {
+  for (const name of keptNames(NAME)) {
+    if (open.has(name.slice(NAME.length))) continue;
+    const left = (kept(name) ?? []).map(request => ({ ...request, tries: 1, menu: null, problem: "it was made in a window that was closed" }));
+    requests = [...left, ...requests];
+    keep(name, null);
+  }
+  if (requests.length) changed();
+}, ASK_MS);
+
+addEventListener("beforeunload", event => { if (requests.length) event.preventDefault(); });
