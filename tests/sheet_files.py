@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import csv
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from openpyxl import load_workbook
+
+_MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+_RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_OPEN_DOCUMENT = " ".join(
+    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+)
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -34,3 +42,35 @@ def fill_workbook(path: Path, label_id: str, **cells: str | None) -> None:
     for name, value in cells.items():
         sheet.cell(row, columns[name]).value = value
     book.save(path)
+
+
+def write_xlsx(path: Path, rows: str, *, strings: str = "", doctype: str = "") -> Path:
+    """Write a workbook of one sheet "Labels" from the XML of its rows."""
+    parts = {
+        "xl/workbook.xml": f'<workbook {_MAIN} xmlns:r="{_RELATIONS}">'
+        '<sheets><sheet name="Labels" sheetId="1" r:id="rId1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+        f'<Relationship Id="rId1" Type="{_RELATIONS}/worksheet" Target="worksheets/sheet1.xml"/>'
+        f'<Relationship Id="rId2" Type="{_RELATIONS}/sharedStrings" Target="/xl/sharedStrings.xml"/></Relationships>',
+        "xl/sharedStrings.xml": f"{doctype}<sst {_MAIN}>{strings}</sst>",
+        "xl/worksheets/sheet1.xml": f"<worksheet {_MAIN}><sheetData>{rows}</sheetData></worksheet>",
+    }
+    return write_zip(path, parts)
+
+
+def write_ods(path: Path, rows: str, *, doctype: str = "") -> Path:
+    """Write an OpenDocument spreadsheet of one sheet "Labels" from the XML of its rows."""
+    content = (
+        f"{doctype}<office:document-content {_OPEN_DOCUMENT}><office:body><office:spreadsheet>"
+        f'<table:table table:name="Labels">{rows}</table:table>'
+        "</office:spreadsheet></office:body></office:document-content>"
+    )
+    return write_zip(path, {"content.xml": content})
+
+
+def write_zip(path: Path, parts: Mapping[str, str | bytes]) -> Path:
+    """Write an archive, packed as tightly as can be."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return path

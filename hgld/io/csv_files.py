@@ -64,7 +64,7 @@ def read_rows(
                 except ValueError as problem:
                     problems.append(f"line {rows.line_num}: {problem}")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: {_locate_invalid_byte(path)}; save the file as UTF-8") from error
+        raise InputError(f"{path}: {locate_invalid_byte(path)}; save the file as UTF-8") from error
     except csv.Error as error:
         raise InputError(f"{path}: cannot be read as CSV: {error}") from error
     if problems:
@@ -153,8 +153,8 @@ def _by_column(row: Sequence[str], header: Sequence[str]) -> Mapping[str, str]:
     return dict(zip(header, row, strict=True))
 
 
-def _locate_invalid_byte(path: Path) -> str:
-    """Describe the first byte that is not UTF-8; the decoder only knows its position within a buffer."""
+def locate_invalid_byte(path: Path) -> str:
+    """Describe where a file is not UTF-8: the line and the byte."""
     for line, raw in enumerate(path.read_bytes().split(b"\n"), 1):
         try:
             raw.decode()

@@ -11,6 +11,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
@@ -95,8 +97,27 @@ def decision_problem(decision: str, group: str | None, groups: Collection[str] |
     if decision == "drop" and group is not None:
         return f'dropped, but it has the group "{group}"; remove one of the two'
     if group is not None and groups is not None and group not in groups:
-        return f'the taxonomy has no group "{group}"'
+        return f'the taxonomy has no group "{group}"{_similar_groups(group, tuple(groups))}'
     return None
+
+
+@lru_cache(1000)
+def _similar_groups(name: str, groups: tuple[str, ...]) -> str:
+    """Return a question after the groups whose names are most similar; empty if none is.
+
+    >>> _similar_groups(" “PARKS”", ("parks", "car parks", "lakes"))
+    '; did you mean "parks"?'
+    """
+    names = {_comparable(part): group for group in groups for part in (*group.split("/"), group)}
+    wanted = _comparable(name)
+    similar = [wanted] if wanted in names else get_close_matches(wanted, names, n=2, cutoff=0.7)
+    question = " or ".join(f'"{name}"' for name in dict.fromkeys(names[match] for match in similar))
+    return f"; did you mean {question}?" if similar else ""
+
+
+def _comparable(name: str) -> str:
+    """Return the words of a name, whatever their case, and the white space and signs around them."""
+    return " ".join(re.findall(r"\w+", name.casefold()))
 
 
 def read_decisions(path: Path, groups: Collection[str] | None) -> list[Decision]:

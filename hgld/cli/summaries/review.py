@@ -47,6 +47,8 @@ def format_import(summary: ImportSummary) -> str:
         f"{summary.groups} groups, {decided['drop']:,} dropped, {decided['unsure']:,} unsure",
         f"  {summary.new:,} new, {summary.changed:,} changed, {summary.withdrawn:,} withdrawn",
     ]
+    if summary.kept:
+        lines.append(f"  {summary.kept:,} earlier decisions kept, whose rows are missing or were skipped")
     if summary.problems:
         lines.append(f"  rows skipped because of {len(summary.problems):,} problems:")
         lines.append(indented_list(summary.problems, limit=len(summary.problems)))

@@ -20,11 +20,15 @@ class CheckedSheet:
         decisions: Decisions in the valid rows, in the order of the sheet.
         problems: Problems of the invalid rows, in the order of the sheet.
         warnings: Suspicious values in valid rows.
+        missing: Labels, by label_id, that have no row.
+        skipped: Labels, by label_id, that have an invalid row and are not decided in another.
     """
 
     decisions: list[Decision]
     problems: list[RowProblem]
     warnings: list[RowProblem]
+    missing: list[str]
+    skipped: set[str]
 
 
 def check_sheet(
@@ -52,9 +56,6 @@ def check_sheet(
     warnings: list[RowProblem] = []
     ids_by_label = _ids_by_label(labels)
     for row in rows:
-        problems += [
-            RowProblem(row.number, merged, "merged cells; separate them and fill in each") for merged in row.merged
-        ]
         ids = sorted(ids_by_label.get(_comparable(row.label), ()))
         if row.label_id and row.label_id not in labels:
             hint = f'; that of "{row.label}" is {" or ".join(ids)}' if ids else ""
@@ -66,6 +67,7 @@ def check_sheet(
         problems += _entry_problems(row, entry, groups)
     problems.sort(key=lambda problem: problem.number)
     invalid = {problem.number for problem in problems}
+    in_sheet = {row.label_id for row in rows}
     decisions = [
         Decision(
             label_id,
@@ -80,7 +82,15 @@ def check_sheet(
         for label_id, (row, entry) in entries.items()
         if row.number not in invalid
     ]
-    return CheckedSheet(decisions, problems, warnings)
+    return CheckedSheet(
+        decisions,
+        problems,
+        warnings,
+        missing=[label_id for label_id in labels if label_id not in in_sheet],
+        skipped={row.label_id for row in rows if row.number in invalid and row.label_id in labels}.difference(
+            row.label_id for row in decisions
+        ),
+    )
 
 
 def _ids_by_label(labels: Mapping[str, str]) -> dict[str, set[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,8 +25,16 @@ class Entry:
     decision: str = ""
     comment: str = ""
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """Texts that are not empty, by column."""
+        return {column: text for column in ENTRY_COLUMNS if (text := getattr(self, column))}
+
     def __bool__(self) -> bool:
-        return bool(self.group or self.decision or self.comment)
+        return bool(self.texts)
+
+    def __str__(self) -> str:
+        return ", ".join(f'the {column} "{text}"' for column, text in self.texts.items())
 
 
 #: Entries of a sheet by label_id, without labels that have none.
@@ -60,12 +68,16 @@ class SheetRow:
         values: Text of each column.
         columns: Address of each column in a workbook, e.g. ``Labels!K``; empty for CSV, which has no cells.
         merged: Ranges of merged cells that reach into the row, e.g. ``Labels!K17:K19``.
+        formulas: Formulas by column, e.g. ``=K16``. The texts of these columns are what a program calculated last.
+        damage: Description of missing or additional cells, or empty.
     """
 
     number: int
     values: Mapping[str, str]
     columns: Mapping[str, str] = field(default_factory=dict)
     merged: tuple[str, ...] = ()
+    formulas: Mapping[str, str] = field(default_factory=dict)
+    damage: str = ""
 
     @property
     def label_id(self) -> str:
@@ -89,6 +101,41 @@ class SheetRow:
         """Return a problem with the value of a column."""
         return RowProblem(self.number, self.address(column), text)
 
+    def problems(self) -> Iterator[RowProblem]:
+        """Yield the problems that make it unknown what was entered in the row."""
+        if self.damage:
+            yield RowProblem(self.number, f"row {self.number}", self.damage)
+        for area in self.merged:
+            yield RowProblem(self.number, area, "merged cells; separate them and fill in each")
+        for column in ("label_id", *ENTRY_COLUMNS):
+            if formula := self.formulas.get(column):
+                shown = formula if len(formula) <= 60 else f"{formula[:60]}…"
+                yield self.problem(column, f"a formula, not a text: {shown}; replace it with its value")
+
+
+def check_header(path: Path, place: str, names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Find the columns of a sheet, whatever their order, case and surrounding white space.
+
+    Args:
+        path: File, for messages.
+        place: Place of the header in the file, for messages.
+        names: Texts of the header.
+        columns: Columns that the sheet must have.
+
+    Returns:
+        Names as in ``columns``, in the order of the sheet; empty for columns that annotators added.
+
+    Raises:
+        InputError: A column is missing, or there are two of the same name.
+    """
+    known = set(columns)
+    header = [name if name in known else "" for name in (name.strip().casefold() for name in names)]
+    if missing := [name for name in columns if name not in header]:
+        raise InputError(f"{path}: not a review sheet: {place} has no column {', '.join(missing)}")
+    if repeated := [name for name in columns if header.count(name) > 1]:
+        raise InputError(f"{path}: {place} has two columns {repeated[0]}; remove one of them")
+    return header
+
 
 def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
     """Return the entries in rows of the file ``path``, by label_id.
@@ -106,13 +153,17 @@ def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
 def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow, Entry]], list[RowProblem]]:
     """Return the rows with an entry and the entry, by label_id, and problems with entries.
 
-    A row is bad if it has an entry but no label_id, or an entry that does not fit into a cell. If several rows with
-    entries have the same label_id, none of them is returned.
+    A row is bad if it was cut short, has a formula where a text should be, has an entry but no label_id, or an entry
+    that does not fit into a cell. If rows with different entries have the same label_id, none of them is returned; of
+    equal ones the first is.
     """
     entries: dict[str, tuple[SheetRow, Entry]] = {}
-    first_rows: dict[str, SheetRow] = {}
-    problems = []
+    first_rows: dict[str, tuple[SheetRow, Entry]] = {}
+    problems: list[RowProblem] = []
     for row in rows:
+        if row_problems := list(row.problems()):
+            problems += row_problems
+            continue
         entry = Entry(
             row.label_id,
             row.label,
@@ -120,22 +171,25 @@ def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow,
         )
         if not entry:
             continue
-        for column in ENTRY_COLUMNS:
-            if fit_for_cell(getattr(entry, column)) != getattr(entry, column):
-                text = f"control characters or more than {MAX_UNITS:,} characters, which no workbook can hold"
-                problems.append(row.problem(column, text))
+        problems += _size_problems(row, entry)
         if not entry.label_id:
             problems.append(row.problem("label_id", "the row has an entry, but no label_id"))
-        elif entry.label_id in first_rows:
-            text = (
-                f'{entry.label_id} ("{entry.label}") already has an entry in row {first_rows[entry.label_id].number}'
-            )
-            problems.append(row.problem("label_id", text))
-            entries.pop(entry.label_id, None)
-        else:
-            first_rows[entry.label_id] = row
+            continue
+        first_row, first = first_rows.setdefault(entry.label_id, (row, entry))
+        if first_row is row:
             entries[entry.label_id] = row, entry
+        elif entry.texts != first.texts:
+            text = f'{entry.label_id} ("{entry.label}") has {entry} here, but {first} in row {first_row.number}'
+            problems.append(row.problem("label_id", f"{text}; remove one of the rows"))
+            entries.pop(entry.label_id, None)
     return entries, problems
+
+
+def _size_problems(row: SheetRow, entry: Entry) -> Iterator[RowProblem]:
+    for column in ENTRY_COLUMNS:
+        if fit_for_cell(getattr(entry, column)) != getattr(entry, column):
+            text = f"control characters or more than {MAX_UNITS:,} characters, which no workbook can hold"
+            yield row.problem(column, text)
 
 
 def normalise_entry(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -76,7 +76,7 @@ class _ExistingSheets:
     Args:
         entries: Entries of both files.
         provenance: Provenance of the workbook, if both files exist.
-        agree: Whether both files have the same entries.
+        agree: Whether both files have the same entries, and a row for every label.
     """
 
     entries: Entries = field(default_factory=dict)
@@ -173,7 +173,10 @@ def export_sheets(
         finish_replacing(folder)
         # The workbook first: it alone can hold entries that are set aside.
         replaced = {name: file_digests(folder, [f"{name}.xlsx", f"{name}.csv"]) for name in workbooks}
-        existing = {name: _ExistingSheets() if force else _read_existing(path) for name, path in workbooks.items()}
+        labels = {row.label_id for row in rows}
+        existing = {
+            name: _ExistingSheets() if force else _read_existing(path, labels) for name, path in workbooks.items()
+        }
         outdated = [name for name in workbooks if not existing[name].are_up_to_date(provenance[name], config)]
         if not config.merge:
             _require_no_entries({workbooks[name]: existing[name].entries for name in outdated})
@@ -208,9 +211,10 @@ def _require_closed(workbook: Path) -> None:
                 )
 
 
-def _read_existing(workbook: Path) -> _ExistingSheets:
+def _read_existing(workbook: Path, labels: Collection[str]) -> _ExistingSheets:
     sheet = workbook.with_suffix(".csv")
-    in_csv = read_entries(sheet, read_csv_sheet(sheet)) if sheet.exists() else None
+    csv_rows = read_csv_sheet(sheet) if sheet.exists() else None
+    in_csv = None if csv_rows is None else read_entries(sheet, csv_rows)
     if not workbook.exists():
         return _ExistingSheets(in_csv or {})
     saved = read_workbook(workbook)
@@ -221,8 +225,11 @@ def _read_existing(workbook: Path) -> _ExistingSheets:
         raise InputError(
             f"{workbook} and {sheet.name}: {error}\nmake them agree, or delete the file that is wrong"
         ) from None
-    agree = in_csv is not None and entries_digest(in_csv) == entries_digest(in_workbook)
-    return _ExistingSheets(entries, saved.provenance if in_csv is not None else None, agree)
+    if in_csv is None or csv_rows is None:
+        return _ExistingSheets(entries)
+    have_all_rows = all(set(labels) <= {row.label_id for row in rows} for rows in (csv_rows, saved.rows))
+    agree = have_all_rows and entries_digest(in_csv) == entries_digest(in_workbook)
+    return _ExistingSheets(entries, saved.provenance, agree)
 
 
 def _split_entries(entries: Entries, rows: Sequence[LabelRow]) -> tuple[Entries, Entries]:

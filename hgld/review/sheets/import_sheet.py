@@ -20,7 +20,7 @@ from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.review.opinions import landmarks_by_label
 from hgld.review.output_guard import made_by_others, require_nothing_lost
 from hgld.review.sheets.check_sheet import check_sheet
-from hgld.review.sheets.csv_sheet import read_csv_sheet
+from hgld.review.sheets.csv_sheet import is_text, read_csv_sheet
 from hgld.review.sheets.entries import SheetRow
 from hgld.review.sheets.workbook import read_workbook
 from hgld.tables import CLUSTERS, read_table
@@ -61,8 +61,9 @@ class ImportSummary:
         decided_landmarks: Number of landmarks with a decided label.
         new: Number of decisions on labels without one in the output.
         changed: Number of decisions that differ from those in the output.
+        kept: Number of decisions in the output that were kept because the row of their label is missing or invalid.
         withdrawn: Number of decisions in the output that the sheet no longer has.
-        problems: Problems of the rows that were skipped.
+        problems: Problems of the rows that were skipped, and the labels without a row.
     """
 
     labels: int
@@ -72,6 +73,7 @@ class ImportSummary:
     decided_landmarks: int
     new: int
     changed: int
+    kept: int
     withdrawn: int
     problems: tuple[str, ...]
 
@@ -125,15 +127,16 @@ def import_sheet(
         )
     table = read_table(_clusters_beside(sheet) if clusters is None else clusters, CLUSTERS)
     key_by_name = {group.name: group.key for group in read_taxonomy(find_taxonomy(taxonomy))}
+    labels = dict(zip(table["label_id"].to_pylist(), table["label"].to_pylist(), strict=True))
     checked = check_sheet(
         rows,
-        labels=dict(zip(table["label_id"].to_pylist(), table["label"].to_pylist(), strict=True)),
+        labels=labels,
         groups=key_by_name,
         annotator=config.annotator,
         now=now or datetime.now(timezone.utc),
-        labels_are_safe=sheet.suffix != ".csv",
+        labels_are_safe=not is_text(sheet),
     )
-    problems = tuple(dict.fromkeys(map(str, checked.problems)))
+    problems = tuple(dict.fromkeys([*map(str, checked.problems), *_describe_missing(checked.missing, labels)]))
     if problems and not config.valid_rows_only:
         raise _rejected(sheet, problems)
     if checked.warnings:
@@ -144,6 +147,10 @@ def import_sheet(
 
     earlier = {} if force else _read_earlier(out, key_by_name.values(), config.annotator)
     decisions = [_keep_record(row, earlier.get(row.label_id)) for row in checked.decisions]
+    # A row that was skipped does not say that its label is not decided any more.
+    not_read = checked.skipped.union(checked.missing)
+    kept = [row for label_id, row in earlier.items() if label_id in not_read]
+    decisions += kept
     current = {row.label_id: row for row in decisions}
     withdrawn = [f'{label_id} ("{row.label}")' for label_id, row in earlier.items() if label_id not in current]
     if withdrawn:
@@ -152,26 +159,29 @@ def import_sheet(
         write_decisions(out, decisions)
     elif not problems:
         return None
-    return _summary(table, decisions, earlier, len(withdrawn), problems)
+    return _summary(table, decisions, earlier, len(kept), len(withdrawn), problems)
+
+
+def _describe_missing(missing: Sequence[str], labels: Mapping[str, str]) -> list[str]:
+    if not missing:
+        return []
+    names = indented_list([f'  {label_id} ("{labels[label_id]}")' for label_id in missing])
+    return [f"{len(missing):,} labels have no row:\n{names}"]
 
 
 def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:
     lines = indented_list(problems, limit=len(problems))
     return InputError(
         f"{sheet}: {len(problems):,} problems, nothing was imported:\n{lines}\n"
-        "fix them; if the sheet is from an earlier clustering, export it again with `merge`; "
-        "or import the other rows with `valid_rows_only`"
+        "fix them; if rows are missing or the sheet is from an earlier clustering, export it again with `merge`, "
+        "which keeps its entries; or import the other rows with `valid_rows_only`"
     )
 
 
 def _read_sheet(sheet: Path) -> tuple[list[SheetRow], str | None]:
     """Return the rows of a sheet, and the annotator for whom it was exported if the file says so."""
-    if not sheet.is_file():
-        raise InputError(f"{sheet}: no such file")
-    if sheet.suffix == ".csv":
+    if is_text(sheet):
         return read_csv_sheet(sheet), None
-    if sheet.suffix not in (".xlsx", ".ods"):
-        raise InputError(f"{sheet}: not a format of review sheets; save it as .xlsx, .ods or .csv")
     saved = read_workbook(sheet)
     return saved.rows, saved.provenance.parameters.get("annotator") if saved.provenance else None
 
@@ -201,6 +211,7 @@ def _summary(
     table: pa.Table,
     decisions: Sequence[Decision],
     earlier: Mapping[str, Decision],
+    kept: int,
     withdrawn: int,
     problems: tuple[str, ...],
 ) -> ImportSummary:
@@ -213,6 +224,7 @@ def _summary(
         decided_landmarks=sum(landmarks[row.label_id] for row in decisions),
         new=sum(row.label_id not in earlier for row in decisions),
         changed=sum(earlier.get(row.label_id, row) != row for row in decisions),
+        kept=kept,
         withdrawn=withdrawn,
         problems=problems,
     )

@@ -9,6 +9,7 @@ The same input gives the same bytes with the same versions of openpyxl and zlib:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,9 +25,10 @@ from openpyxl.writer.excel import ExcelWriter
 
 from hgld.errors import InputError
 from hgld.io.files import atomic_write
-from hgld.review.sheets.entries import Entries, Entry, SheetRow, entries_digest, read_entries
+from hgld.review.sheets.cells import SheetCells
+from hgld.review.sheets.entries import Entries, Entry, SheetRow, check_header, entries_digest, read_entries
 from hgld.review.sheets.rows import COLUMNS, LabelRow
-from hgld.review.sheets.spreadsheet import SheetCells, read_spreadsheet
+from hgld.review.sheets.spreadsheet import read_spreadsheet
 from hgld.review.sheets.worksheet_styles import add_styles
 from hgld.review.sheets.worksheets import (
     CLUSTERS,
@@ -34,6 +36,7 @@ from hgld.review.sheets.worksheets import (
     LABELS,
     LISTS,
     SET_ASIDE,
+    SET_ASIDE_COLUMNS,
     fill_clusters,
     fill_groups,
     fill_hidden,
@@ -125,36 +128,44 @@ def read_workbook(path: Path) -> SavedWorkbook:
     Raises:
         InputError: The file is not a workbook, or lacks the sheet or a column of a review sheet.
     """
-    sheets = read_spreadsheet(path)
+    sheets = read_spreadsheet(path, (LABELS, SET_ASIDE, _ABOUT))
     if LABELS not in sheets:
         raise InputError(f'{path}: not a review sheet: it has no sheet "{LABELS}"')
-    rows = _sheet_rows(LABELS, sheets[LABELS])
-    missing = [name for name in COLUMNS if not rows or name not in rows[0].columns]
-    if missing:
-        raise InputError(f'{path}: not a review sheet: "{LABELS}" has no column {", ".join(missing)}')
     about = {row[0]: row[1] for row in sheets[_ABOUT].rows.values() if len(row) > 1} if _ABOUT in sheets else {}
     provenance = about.get("provenance")
     return SavedWorkbook(
-        rows=rows,
-        set_aside=read_entries(path, _sheet_rows(SET_ASIDE, sheets[SET_ASIDE])) if SET_ASIDE in sheets else {},
+        rows=_sheet_rows(path, LABELS, sheets[LABELS], COLUMNS),
+        set_aside=_read_set_aside(path, sheets[SET_ASIDE]) if SET_ASIDE in sheets else {},
         provenance=Provenance.from_json(provenance) if provenance else None,
         exported=about.get("exported entries"),
     )
 
 
-def _sheet_rows(sheet: str, cells: SheetCells) -> list[SheetRow]:
-    """Return the rows below the header, with the addresses of columns and merged cells."""
-    names = cells.rows.get(1, [])
-    columns = {name: f"{sheet}!{get_column_letter(number)}" for number, name in enumerate(names, 1)}
-    merged_in_table = [merged for merged in cells.merged if merged.min_col <= len(names)]
+def _read_set_aside(path: Path, cells: SheetCells) -> dict[str, Entry]:
+    return read_entries(path, _sheet_rows(path, SET_ASIDE, cells, SET_ASIDE_COLUMNS))
+
+
+def _sheet_rows(path: Path, sheet: str, cells: SheetCells, columns: Sequence[str]) -> list[SheetRow]:
+    """Return the rows below the header, with the addresses of columns, merged cells and formulas."""
+    header = check_header(path, f'row 1 of the sheet "{sheet}"', cells.rows.get(1, ()), columns)
+    letters = {name: f"{sheet}!{get_column_letter(number)}" for number, name in enumerate(header, 1) if name}
+    names = dict(enumerate(header, 1))
+    merged: defaultdict[int, list[str]] = defaultdict(list)
+    for area in cells.merged:
+        if area.first_column <= len(header):
+            for number in cells.rows.keys() & area.rows:
+                merged[number].append(f"{sheet}!{area}")
+    formulas: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    for area, formula in cells.formulas:
+        for number in cells.rows.keys() & area.rows:
+            formulas[number] |= {names[column]: formula for column in names.keys() & area.columns}
     return [
         SheetRow(
             number,
-            dict(zip(names, chain(texts, repeat("")), strict=False)),
-            columns,
-            tuple(
-                f"{sheet}!{merged.coord}" for merged in merged_in_table if merged.min_row <= number <= merged.max_row
-            ),
+            {name: text for name, text in zip(header, chain(texts, repeat("")), strict=False) if name},
+            letters,
+            tuple(merged.get(number, ())),
+            formulas.get(number, {}),
         )
         for number, texts in cells.rows.items()
         if number > 1

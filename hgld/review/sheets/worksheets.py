@@ -44,7 +44,8 @@ LISTS = "lists"
 _LETTER = {name: get_column_letter(number) for number, name in enumerate(COLUMNS, 1)}
 _LABEL_WIDTHS = (13, 32, 12, 24, 9, 13, 19, 19, 19, 19, 22, 11, 30)
 _CLUSTER_COLUMNS = ("cluster", "name", "labels", "landmarks", "decided", "left", "progress")
-_SET_ASIDE_COLUMNS = ("label_id", "label", *ENTRY_COLUMNS)
+#: Columns of the sheet ``SET_ASIDE``.
+SET_ASIDE_COLUMNS = ("label_id", "label", *ENTRY_COLUMNS)
 
 #: Left and right column of the sheet "Read me".
 _INSTRUCTIONS = (
@@ -222,9 +223,9 @@ def fill_groups(sheet: Worksheet, groups: Sequence[Group]) -> None:
 
 def fill_set_aside(sheet: Worksheet, entries: Entries) -> None:
     """Fill the sheet with entries for labels that are no longer in the clusters."""
-    write_header(sheet, _SET_ASIDE_COLUMNS)
+    write_header(sheet, SET_ASIDE_COLUMNS)
     for number, entry in enumerate(sorted(entries.values(), key=lambda entry: entry.label_id), 2):
-        for column, name in enumerate(_SET_ASIDE_COLUMNS, 1):
+        for column, name in enumerate(SET_ASIDE_COLUMNS, 1):
             put_text(sheet, number, column, getattr(entry, name))
     set_widths(sheet, (14, 34, 23, 11, 34))
     finish_sheet(sheet)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl import load_workbook
+from openpyxl.worksheet.formula import ArrayFormula
 from typer.testing import CliRunner
 
 from hgld.cli import app
@@ -24,7 +24,7 @@ from hgld.review.sheets.rows import fit_for_cell
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from tests.review.conftest import NOON, Label
-from tests.sheet_files import csv_rows, fill_csv, fill_workbook
+from tests.sheet_files import csv_rows, fill_csv, fill_workbook, write_ods, write_xlsx
 
 TABLES = Callable[..., Path]
 ADA = ImportConfig("ada")
@@ -79,14 +79,17 @@ MISTAKES = {
     "A3": 'there is no label_id "Q77"; that of "glacial lake" is Q2',
     "B4": 'the label is "chappel", but Q4 is "chapel"',
     "K5": "decided as group, but no group is given",
-    "A6": 'Q1 ("lake") already has an entry in row 2',
+    "A6": 'Q1 ("lake") has the group "river" here, but the group "lake", the decision "drop" in row 2; '
+    "remove one of the rows",
     "A7": "the row has an entry, but no label_id",
     "A8": 'there is no label_id "Q9"',
 }
+#: Q2 was made Q77.
+MISSING = ["  1 labels have no row:", '    Q2 ("glacial lake")']
 
 
 def test_entries_become_decisions(review: Path) -> None:
-    fill_workbook(review / "ada.xlsx", "Q1", group="lake", comment="=sure")
+    fill_workbook(review / "ada.xlsx", "Q1", group="lake", comment="sure")
     fill_workbook(review / "ada.xlsx", "Q2", group="lake", decision="group")
     fill_workbook(review / "ada.xlsx", "Q3", decision="drop")
     fill_workbook(review / "ada.xlsx", "Q4", group="church", decision="unsure", comment="two\nlines")
@@ -97,7 +100,7 @@ def test_entries_become_decisions(review: Path) -> None:
         "  4 new, 0 changed, 0 withdrawn"
     )
     assert imported(review) == {
-        "Q1": Decision("Q1", "lake", "group", "lake", "ada", NOON, "=sure", blind=False),
+        "Q1": Decision("Q1", "lake", "group", "lake", "ada", NOON, "sure", blind=False),
         "Q2": Decision("Q2", "glacial lake", "group", "lake", "ada", NOON, blind=False),
         "Q3": Decision("Q3", "church building", "drop", None, "ada", NOON, blind=False),
         "Q4": Decision("Q4", "chapel", "unsure", "church", "ada", NOON, "two\nlines", blind=False),
@@ -148,8 +151,8 @@ def test_all_problems_are_reported_and_nothing_is_imported(review: Path) -> None
     with pytest.raises(InputError) as error:
         run(review / "ada.xlsx")
     lines = str(error.value).splitlines()
-    assert lines[0] == f"{review}/ada.xlsx: 6 problems, nothing was imported:"
-    assert lines[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in MISTAKES.items()]
+    assert lines[0] == f"{review}/ada.xlsx: 7 problems, nothing was imported:"
+    assert lines[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in MISTAKES.items()] + MISSING
     assert "`valid_rows_only`" in lines[-1]
     assert not (review.parent / "decisions").exists()
 
@@ -159,7 +162,7 @@ def test_valid_rows_only(review: Path) -> None:
     fill_workbook(review / "ada.xlsx", "Q3", decision="drop")
     summary = run(review / "ada.xlsx", VALID_ROWS)
     assert summary is not None
-    assert len(summary.problems) == 5
+    assert len(summary.problems) == 6
     assert "  Labels!A8: there is no label_id" in format_import(summary)
     assert set(imported(review)) == {"Q3"}, "of two rows for Q1 neither is taken"
     again = run(review / "ada.xlsx", VALID_ROWS)
@@ -247,19 +250,8 @@ def test_problems_in_ods_have_the_same_addresses(review: Path, soffice: Callable
     saved = soffice(review / "ada.xlsx", "ods")
     with pytest.raises(InputError) as error:
         import_sheet(saved, review / "out.csv", ADA, clusters=review.parent / "clusters.parquet")
-    assert str(error.value).splitlines()[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in MISTAKES.items()]
-
-
-def write_ods(path: Path, rows: str) -> None:
-    space = "urn:oasis:names:tc:opendocument:xmlns"
-    names = " ".join(f'xmlns:{name}="{space}:{name}:1.0"' for name in ("office", "table", "text"))
-    content = (
-        f"<office:document-content {names}><office:body><office:spreadsheet>"
-        f'<table:table table:name="Labels">{rows}</table:table>'
-        "</office:spreadsheet></office:body></office:document-content>"
-    )
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("content.xml", content)
+    lines = str(error.value).splitlines()
+    assert lines[1:-1] == [f"  Labels!{cell}: {text}" for cell, text in MISTAKES.items()] + MISSING
 
 
 def ods_row(values: Sequence[str], repeated: int = 1) -> str:
@@ -274,10 +266,11 @@ def test_repeated_rows_and_cells_in_ods(review: Path) -> None:
     blank = '<table:table-row table:number-rows-repeated="1000000"><table:table-cell/></table:table-row>'
     path = review / "ada.ods"
     write_ods(path, ods_row(header) + ods_row([], repeated=3) + ods_row(lake) + blank)
-    run(path)
+    run(path, VALID_ROWS)
     assert imported(review)["Q1"].comment == "a  b\tc"
-    write_ods(path, ods_row(header) + ods_row([], repeated=3) + ods_row(lake, repeated=2) + blank)
-    with pytest.raises(InputError, match=r'Labels!A6: Q1 \("lake"\) already has an entry in row 5'):
+    river = ["Q1", "lake", *[""] * 8, "river", "", ""]
+    write_ods(path, ods_row(header) + ods_row([], repeated=3) + ods_row(lake, repeated=2) + ods_row(river) + blank)
+    with pytest.raises(InputError, match=r'Labels!A7: Q1 \("lake"\) has the group "river" here'):
         run(path)
 
 
@@ -298,6 +291,166 @@ def test_csv_saved_by_libreoffice(review: Path, soffice: Callable[..., Path]) ->
     import_sheet(saved, review / "out.csv", ADA, clusters=review.parent / "clusters.parquet", now=NOON)
     (row,) = read_decisions(review / "out.csv", GROUPS)
     assert (row.label_id, row.group, row.comment) == ("Q3", "church", "a, b\nc")
+
+
+def delete_row(path: Path, label_id: str) -> None:
+    """Delete the row of a label in a workbook or a CSV file, as an annotator does by mistake."""
+    if path.suffix == ".csv":
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(line for line in lines if f'"{label_id}"'.encode() not in line))
+        return
+    book = load_workbook(path)
+    (number,) = (cell.row for cell in book["Labels"]["A"] if cell.value == label_id)
+    book["Labels"].delete_rows(number)
+    book.save(path)
+
+
+@pytest.mark.parametrize("name", ["ada.xlsx", "ada.csv"])
+def test_missing_rows_are_named_and_restored_by_merge(review: Path, name: str) -> None:
+    fill = fill_workbook if name == "ada.xlsx" else fill_csv
+    for label_id in ("Q1", "Q2", "Q3"):
+        fill(review / name, label_id, group="lake")
+    run(review / name)
+    delete_row(review / name, "Q2")
+    delete_row(review / name, "Q4")
+    fill(review / name, "Q3", group="")
+    with pytest.raises(InputError) as error:
+        run(review / name)
+    lines = str(error.value).splitlines()
+    assert lines[1:4] == ["  2 labels have no row:", '    Q2 ("glacial lake")', '    Q4 ("chapel")']
+    assert "export it again with `merge`, which keeps its entries" in lines[4]
+
+    summary = run(review / name, VALID_ROWS)
+    assert summary is not None
+    assert (summary.kept, summary.withdrawn) == (1, 1)
+    assert "1 earlier decisions kept, whose rows are missing or were skipped" in format_import(summary)
+    assert set(imported(review)) == {"Q1", "Q2"}, "a missing row does not withdraw a decision, an empty one does"
+
+    export_sheets(review.parent / "clusters.parquet", review, ExportConfig(("ada",), merge=True))
+    summary = run(review / name)
+    assert summary is not None
+    assert (summary.problems, summary.withdrawn) == ((), 1)
+    assert set(imported(review)) == {"Q1"}
+
+
+def test_skipped_rows_keep_their_decisions(review: Path) -> None:
+    fill_workbook(review / "ada.xlsx", "Q1", group="lake")
+    fill_workbook(review / "ada.xlsx", "Q2", group="lake")
+    run(review / "ada.xlsx")
+    fill_workbook(review / "ada.xlsx", "Q2", group="puddle")
+    summary = run(review / "ada.xlsx", VALID_ROWS)
+    assert summary is not None
+    assert (summary.kept, summary.withdrawn) == (1, 0)
+    assert imported(review)["Q2"].group == "lake"
+
+
+def test_equal_rows_are_taken_once_and_different_ones_never(review: Path) -> None:
+    path = review / "ada.xlsx"
+    fill_workbook(path, "Q1", group="lake", comment="sure")
+    book = load_workbook(path)
+    for column, text in ((1, "Q1"), (2, "lake"), (11, "lake"), (13, "sure")):
+        book["Labels"].cell(6, column).value = text
+    book.save(path)
+    assert run(path) is not None
+    assert imported(review)["Q1"].comment == "sure"
+    book["Labels"]["M6"] = "really"
+    book.save(path)
+    with pytest.raises(InputError) as error:
+        run(path)
+    assert str(error.value).splitlines()[1:-1] == [
+        '  Labels!A6: Q1 ("lake") has the group "lake", the comment "really" here, but the group "lake", '
+        'the comment "sure" in row 2; remove one of the rows'
+    ]
+
+
+@pytest.mark.parametrize("group", ["PARKS", " parks ", "“parks”", "'Parks'", "park s", "parsk", "parks."])
+@pytest.mark.parametrize("name", ["ada.xlsx", "ada.csv"])
+def test_similar_groups_are_suggested(review: Path, name: str, group: str) -> None:
+    fill = fill_workbook if name == "ada.xlsx" else fill_csv
+    fill(review / name, "Q1", group=group)
+    if group == " parks ":
+        assert run(review / name) is not None, "white space around an entry is ignored"
+        return
+    with pytest.raises(InputError, match=f'the taxonomy has no group "{group}"; did you mean "parks"'):
+        run(review / name)
+
+
+def test_formulas_are_named(review: Path, soffice: Callable[..., Path]) -> None:
+    """Whatever a program calculated last is not taken, nor that of the cells that an array formula fills."""
+    book = load_workbook(review / "ada.xlsx")
+    sheet = book["Labels"]
+    sheet["K2"], sheet["M5"] = '="la"&"ke"', "=VLOOKUP(A5,lists!A:B,2,FALSE)&REPT(LEFT(A5),3)&REPT(LEFT(B5),3)"
+    sheet["K3"] = ArrayFormula("K3:K4", '=IF(B3:B4="","","church")')
+    sheet["C2"], sheet["N2"] = "=1+1", "=LEN(B2)"  # beside the entries and beside the table
+    book.save(review / "ada.xlsx")
+    for path in (review / "ada.xlsx", soffice(review / "ada.xlsx", "xlsx"), soffice(review / "ada.xlsx", "ods")):
+        with pytest.raises(InputError) as error:
+            import_sheet(path, review / "out.csv", ADA, clusters=review.parent / "clusters.parquet")
+        lines = str(error.value).splitlines()[1:-1]
+        assert [line.partition(":")[0] for line in lines] == [f"  Labels!{cell}" for cell in ("K2", "K3", "K4", "M5")]
+        assert all("a formula, not a text: =" in line and line.endswith("with its value") for line in lines)
+        assert '="la"&"ke"' in lines[0]
+        assert "…" in lines[3]
+
+
+def test_formulas_with_cached_values_are_named(review: Path) -> None:
+    """Excel writes a formula that was filled down once, with the number of its range in the other cells."""
+
+    def row(number: int, label_id: str, label: str, formula: str) -> str:
+        texts = "".join(f'<c t="str"><v>{text}</v></c>' for text in (label_id, label))
+        return f'<row r="{number}">{texts}<c r="K{number}" t="str">{formula}<v>lake</v></c></row>'
+
+    header = "".join(f'<c t="str"><v>{name}</v></c>' for name in csv_rows(review / "ada.csv")[0])
+    path = write_xlsx(
+        review / "excel.xlsx",
+        f"<row>{header}</row>"
+        + row(2, "Q1", "lake", '<f t="shared" ref="K2:K3" si="0">J2</f>')
+        + row(3, "Q2", "glacial lake", '<f t="shared" si="0"/>')
+        + row(4, "Q3", "church building", "")
+        + row(5, "Q4", "chapel", ""),
+    )
+    with pytest.raises(InputError) as error:
+        run(path)
+    assert str(error.value).splitlines()[1:-1] == [
+        f"  Labels!K{number}: a formula, not a text: =J2; replace it with its value" for number in (2, 3)
+    ]
+
+
+def test_formulas_in_csv_are_named(review: Path) -> None:
+    fill_csv(review / "ada.csv", "Q1", group="=J2", comment="= see Q2")
+    with pytest.raises(InputError, match="row 2, group: a formula, not a text: =J2"):
+        run(review / "ada.csv")
+    fill_csv(review / "ada.csv", "Q1", group="lake")
+    run(review / "ada.csv")
+    assert imported(review)["Q1"].comment == "= see Q2"
+
+
+def test_rearranged_workbook_is_read(review: Path) -> None:
+    """Rows sorted by label, hidden and filtered; columns moved, added, and spelt in other case."""
+    path = review / "ada.xlsx"
+    for label_id, group in (("Q1", "lake"), ("Q2", "lake"), ("Q3", "church"), ("Q4", "church")):
+        fill_workbook(path, label_id, group=group)
+    assert run(path) is not None
+    book = load_workbook(path)
+    sheet = book["Labels"]
+    header, *rows = ([cell.value for cell in row] for row in sheet.iter_rows())
+    rows.sort(key=lambda row: str(row[1]))
+    header[10] = " GROUP "
+    for number, row in enumerate([header, *rows], 1):
+        for column, value in enumerate(["note", *reversed(row)], 1):
+            sheet.cell(number, column).value = value
+    sheet.row_dimensions[3].hidden = sheet.column_dimensions["B"].hidden = True
+    sheet.auto_filter.add_filter_column(3, ["lake"])
+    book.save(path)
+    assert run(path) is None, "the decisions are the same"
+
+
+def test_doubled_columns_are_refused(review: Path) -> None:
+    book = load_workbook(review / "ada.xlsx")
+    book["Labels"]["N1"] = "group"
+    book.save(review / "ada.xlsx")
+    with pytest.raises(InputError, match='row 1 of the sheet "Labels" has two columns group; remove one of them'):
+        run(review / "ada.xlsx")
 
 
 def test_sheet_of_an_earlier_clustering(tables: TABLES, review: Path) -> None:
@@ -341,7 +494,7 @@ def test_unreadable_files_are_refused(review: Path) -> None:
     (review / "ada.ods").write_bytes(b"PK, but no more")
     with pytest.raises(InputError, match="not a readable workbook"):
         run(review / "ada.ods")
-    (review / "ada.numbers").write_bytes(b"")
+    (review / "ada.numbers").write_bytes(b"IWA")
     with pytest.raises(InputError, match="save it as .xlsx, .ods or .csv"):
         run(review / "ada.numbers")
     (review.parent / "clusters.parquet").unlink()

@@ -133,7 +133,8 @@ def test_unreadable_rows_are_reported() -> None:
         read_entries(Path("a.csv"), rows)
     assert str(error.value).splitlines() == [
         "a.csv: 4 problems, so the sheet cannot be read; fix them:",
-        '  row 3, label_id: Q1 ("lake") already has an entry in row 2',
+        '  row 3, label_id: Q1 ("lake") has the decision "drop" here, but the group "lake" in row 2; '
+        "remove one of the rows",
         "  row 4, label_id: the row has an entry, but no label_id",
         *(
             f"  row {row}, comment: control characters or more than 32,767 characters, which no workbook can hold"

@@ -1,0 +1,205 @@
+"""Files that are no review sheets, or would unpack to more memory than there is: refused at once, in one line."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from openpyxl import load_workbook
+
+from hgld.errors import InputError
+from hgld.review.sheets.import_sheet import ImportConfig, import_sheet
+from hgld.review.sheets.rows import COLUMNS
+from hgld.review.sheets.workbook import read_workbook
+from tests.review.sheets.test_workbook import write
+from tests.sheet_files import write_ods, write_xlsx, write_zip
+
+#: Beginning of the container format of old and of encrypted Excel workbooks.
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500)
+
+
+def refusal(path: Path) -> str:
+    """Return the message with which a file is refused."""
+    with pytest.raises(InputError) as error:
+        import_sheet(path, path.with_name("out.csv"), ImportConfig("ada"))
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"{path}: ")
+    return line.removeprefix(f"{path}: ")
+
+
+HEADER = "<row>" + "".join(f'<c t="inlineStr"><is><t>{name}</t></is></c>' for name in COLUMNS) + "</row>"
+ODS_HEADER = "".join(f"<table:table-cell><text:p>{name}</text:p></table:table-cell>" for name in COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.xlsx", b"", "the file is empty"),
+        ("a.csv", b"", "the file is empty"),
+        ("a.xlsx", _OLE, "an old Excel workbook; save it as .xlsx, .ods or .csv"),
+        ("a.xls", _OLE, "an old Excel workbook; save it as .xlsx, .ods or .csv"),
+        ("a.xlsx", _OLE + "EncryptedPackage".encode("utf-16-le"), "protected by a password; save it without one"),
+        ("a.xls", b"\r\n<html><table>", "a web page or XML, not a workbook; open it in a spreadsheet program"),
+        ("a.xlsx", b"<?xml version='1.0'?><Workbook/>", "a web page or XML, not a workbook"),
+        ("a.xlsx", b"label_id,label\r\n", "not a readable workbook, nor another format"),
+        ("a.csv", b"PK\x03\x04\0\0", "not CSV; if it is a workbook, call it .xlsx or .ods"),
+        ("a.xlsx", b"PK\x03\x04" + bytes(99), "not a readable workbook, probably cut off; copy it again"),
+    ],
+)
+def test_other_formats_are_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert refusal(tmp_path / name).startswith(message)
+
+
+def test_folders_and_missing_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.xlsx").mkdir()
+    assert refusal(tmp_path / "a.xlsx").startswith("a folder; give one of the sheets in it")
+    assert refusal(tmp_path / "b.csv").startswith("no such file")
+
+
+def test_workbooks_that_were_cut_off_are_refused(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole.xlsx").read_bytes()
+    path = tmp_path / "cut.xlsx"
+    for length in (10, len(whole) // 2, len(whole) - 30):
+        path.write_bytes(whole[:length])
+        assert "cut off" in refusal(path)
+    # A part that is damaged within.
+    damaged = bytearray(whole)
+    start = whole.index(b"xl/worksheets/sheet2.xml") + 200
+    damaged[start : start + 100] = bytes(100)
+    path.write_bytes(damaged)
+    assert "damaged" in refusal(path)
+
+
+def test_every_cut_of_a_workbook_is_an_input_error(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole.xlsx").read_bytes()
+    path = tmp_path / "cut.xlsx"
+    for length in range(0, len(whole), 997):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError):
+            read_workbook(path)
+
+
+def test_encrypted_ods_is_named(tmp_path: Path) -> None:
+    manifest = '<manifest><file-entry full-path="content.xml"><encryption-data/></file-entry></manifest>'
+    path = write_zip(tmp_path / "a.ods", {"content.xml": b"\x07\x99", "META-INF/manifest.xml": manifest})
+    assert refusal(path) == "protected by a password; save it without one"
+
+
+def test_other_archives_are_refused(tmp_path: Path) -> None:
+    assert refusal(write_zip(tmp_path / "a.xlsx", {"word/document.xml": "<x/>"})).startswith(
+        "not a workbook that can"
+    )
+    with zipfile.ZipFile(tmp_path / "b.xlsx", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("xl/workbook.xml", "<x/>")
+    assert refusal(tmp_path / "b.xlsx").startswith("not packed as workbooks are")
+    write_zip(tmp_path / "c.xlsx", {f"xl/{number}.xml": "" for number in range(10_001)})
+    assert refusal(tmp_path / "c.xlsx").startswith("an archive of more than 10,000 files")
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        (300 * 2**20, "unpacks to 300 MB, more than the 256 MB that a review sheet may have"),
+        (1000, "damaged, perhaps cut off"),
+    ],
+)
+def test_bombs_are_not_unpacked(tmp_path: Path, stated: int, message: str) -> None:
+    """Neither if the directory states their size nor if it states less."""
+    path = write_zip(tmp_path / "bomb.xlsx", {"xl/workbook.xml": bytes(20 * 2**20)})
+    data = bytearray(path.read_bytes())
+    size = data.rindex(b"PK\x01\x02") + 24
+    data[size : size + 4] = struct.pack("<I", stated)
+    path.write_bytes(data)
+    refused, peak = with_peak_memory(lambda: refusal(path))
+    assert refused.startswith(message)
+    assert peak < 10 * 2**20
+
+
+def with_peak_memory(call: Callable[[], str]) -> tuple[str, int]:
+    """Return the result of a call, and the most bytes of Python objects that it held."""
+    tracemalloc.start()
+    try:
+        return call(), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        '<row r="1048577"/>',
+        '<row><c r="XFE1"><v>1</v></c></row>',
+        '<row><c r="XFD1" t="str"><v>x</v></c></row>' * 130,
+        '<row><c t="s"><v>0</v></c></row>' * 1100,
+    ],
+    ids=["row number", "column number", "wide rows", "long texts"],
+)
+def test_more_cells_than_a_sheet_has_are_refused_in_xlsx(tmp_path: Path, rows: str) -> None:
+    path = write_xlsx(tmp_path / "a.xlsx", rows, strings=f"<si><t>{'x' * 100_000}</t></si>")
+    assert refusal(path).startswith("not a readable workbook (")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '<table:table-row table:number-rows-repeated="1048576">'
+        '<table:table-cell table:number-columns-repeated="16384"><text:p>x</text:p></table:table-cell>'
+        "</table:table-row>",
+        '<table:table-row table:number-rows-repeated="1048577">'
+        "<table:table-cell><text:p>x</text:p></table:table-cell></table:table-row>",
+        '<table:table-row><table:table-cell table:number-columns-repeated="2000000000"><text:p>x</text:p>'
+        "</table:table-cell></table:table-row>",
+        '<table:table-row><table:table-cell><text:p><text:s text:c="2000000000"/>x</text:p></table:table-cell>'
+        "</table:table-row>",
+        '<table:table-row><table:table-cell table:number-rows-spanned="9999999"/></table:table-row>',
+    ],
+    ids=["rows and columns", "rows", "columns", "spaces", "merged"],
+)
+def test_more_cells_than_a_sheet_has_are_refused_in_ods(tmp_path: Path, row: str) -> None:
+    assert refusal(write_ods(tmp_path / "a.ods", row)).startswith("not a readable workbook (")
+
+
+def test_entities_are_refused(tmp_path: Path) -> None:
+    entities = "".join(f'<!ENTITY x{n + 1} "{f"&x{n};" * 10}">' for n in range(9))
+    doctype = f'<!DOCTYPE bomb [<!ENTITY x0 "ha">{entities}]>'
+    bombs = (
+        write_xlsx(tmp_path / "a.xlsx", "", strings="<si><t>&x9;</t></si>", doctype=doctype),
+        write_ods(tmp_path / "a.ods", "<table:table-row>&x9;</table:table-row>", doctype=doctype),
+    )
+    for path in bombs:
+        assert "has a document type" in refusal(path)
+
+
+def test_formats_of_empty_rows_are_read(tmp_path: Path) -> None:
+    """Programs write formats of rows to the end of the sheet; blank cells do not count."""
+    path = write_xlsx(tmp_path / "a.xlsx", HEADER + '<row customFormat="1" s="1"><c s="1"/></row>' * 100_000)
+    assert read_workbook(path).rows == []
+    blank = '<table:table-cell table:number-columns-repeated="16384"/>'
+    rest = f'<table:table-row table:number-rows-repeated="1048575">{blank}</table:table-row>'
+    path = write_ods(tmp_path / "a.ods", f"<table:table-row>{ODS_HEADER}</table:table-row>{rest}")
+    assert read_workbook(path).rows == []
+
+
+def test_format_is_known_by_the_content(tmp_path: Path) -> None:
+    path = write_ods(tmp_path / "ods.xlsx", f"<table:table-row>{ODS_HEADER}</table:table-row>")
+    assert read_workbook(path).rows == []
+
+
+def test_texts_are_those_that_openpyxl_reads(tmp_path: Path) -> None:
+    """Two readers, the other of which is slow and has no limits, agree on every cell."""
+    book = load_workbook(write(tmp_path / "ada.xlsx"))
+    sheet = book["Labels"]
+    sheet["M2"], sheet["M3"], sheet["M4"], sheet["M5"] = 12, 0.1, True, None
+    book.save(tmp_path / "ada.xlsx")
+    again = load_workbook(tmp_path / "ada.xlsx")["Labels"]
+    expected = [
+        {name: "" if cell.value is None else str(cell.value) for name, cell in zip(COLUMNS, row, strict=True)}
+        for row in again.iter_rows(min_row=2)
+    ]
+    expected[2]["comment"] = "TRUE"
+    assert [dict(row.values) for row in read_workbook(tmp_path / "ada.xlsx").rows] == expected
