@@ -6,7 +6,6 @@ one of them is no longer the present version.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
@@ -17,6 +16,7 @@ from hgld.review import entered_texts
 from hgld.review.actions import LIKELY_SCORE, SURE_SCORE, Candidate, InvalidActionError, LabelAction, StaleError
 from hgld.review.candidates import EarlierDecisions, opinion_candidates, suggestion_candidates
 from hgld.review.events import AttributedChange, Change
+from hgld.review.label_counts import Counts, LabelCounts
 from hgld.review.projections import (
     apply_group_values,
     current_cluster,
@@ -46,6 +46,7 @@ class ReviewSession:
         state: State of the review, kept by the store.
         group_notes: What to know about groups, by key.
         table_names: Names of clusters in the ``clusters`` table, by number.
+        counts: Numbers of labels and of decided ones.
 
     Args:
         labels: Labels in the order of the page.
@@ -73,6 +74,7 @@ class ReviewSession:
         self.adjudicating = any(label.opinions for label in self.labels.values())
         self._earlier_decisions = EarlierDecisions(self.state, self.labels, store.annotator if blind else None)
         self.table_names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
+        self.counts = LabelCounts(self.state, self.labels, self.cluster, self._count)
 
     # Queries.
 
@@ -105,10 +107,7 @@ class ReviewSession:
 
     def clusters(self) -> dict[int, list[ReviewLabel]]:
         """Return the labels by present cluster, in the order of cluster numbers, without empty clusters."""
-        members: defaultdict[int, list[ReviewLabel]] = defaultdict(list)
-        for label_id, label in self.labels.items():
-            members[self.cluster(label_id)].append(label)
-        return dict(sorted(members.items()))
+        return {number: [self.labels[key] for key in keys] for number, keys in self.counts.members.items()}
 
     def cluster(self, label_id: str) -> int:
         """Return the number of a label's present cluster."""
@@ -135,6 +134,15 @@ class ReviewSession:
             for candidate in candidates
         )
         return [candidate for candidate in present if candidate.group is None or candidate.group in groups]
+
+    def _count(self, label_id: str) -> Counts:
+        label, value = self.labels[label_id], self.decision_value(label_id)
+        landmarks = label.row.landmarks
+        if value is None or value["decision"] is None:
+            return Counts(1, landmarks)
+        suggested = bool(label.suggestions) and not (self.blind or label.opinions or value["decision"] == "unsure")
+        group = surviving_group(group_values(self.state), label.suggestions[0].group) if suggested else None
+        return Counts(1, landmarks, 1, landmarks, suggested, suggested and value["group"] == group)
 
     def _suggestions(self, label: ReviewLabel) -> list[Candidate]:
         return [] if self.blind else suggestion_candidates(label)

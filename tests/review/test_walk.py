@@ -557,7 +557,7 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def counts_are_right(self) -> None:
         session, model = self.session, self.model
-        for view in cluster_views(session, session.clusters()):
+        for view in cluster_views(session, session.counts.members):
             members = model.clusters()[view.number]
             decided = sum(label_id in model.decisions() for label_id in members)
             landmarks = sum(session.labels[label_id].row.landmarks for label_id in members)
@@ -565,15 +565,17 @@ class Walk(RuleBasedStateMachine):
             assert (view.decided, view.landmarks) == (decided, landmarks)
         progress = review_progress(session)
         decided_ids = [label_id for label_id in session.labels if label_id in model.decisions()]
-        assert (progress.labels, progress.decided) == (len(session.labels), len(decided_ids))
-        assert progress.landmarks_decided == sum(session.labels[key].row.landmarks for key in decided_ids)
+        counts = progress.counts
+        assert (counts.labels, counts.decided) == (len(session.labels), len(decided_ids))
+        assert counts.landmarks == sum(label.row.landmarks for label in session.labels.values())
+        assert counts.landmarks_decided == sum(session.labels[key].row.landmarks for key in decided_ids)
         suggested = [
             (fact.decision, fact.group) == ("group", model.survivor(suggestions[0].group))
             for key in (() if model.blind else decided_ids)
             if (suggestions := session.labels[key].suggestions)
             and (fact := model.decisions()[key]).decision != "unsure"
         ]
-        assert (progress.suggested, progress.as_suggested) == (len(suggested), sum(suggested))
+        assert (counts.suggested, counts.as_suggested) == (len(suggested), sum(suggested))
 
     @invariant()
     def versions_grow(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from hgld.review.events import Event
 from hgld.review.page.views import DecisionView, decision_view
@@ -30,7 +31,7 @@ class StepView:
 
 def history(session: ReviewSession, limit: int) -> list[StepView]:
     """Return the last steps, newest first."""
-    steps = list(session.state.steps)[: -limit - 1 : -1]
+    steps = islice(reversed(session.state.steps), limit)
     return [
         StepView(step, session.state.steps[step][0].at, describe_step(session, step), session.state.can_undo(step))
         for step in steps

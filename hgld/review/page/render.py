@@ -214,12 +214,12 @@ class PageRenderer:
         session = self._session
         return {
             "status": self._part("status", review_progress(session)),
-            "clusters": self._part("clusters", cluster_views(session, session.clusters()), position),
+            "clusters": self._part("clusters", cluster_views(session, session.counts.members), position),
             "history": self._part("history", history(session, _MAX_HISTORY), position),
         }
 
     def _head(self, position: Position) -> Markup:
-        views = cluster_views(self._session, self._session.clusters())
+        views = cluster_views(self._session, self._session.counts.members)
         (cluster,) = (view for view in views if view.number == position.cluster)
         others = [view for view in views if view != cluster]
         candidates = "Opinions" if self._session.adjudicating else "" if self._session.blind else "Suggestion"

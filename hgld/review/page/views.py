@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -161,18 +161,18 @@ def subclusters(members: Sequence[ReviewLabel]) -> list[tuple[int, list[ReviewLa
     return [(subcluster, list(labels)) for (_, subcluster), labels in grouped]
 
 
-def cluster_views(session: ReviewSession, clusters: Mapping[int, Sequence[ReviewLabel]]) -> list[ClusterView]:
-    """Return the list of clusters."""
+def cluster_views(session: ReviewSession, clusters: Iterable[int]) -> list[ClusterView]:
+    """Return the clusters with these numbers."""
     return [
         ClusterView(
             number,
             session.cluster_name(number),
-            len(members),
-            sum(session.is_decided(label.row.label_id) for label in members),
-            sum(label.row.landmarks for label in members),
+            counts.labels,
+            counts.decided,
+            counts.landmarks,
             session.state.field("name", str(number)).version,
         )
-        for number, members in clusters.items()
+        for number, counts in ((number, session.counts.of_cluster(number)) for number in clusters)
     ]
 
 
