@@ -7,6 +7,7 @@ version control. They refer to groups by key (:mod:`hgld.taxonomy.groups`).
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -182,20 +183,27 @@ def read_named_decisions(path: Path, groups: Iterable[Group]) -> list[Decision]:
     return [replace(row, group=row.group and names[row.group]) for row in read_decisions(path, names)]
 
 
-def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
-    """Write decisions atomically, sorted by label so that two versions of a file can be compared line by line.
+def decisions_as_csv(decisions: Iterable[Decision]) -> str:
+    """Return decisions as CSV, sorted by label so that two versions can be compared line by line.
 
     Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.csv_files.escape_formula`), and line
     breaks in comments become line feeds.
     """
     blind_text = {value: text for text, value in _BLIND.items()}
-    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for row in sorted(decisions, key=lambda row: (normalise_label(row.label), row.label_id)):
-            choice = (row.label_id, row.label, row.decision, row.group or "")
-            record = (row.annotator, format_time(row.decided_at), blind_text[row.blind], row.comment)
-            writer.writerow([escape_formula(unify_line_breaks(value)) for value in choice + record])
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in sorted(decisions, key=lambda row: (normalise_label(row.label), row.label_id)):
+        choice = (row.label_id, row.label, row.decision, row.group or "")
+        record = (row.annotator, format_time(row.decided_at), blind_text[row.blind], row.comment)
+        writer.writerow([escape_formula(unify_line_breaks(value)) for value in choice + record])
+    return text.getvalue()
+
+
+def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
+    """Write decisions atomically, in the form of :func:`decisions_as_csv`."""
+    with atomic_write(path) as draft:
+        draft.write_bytes(decisions_as_csv(decisions).encode())
 
 
 def parse_time(text: str) -> datetime:

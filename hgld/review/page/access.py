@@ -85,9 +85,9 @@ class AccessMiddleware:
         cookie = request.cookies.get(self._keys.cookie_name)
         if cookie is not None and not self._keys.is_secret(cookie):
             return await self._wrong(request)
-        if request.url.path == OPEN_PATH:
+        if request.scope["path"] == OPEN_PATH:
             return await self._open(request, admitted=cookie is not None)
-        if cookie is None and not request.url.path.startswith(_PUBLIC_FILES):
+        if cookie is None and not request.scope["path"].startswith(_PUBLIC_FILES):
             return self._refused(request, "this browser has not used an address that hgld printed at its last start")
         return None
 

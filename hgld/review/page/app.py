@@ -6,9 +6,7 @@ that the page shows (``since``); the answer holds everything that has changed af
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from pathlib import Path
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -39,7 +37,7 @@ from hgld.review.page.render import TEMPLATES, PageRenderer
 from hgld.review.page.theme import keep_theme, theme_of
 from hgld.review.photographs import LabelPhotographs
 from hgld.review.session import ReviewSession
-from hgld.taxonomy.decisions import write_decisions
+from hgld.taxonomy.decisions import decisions_as_csv
 
 #: Files that the page loads, by the end of their address.
 _STATIC_FILES = {
@@ -123,10 +121,7 @@ class _Endpoints:
     async def download(self, _: Request) -> Response:
         """Answer with the decisions as CSV."""
         name = f"{self._session.store.annotator}.csv"
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / name
-            write_decisions(path, self._session.decisions())
-            content = path.read_bytes()
+        content = decisions_as_csv(self._session.decisions())
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
 

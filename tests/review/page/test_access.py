@@ -136,6 +136,18 @@ def test_only_links_to_a_key_may_come_from_elsewhere(session: ReviewSession) -> 
     assert client.get(f"/open?key={keys.key}", headers=image).status_code == 403
 
 
+@pytest.mark.parametrize("prefix", ["/static/style/", "/static/icon.svg", "/open", "/static/style/?", "/open#"])
+def test_host_with_a_path_does_not_stand_for_the_path(session: ReviewSession, prefix: str) -> None:
+    """A local program can send any header; the address that is made from them is not what is served."""
+    client = new_client(session, PageKeys())
+    for path in ("/decisions.csv", "/", "/changes"):
+        for host in (f"localhost{prefix}", f"localhost:8000{prefix}", f"127.0.0.1{prefix}", f"a@localhost{prefix}"):
+            assert client.get(path, headers={"host": host}).status_code == 403
+    assert client.post("/decide", data={"choose": "drop", "focus": "0:Q1"}).status_code == 403
+    for path in (f"{prefix}../../decisions.csv", f"{prefix}%2e%2e/decisions.csv", f"{prefix}%3f", f"/%2f{prefix}"):
+        assert client.get(path).status_code in (400, 403, 404)
+
+
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "192.168.0.7:8000"])
 def test_requests_from_our_own_pages_are_answered(session: ReviewSession, host: str) -> None:
     client = open_client(session)
