@@ -23,7 +23,7 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from hgld.errors import ConflictError, HgldError, StorageError
+from hgld.errors import ConflictError, HgldError
 from hgld.review.actions import InvalidActionError, StaleError
 from hgld.review.page.access import AccessMiddleware
 from hgld.review.page.forms import FormFields, parse_number, read_form
@@ -49,8 +49,8 @@ _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg
 
 #: At most this many rows are sent at once when the list is scrolled.
 _MAX_ROWS = 100
-#: Status of the answer to an action that failed, by the kind of error.
-_STATUS = {ConflictError: 409, InvalidActionError: 400, StorageError: 503, HgldError: 500}
+#: Status of the answer to an action that failed, by the kind of error; others than these come from a full disk.
+_STATUS = {ConflictError: 409, InvalidActionError: 400, HgldError: 503}
 
 #: Numbers of requests whose step is remembered, in case the script sends them again because it got no answer.
 _REMEMBERED_REQUESTS = 1000

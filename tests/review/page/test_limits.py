@@ -124,6 +124,8 @@ def no_errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         ("GET /%00%ff%fe/%zz% HTTP/1.1", [], 404),
         ("GET /static/%2e%2e/%2e%2e/errors.py HTTP/1.1", [], 404),
         ("GET /?cluster=%ff%00&label=%F0%9F&q=%&step=%& HTTP/1.1", [], 200),
+        (f"GET /?cluster={'9' * 5000}&step={'9' * 3000} HTTP/1.1", [], 200),
+        (f"GET /changes?since={'9' * 5000}&at_label=%00 HTTP/1.1", [], 200),
         ("GET http://localhost/ HTTP/1.1", [], 400),
         ("GET [x HTTP/1.1", [], 400),
         ("OPTIONS * HTTP/1.1", [], 400),
