@@ -48,6 +48,12 @@ class ReviewInputs:
         """Return the groups of the taxonomy."""
         return read_taxonomy(self.taxonomy)
 
+    @property
+    def guideline(self) -> Path | None:
+        """``guideline.md`` beside the taxonomy, if there is one."""
+        path = self.taxonomy.with_name("guideline.md")
+        return path if path.is_file() else None
+
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of every file, by name."""
         return input_digests(clusters=self.clusters, clean=self.clean, classes=self.classes, taxonomy=self.taxonomy)

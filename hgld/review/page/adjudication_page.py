@@ -21,8 +21,8 @@ from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_gr
 from hgld.review.opinions import Opinions, read_opinions
 from hgld.review.output_guard import require_other_file
 from hgld.review.page.server import ServerConfig, serve_session
-from hgld.review.photographs import open_photographs
 from hgld.review.projections import current_decisions
+from hgld.review.references import open_references
 from hgld.review.review_labels import review_labels, with_opinions
 from hgld.review.state import ReviewState
 from hgld.review.store import read_store
@@ -79,7 +79,8 @@ def adjudicate_on_page(
     require_other_file(out, [first, second, clusters, store, *filter(None, [taxonomy])])
     inputs = find_inputs(clusters, taxonomy=taxonomy)
     original = inputs.read_groups()
-    labels = review_labels(*inputs.read_tables())
+    tables = inputs.read_tables()
+    labels = review_labels(*tables)
     opinions, merged = read_opinions([first, second], original)
     merged = _with_kept_groups(merged, opinions, out)
     state = read_store(store)[1] if store.is_file() else ReviewState()
@@ -98,9 +99,9 @@ def adjudicate_on_page(
         store,
         annotator,
         config,
+        open_references(inputs, *tables[1:], images, image_landmarks),
         on_address=on_address,
         group_notes=notes,
-        photographs=open_photographs(images, inputs.clean, image_landmarks),
     )
 
     one, other, adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])

@@ -33,9 +33,10 @@ from hgld.review.page.keys import PageKeys
 from hgld.review.page.limits import LimitsMiddleware
 from hgld.review.page.photographs import PhotographEndpoints
 from hgld.review.page.position import find_position, next_position, position_of_step
+from hgld.review.page.reference_pages import ReferencePages
 from hgld.review.page.render import TEMPLATES, PageRenderer
 from hgld.review.page.theme import keep_theme, theme_of
-from hgld.review.photographs import LabelPhotographs
+from hgld.review.references import References
 from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import decisions_as_csv
 
@@ -58,21 +59,22 @@ _REMEMBERED_REQUESTS = 1000
 
 def review_app(
     session: ReviewSession,
+    references: References,
     keys: PageKeys,
     *,
     host_names: Collection[str] = (),
-    photographs: LabelPhotographs | None = None,
 ) -> Starlette:
     """Return the web application of a session.
 
     Args:
         session: Session to show and to change.
+        references: What the page shows besides.
         keys: Keys that admit a browser to the page.
         host_names: Accepted host names; see :class:`hgld.review.page.access.AccessMiddleware`.
-        photographs: Photographs to show with the labels; none by default.
     """
-    renderer = PageRenderer(session, photographs)
+    renderer = PageRenderer(session, references)
     pages = _Endpoints(session, renderer)
+    photographs = references.photographs
     images = [] if photographs is None else PhotographEndpoints(session, photographs, renderer).routes()
     return Starlette(
         routes=[
@@ -83,6 +85,7 @@ def review_app(
             Route("/theme", pages.choose_theme, methods=["POST"]),
             Route("/static/{name:path}", _static_file),
             *images,
+            *ReferencePages(session, references, renderer).routes(),
             *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in HANDLERS.items()),
         ],
         middleware=[Middleware(LimitsMiddleware), Middleware(AccessMiddleware, keys=keys, host_names=host_names)],

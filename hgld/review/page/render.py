@@ -26,7 +26,7 @@ from hgld.review.page.views import (
     photographs_view,
     subclusters,
 )
-from hgld.review.photographs import LabelPhotographs
+from hgld.review.references import References
 from hgld.review.session import NO_CANDIDATE, ReviewSession
 from hgld.taxonomy.groups import ROOTS, Group
 from hgld.version import __version__
@@ -62,12 +62,12 @@ class PageRenderer:
 
     Args:
         session: Session to show.
-        photographs: Photographs to show with the labels; none by default.
+        references: What the page shows besides.
     """
 
-    def __init__(self, session: ReviewSession, photographs: LabelPhotographs | None = None) -> None:
+    def __init__(self, session: ReviewSession, references: References) -> None:
         self._session = session
-        self._label_photographs = photographs
+        self._references = references
         #: Name of the store for the script, which keeps what is not yet saved apart for every store.
         self.store_id = hashlib.sha256(str(session.store.path.absolute()).encode(errors="replace")).hexdigest()[:16]
         self._environment = _environment()
@@ -100,6 +100,7 @@ class PageRenderer:
             version=__version__,
             adjudicating=session.adjudicating,
             blind=session.blind,
+            has_guideline=self._references.guideline is not None,
             **{"photographs": None} | self._all_parts(position),
             groups=self._groups(search),
             comment=(session.decision_field(position.label).value or {}).get("comment", ""),
@@ -181,6 +182,10 @@ class PageRenderer:
         unchanged = {label_id: v for label_id, v in all_labels.items() if label_id not in error.label_ids}
         return self._part("conflict", rows, path, fields, all_labels, unchanged)
 
+    def render(self, template: str, **values: Any) -> str:
+        """Return a page made from a template."""
+        return self._environment.get_template(template).render(values)
+
     def photographs_page(self, view: PhotographsView, theme: str) -> str:
         """Return a page of photographs of a label."""
         return self._environment.get_template("all_photographs.html").render(view=view, theme=theme)
@@ -246,13 +251,14 @@ class PageRenderer:
         return self._part("list", sections, position)
 
     def _card(self, position: Position, groups: Mapping[str, Group]) -> Markup:
-        return self._part("card", label_view(self._session, self._session.labels[position.label], groups))
+        label = label_view(self._session, self._session.labels[position.label], groups)
+        return self._part("card", label, self._references.facts.facts(position.label))
 
     def _photographs(self, position: Position) -> dict[str, Markup]:
         """Return the part with photographs of the label, if there are any to show with labels."""
-        if self._label_photographs is None:
+        if self._references.photographs is None:
             return {}
-        view = photographs_view(self._label_photographs, self._session, position.label)
+        view = photographs_view(self._references.photographs, self._session, position.label)
         return {"photographs": self._photograph_macros.beside_card(view)}
 
     def _groups(self, search: str) -> Markup:

@@ -8,7 +8,7 @@ from pathlib import Path
 from hgld.review.inputs import find_inputs
 from hgld.review.merged_taxonomy import changed_groups
 from hgld.review.page.server import ServerConfig, serve_session
-from hgld.review.photographs import open_photographs
+from hgld.review.references import open_references
 from hgld.review.review_labels import review_labels
 from hgld.taxonomy.decisions import read_decisions
 
@@ -53,7 +53,8 @@ def serve_review(
     """
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = inputs.read_groups()
-    labels = review_labels(*inputs.read_tables())
+    tables = inputs.read_tables()
+    labels = review_labels(*tables)
     added = changed_groups(decisions) if decisions else []
     initial = read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
     serve_session(
@@ -62,9 +63,9 @@ def serve_review(
         store,
         annotator,
         config,
+        open_references(inputs, *tables[1:], images, image_landmarks),
         on_address=on_address,
         decisions=initial,
         changed_groups=added,
         blind=blind,
-        photographs=open_photographs(images, inputs.clean, image_landmarks),
     )

@@ -18,7 +18,7 @@ from hgld.review.page.app import review_app
 from hgld.review.page.connections import LimitedConnection
 from hgld.review.page.keys import PageKeys
 from hgld.review.page.limits import MAX_HEADER_BYTES
-from hgld.review.photographs import LabelPhotographs
+from hgld.review.references import References
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
@@ -49,13 +49,13 @@ def serve_session(
     store: Path,
     annotator: str,
     config: ServerConfig,
+    references: References,
     *,
     on_address: Callable[[str], None],
     decisions: Iterable[Decision] = (),
     changed_groups: Sequence[Group] = (),
     group_notes: Mapping[str, str] | None = None,
     blind: bool = False,
-    photographs: LabelPhotographs | None = None,
 ) -> None:
     """Serve the page of a session until SIGINT or SIGTERM.
 
@@ -65,13 +65,13 @@ def serve_session(
         store: Event store of the annotator; created if it does not exist.
         annotator: Name of the annotator.
         config: Where to serve.
+        references: What the page shows besides.
         on_address: Called with an address that admits one browser to the page, once the server answers, and with the
             address for the next browser as soon as one was used.
         decisions: Decisions to start from, for labels that were never touched in the store.
         changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
         group_notes: What to know about groups, by key.
         blind: Whether to hide suggestions and to record decisions as blind.
-        photographs: Photographs to show with the labels; none by default.
 
     Raises:
         BusyError: Another process has the store open.
@@ -84,7 +84,7 @@ def serve_session(
         session.import_decisions(decisions, changed_groups)
         if not session.adjudicating:
             log_table_changes(session)
-        app = review_app(session, keys, host_names=[config.host], photographs=photographs)
+        app = review_app(session, references, keys, host_names=[config.host])
 
         def announce(key: str) -> None:
             on_address(_address(config.host, listener, key))

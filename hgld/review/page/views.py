@@ -30,6 +30,7 @@ class DecisionView:
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
         sure: Whether the action "accept_sure" takes it.
+        guideline: What belongs to the group; empty without one.
     """
 
     decision: str | None
@@ -40,6 +41,7 @@ class DecisionView:
     number: int = 0
     likely: bool = True
     sure: bool = False
+    guideline: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ def _candidate_views(session: ReviewSession, label: ReviewLabel, groups: Mapping
             number,
             candidate.likely,
             candidate.sure,
+            groups[candidate.group].guideline if candidate.group else "",
         )
         for number, candidate in enumerate(session.candidates(label, groups), 1)
     ]

@@ -14,7 +14,7 @@ from hgld.review.page import access
 from hgld.review.page.app import review_app
 from hgld.review.page.keys import PageKeys
 from hgld.review.session import ReviewSession
-from tests.review.page.clients import HOME, open_client
+from tests.review.page.clients import HOME, REFERENCES, open_client
 from tests.review.sessions import open_session
 
 
@@ -31,7 +31,7 @@ def _no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def new_client(session: ReviewSession, keys: PageKeys) -> TestClient:
     """Return a browser that has used no key."""
-    return TestClient(review_app(session, keys), base_url=HOME, follow_redirects=False)
+    return TestClient(review_app(session, REFERENCES, keys), base_url=HOME, follow_redirects=False)
 
 
 def test_key_is_exchanged_once_for_a_cookie_with_another_value(session: ReviewSession) -> None:
@@ -189,7 +189,7 @@ def test_other_requests_are_answered_while_a_wrong_key_waits(
     monkeypatch.setattr(access, "_FIRST_DELAY_S", 1)
     monkeypatch.setattr(access, "_MAX_DELAY_S", 1)
     keys = PageKeys()
-    client = TestClient(review_app(session, keys), base_url=HOME, follow_redirects=False)
+    client = TestClient(review_app(session, REFERENCES, keys), base_url=HOME, follow_redirects=False)
     with client, ThreadPoolExecutor() as pool:
         waiting = pool.submit(client.get, "/open?key=wrong")
         assert client.post("/open", data={"key": keys.key}).status_code == 303

@@ -42,7 +42,8 @@ def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: Te
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert not re.search(r"<script(?! src=\"/static)|<style|\sstyle=|\son\w+=", page.text.replace("&lt;", ""))
-    loaded = re.findall(r'(?:src|href)="(?!https://commons\.wikimedia\.org/wiki/Category:)([^"]*)"', page.text)
+    links = r"https://(?:commons\.wikimedia|www\.wikidata)\.org/wiki/"
+    loaded = re.findall(rf'(?:src|href)="(?!{links})([^"]*)"', page.text)
     assert all(address.startswith(("/", "#")) for address in loaded)
     for path in (*TEMPLATES.glob("style/*.css"), *TEMPLATES.glob("script/*.js")):
         assert not re.search(r"https?:|@import|url\(", path.read_text(encoding="utf-8")), path

@@ -22,7 +22,7 @@ from hgld.review.page.keys import PageKeys
 from hgld.review.page.render import TEMPLATES
 from hgld.review.page.server import page_server
 from hgld.review.session import ReviewSession
-from tests.review.page.clients import open_client
+from tests.review.page.clients import REFERENCES, open_client
 from tests.review.sessions import label, open_session
 
 
@@ -36,7 +36,7 @@ class ServedPage:
         self.port: int = self._listener.getsockname()[1]
         keys = PageKeys()
         started = threading.Event()
-        self.server = page_server(review_app(session, keys), started.set)
+        self.server = page_server(review_app(session, REFERENCES, keys), started.set)
         self._thread = threading.Thread(target=self.server.run, args=[[self._listener]])
         self._thread.start()
         assert started.wait(10)

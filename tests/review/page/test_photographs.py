@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from starlette.testclient import TestClient
 from hgld.review.photographs import open_photographs
 from hgld.tables import CLEAN, Provenance, write_table
 from tests.review.conftest import Label, clean_table
-from tests.review.page.clients import HOME, open_client
+from tests.review.page.clients import HOME, REFERENCES, open_client
 from tests.review.photograph_files import jpeg, write_photographs
 from tests.review.sessions import label, open_session
 
@@ -39,7 +40,7 @@ def client(folder: Path) -> Iterator[TestClient]:
     """A browser that has opened the page with photographs."""
     photographs = open_photographs(folder / "images.parquet", folder / "clean.parquet")
     with open_session(folder / "ada.sqlite", LABELS) as session:
-        yield open_client(session, photographs=photographs)
+        yield open_client(session, references=replace(REFERENCES, photographs=photographs))
 
 
 def shown(html: str) -> list[str]:

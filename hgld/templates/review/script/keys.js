@@ -10,6 +10,7 @@ import { closeAll, openMenu, togglePanel } from "./menus.js";
 import { showMessage } from "./messages.js";
 import { toggleViewer } from "./photographs.js";
 import { choose, send, undo } from "./queue.js";
+import "./reading.js";
 import { currentRow, move, rows, rowsBeside, setCurrent, setTicked, ticked, toggleTicked } from "./rows.js";
 import { acceptScreen } from "./screen.js";
 import { foldSheet, reveal } from "./sheet.js";
@@ -106,6 +107,10 @@ const ACTIONS = {
     run: () => openMenu("merge-group"),
   },
 
+  landmarks: {
+    section: "Page", keys: ["l"], about: "all landmarks of the label", run: () => $("#card a[data-dialog]")?.click(),
+  },
+  guideline: { section: "Page", keys: ["i"], about: "the guideline", run: () => $(".bar a[data-dialog]")?.click() },
   history: { section: "Page", keys: ["h"], about: "history", run: () => togglePanel("history-panel") },
   sheet: { section: "Page", keys: ["o"], about: "fold or unfold the current label in a narrow window", run: () => foldSheet() },
   help: { section: "Page", keys: ["?"], about: "this list of keys", run: () => togglePanel("help") },

@@ -1,0 +1,55 @@
+"""Facts about labels: classes, superclasses and landmarks."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from hgld.review.label_facts import ClassLink, FactBook, LabelFacts, Landmark
+from hgld.tables import CLASSES, CLEAN
+from hgld.taxonomy.label_identity import label_id
+from tests.review.conftest import COMMONS, Label, clean_table
+
+
+def classes(*rows: tuple[str, str, str | None, list[str]]) -> pa.Table:
+    names = ("item", "label", "description", "subclass_of")
+    return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], CLASSES.schema)
+
+
+def test_class_with_superclasses_known_and_unknown() -> None:
+    tables = [
+        classes(("Q2", "glacial lake", "lake made by a glacier", ["Q1", "Q99"])),
+        classes(("Q1", "lake", None, []), ("Q2", "another label", None, [])),
+    ]
+    facts = FactBook(clean_table([]), tables)
+    above = (ClassLink("Q1", "lake"), ClassLink("Q99", "Q99"))
+    assert facts.facts("Q2") == LabelFacts(ClassLink("Q2", "glacial lake"), "lake made by a glacier", above)
+    assert facts.facts("Q1") == LabelFacts(ClassLink("Q1", "lake"))
+    assert facts.facts("Q2").link.url == "https://www.wikidata.org/wiki/Q2"
+
+
+def test_label_without_an_item_has_no_links() -> None:
+    identity = label_id("lookout", None)
+    facts = FactBook(clean_table([])).facts(identity)
+    assert (facts.link.url, facts.link.commons_url, facts.superclasses) == ("", "", ())
+
+
+def test_all_landmarks_of_a_label_by_name() -> None:
+    rows = [
+        {"split": split, "landmark_id": number, "category": category, "supercategory": text, "class_item": item}
+        for split, number, category, text, item in [
+            ("train", 1, f"{COMMONS}Zig_Zag_Lake", "lake", "Q1"),
+            ("index", 2, f"{COMMONS}aqua", "Lake", "Q1"),
+            ("train", 3, "no address", "lake", "Q1"),
+            ("train", 4, f"{COMMONS}Pond", "pond", None),
+        ]
+    ]
+    facts = FactBook(pa.Table.from_pylist(rows, CLEAN.schema))
+    assert [landmark.name for landmark in facts.landmarks("Q1")] == ["Aqua", "landmark 3", "Zig Zag Lake"]
+    assert facts.landmarks("Q1")[1].url == ""
+    assert facts.landmarks(label_id("pond", None)) == [Landmark("Pond", f"{COMMONS}Pond")]
+    assert facts.landmarks("Q404") == []
+
+
+def test_landmarks_of_both_splits_are_counted() -> None:
+    labels = [Label("Q1", "lake", train=3, index=2)]
+    assert len(FactBook(clean_table(labels)).landmarks("Q1")) == 5
