@@ -108,7 +108,7 @@ def test_card_shows_six_photographs_of_as_many_landmarks(client: TestClient) -> 
         assert shown(page) == [f"{landmark}-0" for landmark in range(6)]
         assert 'alt="Photograph of Q1 train 0"' in page
         assert 'href="https://commons.wikimedia.org/wiki/Category:Q1_train_0"' in page
-        assert '<a class="all" href="/photographs?label=Q1">74 photographs of 9 landmarks</a>' in page
+        assert '<a class="all" href="/photographs?label=Q1">74 photographs of 9 landmarks <kbd' in page
     assert shown(client.get("/?label=Q2").text) == ["1000-0", "1000-1"]
     assert "No photographs of its landmarks." in client.get("/?label=Q3").text
 
