@@ -196,6 +196,19 @@ def test_decided_label_is_not_overwritten_unseen_after_undo(tab: Tab) -> None:
     tab.wait_for_decisions(Q6="? unsure", Q7="✕ drop")
 
 
+def test_landmarks_and_guideline_are_read_in_front_of_the_labels(tab: Tab) -> None:
+    from selenium.webdriver import Keys
+
+    for key, title in (("l", "lake"), ("i", "How to put labels into groups")):
+        tab.press(key)
+        wait_for(lambda: tab.texts("dialog.reading[open] h1"), [title])
+        tab.press("d")
+        tab.press(Keys.ESCAPE)
+        wait_for(lambda: tab.texts("dialog.reading[open] h1"), [])
+    tab.press("u")
+    tab.wait_for_decisions(Q1="? unsure")  # "d" decided nothing while something was read
+
+
 def test_html_in_labels_is_escaped(tab: Tab) -> None:
     tab.click(".row[data-label='Q4'] .name")
     wait_for(lambda: tab.texts("#card h2"), [NASTY])
