@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import sqlite3
@@ -267,53 +266,3 @@ def test_store_in_a_read_only_folder_can_be_read(store: Path, tmp_path: Path, ta
         "3 labels decided by ada",
         f"error: {disk} is read-only; choose another place, or change its permissions",
     ]
-
-
-#: Decide on the page while the disk fills up, and print what happens as JSON.
-FULL_DISK = """
-import json, os, sys
-from pathlib import Path
-from urllib.error import HTTPError
-from tests.review.page.page_server import Server
-disk, clusters = Path(sys.argv[1]), sys.argv[2]
-os.environ["TMPDIR"] = str(disk)
-server = Server(["review", clusters, "--annotator", "ada", "--store", str(disk / "ada.sqlite")])
-
-def post(label):
-    try:
-        server.post("decide", choose="drop", focus="0:" + label, comment=label * 500)
-        return "saved"
-    except HTTPError as error:
-        return [error.code, error.read().decode()]
-
-outcomes = [post("Q1")]
-with (disk / "filler").open("wb", buffering=0) as filler:
-    try:
-        while filler.write(bytes(4096)):
-            pass
-    except OSError as error:
-        outcomes.append(error.strerror)
-outcomes.append(post("Q2"))
-outcomes.append(server.get("").count('data-decision="drop"'))
-outcomes.append(len(server.get("decisions.csv").splitlines()))
-(disk / "filler").unlink()
-outcomes.append(post("Q2"))
-server.stop()
-print(json.dumps(outcomes))
-"""
-
-
-def test_full_disk_is_reported_on_the_page_which_goes_on_once_there_is_space(
-    tmp_path: Path, tables: Callable[..., Path]
-) -> None:
-    disk = tmp_path / "disk"
-    (output,) = run_on_mount(
-        mounted(disk, "size=256k"),
-        shlex.join([sys.executable, "-c", FULL_DISK, str(disk), str(tables())]) + f" 2> {tmp_path}/errors",
-    )
-    first, filled, refused, n_dropped, n_lines, again = json.loads(output)
-    assert (first, filled, again) == ("saved", "No space left on device", "saved")
-    assert refused[0] == 503
-    assert "the disk is full" in refused[1]
-    assert "nothing was changed" in refused[1]
-    assert (n_dropped, n_lines) == (1, 2), "the page shows what is saved, which can be downloaded"

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
 
@@ -16,10 +17,14 @@ class Server:
     Attributes:
         home: Address of the page without a key.
         address: Address that admits one browser.
+
+    Args:
+        arguments: Command of hgld and its arguments.
+        prefix: Command that runs it, such as one that mounts a file system.
     """
 
-    def __init__(self, arguments: list[str]) -> None:
-        command = [sys.executable, "-c", "from hgld.cli import app; app()", *arguments]
+    def __init__(self, arguments: list[str], prefix: Sequence[str] = ()) -> None:
+        command = [*prefix, sys.executable, "-c", "from hgld.cli import app; app()", *arguments]
         self.process = subprocess.Popen([*command, "--no-open"], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self._output = self.process.stdout
