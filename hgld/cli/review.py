@@ -24,7 +24,9 @@ from hgld.cli.served_page import announced_page
 from hgld.errors import ConfigurationError
 
 # Options of the commands that serve a page.
-Port = Annotated[int, typer.Option(help="Port of the page; 0 for a free one.", min=0, max=65535)]
+Port = Annotated[
+    int, typer.Option(help="Port of the page; 0 for a free one, each time the same if possible.", min=0, max=65535)
+]
 OpenBrowser = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
 
 

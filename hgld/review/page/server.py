@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvicorn
@@ -36,7 +37,7 @@ class ServerConfig:
 
     Args:
         host: Host name or address to listen at.
-        port: Port; 0 for a free one.
+        port: Port; 0 for a free one, which is the same for the same store if possible.
     """
 
     host: str = "127.0.0.1"
@@ -79,7 +80,7 @@ def serve_session(
         InputError: The store cannot be read.
     """
     keys = PageKeys()
-    with _listen(config) as listener, open_store(store, annotator) as event_store:
+    with _listen(config, store) as listener, open_store(store, annotator) as event_store:
         session = ReviewSession(labels, groups, event_store, group_notes=group_notes, blind=blind)
         session.import_decisions(decisions, changed_groups)
         if not session.adjudicating:
@@ -138,7 +139,11 @@ class _Server(uvicorn.Server):
         self._on_start()
 
 
-def _listen(config: ServerConfig) -> socket.socket:
+def _listen(config: ServerConfig, store: Path) -> socket.socket:
+    """Listen at the port that was asked for; at the usual one of the store, if it is free, when any will do."""
+    if config.port == 0:
+        with suppress(ConfigurationError):
+            return _listen(replace(config, port=_usual_port(store)), store)
     try:
         family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((config.host, config.port), family=family)
@@ -146,6 +151,16 @@ def _listen(config: ServerConfig) -> socket.socket:
         raise ConfigurationError(
             f"cannot serve at {config.host}, port {config.port} ({error}); choose another `port`, or 0 for a free one"
         ) from error
+
+
+def _usual_port(store: Path) -> int:
+    """Return a port for a store, outside the range from which systems take free ones.
+
+    A page that is open when the server is started again goes on at the same address, and what it could not save is
+    kept by the browser for this address.
+    """
+    digest = hashlib.sha256(str(store.absolute()).encode(errors="replace")).digest()
+    return 20_000 + int.from_bytes(digest[:4], "big") % 12_000
 
 
 def _address(host: str, listener: socket.socket, key: str) -> str:

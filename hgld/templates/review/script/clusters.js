@@ -61,23 +61,35 @@ export function goToNextUndecided() {
 
 // The browser's history.
 
+const SETTLED_MS = 500;  // browsers refuse an address that changes with every key
 const visits = new Map();  // where the annotator was at last, by the number of the entry
 let visit = history.state?.visit ?? Date.now();
 let returning = false;
+let timer;
 
 const address = () => `/?${new URLSearchParams({ cluster: state.cluster, label: state.label })}`;
 const saveVisit = () => visits.set(visit, { cluster: state.cluster, label: state.label });
+function saveAddress() {
+  clearTimeout(timer);
+  history.replaceState({ visit }, "", address());
+}
 
-on("move", saveVisit);
+on("move", () => {
+  saveVisit();
+  clearTimeout(timer);
+  timer = setTimeout(saveAddress, SETTLED_MS);
+});
 on("cluster", () => {
   if (!returning) {
     visit = Date.now();
     history.pushState({ visit }, "", address());
   }
+  clearTimeout(timer);
   returning = false;
   saveVisit();
 });
 addEventListener("popstate", async event => {
+  clearTimeout(timer);
   const fields = new URLSearchParams(location.search);
   visit = event.state?.visit ?? visit;
   const { cluster, label } = visits.get(visit) ?? { cluster: fields.get("cluster"), label: fields.get("label") };
@@ -86,6 +98,6 @@ addEventListener("popstate", async event => {
   await showCluster(cluster, label ?? "");
   returning = false;
 });
-addEventListener("pagehide", () => history.replaceState({ visit }, "", address()));
-history.replaceState({ visit }, "", address());
+addEventListener("pagehide", saveAddress);
+saveAddress();
 saveVisit();

@@ -15,6 +15,7 @@ export function showMessage(text, step = null, title = "Undo") {
 
 /** Say why an action failed. */
 export function showError(text) {
+  if (error.textContent === text) return;
   showMessage("");
   error.textContent = text;
 }

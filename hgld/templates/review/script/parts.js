@@ -11,11 +11,11 @@ const html = new Map();  // what the server sent last, by id of the part
 /** Show new HTML in the part with this id. */
 export function replacePart(id, text) {
   if (html.get(id) === text) return;
-  html.set(id, text);
   const part = document.getElementById(id);
   const restore = remember(part);
   part.innerHTML = text;
   restore();
+  html.set(id, text);
   tell("part", id);
 }
 

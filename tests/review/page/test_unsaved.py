@@ -1,0 +1,265 @@
+"""What is decided or typed is not lost, whatever happens to the server, the connection or another window."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.review.conftest import Label
+from tests.review.page.faulty_proxy import FaultyProxy
+from tests.review.page.page_server import Server
+from tests.review.page.tab import Tab, wait_for
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+LABELS = (
+    Label("Q1", "lake", 1, 1, train=5, group="lake"),
+    Label("Q2", "glacial lake", 1, 1, train=4, group="lake"),
+    Label("Q3", "pond", 1, 1, train=3),
+    Label("Q4", "tarn", 1, 1, train=2),
+    Label("Q7", "mere", 1, 1, train=1),
+    Label("Q5", "church", 2, 2, train=1, group="church"),
+    Label("Q6", "chapel", 2, 2, train=1),
+)
+UNSAVED = "#unsaved li span"
+
+
+@pytest.fixture
+def command(tables: Callable[..., Path]) -> list[str]:
+    return ["review", str(tables(LABELS)), "--annotator", "ada"]
+
+
+@pytest.fixture
+def server(command: list[str]) -> Iterator[Server]:
+    started = Server(command)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def open_tab(browser: Chrome) -> Iterator[Callable[[str], Tab]]:
+    """Open an address in a tab, which is closed at the end."""
+    first = browser.current_window_handle
+    yield lambda address: Tab(browser, address)
+    for handle in browser.window_handles:
+        if handle != first:
+            browser.switch_to.window(handle)
+            browser.close()
+    browser.switch_to.window(first)
+
+
+def saving(tab: Tab) -> list[str]:
+    return tab.texts(".row.saving .name")
+
+
+def history(tab: Tab) -> list[str]:
+    script = "return [...document.querySelectorAll('#history li > span')].map(step => step.textContent)"
+    steps: list[str] = tab.browser.execute_script(script)
+    return steps
+
+
+def warns_before_closing(tab: Tab) -> bool:
+    script = "return !dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+    return bool(tab.browser.execute_script(script))
+
+
+def test_queue_survives_faulty_answers(server: Server, open_tab: Callable[[str], Tab]) -> None:
+    proxy = FaultyProxy(server.address)
+    tab = open_tab(proxy.address)
+    assert not warns_before_closing(tab)
+
+    # A form that never reached the server.
+    proxy.fault = "500"
+    tab.press("d")
+    wait_for(lambda: tab.texts(UNSAVED), ["lake: drop"])
+    assert tab.texts("#unsaved p") == ["1 change is not saved."]
+    assert "status 500" in tab.texts("#unsaved li small")[0]
+    assert warns_before_closing(tab)
+    assert saving(tab) == []
+    proxy.fault = ""
+    tab.press("u")
+    tab.wait_for_decisions(Q2="? unsure")
+    tab.click("#unsaved li [data-again]")
+    tab.wait_for_decisions(Q1="✕ drop", Q2="? unsure")
+    wait_for(lambda: tab.texts(UNSAVED), [])
+
+    # A form that was saved, but whose answer cannot be read.
+    proxy.fault = "no-json"
+    tab.click(".row[data-label='Q3'] .name")
+    tab.press("d")
+    wait_for(lambda: tab.texts(UNSAVED), ["pond: drop"])
+    proxy.fault = ""
+    tab.click("#unsaved li [data-again]")
+    wait_for(lambda: tab.texts(UNSAVED), [])
+    assert history(tab)[:1] == ["pond: drop"]
+
+    # A form that was saved, but the connection ended in the middle of the answer: it is sent again.
+    proxy.fault = "cut"
+    n_forms = proxy.n_forms
+    tab.press("u")
+    wait_for(lambda: proxy.n_forms > n_forms, True)
+    proxy.fault = ""
+    tab.wait_for_decisions(Q1="✕ drop", Q2="? unsure", Q3="✕ drop", Q4="? unsure")
+    wait_for(lambda: (tab.texts(UNSAVED), saving(tab)), ([], []))
+    assert history(tab) == ["tarn: unsure", "pond: drop", "lake: drop", "glacial lake: unsure"]
+    tab.press("z")
+    tab.wait_for_decisions(Q1="✕ drop", Q2="? unsure", Q3="✕ drop")
+    assert not warns_before_closing(tab)
+    proxy.stop()
+
+
+def test_queue_survives_an_exception_while_drawing(server: Server, open_tab: Callable[[str], Tab]) -> None:
+    tab = open_tab(server.address)
+    tab.browser.execute_script("document.querySelector('#history').id = 'gone'")
+    tab.press("d")
+    wait_for(lambda: "Reload it; nothing is lost" in tab.texts("#error")[0], True)
+    tab.press("u")
+    wait_for(lambda: saving(tab), [])
+    tab.browser.execute_script("document.querySelector('#gone').id = 'history'")
+    tab.press("d")
+    tab.wait_for_decisions(Q1="✕ drop", Q2="? unsure", Q3="✕ drop")
+
+
+def test_decisions_wait_for_a_server_that_was_killed(command: list[str], open_tab: Callable[[str], Tab]) -> None:
+    server = Server(command)
+    try:
+        tab = open_tab(server.address)
+        tab.press("d")
+        tab.wait_for_decisions(Q1="✕ drop")
+        server.stop(signal.SIGKILL)
+        tab.press("d")
+        tab.press("u")
+        tab.press("d")
+        wait_for(lambda: tab.texts(UNSAVED), ["glacial lake: drop", "pond: unsure", "tarn: drop"])
+        assert tab.texts("#unsaved p")[0].startswith("3 changes are not saved. The server does not answer.")
+        assert tab.find(".row[data-label='Q3']").get_attribute("data-unsaved") == "not saved: unsure"
+        tab.press("z")
+        wait_for(lambda: tab.texts(UNSAVED), ["glacial lake: drop", "pond: unsure"])
+        assert tab.texts("#message") == ["Withdrawn: tarn: drop."]
+        assert tab.current == "Q4"
+
+        first_home = server.home
+        server = Server(command)
+        assert server.home == first_home, "the same port"
+        wait_for(lambda: "Open the address" in tab.texts("#unsaved p")[0], True)
+        other = open_tab(server.address)
+        tab.focus()
+        tab.wait_for_decisions(Q1="✕ drop", Q2="✕ drop", Q3="? unsure")
+        wait_for(lambda: tab.texts("#unsaved:not([hidden])"), [])
+        other.focus()
+        other.wait_for_decisions(Q1="✕ drop", Q2="✕ drop", Q3="? unsure")
+        other.close()
+
+        # The window is closed while something is unsaved: the next one offers it.
+        tab.focus()
+        server.stop(signal.SIGKILL)
+        tab.press("d")
+        wait_for(lambda: tab.texts(UNSAVED), ["tarn: drop"])
+        tab.browser.switch_to.new_window("tab")
+        spare = tab.browser.current_window_handle
+        tab.focus()
+        tab.browser.close()
+        tab.browser.switch_to.window(spare)
+        server = Server(command)
+        tab = open_tab(server.address)
+        wait_for(lambda: tab.texts(UNSAVED), ["tarn: drop"])
+        tab.click("#unsaved li [data-again]")
+        tab.wait_for_decisions(Q1="✕ drop", Q2="✕ drop", Q3="? unsure", Q4="✕ drop")
+        wait_for(lambda: tab.texts(UNSAVED), [])
+    finally:
+        server.stop()
+
+
+def test_group_that_was_undone_in_another_window(server: Server, open_tab: Callable[[str], Tab]) -> None:
+    server.post("propose-group", name="quay", root="human-made", guideline="Where boats land.")
+    tab = open_tab(server.address)
+    # The page must not notice the other changes before the click, as in the background.
+    tab.browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true, configurable: true })")
+    server.post("undo")
+    server.post("decide", choose="drop", focus="0:Q1")
+    tab.click("#groups button[value='group:quay']")
+    wait_for(lambda: tab.texts(UNSAVED), ["lake: quay"])
+    assert tab.texts("#unsaved li small") == ["this group does not exist (any more)"]
+    tab.press("d")
+    tab.wait_for_decisions(Q1="✕ drop", Q2="✕ drop")
+    tab.click("#unsaved [data-discard]")
+    wait_for(lambda: tab.texts(UNSAVED), [])
+    tab.press("z")
+    tab.wait_for_decisions(Q1="✕ drop")
+
+
+def test_conflict_is_not_answered_by_the_key_for_the_next_label(
+    server: Server, open_tab: Callable[[str], Tab]
+) -> None:
+    from selenium.webdriver import Keys
+
+    tab = open_tab(server.address)
+    tab.browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true })")
+    server.post("decide", choose="drop", focus="0:Q1")
+    tab.press(Keys.ENTER)
+    wait_for(lambda: tab.find("#conflict").is_displayed(), True)
+    tab.press(Keys.ENTER)
+    assert tab.find("#conflict").is_displayed()
+    tab.press(Keys.ESCAPE)
+    wait_for(lambda: tab.texts(UNSAVED), ["lake: lake"])
+    tab.click("#unsaved li [data-again]")
+    wait_for(lambda: tab.find("#conflict").is_displayed(), True)
+    tab.browser.find_elements("css selector", "#conflict button")[-1].click()
+    tab.wait_for_decisions(Q1="✓ lake")
+
+
+def test_typed_text_is_kept(server: Server, open_tab: Callable[[str], Tab]) -> None:
+    from selenium.webdriver import Keys
+
+    tab = open_tab(server.address)
+
+    def comment() -> tuple[object, list[str]]:
+        value = tab.browser.execute_script("return document.querySelector('.note [name=comment]').value")
+        return value, tab.texts("#draft:not([hidden])")
+
+    tab.press("c")
+    tab.press("half a ")
+    assert comment() == ("half a ", ["not saved"])
+    tab.click(".row[data-label='Q2'] .name")
+    assert comment() == ("", [])
+    assert tab.texts(".row[data-draft] .name") == ["lake"]
+    tab.press("d")
+    tab.wait_for_decisions(Q2="✕ drop")
+    tab.browser.refresh()
+    tab.click(".row[data-label='Q1'] .name")
+    wait_for(comment, ("half a ", ["not saved"]))
+    tab.press("c")
+    tab.press(Keys.END, "thought", Keys.ENTER)
+    wait_for(lambda: (tab.texts(".row q"), tab.texts(".row[data-draft]")), (["half a thought"], []))
+    assert comment() == ("half a thought", [])
+
+    tab.press("a")
+    tab.press("quay", Keys.TAB, Keys.TAB, "Where bo")
+    server.post("propose-group", name="pier", root="human-made", guideline="Where boats land.")
+    wait_for(lambda: len(tab.texts("li[data-name=pier]")), 1)
+    tab.press("ats land, too.", Keys.ENTER)
+    wait_for(lambda: len(tab.texts("li[data-name=quay]")), 1)
+    wait_for(lambda: tab.texts("#message"), ["Group quay added."])
+    assert tab.texts("#propose-group[open]") == []
+    tab.press("a")
+    tab.press("Pier", Keys.TAB, Keys.TAB, "Twice.", Keys.ENTER)
+    wait_for(lambda: tab.texts("#error"), ['There is already a group "Pier"'])
+    assert tab.find("#propose-group [name=guideline]").get_property("value") == "Twice.", "the form stays as it is"
+
+
+def test_enter_in_the_name_of_a_new_cluster_splits(server: Server, open_tab: Callable[[str], Tab]) -> None:
+    from selenium.webdriver import Keys
+
+    tab = open_tab(server.address)
+    tab.press("x", "s")
+    tab.press(Keys.TAB, "still waters", Keys.ENTER)
+    wait_for(lambda: tab.texts("#clusters .title"), ["cluster 1", "cluster 2", "still waters"])
+    assert tab.texts("#message") == ["Lake: moved to cluster 3."]
+    tab.click("#undo-step button")
+    wait_for(lambda: tab.texts("#clusters .title"), ["cluster 1", "cluster 2"])
+    assert tab.texts("#undo-step") == ["Redo"]
