@@ -8,7 +8,7 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from html import escape
 from pathlib import Path
 
@@ -40,7 +40,8 @@ def announced_page(open_browser: bool, folder: Path) -> Iterator[Callable[[str],
             n_announced += 1
             used.close()
             if n_announced > 1:
-                typer.echo(f"opened; the address for another browser: {address}")
+                with suppress(OSError):  # nobody may read the output any more
+                    typer.echo(f"opened; the address for another browser: {address}")
                 return
             typer.echo(f"{address}\nthis address works once; stop with Ctrl-C")
             if open_browser:

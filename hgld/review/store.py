@@ -160,7 +160,7 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
         InputError: The file is not an event store, or damaged.
         StorageError: The file cannot be created.
     """
-    check_writable_file(path)
+    _check_place(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f"{path.name}.lock"))
     try:
@@ -214,6 +214,19 @@ def _connect(path: Path) -> Iterator[sqlite3.Connection]:
         raise InputError(f"{path}: not a store of decisions, or damaged ({error}); restore it from a copy") from error
 
 
+def _check_place(path: Path) -> None:
+    """Check that a store can be written at ``path``.
+
+    Raises:
+        ConfigurationError: The folder or the file cannot be written, or the file is on a disk that is not there.
+    """
+    check_writable_file(path)
+    if path.is_symlink() and not path.exists():
+        raise ConfigurationError(f"{path} is a link to {path.readlink()}, which is not there; mount its disk")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise ConfigurationError(f"{path} is read-only; change its permissions, or give another `store`")
+
+
 def _create(path: Path, annotator: str) -> None:
     """Create a store without events, whole or not at all."""
     draft = path.with_name(f"{path.name}.part")
@@ -241,8 +254,11 @@ def _is_at(path: Path, file: os.stat_result) -> bool:
 
 
 def _write_failure(path: Path, error: sqlite3.Error) -> StorageError:
-    reason = str(error).replace("database or disk is full", "the disk is full")
-    return StorageError(f"{path}: cannot be written ({reason}); nothing was changed. Make room, then try again")
+    if "disk is full" in str(error):
+        reason, remedy = "the disk is full", "Free some space"
+    else:
+        reason, remedy = str(error), "Check the disk"
+    return StorageError(f"{path}: cannot be written ({reason}); nothing was changed. {remedy}, then try again")
 
 
 def _read(connection: sqlite3.Connection, path: Path) -> tuple[str, ReviewState]:

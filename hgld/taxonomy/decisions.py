@@ -216,9 +216,13 @@ def parse_time(text: str) -> datetime:
         time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         time = datetime.min
+    problem = f'the time is "{text}"; expected e.g. 2026-03-01T12:30:00Z'
     if time.tzinfo is None:
-        raise ValueError(f'the time is "{text}"; expected e.g. 2026-03-01T12:30:00Z')
-    return time.astimezone(timezone.utc)
+        raise ValueError(problem)
+    try:
+        return time.astimezone(timezone.utc)
+    except OverflowError:  # before the year 1 or after the year 9999 in UTC
+        raise ValueError(problem) from None
 
 
 def format_time(time: datetime) -> str:

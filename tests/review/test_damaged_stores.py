@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import sqlite3
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.errors import HgldError, InputError, StorageError
+from hgld.errors import ConfigurationError, HgldError, InputError, StorageError
 from hgld.review.actions import LabelAction
 from hgld.review.events import Change
 from hgld.review.page import server
@@ -94,6 +95,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "unknown decision": (sql("UPDATE event SET new = replace(new, 'drop', 'keep') WHERE id = 1"), "event 1"),
     "unknown kind": (sql("UPDATE event SET kind = 'colour' WHERE id = 4"), "event 4"),
     "name of no cluster": (sql("UPDATE event SET key = 'x' WHERE kind = 'name'"), "event 4"),
+    "time after the last year": (sql("UPDATE event SET at = '9999-12-31T23:59:59-12:00' WHERE id = 1"), "event 1"),
     "no time": (sql("UPDATE event SET at = 'noon' WHERE id = 1"), "event 1"),
     "missing event": (sql("DELETE FROM event WHERE id = 2"), "event 2"),
     "missing first event": (sql("DELETE FROM event WHERE id = 1"), "event 1"),
@@ -244,25 +246,46 @@ def test_failed_write_changes_nothing_and_the_next_one_succeeds(store: Path) -> 
     assert decided(store) == EVERYTHING | {"Q5": "drop"}
 
 
-def run_on_mount(mount: list[str], *lines: str) -> list[str]:
-    """Run lines of a shell in a namespace with a file system of its own, and return what they print."""
-    command = [*mount, "sh", "-ec", "\n".join(lines)]
-    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert child.returncode == 0, child.stderr
-    return child.stdout.splitlines()
+def test_link_to_a_disk_that_is_not_there_is_no_new_store(tmp_path: Path) -> None:
+    link = tmp_path / "ada.sqlite"
+    link.symlink_to(tmp_path / "disk/ada.sqlite")
+    with pytest.raises(ConfigurationError, match="which is not there") as raised, open_store(link, "ada"):
+        pytest.fail("a store was created")
+    one_line(raised.value, link)
+    assert link.is_symlink()
 
 
-def test_store_in_a_read_only_folder_can_be_read(store: Path, tmp_path: Path, tables: Callable[..., Path]) -> None:
+#: Run commands of hgld, given as JSON, and print the last line of the output of each.
+COMMANDS = """
+import json, sys
+from typer.testing import CliRunner
+from hgld.cli import app
+for command in json.loads(sys.argv[1]):
+    print(CliRunner().invoke(app, command).output.splitlines()[-1])
+"""
+
+
+def test_read_only_store_can_be_read(store: Path, tmp_path: Path, tables: Callable[..., Path]) -> None:
+    """In a read-only folder, and as a read-only file in a folder that can be written."""
     disk, out = tmp_path / "disk", tmp_path / "out.csv"
-    hgld = shlex.join([sys.executable, "-m", "hgld"])
-    outcome = run_on_mount(
-        mounted(disk, "size=1m"),
+    review = ["review", str(tables()), "--annotator", "ada", "--no-open", "--store"]
+    commands = [
+        ["decisions", f"{disk}/ada.sqlite", "-o", str(out)],
+        [*review, f"{disk}/ada.sqlite"],
+        [*review, str(store)],
+    ]
+    script = [
         f"cp {store} {disk}",
         f"mount -o remount,ro {disk}",
-        f"{hgld} decisions {disk}/ada.sqlite -o {out} | head -1",
-        f"! {hgld} review {tables()} --annotator ada --store {disk}/ada.sqlite --no-open 2>&1",
-    )
-    assert outcome == [
-        "3 labels decided by ada",
-        f"error: {disk} is read-only; choose another place, or change its permissions",
+        f"mount --bind {store} {store}",
+        f"mount -o remount,ro,bind {store}",
+        shlex.join([sys.executable, "-c", COMMANDS, json.dumps(commands)]),
     ]
+    command = [*mounted(disk, "size=1m"), "sh", "-ec", "\n".join(script)]
+    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert child.stdout.splitlines() == [
+        str(out),
+        f"error: {disk} is read-only; choose another place, or change its permissions",
+        f"error: {store} is read-only; change its permissions, or give another --store",
+    ], child.stderr
+    assert len(out.read_text().splitlines()) == 4

@@ -85,7 +85,7 @@ def test_full_disk_without_script(server: Server, disk: Disk) -> None:
         server.post("decide", choose="drop", focus="0:Q2", comment="x" * 500)
     assert raised.value.code == 503
     problem = raised.value.read().decode()
-    assert "the disk is full); nothing was changed. Make room, then try again" in problem
+    assert "the disk is full); nothing was changed. Free some space, then try again" in problem
     assert server.get("").count('data-decision="drop"') == 1, "the page shows what is saved"
     assert len(server.get("decisions.csv").splitlines()) == 2, "which can be downloaded"
     disk.clear()

@@ -104,3 +104,13 @@ def test_browser_in_windows_gets_the_address_itself(tmp_path: Path, monkeypatch:
         announce("http://127.0.0.1:1/open?key=a")
     assert opened == ["http://127.0.0.1:1/open?key=a"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_page_opens_although_nobody_reads_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken_pipe(_: str) -> None:
+        raise BrokenPipeError
+
+    with announced_page(False, tmp_path) as announce:
+        announce("http://127.0.0.1:1/open?key=a")
+        monkeypatch.setattr("typer.echo", broken_pipe)
+        announce("http://127.0.0.1:1/open?key=b")
