@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
+
+from hgld.review.page.app import review_app
+from hgld.review.page.keys import PageKeys
+from hgld.review.page.server import page_server
+from hgld.review.session import ReviewSession
+from tests.review.page.clients import REFERENCES
 
 
 class Server:
@@ -54,3 +62,34 @@ class Server:
     def post(self, path: str, **fields: str) -> None:
         """Send a form from another browser."""
         self._opener.open(self.home + path, urlencode(fields).encode()).close()
+
+
+class ServedSession:
+    """The page of a session in a thread of the test, which starts sooner than a command.
+
+    Attributes:
+        home: Address of the page without a key.
+        address: Address that admits one browser.
+    """
+
+    def __init__(self, session: ReviewSession) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.home = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+        keys = PageKeys()
+        started = threading.Event()
+        self._server = page_server(review_app(session, REFERENCES, keys), started.set)
+        self._thread = threading.Thread(target=self._server.run, args=[[self._listener]])
+        self._thread.start()
+        assert started.wait(10)
+        self._opener = build_opener(HTTPCookieProcessor())
+        self._opener.open(f"{self.home}open", urlencode({"key": keys.key}).encode()).close()
+        self.address = f"{self.home}open?key={keys.key}"
+
+    def post(self, path: str, **fields: str) -> None:
+        """Send a form from another browser."""
+        self._opener.open(self.home + path, urlencode(fields).encode()).close()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(15)
+        self._listener.close()

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.review.conftest import Label
-from tests.review.page.page_server import Server
+from tests.review.page.page_server import ServedSession
 from tests.review.page.tab import Tab, wait_for
+from tests.review.sessions import label, open_session
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-LABELS = (
-    Label("Q1", "lake", 1, 1, train=5, group="lake"),
-    Label("Q2", "glacial lake", 1, 1, train=4, group="lake"),
-    Label("Q3", "church", 2, 2, train=1, group="church"),
-    Label("Q4", "chapel", 2, 2, train=1),
-)
+LABELS = [
+    *(label(number, text) for number, text in enumerate(("lake", "glacial lake"), 1)),
+    *(label(number, text, 2, "church") for number, text in enumerate(("church", "chapel"), 3)),
+]
 #: Notes in `spoken` what a live region says, and in `polls` the status of each request for changes.
 OBSERVE = """
 window.spoken = [];
@@ -39,14 +37,15 @@ new PerformanceObserver(list => {
 
 
 @pytest.fixture
-def tab(browser: Chrome, tables: Callable[..., Path]) -> Iterator[Tab]:
-    server = Server(["review", str(tables(LABELS)), "--annotator", "ada"])
-    first = browser.current_window_handle
-    opened = Tab(browser, server.address)
-    yield opened
-    assert opened.close() == []
-    browser.switch_to.window(first)
-    server.stop()
+def tab(browser: Chrome, tmp_path: Path) -> Iterator[Tab]:
+    with open_session(tmp_path / "ada.sqlite", LABELS) as session:
+        server = ServedSession(session)
+        first = browser.current_window_handle
+        opened = Tab(browser, server.address)
+        yield opened
+        assert opened.close() == []
+        browser.switch_to.window(first)
+        server.stop()
 
 
 def test_message_with_undo_is_spoken_once_and_polling_changes_nothing(tab: Tab) -> None:
@@ -80,7 +79,7 @@ def test_back_stays_in_the_tool(tab: Tab) -> None:
     wait_for(lambda: tab.texts("#card h2"), ["chapel"])
     tab.browser.back()
     wait_for(lambda: (tab.current, tab.texts("#card h2")), ("Q2", ["glacial lake"]))
-    assert tab.texts("#clusters [aria-current] .title") == ["cluster 1"]
+    assert tab.texts("#clusters [aria-current] .title") == ["name 1"]
     tab.browser.forward()
     wait_for(lambda: (tab.current, tab.texts("#card h2")), ("Q4", ["chapel"]))
     assert tab.browser.execute_script("return history.length") == start + 1

@@ -11,34 +11,27 @@ import pytest
 
 from tests.review.conftest import Label
 from tests.review.page.faulty_proxy import FaultyProxy
-from tests.review.page.page_server import Server
+from tests.review.page.page_server import ServedSession, Server
 from tests.review.page.tab import Tab, wait_for
+from tests.review.sessions import label, open_session
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-LABELS = (
-    Label("Q1", "lake", 1, 1, train=5, group="lake"),
-    Label("Q2", "glacial lake", 1, 1, train=4, group="lake"),
-    Label("Q3", "pond", 1, 1, train=3),
-    Label("Q4", "tarn", 1, 1, train=2),
-    Label("Q7", "mere", 1, 1, train=1),
-    Label("Q5", "church", 2, 2, train=1, group="church"),
-    Label("Q6", "chapel", 2, 2, train=1),
-)
+WATERS = ("lake", "glacial lake", "pond", "tarn", "mere")
+LABELS = [
+    *(label(number, text, 1, "lake" if "lake" in text else None) for number, text in enumerate(WATERS, 1)),
+    label(6, "church", 2, "church"),
+]
 UNSAVED = "#unsaved li span"
 
 
 @pytest.fixture
-def command(tables: Callable[..., Path]) -> list[str]:
-    return ["review", str(tables(LABELS)), "--annotator", "ada"]
-
-
-@pytest.fixture
-def server(command: list[str]) -> Iterator[Server]:
-    started = Server(command)
-    yield started
-    started.stop()
+def server(tmp_path: Path) -> Iterator[ServedSession]:
+    with open_session(tmp_path / "ada.sqlite", LABELS) as session:
+        served = ServedSession(session)
+        yield served
+        served.stop()
 
 
 @pytest.fixture
@@ -68,7 +61,7 @@ def warns_before_closing(tab: Tab) -> bool:
     return bool(tab.browser.execute_script(script))
 
 
-def test_queue_survives_faulty_answers(server: Server, open_tab: Callable[[str], Tab]) -> None:
+def test_queue_survives_faulty_answers(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
     proxy = FaultyProxy(server.address)
     tab = open_tab(proxy.address)
     assert not warns_before_closing(tab)
@@ -113,7 +106,7 @@ def test_queue_survives_faulty_answers(server: Server, open_tab: Callable[[str],
     proxy.stop()
 
 
-def test_queue_survives_an_exception_while_drawing(server: Server, open_tab: Callable[[str], Tab]) -> None:
+def test_queue_survives_an_exception_while_drawing(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
     tab = open_tab(server.address)
     tab.browser.execute_script("document.querySelector('#history').id = 'gone'")
     tab.press("d")
@@ -125,7 +118,12 @@ def test_queue_survives_an_exception_while_drawing(server: Server, open_tab: Cal
     tab.wait_for_decisions(Q1="✕ drop", Q2="? unsure", Q3="✕ drop")
 
 
-def test_decisions_wait_for_a_server_that_was_killed(command: list[str], open_tab: Callable[[str], Tab]) -> None:
+@pytest.mark.slow
+def test_decisions_wait_for_a_server_that_was_killed(
+    tables: Callable[..., Path], open_tab: Callable[[str], Tab]
+) -> None:
+    labels = [Label(f"Q{number}", text, 1, 1, train=9 - number) for number, text in enumerate(WATERS, 1)]
+    command = ["review", str(tables(labels)), "--annotator", "ada"]
     server = Server(command)
     try:
         tab = open_tab(server.address)
@@ -136,7 +134,8 @@ def test_decisions_wait_for_a_server_that_was_killed(command: list[str], open_ta
         tab.press("u")
         tab.press("d")
         wait_for(lambda: tab.texts(UNSAVED), ["glacial lake: drop", "pond: unsure", "tarn: drop"])
-        assert tab.texts("#unsaved p")[0].startswith("3 changes are not saved. The server does not answer.")
+        assert tab.texts("#unsaved p")[0].startswith("3 changes are not saved. The server does not answer;")
+        assert tab.texts("#card h2") == ["mere"], "no card of another label"
         assert tab.find(".row[data-label='Q3']").get_attribute("data-unsaved") == "not saved: unsure"
         tab.press("z")
         wait_for(lambda: tab.texts(UNSAVED), ["glacial lake: drop", "pond: unsure"])
@@ -175,7 +174,7 @@ def test_decisions_wait_for_a_server_that_was_killed(command: list[str], open_ta
         server.stop()
 
 
-def test_group_that_was_undone_in_another_window(server: Server, open_tab: Callable[[str], Tab]) -> None:
+def test_group_that_was_undone_in_another_window(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
     server.post("propose-group", name="quay", root="human-made", guideline="Where boats land.")
     tab = open_tab(server.address)
     # The page must not notice the other changes before the click, as in the background.
@@ -194,7 +193,7 @@ def test_group_that_was_undone_in_another_window(server: Server, open_tab: Calla
 
 
 def test_conflict_is_not_answered_by_the_key_for_the_next_label(
-    server: Server, open_tab: Callable[[str], Tab]
+    server: ServedSession, open_tab: Callable[[str], Tab]
 ) -> None:
     from selenium.webdriver import Keys
 
@@ -213,7 +212,7 @@ def test_conflict_is_not_answered_by_the_key_for_the_next_label(
     tab.wait_for_decisions(Q1="✓ lake")
 
 
-def test_typed_text_is_kept(server: Server, open_tab: Callable[[str], Tab]) -> None:
+def test_typed_text_is_kept(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
     from selenium.webdriver import Keys
 
     tab = open_tab(server.address)
@@ -252,14 +251,14 @@ def test_typed_text_is_kept(server: Server, open_tab: Callable[[str], Tab]) -> N
     assert tab.find("#propose-group [name=guideline]").get_property("value") == "Twice.", "the form stays as it is"
 
 
-def test_enter_in_the_name_of_a_new_cluster_splits(server: Server, open_tab: Callable[[str], Tab]) -> None:
+def test_enter_in_the_name_of_a_new_cluster_splits(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
     from selenium.webdriver import Keys
 
     tab = open_tab(server.address)
     tab.press("x", "s")
     tab.press(Keys.TAB, "still waters", Keys.ENTER)
-    wait_for(lambda: tab.texts("#clusters .title"), ["cluster 1", "cluster 2", "still waters"])
+    wait_for(lambda: tab.texts("#clusters .title"), ["name 1", "name 2", "still waters"])
     assert tab.texts("#message") == ["Lake: moved to cluster 3."]
     tab.click("#undo-step button")
-    wait_for(lambda: tab.texts("#clusters .title"), ["cluster 1", "cluster 2"])
+    wait_for(lambda: tab.texts("#clusters .title"), ["name 1", "name 2"])
     assert tab.texts("#undo-step") == ["Redo"]

@@ -50,11 +50,11 @@ function remember(part) {
   const row = active?.closest(".row")?.dataset.label;
   const focused = active && (row ? indexOfFocus(active.closest(".row")) : indexOfFocus(part));
   const [name, selection] = [active?.name && nameOf(active), [active?.selectionStart, active?.selectionEnd]];
-  const scrolled = [part, ...$$("ul", part)].map(element => element.scrollTop);
+  const scrolled = $$(".groups", part).map(element => element.scrollTop);  // a part keeps its own
   return () => {
     for (const id of open) if (id) document.getElementById(id)?.setAttribute("open", "");
     for (const [name, value] of typed) setField($$(FIELDS, part).find(field => nameOf(field) === name), value);
-    [part, ...$$("ul", part)].forEach((element, n) => { if (scrolled[n]) element.scrollTop = scrolled[n]; });
+    $$(".groups", part).forEach((element, n) => { if (scrolled[n]) element.scrollTop = scrolled[n]; });
     if (!active) return;
     const within = row ? $(`.row[data-label="${CSS.escape(row)}"]`, part) : part;
     const field = name && $$(FIELDS, part).find(field => nameOf(field) === name);

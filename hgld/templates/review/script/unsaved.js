@@ -1,9 +1,10 @@
 // What is not saved: a list above the actions, with the reason and the ways to go on, and marks at the labels.
 
 import { $, $$ } from "./dom.js";
+import { forgetPart } from "./parts.js";
 import { allRequests, removeRequest, retry } from "./requests.js";
-import { rowOf } from "./rows.js";
-import { on } from "./state.js";
+import { currentRow, nameOf, rowOf } from "./rows.js";
+import { on, state } from "./state.js";
 import { isConnected, refresh } from "./updates.js";
 
 const panel = $("#unsaved"), reason = $("#unsaved p"), entries = $("#unsaved ul");
@@ -14,7 +15,7 @@ function showPanel() {
   const shown = allRequests().filter(request => request.problem || !isConnected());
   const count = shown.length ? `${shown.length} ${shown.length === 1 ? "change is" : "changes are"} not saved. ` : "";
   panel.hidden = !why && !shown.length;
-  const text = count + why;
+  const text = why && !count ? `${why} Everything shown as decided is saved.` : count + why;
   if (reason.textContent !== text) reason.textContent = text;
   $("#unsaved > div").hidden = !shown.length && !why;
   const old = new Map($$("li", entries).map(item => [item.dataset.request, item]));
@@ -54,6 +55,16 @@ function setMark(label, saving, unsaved) {
   else delete row.dataset.unsaved;
 }
 
+/** Show no facts of another label under the current one, whose card the server cannot send now. */
+function showCard() {
+  const was = document.body.classList.contains("outdated");
+  const outdated = state.card !== state.label && (was || !isConnected());
+  if (!was && !outdated) return;
+  document.body.classList.toggle("outdated", outdated);
+  $("#card h2").textContent = nameOf(currentRow());
+  forgetPart("card");
+}
+
 entries.addEventListener("click", event => {
   const id = event.target.closest("li")?.dataset.request;
   const request = allRequests().find(other => other.id === id);
@@ -66,7 +77,9 @@ $("#unsaved [data-all]").addEventListener("click", () => {
   refresh();
 });
 
-on("connection", text => { why = text; showPanel(); markRows(); });
+on("connection", text => { why = text; showPanel(); markRows(); showCard(); });
+on("move", showCard);
+on("shown", showCard);
 on("requests", () => { showPanel(); markRows(); });
 on("rows", markRows);
 on("part", id => { if (id === "list") markRows(); });

@@ -7,7 +7,7 @@ import { currentRow, guardDecision, list, rowOf, rows, setCurrent, setTicked, sh
 import { on, state, tell } from "./state.js";
 
 const TIMEOUT_MS = 30_000;
-const NO_ANSWER = "The server does not answer. Start the same hgld command again; everything shown as decided is saved.";
+const NO_ANSWER = "The server does not answer; start the same hgld command again.";
 const REFUSED = "The server was started again. Open the address that it printed, in this browser.";
 
 /** The server cannot be reached or refuses this page. */
@@ -17,7 +17,6 @@ let connection = "";  // why the server cannot be reached; empty if it can
 function setConnection(why) {
   if (why === connection) return;
   connection = why;
-  document.body.classList.toggle("offline", why !== "");
   tell("connection", why);
 }
 export const isConnected = () => connection === "";
