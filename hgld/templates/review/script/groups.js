@@ -8,6 +8,24 @@ import { on } from "./state.js";
 export const search = $("#search input[type=search]");
 const visibleGroups = () => $$("#groups .groups > li:not([hidden])");
 
+/** The field and the list are a combobox: the arrow keys go through the groups while the focus stays in the field. */
+function connect() {
+  const list = $("#groups .groups");
+  list.role = "listbox";
+  list.ariaLabel = "Groups";
+  search.role = "combobox";
+  search.ariaExpanded = "true";
+  search.setAttribute("aria-controls", list.id);
+  search.setAttribute("aria-autocomplete", "list");
+  for (const item of $$("li", list)) {
+    const button = $("button", item);
+    item.role = "none";
+    button.role = "option";
+    button.id = `option-${button.value}`;
+    button.tabIndex = -1;
+  }
+}
+
 /** Show the groups that match the search, those that begin with it first. */
 function filter() {
   const wanted = search.value.trim().toLowerCase();
@@ -29,12 +47,17 @@ function filter() {
 }
 
 function activate(n) {
-  $("#groups .active")?.classList.remove("active");
-  if (n === null) return;
-  const items = visibleGroups();
+  const before = $("#groups .active");
+  before?.classList.remove("active");
+  if (before) $("button", before).ariaSelected = "false";
+  const items = n === null ? [] : visibleGroups();
   const item = items[Math.max(0, Math.min(items.length - 1, n))];
-  item?.classList.add("active");
-  item?.scrollIntoView({ block: "nearest" });
+  if (!item) return search.removeAttribute("aria-activedescendant");
+  const button = $("button", item);
+  item.classList.add("active");
+  button.ariaSelected = "true";
+  search.setAttribute("aria-activedescendant", button.id);
+  item.scrollIntoView({ block: "nearest" });
 }
 
 /** Keys in the search field: the arrows go through the matches, Enter chooses one, with Shift as a guess. */
@@ -60,8 +83,13 @@ export function leaveSearch() {
 }
 
 search.addEventListener("input", filter);
-on("part", id => { if (id === "groups") filter(); });
+on("part", id => {
+  if (id !== "groups") return;
+  connect();
+  filter();
+});
 $("#groups").addEventListener("click", event => {
   if (event.shiftKey && event.target.closest("button[value^='group:']")) guess.checked = true;
 }, true);
+connect();
 if (search.value) filter();

@@ -29,5 +29,5 @@ export function closeAll() {
 }
 
 document.addEventListener("click", event => {
-  for (const panel of $$("details.panel[open]")) if (!panel.contains(event.target)) panel.open = false;
+  for (const panel of $$("details.panel[open]")) if (!event.composedPath().includes(panel)) panel.open = false;
 });

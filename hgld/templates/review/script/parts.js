@@ -45,6 +45,7 @@ export function resetFields(within) {
 
 function remember(part) {
   const open = $$("details[open]", part).map(opened => opened.id);
+  const drawer = $(":popover-open", part)?.id;
   const typed = typedFields(part).map(field => [nameOf(field), field.value]);
   const active = part.contains(document.activeElement) ? document.activeElement : null;
   const row = active?.closest(".row")?.dataset.label;
@@ -53,6 +54,7 @@ function remember(part) {
   const scrolled = $$(".groups", part).map(element => element.scrollTop);  // a part keeps its own
   return () => {
     for (const id of open) if (id) document.getElementById(id)?.setAttribute("open", "");
+    if (drawer) document.getElementById(drawer)?.showPopover();
     for (const [name, value] of typed) setField($$(FIELDS, part).find(field => nameOf(field) === name), value);
     $$(".groups", part).forEach((element, n) => { if (scrolled[n]) element.scrollTop = scrolled[n]; });
     if (!active) return;

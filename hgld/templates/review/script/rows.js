@@ -1,7 +1,7 @@
 // The list of labels: its rows, the cursor, and the selection by ticks.
 
 import { $, $$ } from "./dom.js";
-import { state, tell } from "./state.js";
+import { on, state, tell } from "./state.js";
 
 export const list = $("#list");
 
@@ -20,12 +20,15 @@ export const isUndecided = row => !row.dataset.decision && !row.classList.contai
 
 /** Make a row the current one: `focus` and `scroll` to it, and `load` its card if it was not current before. */
 export function setCurrent(row, { focus = true, load = true, scroll = true } = {}) {
-  $(".row.current", list)?.classList.remove("current");
+  const before = $(".row.current", list);
+  before?.classList.remove("current");
+  if (before) setTabStop(before, false);
   if (!row) return;
   const moved = row.dataset.label !== state.label;
   if (moved) unseen = null;
   state.label = row.dataset.label;
   row.classList.add("current");
+  setTabStop(row, true);
   if (focus) $(".name", row).focus({ preventScroll: true });
   if (scroll) {
     row.scrollIntoView({ block: "nearest" });
@@ -34,6 +37,16 @@ export function setCurrent(row, { focus = true, load = true, scroll = true } = {
   }
   $("#card [name=focus]").value = tickOf(row).value;
   if (moved) tell("move", { load });
+}
+
+// The Tab key goes to the current row and on to its card; the arrow keys go to other rows.
+function setTabStop(row, stops) {
+  for (const element of [tickOf(row), $(".name", row)]) element.tabIndex = stops ? 0 : -1;
+}
+
+/** Take rows out of the order of the Tab key. */
+export function skipWithTab(all) {
+  for (const row of all) setTabStop(row, false);
 }
 
 /** Move the cursor by some rows; with `range`, select all rows since the first such move. */
@@ -91,3 +104,6 @@ export function showSelected() {
   shown.hidden = n === 0;
   shown.textContent = `${n.toLocaleString("en")} selected`;
 }
+
+on("part", id => { if (id === "list") skipWithTab(rows()); });
+skipWithTab(rows());

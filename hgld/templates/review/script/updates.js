@@ -3,7 +3,7 @@
 import { $ } from "./dom.js";
 import { showError } from "./messages.js";
 import { forgetPart, replaceElement, replacePart } from "./parts.js";
-import { currentRow, guardDecision, list, rowOf, rows, setCurrent, setTicked, showSelected, ticked, tickOf } from "./rows.js";
+import { currentRow, guardDecision, list, rowOf, rows, setCurrent, setTicked, showSelected, skipWithTab, ticked, tickOf } from "./rows.js";
 import { on, state, tell } from "./state.js";
 
 const TIMEOUT_MS = 30_000;
@@ -122,6 +122,7 @@ function replaceRows(html) {
   const old = new Map((html.length > 9 ? rows() : []).map(row => [row.dataset.label, row]));
   const made = document.createElement("template");
   made.innerHTML = html.join("");
+  skipWithTab(made.content.children);
   for (const row of [...made.content.children]) {
     const before = old.get(row.dataset.label) ?? rowOf(row.dataset.label);
     if (!before) continue;

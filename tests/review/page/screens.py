@@ -1,0 +1,59 @@
+"""Screens of several sizes, as the browser of the tests can imitate them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+
+class Screen(NamedTuple):
+    """A screen: its size in CSS pixels, and whether it is touched."""
+
+    width: int
+    height: int
+    touch: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+DESKTOP = Screen(1440, 900)
+TABLET = Screen(1024, 768, touch=True)
+PHONE = Screen(390, 844, touch=True)
+SMALL_PHONE = Screen(320, 568, touch=True)
+#: A window of 1280 x 1024 at 400 %.
+ZOOMED = Screen(320, 256)
+SCREENS = (DESKTOP, TABLET, PHONE, SMALL_PHONE, ZOOMED)
+
+
+@contextmanager
+def shown_on(browser: Chrome, screen: Screen) -> Iterator[None]:
+    """Let the browser have a screen."""
+    size = {"width": screen.width, "height": screen.height, "deviceScaleFactor": 1, "mobile": screen.touch}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": screen.touch})
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def prefer(browser: Chrome, scheme: str) -> None:
+    """Let the browser prefer a colour scheme, ``light`` or ``dark``."""
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+@contextmanager
+def no_script(browser: Chrome) -> Iterator[None]:
+    """Let the pages that are opened meanwhile do without script."""
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

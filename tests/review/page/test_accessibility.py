@@ -1,0 +1,184 @@
+"""What axe-core, a checker of accessibility, finds on the pages: nothing.
+
+Its rules hold those of WCAG 2.2 A and AA that a program can check, and some good practices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
+from hgld.taxonomy.decisions import Decision, write_decisions
+from tests.review.conftest import Label, clean_table, clusters_table
+from tests.review.page.page_server import Server
+from tests.review.page.screens import PHONE, SCREENS, Screen, no_script, prefer, shown_on
+from tests.review.page.tab import wait_for
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+LABELS = (
+    Label("Q1", "lake", 1, 1, train=5, group="lake"),
+    Label("Q2", "a label " + 24 * "that is long ", 1, 1, train=4, group="government building"),
+    Label("Q3", "湖 بحيرة", 1, 2, train=3),
+    Label("Q4", "chapel", 2, 3, train=1, group="church"),
+)
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+
+#: What is open on the page: a script that opens it, if it is not open already.
+OPEN = {
+    "nothing": "",
+    "search": "search.focus(); search.value = 'par'; search.dispatchEvent(new Event('input'))",
+    "history": "reveal('#history-panel')",
+    "keys": "reveal('#help')",
+    "rename": "reveal('#rename-cluster')",
+    "split": "reveal('#split')",
+    "merge": "reveal('#merge')",
+    "add a group": "reveal('#propose-group')",
+    "clusters": "drawer('clusters')",
+    "menu": "drawer('tools')",
+    "more actions": "drawer('more-actions')",
+    "folded sheet": "if (toggle.checkVisibility()) toggle.click()",
+}
+_HELPERS = """
+const search = document.querySelector("#search input[type=search]"), toggle = document.querySelector("#sheet-toggle");
+const drawer = id => {
+  const button = document.querySelector(`[popovertarget=${id}]`);
+  if (button.checkVisibility()) button.click();
+};
+const reveal = selector => {
+  const panel = document.querySelector(selector), inside = panel.closest("[popover]");
+  if (inside) drawer(inside.id);
+  panel.open = true;
+};
+"""
+
+
+def violations(browser: Chrome) -> list[str]:
+    """Return what axe-core finds on a page: all its rules in a light scheme, contrast also in a dark one."""
+    from selenium_axe_python.axe import Axe
+
+    Axe(browser).inject()  # type: ignore[no-untyped-call]
+    found = _run_axe(browser, {"rules": {"target-size": {"enabled": True}}})
+    prefer(browser, "dark")
+    found += _run_axe(browser, {"runOnly": ["color-contrast"]})
+    prefer(browser, "light")
+    return found
+
+
+def _run_axe(browser: Chrome, options: dict[str, Any]) -> list[str]:
+    run = "const [options, done] = arguments; axe.run(options).then(done, error => done({error: String(error)}))"
+    result: dict[str, Any] = browser.execute_async_script(run, options)
+    assert "error" not in result, result["error"]
+    return [
+        f"{violation['id']}: {node['target']} {node['failureSummary']}"
+        for violation in result["violations"]
+        for node in violation["nodes"]
+    ]
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("accessibility")
+    write_table(folder / "clusters.parquet", CLUSTERS, clusters_table(LABELS), Provenance("test"))
+    write_table(folder / "clean.parquet", CLEAN, clean_table(LABELS), Provenance("test"))
+    return folder / "clusters.parquet"
+
+
+@pytest.fixture(scope="module")
+def server(clusters: Path, browser: Chrome) -> Iterator[Server]:
+    started = Server(["review", str(clusters), "--annotator", "ada"])
+    started.post("decide", choose="drop", focus="0:Q3", comment="why")
+    browser.get(started.address)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def adjudication(clusters: Path, browser: Chrome) -> Iterator[Server]:
+    for name, group in (("ada", "lake"), ("ben", "river")):
+        rows = [Decision(f"Q{n}", LABELS[n - 1].label, "group", group, name, NOON) for n in (1, 2, 4)]
+        write_decisions(clusters.parent / f"{name}.csv", rows)
+    files = [str(clusters.parent / f"{name}.csv") for name in ("ada", "ben")]
+    out = str(clusters.parent / "final.csv")
+    started = Server(["adjudicate", *files, "--out", out, "--clusters", str(clusters), "--annotator", "cleo"])
+    browser.get(started.address)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(params=SCREENS, ids=str)
+def screen(request: pytest.FixtureRequest, browser: Chrome) -> Iterator[Screen]:
+    with shown_on(browser, request.param):
+        yield request.param
+
+
+@pytest.mark.parametrize("screen", [PHONE], ids=str, indirect=True)
+def test_page_on_a_phone(browser: Chrome, server: Server, screen: Screen) -> None:
+    browser.get(server.home)
+    assert violations(browser) == []
+
+
+@pytest.mark.slow
+def test_page_with_whatever_is_open(browser: Chrome, server: Server, screen: Screen) -> None:
+    found = {}
+    for name, script in OPEN.items():
+        browser.get(server.home)
+        browser.execute_script(_HELPERS + script)
+        found[name] = violations(browser)
+    assert found == {name: [] for name in OPEN}
+
+
+@pytest.mark.slow
+def test_adjudication(browser: Chrome, adjudication: Server, screen: Screen) -> None:
+    browser.get(adjudication.home)
+    assert violations(browser) == []
+
+
+@pytest.mark.slow
+def test_page_without_script(browser: Chrome, server: Server, screen: Screen) -> None:
+    with no_script(browser):
+        browser.get(server.home + "?cluster=2")
+    assert violations(browser) == []
+
+
+def change_meanwhile(server: Server) -> None:
+    """Change the decision on a label in another browser."""
+    row = re.search(r'data-label="Q3" data-version="(\d+)" data-decision="(\w*)"', server.get("?label=Q3"))
+    assert row is not None
+    server.post("decide", choose="group:lake" if row[2] == "drop" else "drop", focus=f"{row[1]}:Q3")
+
+
+@pytest.mark.slow
+def test_changes_that_were_not_saved(browser: Chrome, server: Server, screen: Screen) -> None:
+    page = server.home + "?label=Q3"
+    with no_script(browser):
+        browser.get(page)
+        browser.find_element("css selector", "#redo button").submit()
+        wait_for(lambda: "There is nothing to redo." in browser.page_source, True)
+    assert violations(browser) == []
+    with no_script(browser):
+        browser.get(page)
+        change_meanwhile(server)
+        browser.find_element("css selector", "#actions [value=unsure]").click()
+        wait_for(lambda: "changed after you saw it" in browser.page_source, True)
+    assert violations(browser) == []
+    browser.get(page)
+    browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true })")  # it does not look again
+    change_meanwhile(server)
+    browser.find_element("css selector", "#actions [value=unsure]").click()
+    wait_for(lambda: browser.find_element("id", "conflict").is_displayed(), True)
+    assert violations(browser) == []
+
+
+@pytest.mark.slow
+def test_page_for_refused_browsers(browser: Chrome, server: Server, screen: Screen) -> None:
+    browser.get(server.home.replace("127.0.0.1", "localhost"))
+    assert "Refused" in browser.title
+    assert violations(browser) == []

@@ -1,0 +1,88 @@
+"""Keys that the annotator changes or switches off, in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.review.conftest import LABELS
+from tests.review.page.page_server import Server
+from tests.review.page.tab import Tab, wait_for
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+
+@pytest.fixture
+def clusters(tables: Callable[..., Path]) -> Path:
+    return tables(LABELS)
+
+
+@pytest.fixture
+def tab(browser: Chrome, clusters: Path) -> Iterator[Tab]:
+    first = browser.current_window_handle
+    server = Server(["review", str(clusters), "--annotator", "ada"])
+    opened = Tab(browser, server.address)
+    yield opened
+    browser.delete_cookie("hgld-keys")
+    opened.close()
+    browser.switch_to.window(first)
+    server.stop()
+
+
+def change_key(tab: Tab, name: str, *keys: str) -> str:
+    """Press the button that changes the key of an action, then keys; return what the page says."""
+    tab.browser.execute_script("document.querySelector('#help').open = true")
+    tab.click(f"[data-change='{name}']")
+    tab.press(*keys)
+    (text,) = tab.texts(".keys-note")
+    return text
+
+
+def test_key_is_changed_shown_and_kept(tab: Tab, browser: Chrome, clusters: Path) -> None:
+    from selenium.webdriver import Keys
+
+    assert tab.find("#actions [value=drop]").get_attribute("aria-keyshortcuts") == "D"
+    assert "“undo; the history can undo any step”" in change_key(tab, "drop", "z"), "Z has another meaning"
+    tab.press(Keys.ESCAPE)
+    assert change_key(tab, "drop", "q") == "The key for “drop” is Q."
+    tab.press(Keys.ESCAPE)
+    assert tab.texts("#actions [value=drop] kbd") == ["Q"]
+    assert tab.find("#actions [value=drop]").get_attribute("aria-keyshortcuts") == "Q"
+    tab.press("d")
+    tab.press("q")
+    tab.wait_for_decisions(Q1="✕ drop")
+
+    # Another session has another port, and the same keys.
+    other = Server(["review", str(clusters), "--annotator", "ben"])
+    try:
+        browser.get(other.address)
+        wait_for(lambda: tab.texts("#actions [value=drop] kbd"), ["Q"])
+    finally:
+        other.stop()
+
+
+def test_keys_of_one_character_are_switched_off_and_on(tab: Tab) -> None:
+    from selenium.webdriver import Keys
+
+    tab.press("?")
+    tab.click(".keys-settings input")
+    assert tab.texts(".keys-note") == ["Keys of one character are off."]
+    tab.press(Keys.ESCAPE)
+    assert not tab.find("#actions [value=drop] kbd").is_displayed()
+    assert tab.find("#actions [value=drop]").get_attribute("aria-keyshortcuts") is None
+    tab.press("d", "j", "?")
+    assert tab.current == "Q1"
+    tab.press(Keys.ARROW_DOWN)
+    assert tab.current == "Q2"
+    tab.press(Keys.ARROW_UP, Keys.ENTER)
+    tab.wait_for_decisions(Q1="✓ lake")
+    tab.browser.execute_script("document.querySelector('#help').open = true")
+    tab.click(".keys-settings button")
+    assert tab.texts(".keys-note") == ["All keys are as they were at first."]
+    tab.press(Keys.ESCAPE)
+    tab.press("d")
+    tab.wait_for_decisions(Q1="✓ lake", Q2="✕ drop")
