@@ -53,6 +53,14 @@ def review(
     ] = False,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
+    re_estimate: Annotated[
+        bool,
+        typer.Option(
+            "--re-estimate/--no-re-estimate",
+            help="Estimate suggestions again from new decisions, in the background; needs label_embeddings.parquet "
+            "beside CLUSTERS.",
+        ),
+    ] = True,
     host: Annotated[
         str, typer.Option(help="Network address of the page; the default is reachable from this machine only.")
     ] = "127.0.0.1",
@@ -89,6 +97,7 @@ def review(
                 blind=blind,
                 images=images,
                 image_landmarks=[parse_images(text) for text in image_landmarks or ()],
+                re_estimate=re_estimate,
             )
         typer.echo(f"{path}: everything is saved")
 

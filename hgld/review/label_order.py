@@ -53,6 +53,7 @@ class LabelOrders:
         self._session = session
         self._table = {label_id: rank for rank, label_id in enumerate(session.labels)}
         self._settling: dict[str, int] = {}
+        self._estimate = 0
 
     def sort(self, label_ids: Iterable[str], order: Order) -> list[str]:
         """Return labels in an order; labels that are equal in it are in the order of the table."""
@@ -64,7 +65,8 @@ class LabelOrders:
             return sorted(in_table, key=lambda label_id: -labels[label_id].row.landmarks)
         if order == "uncertain":
             return sorted(in_table, key=lambda key: (certainty(labels[key]), -labels[key].row.landmarks))
-        if not self._settling:
+        if not self._settling or self._estimate != self._session.updates.last:
+            self._estimate = self._session.updates.last
             decided = {label_id for label_id in labels if self._session.is_decided(label_id)}
             ranked = settling_order(list(labels.values()), decided)
             self._settling = {label_id: rank for rank, label_id in enumerate(ranked)}

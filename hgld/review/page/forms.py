@@ -35,16 +35,33 @@ def label_versions(form: FormFields) -> dict[str, int]:
 
     These are the label of the pressed button, else the ticked labels, else the current label.
     """
+    return {label_id: version for label_id, (version, _) in _labels(form).items()}
+
+
+def label_estimates(form: FormFields) -> dict[str, int]:
+    """Return the numbers of the estimates whose suggestions the annotator saw, by label_id."""
+    return {label_id: estimate for label_id, (_, estimate) in _labels(form).items()}
+
+
+def _labels(form: FormFields) -> dict[str, tuple[int, int]]:
+    """Return versions and estimates by label_id; a label is written as ``version.estimate:label_id``.
+
+    Without an estimate, the suggestions of the table are meant.
+
+    Raises:
+        InvalidActionError: A label is written in another way.
+    """
     button = form.get("choose", "").partition("@")[2] if form.get("choose", "").startswith("take:") else ""
     texts = [button] if button else form.getlist("label") or form.getlist("focus")
-    versions = {}
+    labels = {}
     for text in texts:
-        version, _, label_id = text.partition(":")
-        number = parse_number(version)
-        if number is None:
+        seen, _, label_id = text.partition(":")
+        version, _, estimate = seen.partition(".")
+        numbers = parse_number(version), parse_number(estimate or "0")
+        if numbers[0] is None or numbers[1] is None:
             raise InvalidActionError(f'"{text}" is not a label with its version')
-        versions[label_id] = number
-    return versions
+        labels[label_id] = numbers[0], numbers[1]
+    return labels
 
 
 def label_action(form: FormFields) -> LabelAction:

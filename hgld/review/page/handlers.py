@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hgld.review.actions import InvalidActionError, StaleError
-from hgld.review.page.forms import FormFields, int_field, label_action, label_versions, parse_number
+from hgld.review.page.forms import FormFields, int_field, label_action, label_estimates, label_versions, parse_number
 from hgld.review.session import ReviewSession
 
 #: Applies a form to the session and returns the step, or None if nothing changed.
@@ -15,15 +15,15 @@ Handler = Callable[[ReviewSession, FormFields], "int | None"]
 def _decide(session: ReviewSession, form: FormFields) -> int | None:
     if form.get("choose") == "enter" and form.get("name"):
         return _move(session, form)  # Enter was pressed in the name of a new cluster
-    versions, action = label_versions(form), label_action(form)
+    versions, action, estimates = label_versions(form), label_action(form), label_estimates(form)
     try:
-        return session.decide(versions, action)
+        return session.decide(versions, action, estimates)
     except StaleError as error:
         # A form whose answer was lost is sent again; what it did the first time is no conflict.
         if "again" not in form or not all(session.is_done(label_id, action) for label_id in error.label_ids):
             raise
         others = {label_id: version for label_id, version in versions.items() if label_id not in error.label_ids}
-        return session.decide(others, action) if others else None
+        return session.decide(others, action, estimates) if others else None
 
 
 def _move(session: ReviewSession, form: FormFields) -> int | None:

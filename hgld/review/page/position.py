@@ -12,10 +12,17 @@ from hgld.review.session import ReviewSession
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A cluster and a label of that cluster."""
+    """A cluster and a label of that cluster.
+
+    Args:
+        cluster: Number of the cluster.
+        label: Id of the label.
+        seen: Estimate whose suggestions the page shows for this label; None if it shows none.
+    """
 
     cluster: int
     label: str
+    seen: int | None = None
 
 
 def find_position(session: ReviewSession, fields: Mapping[str, str]) -> Position:
@@ -23,7 +30,7 @@ def find_position(session: ReviewSession, fields: Mapping[str, str]) -> Position
 
     Args:
         session: Session that the page shows.
-        fields: Fields of a form (``at_cluster``, ``at_label``) or of an address (``cluster``, ``label``).
+        fields: Fields of a form (``at_cluster``, ``at_label``, ``seen``) or of an address (``cluster``, ``label``).
     """
     label = fields.get("at_label") or fields.get("label", "")
     cluster = fields.get("at_cluster") or fields.get("cluster", "")
@@ -36,8 +43,8 @@ def find_position(session: ReviewSession, fields: Mapping[str, str]) -> Position
         number = _first_unfinished(session, clusters)
     members = [member.row.label_id for member in clusters[number]]
     if label not in members:
-        label = _first_undecided(session, members) or members[0]
-    return Position(number, label)
+        return Position(number, _first_undecided(session, members) or members[0])
+    return Position(number, label, parse_number(fields.get("seen", "")))
 
 
 def next_position(session: ReviewSession, position: Position) -> Position:

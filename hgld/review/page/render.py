@@ -18,6 +18,7 @@ from hgld.review.page.position import Position
 from hgld.review.page.progress import review_progress
 from hgld.review.page.views import (
     DecisionView,
+    LabelView,
     PhotographsView,
     brief_label_view,
     cluster_views,
@@ -97,6 +98,7 @@ class PageRenderer:
             theme=theme,
             last_event=session.state.last_event,
             store_id=self.store_id,
+            estimate=session.updates.last,
             version=__version__,
             adjudicating=session.adjudicating,
             blind=session.blind,
@@ -106,17 +108,21 @@ class PageRenderer:
             comment=(session.decision_field(position.label).value or {}).get("comment", ""),
         )
 
-    def changes(self, position: Position, since: int, *, everything: bool = False) -> dict[str, Any]:
+    def changes(
+        self, position: Position, since: int, estimate: int = 0, *, everything: bool = False
+    ) -> dict[str, Any]:
         """Return what has changed after the event ``since``, or everything if it is negative.
 
         Args:
             position: Current cluster and label.
             since: Id of the last event that the page shows.
+            estimate: Number of the last estimate of suggestions that the page shows.
             everything: Whether the page shows another cluster, so that all parts of this one are needed.
 
         Returns:
             ``last``, id of the last event; ``cluster`` and ``label``, the position; ``parts``, new HTML by id of the
-            element; ``rows``, new rows by label_id, unless the whole list is among the parts.
+            element; ``rows``, new rows by label_id, unless the whole list is among the parts. If suggestions have
+            changed, ``suggestions`` with the number of the last ``estimate``, a ``message`` and more ``rows``.
         """
         session = self._session
         answer: dict[str, Any] = {
@@ -126,7 +132,8 @@ class PageRenderer:
             "rows": {},
         }
         if since < 0:
-            return answer | {"parts": self._all_parts(position)}
+            suggestions = self._suggestions(position, estimate, with_rows=False)
+            return answer | {"parts": self._all_parts(position)} | suggestions
         events = session.state.events_after(since)
         kinds = {event.kind for event in events}
         groups = session.groups()
@@ -135,15 +142,15 @@ class PageRenderer:
             parts |= self._summary_parts(position)
         if "group" in kinds:
             parts["groups"] = self._groups("")
-        shown = {label.row.label_id: label for label in session.clusters()[position.cluster]}
+        shown = {label.row.label_id for label in session.clusters()[position.cluster]}
         changed = dict.fromkeys(event.key for event in events if event.kind == "decision" and event.key in shown)
         if kinds & {"cluster", "name", "group"} or len(changed) > _MAX_CHANGED_ROWS:
             parts |= {"head": self._head(position), "list": self._list(position, groups)}
         else:
-            answer["rows"] = {key: self._row(label_view(session, shown[key], groups)) for key in changed}
+            answer["rows"] = {key: self._row(self._label_view(key, position, groups)) for key in changed}
         if everything:
             parts |= self._all_parts(position)
-        return answer | {"parts": parts}
+        return answer | {"parts": parts} | self._suggestions(position, estimate, with_rows="list" not in parts)
 
     def rows(self, label_ids: Iterable[str]) -> dict[str, Any]:
         """Return rows in full; labels that do not exist are left out.
@@ -240,7 +247,7 @@ class PageRenderer:
             (
                 number,
                 [
-                    self._row(label_view(self._session, label, groups))
+                    self._row(self._label_view(label.row.label_id, position, groups))
                     if label.row.label_id in in_full
                     else self._brief_row(brief_label_view(self._session, label))
                     for label in labels
@@ -251,8 +258,32 @@ class PageRenderer:
         return self._part("list", sections, position)
 
     def _card(self, position: Position, groups: Mapping[str, Group]) -> Markup:
-        label = label_view(self._session, self._session.labels[position.label], groups)
+        label = self._label_view(position.label, position, groups)
         return self._part("card", label, self._references.facts.facts(position.label))
+
+    def _label_view(self, label_id: str, position: Position, groups: Mapping[str, Group]) -> LabelView:
+        """Return the row of a label; the suggestions of the current one are those that the page shows already."""
+        label = self._session.labels[label_id]
+        if label_id == position.label and position.seen is not None:
+            label = self._session.updates.label_as_seen(label_id, position.seen) or label
+        return label_view(self._session, label, groups)
+
+    def _suggestions(self, position: Position, estimate: int, *, with_rows: bool) -> dict[str, Any]:
+        """Return what has changed in suggestions after an estimate, if anything has.
+
+        The row of the current label is among the rows: the script shows it when the annotator has left it.
+        """
+        session, groups = self._session, self._session.groups()
+        if estimate >= session.updates.last:
+            return {}
+        changed = session.updates.changed_after(estimate) if with_rows else []
+        rows = {
+            label_id: self._row(label_view(session, session.labels[label_id], groups))
+            for label_id in changed
+            if session.cluster(label_id) == position.cluster
+        }
+        message = session.updates.message_after(estimate)
+        return {"suggestions": {"estimate": session.updates.last, "rows": rows, "message": message}}
 
     def _photographs(self, position: Position) -> dict[str, Markup]:
         """Return the part with photographs of the label, if there are any to show with labels."""

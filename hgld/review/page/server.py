@@ -6,7 +6,7 @@ import hashlib
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,11 +14,13 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hgld.errors import ConfigurationError
+from hgld.labels.suggest import SuggestionFiles
 from hgld.review.page.access import OPEN_PATH
 from hgld.review.page.app import review_app
 from hgld.review.page.connections import LimitedConnection
 from hgld.review.page.keys import PageKeys
 from hgld.review.page.limits import MAX_HEADER_BYTES
+from hgld.review.re_estimation import ReEstimation
 from hgld.review.references import References
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
@@ -29,6 +31,8 @@ from hgld.taxonomy.groups import Group
 
 #: Time that open connections get when the server is stopped, in seconds.
 _GRACE_PERIOD_S = 2
+#: Estimates go on at each of so many ticks of the server, of which there are ten in a second.
+_TICKS_PER_STEP = 5
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ def serve_session(
     changed_groups: Sequence[Group] = (),
     group_notes: Mapping[str, str] | None = None,
     blind: bool = False,
+    suggestion_files: SuggestionFiles | None = None,
 ) -> None:
     """Serve the page of a session until SIGINT or SIGTERM.
 
@@ -73,6 +78,8 @@ def serve_session(
         changed_groups: Groups that these decisions refer to, for groups that were never touched in the store.
         group_notes: What to know about groups, by key.
         blind: Whether to hide suggestions and to record decisions as blind.
+        suggestion_files: What suggestions are made from, to estimate them again while one decides; by default they
+            stay as they are.
 
     Raises:
         BusyError: Another process has the store open.
@@ -91,16 +98,18 @@ def serve_session(
             on_address(_address(config.host, listener, key))
 
         keys.on_new_key = announce
-        with _ignore_repeated_signals():
-            page_server(app, lambda: announce(keys.key)).run(sockets=[listener])
+        estimation = None if suggestion_files is None else ReEstimation(session, suggestion_files)
+        with _ignore_repeated_signals(), closing(estimation) if estimation else nullcontext():
+            page_server(app, lambda: announce(keys.key), estimation).run(sockets=[listener])
 
 
-def page_server(app: ASGIApp, on_start: Callable[[], None]) -> uvicorn.Server:
+def page_server(app: ASGIApp, on_start: Callable[[], None], estimation: ReEstimation | None = None) -> uvicorn.Server:
     """Return a server for the page, which logs only faults of its own.
 
     Args:
         app: Application of the page.
         on_start: Called once the server answers.
+        estimation: Estimates of suggestions that go on between requests.
     """
     config = uvicorn.Config(
         app,
@@ -113,7 +122,7 @@ def page_server(app: ASGIApp, on_start: Callable[[], None]) -> uvicorn.Server:
         h11_max_incomplete_event_size=2 * MAX_HEADER_BYTES,
         timeout_graceful_shutdown=_GRACE_PERIOD_S,
     )
-    return _Server(config, on_start)
+    return _Server(config, on_start, estimation)
 
 
 @contextmanager
@@ -128,15 +137,23 @@ def _ignore_repeated_signals() -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """A server that reports when it answers."""
+    """A server that reports when it answers, and goes on with the estimates of suggestions between requests."""
 
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_start: Callable[[], None], estimation: ReEstimation | None = None
+    ) -> None:
         super().__init__(config)
         self._on_start = on_start
+        self._estimation = estimation
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._estimation is not None and counter % _TICKS_PER_STEP == 0:
+            self._estimation.step()
+        return await super().on_tick(counter)
 
 
 def _listen(config: ServerConfig, store: Path) -> socket.socket:

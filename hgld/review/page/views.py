@@ -51,7 +51,8 @@ class LabelView:
     Args:
         label_id: Id of the label.
         label: Text of the label.
-        version: Version of the label, which a form sends back.
+        version: Version of the label.
+        seen: Version, estimate of the suggestions, and id, which a form sends back.
         landmarks: Number of landmarks.
         parents: Labels of the superclasses.
         examples: Names and URLs of example categories.
@@ -63,6 +64,7 @@ class LabelView:
     label_id: str
     label: str
     version: int
+    seen: str
     landmarks: int
     parents: str
     examples: tuple[tuple[str, str], ...]
@@ -78,6 +80,7 @@ class BriefLabelView:
     label_id: str
     label: str
     version: int
+    seen: str
     decision: DecisionView
 
 
@@ -100,6 +103,7 @@ def label_view(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, 
         row.label_id,
         row.label,
         session.version(row.label_id),
+        _seen(session, label),
         row.landmarks,
         row.parents,
         tuple(example_link(title) for title in row.examples),
@@ -114,7 +118,13 @@ def brief_label_view(session: ReviewSession, label: ReviewLabel) -> BriefLabelVi
     row = label.row
     value = session.decision_field(row.label_id).value
     decision = DecisionView(None) if value is None else DecisionView(value["decision"], comment=value["comment"])
-    return BriefLabelView(row.label_id, row.label, session.version(row.label_id), decision)
+    return BriefLabelView(row.label_id, row.label, session.version(row.label_id), _seen(session, label), decision)
+
+
+def _seen(session: ReviewSession, label: ReviewLabel) -> str:
+    """Return what a form sends back of a label; :func:`hgld.review.page.forms.label_versions` reads it."""
+    estimate = f".{label.estimate}" if label.estimate else ""
+    return f"{session.version(label.row.label_id)}{estimate}:{label.row.label_id}"
 
 
 def _candidate_views(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group]) -> list[DecisionView]:

@@ -55,8 +55,9 @@ export function settle(request, versions) {
   for (const other of requests) {
     other.fields = other.fields.map(([name, value]) => [
       name,
-      name === "label" || name === "focus" ? value.replace(/^(\d+):(.*)$/s, (_, v, label) => `${update(v, label)}:${label}`)
-        : name === "choose" ? value.replace(/^(take:\d+@)(\d+):(.*)$/s, (_, take, v, label) => `${take}${update(v, label)}:${label}`)
+      name === "label" || name === "focus" ? value.replace(/^(\d+)(\.\d+)?:(.*)$/s, (_, v, estimate = "", label) => `${update(v, label)}${estimate}:${label}`)
+        : name === "choose" ? value.replace(
+          /^(take:\d+@)(\d+)(\.\d+)?:(.*)$/s, (_, take, v, estimate = "", label) => `${take}${update(v, label)}${estimate}:${label}`)
           : value,
     ]);
   }

@@ -4,6 +4,7 @@
 // rows, parts > sheet, shortcuts, messages, storage, state, dom. What a lower module has to tell the others is an event:
 //   "move" ({ load })   the cursor went to another label; `load` says whether its card should be fetched
 //   "part" (id)         the element with this id got new content
+//   "suggestions" ({ estimate, rows, message })  suggestions were estimated again
 //   "rows"              rows were replaced one by one
 //   "shown"             an answer of the server is shown completely
 //   "cluster"           another cluster is shown, at state.label
@@ -19,6 +20,8 @@ export const state = {
   store: document.body.dataset.store,
   /** Id of the last event that the page shows. */
   last: Number(document.body.dataset.last),
+  /** Number of the last estimate of suggestions that the page shows. */
+  estimate: Number(document.body.dataset.estimate),
   /** Number of the cluster, as text. */
   cluster: $("#decide [name=at_cluster]").value,
   /** Id of the current label. */
