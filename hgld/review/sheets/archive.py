@@ -18,6 +18,8 @@ from hgld.errors import InputError
 MAX_FILE_BYTES = 64 * 2**20
 MAX_UNPACKED_BYTES = 256 * 2**20
 MAX_MEMBERS = 10_000
+#: Beginnings and ends of elements in an XML file; a sheet of 5,700 labels has 500,000.
+MAX_TAGS = 5_000_000
 
 _ENCRYPTED = "protected by a password; save it without one"
 SAVE_AS = "save it as .xlsx, .ods or .csv"
@@ -121,7 +123,8 @@ def parse_xml(archive: ZipFile, member: str, handler: XmlHandler) -> None:
         handler: Receives the elements.
 
     Raises:
-        ValueError: The file has a document type. Workbooks never do, and its entities could grow without limit.
+        ValueError: The file has too many elements, or a document type. Workbooks have none, and its entities could
+            grow without limit.
         KeyError: There is no such file.
         expat.ExpatError: The file is not XML.
     """
@@ -129,9 +132,12 @@ def parse_xml(archive: ZipFile, member: str, handler: XmlHandler) -> None:
     def refuse(*_: object) -> None:
         raise ValueError(f"{member} has a document type")
 
+    content = read_member(archive, member)
+    if content.count(b"<") > MAX_TAGS:
+        raise ValueError(f"{member} has more than {MAX_TAGS:,} tags; are many empty cells formatted?")
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
     parser.StartDoctypeDeclHandler = refuse
     parser.StartElementHandler, parser.EndElementHandler = handler.start, handler.end
     parser.CharacterDataHandler = handler.text
-    parser.Parse(read_member(archive, member), True)
+    parser.Parse(content, True)

@@ -27,6 +27,7 @@ from hgld.errors import InputError
 from hgld.io.files import atomic_write
 from hgld.review.sheets.cells import SheetCells
 from hgld.review.sheets.entries import Entries, Entry, SheetRow, check_header, entries_digest, read_entries
+from hgld.review.sheets.label_cells import LabelCells
 from hgld.review.sheets.rows import COLUMNS, LabelRow
 from hgld.review.sheets.spreadsheet import read_spreadsheet
 from hgld.review.sheets.worksheet_styles import add_styles
@@ -95,7 +96,7 @@ def write_workbook(
     assert isinstance(first_sheet, Worksheet)
     add_styles(book)
     fill_read_me(first_sheet, annotator)
-    fill_labels(book.create_sheet(LABELS), rows, entries, len(groups))
+    labels = fill_labels(book.create_sheet(LABELS), rows, entries, len(groups))
     fill_clusters(book.create_sheet(CLUSTERS), rows)
     fill_groups(book.create_sheet(GROUPS), groups)
     if set_aside:
@@ -108,18 +109,30 @@ def write_workbook(
     )
     fill_hidden(book.create_sheet(_ABOUT), about)
     with atomic_write(path) as draft:
-        _save(book, draft)
+        _save(book, draft, labels)
 
 
-def _save(book: Workbook, path: Path) -> None:
-    """Save a workbook whose properties and members have the earliest time of ZIP archives in place of the present."""
+def _save(book: Workbook, path: Path, labels: LabelCells) -> None:
+    """Save a workbook whose properties and members have the earliest time of ZIP archives in place of the present.
+
+    Args:
+        book: Workbook without the rows of labels.
+        path: File to write.
+        labels: Rows to insert into their sheet.
+    """
     book.properties.created = book.properties.modified = datetime(*ZipInfo().date_time)
     timed = BytesIO()
     # Unlike Workbook.save, the writer does not change the properties.
     ExcelWriter(book, ZipFile(timed, "w")).save()
+    folder, _, labels_name = labels.sheet.path.lstrip("/").rpartition("/")  # known once it was saved
     with ZipFile(timed) as members, ZipFile(path, "w") as archive:
         for name in members.namelist():
-            archive.writestr(ZipInfo(name), members.read(name), ZIP_DEFLATED)
+            content = members.read(name)
+            if name == f"{folder}/{labels_name}":
+                archive.writestr(ZipInfo(name), labels.insert(content), ZIP_DEFLATED)
+                archive.writestr(ZipInfo(f"{folder}/_rels/{labels_name}.rels"), labels.relations(), ZIP_DEFLATED)
+            else:
+                archive.writestr(ZipInfo(name), content, ZIP_DEFLATED)
 
 
 def read_workbook(path: Path) -> SavedWorkbook:

@@ -66,9 +66,14 @@ def put_text(sheet: Worksheet, row: int, column: int, text: str) -> Cell:
     cell = get_cell(sheet, row, column)
     cell.value = text
     cell.data_type = "s"
-    if text.startswith(("=", "+", "-", "@", "\t", "\r")):
+    if is_like_formula(text):
         cell.quotePrefix = True
     return cell
+
+
+def is_like_formula(text: str) -> bool:
+    """Return whether a spreadsheet program would take a text for a formula if it was typed."""
+    return text.startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
 def write_header(sheet: Worksheet, names: Sequence[str]) -> None:

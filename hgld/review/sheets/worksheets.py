@@ -13,23 +13,21 @@ from openpyxl.worksheet.datavalidation import DataValidation
 from openpyxl.worksheet.hyperlink import Hyperlink
 from openpyxl.worksheet.worksheet import Worksheet
 
-from hgld.review.sheets.entries import Entries, Entry
-from hgld.review.sheets.rows import COLUMNS, ENTRY_COLUMNS, LabelRow, example_link
+from hgld.review.sheets.entries import Entries
+from hgld.review.sheets.label_cells import LabelCells
+from hgld.review.sheets.rows import COLUMNS, ENTRY_COLUMNS, LabelRow
 from hgld.review.sheets.worksheet_styles import (
     BOLD,
     BORDER,
     CENTRED,
     DECIDED_FILL,
     ENTRY_HEADER_FILL,
-    ENTRY_STYLE,
     INVALID_FILL,
     LINK,
     TITLE,
     WRAPPED,
-    band_style,
     finish_sheet,
     fit_height,
-    get_cell,
     put_text,
     set_widths,
     write_header,
@@ -93,50 +91,23 @@ def fill_read_me(sheet: Worksheet, annotator: str) -> None:
     finish_sheet(sheet)
 
 
-def fill_labels(sheet: Worksheet, rows: Sequence[LabelRow], entries: Entries, n_groups: int) -> None:
-    """Fill the sheet with a row per label, whose entries can be changed."""
-    number = 1
-    for band, (_, in_cluster) in enumerate(groupby(rows, key=lambda row: row.cluster)):
-        for tint, (_, in_subcluster) in enumerate(groupby(in_cluster, key=lambda row: row.subcluster)):
-            for row in in_subcluster:
-                number += 1
-                _fill_label_row(sheet, number, row, entries.get(row.label_id), band_style(band, tint))
+def fill_labels(sheet: Worksheet, rows: Sequence[LabelRow], entries: Entries, n_groups: int) -> LabelCells:
+    """Fill the sheet with a row per label, whose entries can be changed.
+
+    Returns:
+        The rows, which have to be inserted into the saved sheet.
+    """
+    last_row = len(rows) + 1
     write_header(sheet, COLUMNS)
     for name in ENTRY_COLUMNS:
         sheet[f"{_LETTER[name]}1"].fill = ENTRY_HEADER_FILL
     set_widths(sheet, _LABEL_WIDTHS)
     sheet.freeze_panes = "C2"
-    sheet.auto_filter.ref = f"A1:{_LETTER['comment']}{number}"
-    _add_drop_down_lists(sheet, number, n_groups)
-    _add_entry_colours(sheet, number)
+    sheet.auto_filter.ref = f"A1:{_LETTER['comment']}{last_row}"
+    _add_drop_down_lists(sheet, last_row, n_groups)
+    _add_entry_colours(sheet, last_row)
     finish_sheet(sheet)
-
-
-def _fill_label_row(sheet: Worksheet, number: int, row: LabelRow, entry: Entry | None, style: str) -> None:
-    values: dict[str, str | int] = {
-        "label_id": row.label_id,
-        "label": row.label,
-        "landmarks": row.landmarks,
-        "parents": row.parents,
-        "cluster": row.cluster,
-        "sub-cluster": row.subcluster,
-        "suggested group": row.suggested_group,
-    }
-    if entry:
-        values |= {name: getattr(entry, name) for name in ENTRY_COLUMNS}
-    for column, name in enumerate(COLUMNS, 1):
-        cell = get_cell(sheet, number, column)
-        cell.style = ENTRY_STYLE if name in ENTRY_COLUMNS else style
-        value = values.get(name, "")
-        if isinstance(value, int):
-            cell.value, cell.alignment = value, CENTRED
-        elif value:
-            put_text(sheet, number, column, value)
-    for column, title in enumerate(row.examples, COLUMNS.index("example 1") + 1):
-        name, url = example_link(title)
-        cell = put_text(sheet, number, column, name)
-        cell.hyperlink = url
-        cell.font = LINK
+    return LabelCells(sheet, rows, entries)
 
 
 def _add_drop_down_lists(sheet: Worksheet, last_row: int, n_groups: int) -> None:

@@ -136,8 +136,9 @@ def with_peak_memory(call: Callable[[], str]) -> tuple[str, int]:
         '<row><c r="XFE1"><v>1</v></c></row>',
         '<row><c r="XFD1" t="str"><v>x</v></c></row>' * 130,
         '<row><c t="s"><v>0</v></c></row>' * 1100,
+        "<row/>" * 5_000_001,
     ],
-    ids=["row number", "column number", "wide rows", "long texts"],
+    ids=["row number", "column number", "wide rows", "long texts", "tags"],
 )
 def test_more_cells_than_a_sheet_has_are_refused_in_xlsx(tmp_path: Path, rows: str) -> None:
     path = write_xlsx(tmp_path / "a.xlsx", rows, strings=f"<si><t>{'x' * 100_000}</t></si>")
