@@ -25,7 +25,7 @@ from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggestion_scores import find_rungs, score_groups
 from hgld.progress import Progress
 from hgld.resources import annotation_file
-from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.decisions import Decision, read_surviving_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
 
@@ -130,8 +130,7 @@ def suggest_file(
     """
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
-    keys = [group.key for group in inputs.groups]
-    latest = {row.label_id: row for path in decisions for row in read_decisions(path, keys)}
+    latest = {row.label_id: row for path in decisions for row in read_surviving_decisions(path, inputs.groups)}
     bare = inputs.clusters.drop_columns(list(_SUGGESTION_COLUMNS))
     digests = tables.input_digests(
         embeddings=files.embeddings,

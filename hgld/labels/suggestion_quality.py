@@ -17,7 +17,7 @@ from hgld.labels.evidence import EVIDENCE_KINDS
 from hgld.labels.suggest import MAX_SUGGESTIONS, SuggestionInputs, find_suggestion_files, read_suggestion_inputs
 from hgld.labels.suggestion_scores import find_rungs, score_groups
 from hgld.progress import Progress
-from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions
+from hgld.taxonomy.decisions import Decision, DecisionIndex, read_surviving_decisions
 
 N_FOLDS = 10
 
@@ -147,7 +147,7 @@ def evaluate_suggestions(
     """
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
-    all_decisions = read_decisions(decisions, [group.key for group in inputs.groups])
+    all_decisions = read_surviving_decisions(decisions, inputs.groups)
     index = DecisionIndex(row for row in all_decisions if row.decision != "unsure")
     truth = [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
     if not any(row is not None and row.group for row in truth):

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from hgld.release.origins import MACHINE, annotations_creators, describe_origins
 from hgld.release.suprank_files import suprank_file_name, write_suprank_files
 from hgld.resources import annotation_file
 from hgld.tables import SPLITS
-from hgld.taxonomy.decisions import Decision, read_decisions
+from hgld.taxonomy.decisions import Decision, read_named_decisions
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 
 _CROISSANT = "croissant.json"
@@ -121,8 +121,7 @@ def write_release(
     taxonomy = find_taxonomy(taxonomy, decisions)
     rows = tables.read_table(hierarchy, tables.HIERARCHY)
     provenance = tables.read_provenance(hierarchy)
-    names = {group.key: group.name for group in read_taxonomy(taxonomy)}
-    decided = [replace(row, group=names[row.group]) if row.group else row for row in read_decisions(decisions, names)]
+    decided = read_named_decisions(decisions, read_taxonomy(taxonomy))
     _require_built_with(hierarchy, provenance, decisions=decisions, taxonomy=taxonomy)
     out = out.absolute()
     with exclusive_lock(out), folder_draft(out) as draft:

@@ -278,13 +278,14 @@ def write_adjudication(
     Raises:
         ConfigurationError: See :func:`require_replaceable`.
     """
+    present = taxonomy.with_survivors(earlier)
     if not force:
-        require_replaceable(out, first, second, adjudication, earlier, adjudicator)
-    kept, replacements = _replacements(first, second, adjudication, earlier)
+        require_replaceable(out, first, second, adjudication, present, adjudicator)
+    kept, replacements = _replacements(first, second, adjudication, present)
     withdrawn = [f'{row.label_id} ("{row.label}")' for row, new in replacements if new is None]
     if withdrawn:
         log.warning("%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn))
-    final = {row.label_id: row for row in (*taxonomy.with_survivors(kept), *adjudication.decisions)}
+    final = {row.label_id: row for row in (*kept, *adjudication.decisions)}
     is_changed = write_changed_taxonomy(taxonomy.groups, original, out)
     if final != {row.label_id: row for row in earlier}:
         write_decisions(out, final.values())

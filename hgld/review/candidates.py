@@ -7,13 +7,14 @@ in a new table if its item became known.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from hgld.review.actions import Candidate
 from hgld.review.projections import current_decisions
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.state import ReviewState
 from hgld.taxonomy.decisions import DecisionIndex
+from hgld.taxonomy.groups import Group
 
 #: At most this many suggestions are shown, and after the first only those of at least this score.
 _MAX_SUGGESTIONS, _MIN_SCORE = 3, 0.02
@@ -43,12 +44,20 @@ class EarlierDecisions:
     Args:
         state: State of the review.
         labels: Ids of the present labels.
+        taxonomy: Groups at the start.
         annotator: Annotator whose decisions are offered; None for those of all.
     """
 
-    def __init__(self, state: ReviewState, labels: Collection[str], annotator: str | None = None) -> None:
+    def __init__(
+        self,
+        state: ReviewState,
+        labels: Collection[str],
+        taxonomy: Sequence[Group],
+        annotator: str | None = None,
+    ) -> None:
         self._state = state
         self._labels = labels
+        self._taxonomy = taxonomy
         self._annotator = annotator
         self._exist = any(label_id not in labels for label_id in state.fields("decision"))
         self._index, self._last_event = DecisionIndex([]), -1
@@ -60,7 +69,7 @@ class EarlierDecisions:
         if self._last_event != self._state.last_event:
             absent = [
                 row
-                for row in current_decisions(self._state)
+                for row in current_decisions(self._state, self._taxonomy)
                 if row.label_id not in self._labels and self._annotator in (None, row.annotator)
             ]
             self._index, self._last_event = DecisionIndex(absent), self._state.last_event

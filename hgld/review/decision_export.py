@@ -14,7 +14,7 @@ from hgld.review.state import ReviewState
 from hgld.review.store import read_store
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table, write_table
 from hgld.taxonomy.decisions import Decision, format_time, read_decisions, write_decisions
-from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, taxonomy_beside
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors, taxonomy_beside
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def export_decisions(
     if clusters and clusters_out:
         provenance = Provenance("decisions", inputs=input_digests(clusters=clusters, store=store))
         write_table(clusters_out, CLUSTERS, update_clusters(read_table(clusters, CLUSTERS), state), provenance)
-    decisions = current_decisions(state)
+    decisions = current_decisions(state, original)
     write_decisions(out, decisions)
     return DecisionsSummary(
         annotator, len(decisions), None if groups == original else taxonomy_beside(out), clusters_out
@@ -94,11 +94,18 @@ def _never_stored(decisions: Sequence[Decision], state: ReviewState) -> list[Dec
 
 
 def _require_known_groups(out: Path, state: ReviewState, original: Sequence[Group]) -> None:
-    """Check that every group in the taxonomy beside the output is an original one or was in the store."""
+    """Check that all groups and merges in the taxonomy beside the output are original ones or were in the store."""
     known = {(group.key, group.name) for group in original}
-    for events in state.steps.values():
-        known |= {(event.key, (event.new or {}).get("name", "")) for event in events if event.kind == "group"}
-    lost = [group.name for group in changed_groups(out) if (group.key, group.name) not in known]
+    merged = set(survivors(original))
+    for event in (event for events in state.steps.values() for event in events if event.kind == "group"):
+        value = event.new or {}
+        known.add((event.key, value.get("name", "")))
+        merged |= {event.key} if "merged_into" in value else set()
+    lost = [
+        group.name
+        for group in changed_groups(out)
+        if (group.key, group.name) not in known or not merged.issuperset(group.merged)
+    ]
     if lost:
         raise ConfigurationError(
             f"{taxonomy_beside(out)}: holds groups that never were in the store ({', '.join(lost)}); "

@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, urlencode
 
 from hgld.review.label_filters import FILTERS, DecidedLabel, LabelFilter, fold, scores_below, searchable_text
 from hgld.review.label_order import ORDERS, LabelOrders, Order
-from hgld.review.projections import group_values, surviving_group
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
 
@@ -172,8 +171,7 @@ class LabelLists:
         for event in self._session.state.events_after(event_id):  # newest first, so that the oldest value remains
             if event.kind == "decision" and event.key in rows:
                 earlier[event.key] = event.old
-        values = group_values(self._session.state)
-        return {**rows, **{key: self._decided_label(key, value, values) for key, value in earlier.items()}}
+        return {**rows, **{key: self._decided_label(key, value) for key, value in earlier.items()}}
 
     def _present_rows(self) -> Mapping[str, DecidedLabel]:
         """Return the labels in the order of the table, with their present decisions."""
@@ -182,21 +180,20 @@ class LabelLists:
         if any(event.kind == "group" for event in events):
             self._rows = {}
         changed = {event.key for event in events if event.kind == "decision"}
-        values = group_values(state)
         for label_id, label in labels.items():
             row = self._rows.get(label_id)
             # A label is another object once its suggestions were estimated again.
             if row is None or row.label is not label or label_id in changed:
                 value = self._session.decision_field(label_id).value
-                self._rows[label_id] = self._decided_label(label_id, value, values)
+                self._rows[label_id] = self._decided_label(label_id, value)
         self._rows_event = state.last_event
         return self._rows
 
-    def _decided_label(self, label_id: str, value: Any, groups: Mapping[str, Any]) -> DecidedLabel:
-        label = self._session.labels[label_id]
-        suggested = surviving_group(groups, label.suggestions[0].group) if label.suggestions else None
+    def _decided_label(self, label_id: str, value: Any) -> DecidedLabel:
+        label, survivor = self._session.labels[label_id], self._session.survivor
+        suggested = survivor(label.suggestions[0].group) if label.suggestions else None
         if value is None:
             return DecidedLabel(label, suggested)
-        group = None if value["group"] is None else surviving_group(groups, value["group"])
+        group = None if value["group"] is None else survivor(value["group"])
         is_proposed = group is not None and group not in self._original_groups
         return DecidedLabel(label, suggested, value["decision"], group, value["comment"], is_proposed)

@@ -11,20 +11,25 @@ never in conflict because of a name. The name of a group is chosen in this order
 Otherwise the group keeps the name that it has in the original taxonomy (a group that is not in it, the name given by
 the first annotator), and the different names are a conflict for people to settle. The same holds for the root of a
 proposed group, and for two groups that would have the same name.
+
+A group is merged into another one if an earlier adjudication or the preferred annotator did so, or if all annotators
+who had the group merged it into the same one. If only some of them did, it stays a group of its own, and this is a
+conflict as well: the labels of the others were not decided for the group that it was merged into.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 from hgld.review.projections import apply_group_values, group_values, surviving_group
 from hgld.review.state import ReviewState
 from hgld.taxonomy.decisions import Decision
-from hgld.taxonomy.groups import Group, read_taxonomy, taxonomy_beside, write_taxonomy
+from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
 
 
 @dataclass(frozen=True)
@@ -49,21 +54,20 @@ class MergedTaxonomy:
     Args:
         groups: Those of the original taxonomy in its order, then proposed ones; names and keys are unique.
         conflicts: Groups on which the annotators differ.
-        survivors: Keys of groups that were merged into others, with the keys of these.
     """
 
     groups: Sequence[Group]
     conflicts: Sequence[GroupConflict] = ()
-    survivors: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def keys(self) -> set[str]:
-        """Keys of the groups."""
-        return {group.key for group in self.groups}
+        """Keys of the groups, and of groups that were merged into them."""
+        return {group.key for group in self.groups} | survivors(self.groups).keys()
 
     def with_survivors(self, decisions: Iterable[Decision]) -> list[Decision]:
         """Return decisions with the groups that theirs were merged into, if they were."""
-        return [replace(row, group=self.survivors.get(row.group or "", row.group)) for row in decisions]
+        merged = survivors(self.groups)
+        return [replace(row, group=merged.get(row.group or "", row.group)) for row in decisions]
 
     def with_names(self, decisions: Iterable[Decision]) -> list[Decision]:
         """Return decisions with the names of their groups in place of the keys."""
@@ -103,7 +107,7 @@ def merge_taxonomies(
         taxonomy: Original groups.
         by_annotator: Groups of each annotator, changed or not.
         settled: Groups of an earlier adjudication.
-        preferred: Annotator whose names are taken in a conflict.
+        preferred: Annotator whose names and merges are taken in a conflict.
     """
     original = {group.key: group for group in taxonomy}
 
@@ -124,12 +128,16 @@ def merge_taxonomies(
         if chosen is None:
             problems[key] = _differences(by, with_roots=key not in original)
             chosen = original.get(key) or next(iter(by.values()))
-        merged[key] = replace(original[key], name=chosen.name) if key in original else chosen
+        merged[key] = replace(original[key], name=chosen.name) if key in original else _unmerged(chosen)
+    values, differences = _merges(original, by_annotator, settled, preferred)
+    for key, problem in differences.items():
+        problems.setdefault(key, problem)
+    merged = apply_group_values(values, list(merged.values()))
     for key, name in _unique_names(merged, original).items():
         if name != merged[key].name:
             problems.setdefault(key, f'the new name "{merged[key].name}" is that of another group')
             merged[key] = replace(merged[key], name=name)
-    conflicts = [GroupConflict(key, merged[key].name, problem) for key, problem in problems.items()]
+    conflicts = [GroupConflict(key, merged[key].name, problem) for key, problem in problems.items() if key in merged]
     return MergedTaxonomy(list(merged.values()), conflicts)
 
 
@@ -138,13 +146,49 @@ def after_review(taxonomy: MergedTaxonomy, state: ReviewState) -> MergedTaxonomy
 
     Renaming a group settles its conflict, also if the name stays the same.
     """
-    values = group_values(state)
+    values = group_values(state, taxonomy.groups)
     groups = apply_group_values(values, taxonomy.groups)
     return MergedTaxonomy(
-        list(groups.values()),
-        [conflict for conflict in taxonomy.conflicts if values.get(conflict.key) is None],
-        {key: surviving_group(values, key) for key, value in values.items() if value and "merged_into" in value},
+        list(groups.values()), [conflict for conflict in taxonomy.conflicts if conflict.key not in values]
     )
+
+
+def _merges(
+    original: Mapping[str, Group],
+    by_annotator: Mapping[str, Sequence[Group]],
+    settled: Sequence[Group],
+    preferred: str | None,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return which groups are merged, as values of group fields by key, and the problem of those that are not."""
+    values: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    before = survivors(original.values())
+    settled_merges = survivors(settled)
+    merges = {annotator: survivors(groups) for annotator, groups in by_annotator.items()}
+    keepers = {
+        annotator: {group.key for group in groups} if groups else original.keys()
+        for annotator, groups in by_annotator.items()
+    }
+    for key in dict.fromkeys(key for merged in (settled_merges, *merges.values()) for key in merged):
+        by = {annotator: merged[key] for annotator, merged in merges.items() if key in merged}
+        kept_by = [annotator for annotator, keys in keepers.items() if key in keys]
+        into = settled_merges.get(key) or by.get(preferred or "")
+        if into is None and not kept_by and len(set(by.values())) == 1:
+            into = next(iter(by.values()))
+        if key in before or (preferred in kept_by and key not in settled_merges):
+            continue
+        if into is None or surviving_group(values, into) == key:
+            names = {group.key: group.name for groups in by_annotator.values() for group in groups}
+            texts = [f'merged into "{names[target]}" by {annotator}' for annotator, target in by.items()]
+            problems[key] = ", ".join([*texts, *(f"kept by {annotator}" for annotator in kept_by)])
+        else:
+            values[key] = {"merged_into": into}
+    return values, problems
+
+
+def _unmerged(group: Group) -> Group:
+    """Return a proposed group without what it took over from groups that were merged into it."""
+    return replace(group, items=(), merged=())
 
 
 def _unanimous(proposals: Sequence[Group]) -> Group | None:

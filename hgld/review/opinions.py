@@ -56,7 +56,7 @@ def read_opinions(
     groups_by_annotator = {name: changed_groups(path) for name, path in zip(names, paths, strict=True)}
     merged = merge_taxonomies(taxonomy, groups_by_annotator, settled=settled, preferred=preferred)
     opinions = [
-        Opinions(name, {row.label_id: row for row in read_decisions(path, merged.keys)})
+        Opinions(name, {row.label_id: row for row in merged.with_survivors(read_decisions(path, merged.keys))})
         for name, path in zip(names, paths, strict=True)
     ]
     return opinions, merged

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,29 +11,32 @@ import pyarrow as pa
 from hgld.review.sheets.rows import fit_for_cell
 from hgld.review.state import ReviewState
 from hgld.taxonomy.decisions import Decision
-from hgld.taxonomy.groups import Group
+from hgld.taxonomy.groups import Group, survivors
 
 
 def current_groups(state: ReviewState, taxonomy: Sequence[Group]) -> dict[str, Group]:
     """Return the groups by key: those of the taxonomy with their present names, then the proposed ones."""
-    return apply_group_values(group_values(state), taxonomy)
+    return apply_group_values(group_values(state, taxonomy), taxonomy)
 
 
-def group_values(state: ReviewState) -> dict[str, Any]:
-    """Return the value of every group field, by the key of the group."""
-    return {key: field.value for key, field in state.fields("group").items()}
+def group_values(state: ReviewState, taxonomy: Iterable[Group]) -> dict[str, Any]:
+    """Return the values of group fields by the key of the group, also of groups that the taxonomy merged."""
+    merged = {key: {"merged_into": survivor} for key, survivor in survivors(taxonomy).items()}
+    return merged | {key: field.value for key, field in state.fields("group").items() if field.value is not None}
 
 
 def apply_group_values(values: Mapping[str, Any], taxonomy: Sequence[Group]) -> dict[str, Group]:
     """Return the groups by key after renames, proposals and merges; see :mod:`hgld.review.events`."""
     groups = {group.key: group for group in taxonomy}
     for key, value in values.items():
-        if value is None:
-            continue
-        if "merged_into" in value:
-            groups.pop(key, None)
-        else:
-            groups[key] = Group(**value, items=groups[key].items if key in groups else (), key=key)
+        if "merged_into" not in value:
+            groups[key] = replace(groups[key], **value) if key in groups else Group(**value, key=key)
+    for key in [key for key, value in values.items() if "merged_into" in value]:
+        merged, survivor = groups.pop(key, None), groups.get(surviving_group(values, key))
+        if survivor is not None:
+            items = survivor.items + (merged.items if merged else ())
+            keys = (*survivor.merged, key, *(merged.merged if merged else ()))
+            groups[survivor.key] = replace(survivor, items=items, merged=tuple(dict.fromkeys(keys)))
     return groups
 
 
@@ -47,16 +51,16 @@ def surviving_group(values: Mapping[str, Any], key: str) -> str:
     'c'
     """
     seen = set()
-    while key not in seen and (value := values.get(key)) is not None and "merged_into" in value:
+    while key not in seen and "merged_into" in (value := values.get(key, {})):
         seen.add(key)
         key = value["merged_into"]
     return key
 
 
-def current_decisions(state: ReviewState) -> list[Decision]:
+def current_decisions(state: ReviewState, taxonomy: Iterable[Group]) -> list[Decision]:
     """Return the present decisions with the keys of groups, also on labels that are no longer among the clusters."""
     decisions = []
-    merged = group_values(state)
+    merged = group_values(state, taxonomy)
     for label_id, field in state.fields("decision").items():
         if field.value is not None and field.value["decision"] is not None:
             assert field.origin is not None

@@ -31,7 +31,7 @@ from hgld.review.state import FieldState
 from hgld.review.store import EventStore
 from hgld.review.suggestion_updates import SuggestionUpdates
 from hgld.taxonomy.decisions import Decision, DecisionIndex, decision_problem
-from hgld.taxonomy.groups import ROOTS, Group
+from hgld.taxonomy.groups import ROOTS, Group, survivors
 from hgld.taxonomy.label_identity import normalise_label
 
 #: Kinds of actions that take a candidate.
@@ -72,12 +72,15 @@ class ReviewSession:
         self.labels = {label.row.label_id: label for label in labels}
         self.updates = SuggestionUpdates(self.labels)
         self.taxonomy = taxonomy
+        self._merging_groups = [group for group in taxonomy if group.merged]
         self.store = store
         self.state = store.state
         self.group_notes = group_notes or {}
         self.blind = blind
         self.adjudicating = any(label.opinions for label in self.labels.values())
-        self._earlier_decisions = EarlierDecisions(self.state, self.labels, store.annotator if blind else None)
+        self._earlier_decisions = EarlierDecisions(
+            self.state, self.labels, self._merging_groups, store.annotator if blind else None
+        )
         self.table_names = {label.row.cluster: label.row.cluster_name for label in self.labels.values()}
         self.counts = LabelCounts(self.state, self.labels, self.cluster, self._count)
 
@@ -104,7 +107,15 @@ class ReviewSession:
         """Return the value of a decision field with the group that its group was merged into, if it was."""
         if value is None or value["group"] is None:
             return value
-        return value | {"group": surviving_group(group_values(self.state), value["group"])}
+        return value | {"group": self.survivor(value["group"])}
+
+    def survivor(self, group: str) -> str:
+        """Return the key of the group that a group was merged into; its own if it was not."""
+        return surviving_group(self.group_values(), group)
+
+    def group_values(self) -> dict[str, Any]:
+        """Return the values of group fields; see :func:`hgld.review.projections.group_values`."""
+        return group_values(self.state, self._merging_groups)
 
     def version(self, label_id: str) -> int:
         """Return the version of a label, which grows with every change to its decision or cluster."""
@@ -131,11 +142,8 @@ class ReviewSession:
         candidates = opinion_candidates(label) if label.opinions else self._suggestions(label)
         if not label.opinions and not self.is_decided(label.row.label_id):
             candidates = [*self._earlier_decisions.candidates(label), *candidates]
-        values = group_values(self.state)
         present = (
-            candidate
-            if candidate.group is None
-            else replace(candidate, group=surviving_group(values, candidate.group))
+            candidate if candidate.group is None else replace(candidate, group=self.survivor(candidate.group))
             for candidate in candidates
         )
         return [candidate for candidate in present if candidate.group is None or candidate.group in groups]
@@ -146,7 +154,7 @@ class ReviewSession:
         if value is None or value["decision"] is None:
             return Counts(1, landmarks)
         suggested = bool(label.suggestions) and not (self.blind or label.opinions or value["decision"] == "unsure")
-        group = surviving_group(group_values(self.state), label.suggestions[0].group) if suggested else None
+        group = self.survivor(label.suggestions[0].group) if suggested else None
         return Counts(1, landmarks, 1, landmarks, suggested, suggested and value["group"] == group)
 
     def _suggestions(self, label: ReviewLabel) -> list[Candidate]:
@@ -154,7 +162,7 @@ class ReviewSession:
 
     def decisions(self) -> list[Decision]:
         """Return the present decisions, with the keys of groups."""
-        return current_decisions(self.state)
+        return current_decisions(self.state, self._merging_groups)
 
     # Actions.
 
@@ -330,7 +338,7 @@ class ReviewSession:
             raise InvalidActionError(f"choose a root: {' or '.join(ROOTS)}")
         guideline = entered_texts.guideline(guideline)
         group = {"name": entered_texts.group_name(name), "root": root, "guideline": guideline}
-        taken = {key.casefold() for key, value in group_values(self.state).items() if value is not None}
+        taken = {key.casefold() for key in self.group_values()}
         taken |= {key.casefold() for key in self.groups()}
         base = normalise_label(group["name"])
         keys = chain([base], (f"{base} ({number})" for number in count(2)))
@@ -427,9 +435,15 @@ class ReviewSession:
                 return not field.version or group.key in used
             return not field.version and present[group.key].name != group.name
 
+        groups = list(groups)
         changes = [
             Change("group", group.key, {"name": group.name, "root": group.root, "guideline": group.guideline})
             for group in filter(is_new, groups)
+        ]
+        changes += [
+            Change("group", key, {"merged_into": survivor})
+            for key, survivor in survivors(groups).items()
+            if not self.state.field("group", key).version and self.survivor(key) != survivor
         ]
         try:
             self._append_checked(changes)
@@ -450,11 +464,13 @@ class ReviewSession:
 
     def _append_checked(self, changes: Sequence[Change]) -> int | None:
         """Append changes, unless two groups would have the same name or a decision a group that does not exist."""
-        values = group_values(self.state)
+        values = self.group_values()
         decisions = {key: field.value for key, field in self.state.fields("decision").items()}
         for change in changes:
             if change.kind == "decision":
                 decisions[change.key] = change.new
+            elif change.kind == "group" and change.new is None:
+                del values[change.key]
             elif change.kind == "group":
                 values[change.key] = change.new
         groups = apply_group_values(values, self.taxonomy)
@@ -471,7 +487,7 @@ class ReviewSession:
             if group is not None and is_lost(group, label_id):
                 raise InvalidActionError(f'the group of "{value["label"]}" would no longer exist')
         for key, value in values.items():
-            if value is not None and "merged_into" in value and is_lost(value["merged_into"], key):
+            if "merged_into" in value and is_lost(value["merged_into"], key):
                 raise InvalidActionError("the group that another one was merged into would no longer exist")
         return self.store.append(changes)
 

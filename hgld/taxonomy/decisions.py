@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from difflib import get_close_matches
@@ -19,7 +19,7 @@ from pathlib import Path
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.csv_files import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write
-from hgld.taxonomy.groups import Group
+from hgld.taxonomy.groups import Group, survivors
 from hgld.taxonomy.label_identity import normalise_label
 
 #: Choices: assign to a group; drop from the dataset; unsure, possibly with a group as a guess.
@@ -177,10 +177,17 @@ def _refuse_store(path: Path) -> None:
                 )
 
 
-def read_named_decisions(path: Path, groups: Iterable[Group]) -> list[Decision]:
-    """Read decisions as :func:`read_decisions` does, with the present names of groups in place of their keys."""
+def read_surviving_decisions(path: Path, groups: Sequence[Group]) -> list[Decision]:
+    """Read decisions as :func:`read_decisions` does, with the groups that theirs were merged into, if they were."""
+    merged = survivors(groups)
+    rows = read_decisions(path, {group.key for group in groups} | merged.keys())
+    return [replace(row, group=merged.get(row.group or "", row.group)) for row in rows]
+
+
+def read_named_decisions(path: Path, groups: Sequence[Group]) -> list[Decision]:
+    """Read decisions with the present names of their groups in place of the keys."""
     names = {group.key: group.name for group in groups}
-    return [replace(row, group=row.group and names[row.group]) for row in read_decisions(path, names)]
+    return [replace(row, group=row.group and names[row.group]) for row in read_surviving_decisions(path, groups)]
 
 
 def decisions_as_csv(decisions: Iterable[Decision]) -> str:

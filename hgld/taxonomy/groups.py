@@ -4,8 +4,9 @@ A group has a key that never changes and a name that may. The key of a group is 
 suggestions and events refer to the key, so they stay valid when the group is renamed, and two annotators mean the
 same group whatever each of them calls it. Names are for people, and are what a built hierarchy holds.
 
-A taxonomy file needs the column ``key`` only for groups whose key differs from their name. Changed groups travel with
-decisions in a taxonomy beside them: ``ada.taxonomy.csv`` beside ``ada.csv``.
+A taxonomy file needs the column ``key`` only for groups whose key differs from their name, and the column ``merged``
+only for groups that others were merged into. Changed groups travel with decisions in a taxonomy beside them:
+``ada.taxonomy.csv`` beside ``ada.csv``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Group:
         items: Ids of Wikidata classes whose subclasses belong to the group, unless a narrower class belongs to
             another.
         key: Key of the group; its name if empty.
+        merged: Keys of groups that were merged into the group; decisions for them are decisions for the group.
 
     >>> Group("still water", "natural", "Lakes.", key="lake").key, Group("lake", "natural", "Lakes.").key
     ('lake', 'lake')
@@ -46,9 +48,19 @@ class Group:
     guideline: str
     items: tuple[str, ...] = ()
     key: str = ""
+    merged: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name)
+
+
+def survivors(groups: Iterable[Group]) -> dict[str, str]:
+    """Return the keys of groups that were merged into others, with the keys of these.
+
+    >>> survivors([Group("lake", "natural", "Standing water.", merged=("pond", "tarn"))])
+    {'pond': 'lake', 'tarn': 'lake'}
+    """
+    return {key: group.key for group in groups for key in group.merged}
 
 
 def taxonomy_beside(decisions: Path) -> Path:
@@ -73,7 +85,8 @@ def read_taxonomy(path: Path) -> list[Group]:
     """Read and validate a taxonomy: a CSV file in UTF-8 with the columns group (the name), root and guideline.
 
     An optional column ``items`` holds the ids of each group's Wikidata classes, separated by spaces, an optional
-    column ``key`` the key of each group that has another name by now.
+    column ``key`` the key of each group that has another name by now, an optional column ``merged`` the keys of the
+    groups that were merged into it, one per line.
 
     Returns:
         Groups in the order of the file.
@@ -92,11 +105,13 @@ def read_taxonomy(path: Path) -> list[Group]:
     def parse(line: int, row: Mapping[str, str]) -> Group:
         values = {name: value.strip() for name, value in row.items()}
         items = tuple(values.get("items", "").split())
-        group = Group(values["group"], values["root"], values["guideline"], items, values.get("key", ""))
+        merged = tuple(values.get("merged", "").splitlines())
+        group = Group(values["group"], values["root"], values["guideline"], items, values.get("key", ""), merged)
         if not group.name:
             raise ValueError("the group is empty")
         require_new(f'group "{group.name}"', line)
-        require_new(f'key "{group.key}"', line)
+        for key in (group.key, *merged):
+            require_new(f'key "{key}"', line)
         if group.root not in ROOTS:
             raise ValueError(f'the root of "{group.name}" is "{group.root}"; expected {" or ".join(ROOTS)}')
         if not group.guideline:
@@ -115,10 +130,14 @@ def read_taxonomy(path: Path) -> list[Group]:
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
     """Write a taxonomy atomically, in the format of :func:`read_taxonomy`."""
     groups = list(groups)
-    with_keys = any(group.key != group.name for group in groups)
+    optional = {
+        "key": [group.key if group.key != group.name else "" for group in groups],
+        "merged": ["\n".join(group.merged) for group in groups],
+    }
+    columns = {name: values for name, values in optional.items() if any(values)}
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow((*_COLUMNS, "key") if with_keys else _COLUMNS)
-        for group in groups:
-            row = [group.name, group.root, " ".join(group.items), unify_line_breaks(group.guideline)]
-            writer.writerow([*row, group.key if group.key != group.name else ""] if with_keys else row)
+        writer.writerow((*_COLUMNS, *columns))
+        for group, *values in zip(groups, *columns.values(), strict=True):
+            guideline = unify_line_breaks(group.guideline)
+            writer.writerow([group.name, group.root, " ".join(group.items), guideline, *values])

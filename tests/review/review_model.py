@@ -299,6 +299,9 @@ class ReviewModel:
             withdrawn = self.fact("group", group.key) is None and group.key not in self.taxonomy
             if untouched or (withdrawn and group.key in needed):
                 group_facts["group", group.key] = GroupFact(group.name, group.root, group.guideline)
+            for key in group.merged:
+                if ("group", key) not in self.entries and self.survivor(key) != group.key:
+                    group_facts["group", key] = GroupFact(merged_into=group.key)
         self.write_checked(group_facts)
         self.write(facts, annotators)
 

@@ -48,7 +48,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def decided(path: Path) -> dict[str, str]:
-    return {row.label_id: row.group or row.decision for row in current_decisions(read_store(path)[1])}
+    return {row.label_id: row.group or row.decision for row in current_decisions(read_store(path)[1], [])}
 
 
 EVERYTHING = {"Q1": "drop", "Q2": "drop", "Q3": "lake"}

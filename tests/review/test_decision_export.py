@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -122,8 +123,21 @@ def test_groups_that_were_never_in_the_store_are_not_overwritten(tmp_path: Path)
     export_decisions(store, out, taxonomy=base)
     with open_session(store) as session:
         session.merge_group("quay", "lake", session.state.field("group", "quay").version)
+        merge = session.state.next_undo
+    export_decisions(store, out, taxonomy=base)
+    assert [group.merged for group in read_taxonomy(tmp_path / "a.taxonomy.csv")] == [(), ("quay",), ()]
+    with open_session(store) as session:
+        assert merge is not None
+        session.undo(merge)
+        for _ in range(2):
+            step = session.state.next_undo
+            assert step is not None
+            session.undo(step)
     assert export_decisions(store, out, taxonomy=base).taxonomy is None
     assert read_taxonomy(tmp_path / "a.taxonomy.csv") == GROUPS, "an outdated taxonomy does not stay behind"
+    write_taxonomy(tmp_path / "a.taxonomy.csv", [replace(GROUPS[1], merged=("church",)), GROUPS[2]])
+    with pytest.raises(ConfigurationError, match=r"never were in the store \(lake\)"):
+        export_decisions(store, out, taxonomy=base)
     write_taxonomy(tmp_path / "a.taxonomy.csv", [*GROUPS, Group("tarn", "natural", "Small lakes.")])
     with pytest.raises(
         ConfigurationError, match=r"a.taxonomy.csv: holds groups that never were in the store \(tarn\)"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.review.merged_taxonomy import GroupConflict, changed_groups, merge_taxonomies, write_changed_taxonomy
-from hgld.taxonomy.groups import Group, read_taxonomy, taxonomy_beside, write_taxonomy
+from hgld.review.projections import apply_group_values, surviving_group
+from hgld.taxonomy.decisions import Decision
+from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
 
 LAKE = Group("lake", "natural", "Standing water.", ("Q23397",))
 PARKS = Group("parks", "natural", "Green land.")
@@ -109,6 +113,91 @@ def test_no_group_is_lost_and_every_name_is_unique(
     for group in merged.groups:
         names = {other.name for other in (*ada, *ben, *settled) if other.key == group.key}
         assert group.key in unsettled or group.name in names | {group.key}
+
+
+GARDENS = Group("gardens", "human-made", "Planted land.", ("Q1107656",))
+MERGING = replace(GARDENS, merged=("parks",))
+
+
+@pytest.mark.parametrize(
+    ("ada", "ben", "settled", "preferred", "merged", "problems"),
+    [
+        ([LAKE, MERGING], [], [], None, {}, {"parks": 'merged into "gardens" by ada, kept by ben'}),
+        ([LAKE, MERGING], [], [], "ben", {}, {}),
+        ([LAKE, MERGING], [], [], "ada", {"parks": "gardens"}, {}),
+        ([LAKE, MERGING], [LAKE, MERGING], [], None, {"parks": "gardens"}, {}),
+        ([], [], [LAKE, MERGING], None, {"parks": "gardens"}, {}),
+        (
+            [LAKE, MERGING],
+            [replace(LAKE, merged=("parks",)), GARDENS],
+            [],
+            None,
+            {},
+            {"parks": 'merged into "gardens" by ada, merged into "lake" by ben'},
+        ),
+        # The first proposed a group and merged it, the second never had it.
+        ([LAKE, PARKS, replace(GARDENS, merged=("quay",))], [], [], None, {"quay": "gardens"}, {}),
+        # Merges in two steps, by different people.
+        (
+            [LAKE, MERGING],
+            [LAKE, MERGING],
+            [replace(LAKE, merged=("gardens",)), PARKS],
+            None,
+            {"gardens": "lake", "parks": "lake"},
+            {},
+        ),
+        # Merges against each other never close a circle.
+        (
+            [LAKE, MERGING],
+            [LAKE, replace(PARKS, merged=("gardens",))],
+            [LAKE, MERGING],
+            "ben",
+            {"parks": "gardens"},
+            {"gardens": 'merged into "parks" by ben, kept by ada'},
+        ),
+    ],
+)
+def test_merges(
+    ada: list[Group],
+    ben: list[Group],
+    settled: list[Group],
+    preferred: str | None,
+    merged: dict[str, str],
+    problems: dict[str, str],
+) -> None:
+    result = merge_taxonomies([*BASE, GARDENS], {"ada": ada, "ben": ben}, settled=settled, preferred=preferred)
+    assert survivors(result.groups) == merged
+    assert {conflict.key: conflict.problem for conflict in result.conflicts} == problems
+    assert {group.key for group in result.groups} == {"lake", "parks", "gardens"} - merged.keys()
+
+
+values = st.dictionaries(
+    st.sampled_from(NAMES[:4]),
+    st.builds(lambda key: {"merged_into": key}, st.sampled_from(NAMES[:4])),
+    max_size=3,
+)
+
+
+@given(values, values, values, st.sampled_from([None, "ada", "ben"]))
+def test_every_key_leads_to_a_group(
+    ada: dict[str, Any], ben: dict[str, Any], settled: dict[str, Any], preferred: str | None
+) -> None:
+    original = [*BASE, QUAY, replace(GARDENS, name="pier", key="pier")]
+
+    def after(merges: dict[str, Any]) -> list[Group]:
+        survivor = {key: surviving_group(merges, key) for key in merges}
+        possible = {key: value for key, value in merges.items() if survivor[key] not in merges}
+        return list(apply_group_values(possible, original).values())
+
+    by_annotator = {"ada": after(ada), "ben": after(ben)}
+    result = merge_taxonomies(original, by_annotator, settled=after(settled), preferred=preferred)
+    rows = [Decision(key, key, "group", key, "ada", datetime.now(timezone.utc)) for key in NAMES[:4]]
+    present = {group.key for group in result.groups}
+    assert {row.group for row in result.with_survivors(rows)} <= present
+    assert present | survivors(result.groups).keys() == result.keys == {*NAMES[:4]}
+    assert survivors(after(settled)).items() <= survivors(result.groups).items() or ada or ben
+    items = [item for group in result.groups for item in group.items]
+    assert sorted(items) == sorted(item for group in original for item in group.items)
 
 
 def test_taxonomy_beside_decisions_is_written_only_if_groups_changed(tmp_path: Path) -> None:

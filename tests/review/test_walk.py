@@ -83,12 +83,13 @@ def _tables() -> st.SearchStrategy[list[ReviewLabel]]:
     return st.sampled_from(["name", "other"]).flatmap(rows)
 
 
-def _given(rows: Iterable[tuple[int, str]]) -> tuple[list[Decision], list[Group]]:
-    """Return decisions of somebody else, who calls a group by another name and proposed one."""
+def _given(rows: Iterable[tuple[int, str]], merged: tuple[str, ...]) -> tuple[list[Decision], list[Group]]:
+    """Return decisions of somebody else, who renamed a group, proposed one and merged others into it."""
+    quay = Group("quay", "natural", "Boats.", merged=merged)
     groups = [
         *GROUPS[:2],
         Group("gallery", "human-made", "Pictures.", key="museum"),
-        Group("quay", "natural", "Boats."),
+        quay,
     ]
     decisions = {
         number: Decision(f"Q{number}", f"label {number}", kind, group or None, "ben", LONG_AGO, "given")
@@ -98,9 +99,14 @@ def _given(rows: Iterable[tuple[int, str]]) -> tuple[list[Decision], list[Group]
     return list(decisions.values()), groups
 
 
-GIVEN = st.lists(
-    st.tuples(st.integers(1, 5), st.sampled_from(["group:quay", "group:museum", "drop", "unsure:lake"])), max_size=3
-).map(_given)
+GIVEN = st.builds(
+    _given,
+    st.lists(
+        st.tuples(st.integers(1, 5), st.sampled_from(["group:quay", "group:museum", "drop", "unsure:quay"])),
+        max_size=3,
+    ),
+    st.sampled_from([(), (), ("lake",), ("pier", "lake")]),
+)
 
 
 def _values(row: Decision) -> tuple[object, ...]:
@@ -596,8 +602,10 @@ class Walk(RuleBasedStateMachine):
         export_decisions(self._store, out, taxonomy=self._taxonomy)
         beside = taxonomy_beside(out)
         groups = read_taxonomy(beside if beside.is_file() else self._taxonomy)
-        assert [(group.key, group.name, group.root, group.guideline, group.items) for group in groups] == [
-            (key, group.name, group.root, group.guideline, group.items)
+        assert [
+            (group.key, group.name, group.root, group.guideline, group.items, group.merged) for group in groups
+        ] == [
+            (key, group.name, group.root, group.guideline, group.items, group.merged)
             for key, group in self.session.groups().items()
         ]
         rows = read_decisions(out, {group.key for group in groups})

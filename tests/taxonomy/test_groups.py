@@ -10,7 +10,7 @@ import pytest
 
 from hgld.errors import InputError
 from hgld.resources import annotation_file
-from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, write_taxonomy
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors, write_taxonomy
 
 
 def test_shipped_taxonomy_has_the_released_groups_and_roots(shared: Path) -> None:
@@ -66,6 +66,18 @@ def test_key_column_is_written_only_where_a_key_differs_from_the_name(tmp_path: 
     ]
     path.write_text("group,root,guideline,key\nlake,natural,x,\ntarn,natural,x,Lake\n")
     with pytest.raises(InputError, match='line 3: the key "Lake" is in line 2 already'):
+        read_taxonomy(path)
+
+
+def test_merged_groups_are_read_and_written(tmp_path: Path) -> None:
+    groups = [Group("lake", "natural", "x", merged=("small pond", "a;b, c")), Group("dam", "human-made", "x")]
+    path = tmp_path / "taxonomy.csv"
+    write_taxonomy(path, groups)
+    assert path.read_text().startswith("group,root,items,guideline,merged\n")
+    assert read_taxonomy(path) == groups
+    assert survivors(groups) == {"small pond": "lake", "a;b, c": "lake"}
+    path.write_text("group,root,guideline,merged\nlake,natural,x,Dam\ndam,human-made,x,\n")
+    with pytest.raises(InputError, match='line 3: the key "dam" is in line 2 already'):
         read_taxonomy(path)
 
 

@@ -91,7 +91,8 @@ def adjudicate_on_page(
             f"{one.annotator} and {other.annotator} agree on every label; there is nothing to adjudicate"
         )
     if not force:
-        require_replaceable(out, one, other, adjudication, _earlier_decisions(out), annotator)
+        earlier = final_taxonomy.with_survivors(_earlier_decisions(out))
+        require_replaceable(out, one, other, adjudication, earlier, annotator)
     notes = {conflict.key: f"Not settled: {conflict.problem}" for conflict in final_taxonomy.conflicts}
     serve_session(
         to_adjudicate,
@@ -146,7 +147,7 @@ def _adjudicated(
         )
         for annotator in opinions
     )
-    return one, other, combine_decisions(one, other, current_decisions(state)), taxonomy
+    return one, other, combine_decisions(one, other, current_decisions(state, merged.groups)), taxonomy
 
 
 def _ids_to_adjudicate(one: Opinions, other: Opinions, taxonomy: MergedTaxonomy) -> set[str]:

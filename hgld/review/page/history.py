@@ -75,13 +75,14 @@ def sentence(text: str) -> str:
 
 def _describe_group(session: ReviewSession, event: Event) -> str:
     original = {group.key: group.name for group in session.taxonomy}
-    if event.old is None and event.key not in original:
-        return f"group {event.new['name']} added"
-    old_name = event.old["name"] if event.old else original.get(event.key, event.key)
+    old_name = (event.old or {}).get("name") or original.get(event.key)
     if "merged_into" in event.new:
+        old_name = old_name or event.key
         into = event.new["merged_into"]
         groups = session.groups()
         return f"group {old_name} merged into {groups[into].name if into in groups else into}"
+    if old_name is None:
+        return f"group {event.new['name']} added"
     return f"group {old_name} renamed to {event.new['name']}"
 
 

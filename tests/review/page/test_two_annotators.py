@@ -136,6 +136,8 @@ def test_from_clusters_to_hierarchy(project: Path) -> None:
 
     adjudicate(("merge-group", {"group": "0:lookout tower", "into": "fire lookout"}))
     assert final_decisions(project)["Q3"] == ("fire lookout", "ada+ben"), "the two proposals mean the same"
+    run("adjudicate", *files, "--rule", "agree-only")
+    assert final_decisions(project)["Q3"] == ("fire lookout", "ada+ben"), "a rule keeps what was merged on the page"
     # No label is open any more, but a name: the page shows the labels of this group.
     adjudicate(("rename-group", {"group": "0:parks", "name": "parks and forests"}))
     assert final_decisions(project) == {
