@@ -152,9 +152,9 @@ def make_tables(folder: Path) -> Path:
 
 
 @contextmanager
-def serving(clusters: Path) -> Iterator[str]:
+def serving(clusters: Path, *options: str) -> Iterator[str]:
     """Serve the page with ``hgld review`` and yield its address."""
-    command = [str(HGLD), "review", str(clusters), "--annotator", "a", "--no-open"]
+    command = [str(HGLD), "review", str(clusters), "--annotator", "a", "--no-open", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

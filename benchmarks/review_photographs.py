@@ -1,0 +1,147 @@
+"""Latency of the review page with and without photographs, and the time until these are shown, in headless Chromium.
+
+The page shows the labels of ``benchmarks/review.py``. Labels of the first sub-cluster have six photographs each, JPEG
+files of 1024 x 768 pixels in a tar file::
+
+    python benchmarks/review_photographs.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import statistics
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from report import table, write_section
+from review import CARD, DECIDED, PRESS, SIZES, chromium, make_tables, serving
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from hgld.gldv2.image_index import index_images
+from hgld.tables import CLEAN, CLUSTERS, read_table
+
+#: Press a key if it is not empty, and wait until all photographs of the label that is then current are drawn.
+SHOWN = """
+const [key, done] = arguments;
+const began = performance.now();
+const before = document.querySelector("#photographs [data-label]").dataset.label;
+if (key) (document.activeElement ?? document.body).dispatchEvent(
+  new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+function check() {
+  const images = [...document.querySelectorAll("#photographs img")];
+  const label = document.querySelector("#photographs [data-label]").dataset.label;
+  if (images.length < 6 || (key && label === before) || !images.every(image => image.complete && image.naturalWidth))
+    return requestAnimationFrame(check);
+  requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
+}
+check();
+"""
+#: Time in which the photographs of the next label are fetched ahead while the annotator looks.
+LOOK_S = 0.6
+
+
+def main() -> None:
+    """Run the benchmark and write its table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--presses", type=int, default=60)
+    presses = parser.parse_args().presses
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        clusters = make_tables(Path(folder))
+        images = str(write_photographs(Path(folder) / "gldv2", clusters, 4 * presses))
+        rows = []
+        browser.set_script_timeout(30)
+        for name, options in (("without photographs", []), ("with photographs", ["--images", images])):
+            for store, key, about, condition in (
+                ("j", "j", "move to the next label (`J`), with its card", CARD),
+                ("enter", "Enter", "accept the suggestion (`Enter`)", DECIDED),
+            ):
+                with serving(clusters, *options, "--store", f"{folder}/{name}-{store}.sqlite") as address:
+                    open_page(browser, address)
+                    rows.append(
+                        measure(
+                            f"{about}, {name}",
+                            presses,
+                            lambda key=key, condition=condition: browser.execute_async_script(PRESS, key, condition),
+                        )
+                    )
+        with serving(clusters, "--images", images, "--store", f"{folder}/shown.sqlite") as address:
+            open_page(browser, address)
+            for key, about in (("j", "of the next label (`J`)"), ("PageDown", "of a label further down")):
+                rows.append(
+                    measure(
+                        f"six photographs {about} are drawn",
+                        presses if key == "j" else presses // 5,
+                        lambda key=key: browser.execute_async_script(SHOWN, key),
+                        pause_s=LOOK_S,
+                    )
+                )
+    print(*(" | ".join(row) for row in rows), sep="\n")
+    write_section("review photographs", table(["", "times", "median, ms", "95 %, ms", "slowest, ms"], rows))
+
+
+def open_page(browser: WebDriver, address: str) -> None:
+    """Open the page and wait until the parts that come later are there."""
+    browser.get(address)
+    while not browser.execute_script("return document.documentElement.classList.contains('js')"):
+        time.sleep(0.05)
+    time.sleep(2)
+
+
+def measure(name: str, times: int, press: Callable[[], Any], *, pause_s: float = 0.15) -> list[str]:
+    """Return a row of the table."""
+    latencies = []
+    for _ in range(times):
+        time.sleep(pause_s)
+        latencies.append(float(press()))
+    percentile_95 = statistics.quantiles(latencies, n=20)[-1]
+    return [
+        name,
+        str(times),
+        *(f"{value:.0f}" for value in (statistics.median(latencies), percentile_95, max(latencies))),
+    ]
+
+
+def write_photographs(folder: Path, clusters: Path, n_labels: int) -> Path:
+    """Write six photographs of each of the first labels into a tar file; return the path of its index."""
+    (folder / "train").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    contents = []
+    for _ in range(24):
+        coarse = rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)
+        image = Image.fromarray(coarse).resize((1024, 768), Image.Resampling.BICUBIC)
+        noisy = np.asarray(image, np.int16) + rng.normal(0, 12, (768, 1024, 3)).astype(np.int16)
+        content = io.BytesIO()
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(content, "JPEG", quality=85)
+        contents.append(content.getvalue())
+    shown = read_table(clusters, CLUSTERS).sort_by(
+        [(name, "ascending") for name in ("cluster", "subcluster", "label_id")]
+    )
+    first = shown["label_id"].slice(0, min(n_labels, SIZES[0] // 7)).to_pylist()
+    clean = read_table(clusters.with_name("clean.parquet"), CLEAN).select(["landmark_id", "class_item"]).to_pylist()
+    landmarks = [row["landmark_id"] for row in clean if row["class_item"] in set(first)]
+    with (
+        tarfile.open(folder / "train" / "images_000.tar", "w") as archive,
+        (folder / "train.csv").open("w", newline="") as lists,
+    ):
+        rows = csv.writer(lists)
+        rows.writerow(["id", "landmark_id"])
+        for number, landmark in enumerate(sorted(landmarks * 2)):
+            content = contents[number % len(contents)]
+            member = tarfile.TarInfo(f"{number:016x}.jpg")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+            rows.writerow([f"{number:016x}", landmark])
+    index_images(folder, folder / "images.parquet")
+    return folder / "images.parquet"
+
+
+if __name__ == "__main__":
+    main()
