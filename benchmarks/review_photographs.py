@@ -15,9 +15,9 @@ import statistics
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -53,60 +53,57 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--presses", type=int, default=60)
     presses = parser.parse_args().presses
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+    keys = {
+        "move to the next label (`J`), with its card": ("j", CARD),
+        "accept the suggestion (`Enter`)": ("Enter", DECIDED),
+    }
+    latencies: defaultdict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         clusters = make_tables(Path(folder))
         images = str(write_photographs(Path(folder) / "gldv2", clusters, 4 * presses))
-        rows = []
-        browser.set_script_timeout(30)
-        for name, options in (("without photographs", []), ("with photographs", ["--images", images])):
-            for store, key, about, condition in (
-                ("j", "j", "move to the next label (`J`), with its card", CARD),
-                ("enter", "Enter", "accept the suggestion (`Enter`)", DECIDED),
-            ):
-                with serving(clusters, *options, "--store", f"{folder}/{name}-{store}.sqlite") as address:
-                    open_page(browser, address)
-                    rows.append(
-                        measure(
-                            f"{about}, {name}",
-                            presses,
-                            lambda key=key, condition=condition: browser.execute_async_script(PRESS, key, condition),
-                        )
-                    )
-        with serving(clusters, "--images", images, "--store", f"{folder}/shown.sqlite") as address:
-            open_page(browser, address)
-            for key, about in (("j", "of the next label (`J`)"), ("PageDown", "of a label further down")):
-                rows.append(
-                    measure(
-                        f"six photographs {about} are drawn",
-                        presses if key == "j" else presses // 5,
-                        lambda key=key: browser.execute_async_script(SHOWN, key),
-                        pause_s=LOOK_S,
-                    )
-                )
-    print(*(" | ".join(row) for row in rows), sep="\n")
+        pages = {}
+        for name, options in {"without": [], "with": ["--images", images]}.items():
+            command = [*options, "--store", f"{folder}/{name}.sqlite"]
+            pages[name] = stack.enter_context(chromium())
+            open_page(pages[name], stack.enter_context(serving(clusters, *command)))
+        for _ in range(presses):
+            # In turns, so that whatever else the machine does concerns all rows alike.
+            for key, (pressed, condition) in keys.items():
+                for name, page in pages.items():
+                    time.sleep(LOOK_S)
+                    latency = page.execute_async_script(PRESS, pressed, condition)
+                    latencies[f"{key}, {name} photographs"].append(latency)
+            time.sleep(LOOK_S)
+            latencies["six photographs of the next label (`J`) are drawn"].append(
+                pages["with"].execute_async_script(SHOWN, "j")
+            )
+        for _ in range(presses // 5):
+            time.sleep(LOOK_S)
+            latency = pages["with"].execute_async_script(SHOWN, "PageDown")
+            latencies["six photographs of a label ten places further are drawn"].append(latency)
+    rows = [
+        [
+            name,
+            str(len(times)),
+            *(f"{value:.0f}" for value in (statistics.median(times), percentile_95(times), max(times))),
+        ]
+        for name, times in latencies.items()
+    ]
     write_section("review photographs", table(["", "times", "median, ms", "95 %, ms", "slowest, ms"], rows))
+
+
+def percentile_95(times: list[float]) -> float:
+    """Return the time that 95 % of the presses take at most."""
+    return statistics.quantiles(times, n=20, method="inclusive")[-1]
 
 
 def open_page(browser: WebDriver, address: str) -> None:
     """Open the page and wait until the parts that come later are there."""
+    browser.set_script_timeout(60)
     browser.get(address)
     while not browser.execute_script("return document.documentElement.classList.contains('js')"):
         time.sleep(0.05)
     time.sleep(2)
-
-
-def measure(name: str, times: int, press: Callable[[], Any], *, pause_s: float = 0.15) -> list[str]:
-    """Return a row of the table."""
-    latencies = []
-    for _ in range(times):
-        time.sleep(pause_s)
-        latencies.append(float(press()))
-    percentile_95 = statistics.quantiles(latencies, n=20)[-1]
-    return [
-        name,
-        str(times),
-        *(f"{value:.0f}" for value in (statistics.median(latencies), percentile_95, max(latencies))),
-    ]
 
 
 def write_photographs(folder: Path, clusters: Path, n_labels: int) -> Path:
