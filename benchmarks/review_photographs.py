@@ -115,9 +115,9 @@ def write_photographs(folder: Path, clusters: Path, n_labels: int) -> Path:
         coarse = rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)
         image = Image.fromarray(coarse).resize((1024, 768), Image.Resampling.BICUBIC)
         noisy = np.asarray(image, np.int16) + rng.normal(0, 12, (768, 1024, 3)).astype(np.int16)
-        content = io.BytesIO()
-        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(content, "JPEG", quality=85)
-        contents.append(content.getvalue())
+        encoded = io.BytesIO()
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(encoded, "JPEG", quality=85)
+        contents.append(encoded.getvalue())
     shown = read_table(clusters, CLUSTERS).sort_by(
         [(name, "ascending") for name in ("cluster", "subcluster", "label_id")]
     )
