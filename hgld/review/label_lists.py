@@ -46,13 +46,18 @@ class View:
     as_of: int | None = None
 
     @property
-    def query(self) -> str:
-        """The view as the query of an address, from which :func:`parse_view` reads it."""
+    def fields(self) -> list[tuple[str, str]]:
+        """The fields of an address, from which :func:`parse_view` reads the view."""
         if self.cluster is not None:
-            return urlencode({"cluster": self.cluster})
+            return [("cluster", str(self.cluster))]
         fields = [*(("filter", name) for name in self.filters), ("group", self.group), ("below", self.below)]
         fields += [("q", self.text), ("order", self.order), ("as_of", self.as_of)]
-        return urlencode([(name, value) for name, value in fields if value not in ("", None)])
+        return [(name, str(value)) for name, value in fields if value not in ("", None)]
+
+    @property
+    def query(self) -> str:
+        """The view as the query of an address."""
+        return urlencode(self.fields)
 
     @property
     def current(self) -> View:
@@ -93,12 +98,15 @@ def _number(text: str) -> int | None:
 class LabelLists:
     """The lists of a session.
 
+    Attributes:
+        session: Session with the labels.
+
     Args:
         session: Session with the labels.
     """
 
     def __init__(self, session: ReviewSession) -> None:
-        self._session = session
+        self.session = session
         self._orders = LabelOrders(session)
         self._original_groups = {group.key for group in session.taxonomy}
         self._texts: dict[str, str] = {}
@@ -119,7 +127,7 @@ class LabelLists:
     @property
     def shows_suggestions(self) -> bool:
         """Whether the session shows suggestions: it is neither blind nor an adjudication."""
-        return not self._session.blind and not self._session.adjudicating
+        return not self.session.blind and not self.session.adjudicating
 
     def offered(self, view: View) -> View:
         """Return a view without filters and orders that the session does not offer."""
@@ -132,7 +140,7 @@ class LabelLists:
 
     def label_ids(self, view: View) -> list[str]:
         """Return the ids of the labels in a list, in its order."""
-        session = self._session
+        session = self.session
         if view.cluster is not None:
             return [label.row.label_id for label in session.clusters().get(view.cluster, [])]
         view = self.offered(view)
@@ -158,24 +166,24 @@ class LabelLists:
 
     def _contains(self, label: ReviewLabel, text: str) -> bool:
         if not self._texts:
-            self._texts = {key: searchable_text(each) for key, each in self._session.labels.items()}
+            self._texts = {key: searchable_text(each) for key, each in self.session.labels.items()}
         searched = self._texts[label.row.label_id]
         return all(word in searched for word in fold(text).split())
 
     def _rows_as_of(self, event_id: int | None) -> Mapping[str, DecidedLabel]:
         """Return the labels in the order of the table, with their decisions after an event."""
         rows = self._present_rows()
-        if event_id is None or event_id >= self._session.state.last_event:
+        if event_id is None or event_id >= self.session.state.last_event:
             return rows
         earlier: dict[str, Any] = {}
-        for event in self._session.state.events_after(event_id):  # newest first, so that the oldest value remains
+        for event in self.session.state.events_after(event_id):  # newest first, so that the oldest value remains
             if event.kind == "decision" and event.key in rows:
                 earlier[event.key] = event.old
         return {**rows, **{key: self._decided_label(key, value) for key, value in earlier.items()}}
 
     def _present_rows(self) -> Mapping[str, DecidedLabel]:
         """Return the labels in the order of the table, with their present decisions."""
-        state, labels = self._session.state, self._session.labels
+        state, labels = self.session.state, self.session.labels
         events = state.events_after(self._rows_event) if state.last_event > self._rows_event else []
         if any(event.kind == "group" for event in events):
             self._rows = {}
@@ -184,13 +192,13 @@ class LabelLists:
             row = self._rows.get(label_id)
             # A label is another object once its suggestions were estimated again.
             if row is None or row.label is not label or label_id in changed:
-                value = self._session.decision_field(label_id).value
+                value = self.session.decision_field(label_id).value
                 self._rows[label_id] = self._decided_label(label_id, value)
         self._rows_event = state.last_event
         return self._rows
 
     def _decided_label(self, label_id: str, value: Any) -> DecidedLabel:
-        label, survivor = self._session.labels[label_id], self._session.survivor
+        label, survivor = self.session.labels[label_id], self.session.survivor
         suggested = survivor(label.suggestions[0].group) if label.suggestions else None
         if value is None:
             return DecidedLabel(label, suggested)

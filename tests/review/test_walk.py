@@ -188,7 +188,7 @@ class PageDriver(SessionDriver):
         from_script = self._requests % 2 == 0
         before = self.session.state.last_event
         label = next(iter(self.session.labels))
-        position = {"at_cluster": str(self.session.cluster(label)), "at_label": label, "since": str(before)}
+        position = {"at_view": f"cluster={self.session.cluster(label)}", "at_label": label, "since": str(before)}
         headers = {"accept": "application/json" if from_script else "text/html"}
         answer = self._client.post(path, data=position | dict(fields), headers=headers, follow_redirects=False)
         if answer.status_code in (400, 409):
@@ -217,10 +217,10 @@ class PageDriver(SessionDriver):
         self.post("/move", {"label": labels, "into": "" if cluster is None else str(cluster), "name": name})
 
     def merge(self, cluster: int, into: int) -> None:
-        self.post("/merge", {"at_cluster": str(cluster), "into": str(into)})
+        self.post("/merge", {"cluster": str(cluster), "into": str(into)})
 
     def rename_cluster(self, cluster: int, name: str, version: int) -> None:
-        self.post("/rename-cluster", {"at_cluster": str(cluster), "name": name, "version": str(version)})
+        self.post("/rename-cluster", {"cluster": str(cluster), "name": name, "version": str(version)})
 
     def propose_group(self, name: str, root: str, guideline: str) -> None:
         self.post("/propose-group", {"name": name, "root": root, "guideline": guideline})

@@ -1,13 +1,12 @@
 """The review page as a web application: plain forms, answered by a redirect, or by the changed parts for the script.
 
-Every form sends the position of the annotator (``at_cluster``, ``at_label``). The script also sends the last event
+Every form sends the position of the annotator (``at_view``, ``at_label``). The script also sends the last event
 that the page shows (``since``); the answer holds everything that has changed after it, whoever changed it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.applications import Starlette
@@ -25,6 +24,7 @@ from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError
 from hgld.review.actions import InvalidActionError, StaleError
+from hgld.review.label_lists import LabelLists
 from hgld.review.page.access import AccessMiddleware
 from hgld.review.page.forms import FormFields, parse_number, read_form
 from hgld.review.page.handlers import HANDLERS, Handler
@@ -72,8 +72,9 @@ def review_app(
         keys: Keys that admit a browser to the page.
         host_names: Accepted host names; see :class:`hgld.review.page.access.AccessMiddleware`.
     """
-    renderer = PageRenderer(session, references)
-    pages = _Endpoints(session, renderer)
+    lists = LabelLists(session)
+    renderer = PageRenderer(lists, references)
+    pages = _Endpoints(lists, renderer)
     photographs = references.photographs
     images = [] if photographs is None else PhotographEndpoints(session, photographs, renderer).routes()
     return Starlette(
@@ -95,24 +96,25 @@ def review_app(
 class _Endpoints:
     """Endpoints of the application that show or change the session."""
 
-    def __init__(self, session: ReviewSession, renderer: PageRenderer) -> None:
-        self._session = session
+    def __init__(self, lists: LabelLists, renderer: PageRenderer) -> None:
+        self._session = lists.session
+        self._lists = lists
         self._renderer = renderer
         self._steps_by_request: dict[str, int | None] = {}
 
     async def show(self, request: Request) -> Response:
         """Answer with the page."""
-        position = find_position(self._session, request.query_params)
-        search = request.query_params.get("q", "")
+        position = find_position(self._lists, request.query_params)
+        search = request.query_params.get("groups", "")
         step = parse_number(request.query_params.get("step", ""))
         return HTMLResponse(self._renderer.page(position, search, theme_of(request), step))
 
     async def changes(self, request: Request) -> Response:
         """Answer with the parts of the page that have changed, or with 204 if the page shows everything."""
         fields = request.query_params
-        position = find_position(self._session, fields)
+        position = find_position(self._lists, fields)
         since = _since(fields)
-        shown = (str(position.cluster), position.label) == (fields.get("at_cluster"), fields.get("shown"))
+        shown = (position.view.query, position.label) == (fields.get("at_view"), fields.get("shown"))
         is_current = (since, _estimate(fields)) == (self._session.state.last_event, self._session.updates.last)
         if shown and is_current:
             return Response(status_code=204)
@@ -120,7 +122,9 @@ class _Endpoints:
 
     async def rows(self, request: Request) -> Response:
         """Answer with rows of the list in full."""
-        return JSONResponse(self._renderer.rows(request.query_params.getlist("label")[:_MAX_ROWS]))
+        fields = request.query_params
+        position = find_position(self._lists, fields)
+        return JSONResponse(self._renderer.rows(fields.getlist("label")[:_MAX_ROWS], position))
 
     async def download(self, _: Request) -> Response:
         """Answer with the decisions as CSV."""
@@ -176,20 +180,20 @@ class _Endpoints:
         status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
         if from_script:
             return JSONResponse({"error": str(error), "conflict": conflict}, status)
-        position = find_position(self._session, form)
+        position = find_position(self._lists, form)
         return HTMLResponse(self._renderer.problem(str(error), conflict, position, theme_of(request)), status)
 
     def _step_changes(self, step: int | None, form: FormFields) -> Response:
         """Answer the script with what has changed, and with what the step did and where."""
-        position = find_position(self._session, form)
+        position = find_position(self._lists, form)
         if step is None:
             changes = self._renderer.changes(position, _since(form), _estimate(form))
             return JSONResponse(changes | {"message": "Nothing changed."})
         events = self._session.state.steps[step]
         goes_there = self._goes_there(step)
         if goes_there:
-            position = position_of_step(self._session, step, position)
-        left = str(position.cluster) != form.get("at_cluster")
+            position = position_of_step(self._lists, step, position)
+        left = position.view.query != form.get("at_view")
         answer = self._renderer.changes(position, _since(form), _estimate(form), everything=goes_there and left)
         answer |= {
             "step": step,
@@ -204,13 +208,13 @@ class _Endpoints:
 
     def _redirect(self, form: FormFields, step: int | None = None) -> Response:
         """Lead a browser without script to what was undone or redone, else to the next label."""
-        position = find_position(self._session, form)
+        position = find_position(self._lists, form)
         if step is not None and self._goes_there(step):
-            position = position_of_step(self._session, step, position)
+            position = position_of_step(self._lists, step, position)
         else:
-            position = next_position(self._session, position)
-        query = {"cluster": position.cluster, "label": position.label} | ({"step": step} if step is not None else {})
-        return RedirectResponse(f"/?{urlencode(query)}", status_code=303)
+            position = next_position(self._lists, position)
+        address = position.address if step is None else f"{position.address}&step={step}"
+        return RedirectResponse(address, status_code=303)
 
     def _goes_there(self, step: int) -> bool:
         """Return whether the page leads to what the step changed: whether it undid or redid something."""

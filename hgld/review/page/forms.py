@@ -52,7 +52,7 @@ def _labels(form: FormFields) -> dict[str, tuple[int, int]]:
         InvalidActionError: A label is written in another way.
     """
     button = form.get("choose", "").partition("@")[2] if form.get("choose", "").startswith("take:") else ""
-    texts = [button] if button else form.getlist("label") or form.getlist("focus")
+    texts = [button] if button else form.getlist("label") or list(filter(None, form.getlist("focus")))
     labels = {}
     for text in texts:
         seen, _, label_id = text.partition(":")

@@ -32,11 +32,11 @@ def _move(session: ReviewSession, form: FormFields) -> int | None:
 
 
 def _merge(session: ReviewSession, form: FormFields) -> int | None:
-    return session.merge(int_field(form, "at_cluster"), int_field(form, "into"))
+    return session.merge(int_field(form, "cluster"), int_field(form, "into"))
 
 
 def _rename_cluster(session: ReviewSession, form: FormFields) -> int | None:
-    return session.rename_cluster(int_field(form, "at_cluster"), form.get("name", ""), int_field(form, "version"))
+    return session.rename_cluster(int_field(form, "cluster"), form.get("name", ""), int_field(form, "version"))
 
 
 def _propose_group(session: ReviewSession, form: FormFields) -> int | None:

@@ -1,83 +1,110 @@
-"""The position of the annotator on the page: a cluster, and a label in it."""
+"""The position of the annotator on the page: the view that the list shows, and a label in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
 
-from hgld.review.page.forms import parse_number
+from hgld.review.label_lists import LabelLists, View, parse_view
+from hgld.review.page.forms import FormFields, parse_number
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A cluster and a label of that cluster.
+    """A view and a label in its list.
 
     Args:
-        cluster: Number of the cluster.
-        label: Id of the label.
+        view: What the list shows.
+        label: Id of the label; empty if the list is.
         seen: Estimate whose suggestions the page shows for this label; None if it shows none.
     """
 
-    cluster: int
+    view: View
     label: str
     seen: int | None = None
 
+    @property
+    def address(self) -> str:
+        """The address of the page with this position."""
+        return f"/?{self.view.query}&{urlencode({'label': self.label})}"
 
-def find_position(session: ReviewSession, fields: Mapping[str, str]) -> Position:
+
+def find_position(lists: LabelLists, fields: FormFields) -> Position:
     """Return the position that a request names, or the nearest one that exists.
 
     Args:
-        session: Session that the page shows.
-        fields: Fields of a form (``at_cluster``, ``at_label``, ``seen``) or of an address (``cluster``, ``label``).
+        lists: Lists of the session that the page shows.
+        fields: Fields of a form (``at_view``, ``at_label``, ``seen``), whose label the page showed in this view, or
+            of an address (those of a view, and ``label``).
     """
+    session = lists.session
+    was_shown = "at_view" in fields
+    view = parse_view(fields["at_view"] if was_shown else fields.multi_items())
     label = fields.get("at_label") or fields.get("label", "")
-    cluster = fields.get("at_cluster") or fields.get("cluster", "")
+    is_label, seen = label in session.labels, parse_number(fields.get("seen", ""))
+    if view is not None and view.cluster is None:
+        as_of = session.state.last_event if view.as_of is None else view.as_of
+        view = replace(lists.offered(view), as_of=as_of)
+        if is_label and was_shown:
+            return Position(view, label, seen)
+        return _in_list(session, view, lists.label_ids(view), label)
+    if view is not None and is_label and session.cluster(label) == view.cluster:
+        return Position(view, label, seen)
     clusters = session.clusters()
-    if parse_number(cluster) in clusters:
-        number = int(cluster)
-    elif label in session.labels:
-        number = session.cluster(label)
-    else:
-        number = _first_unfinished(session, clusters)
-    members = [member.row.label_id for member in clusters[number]]
-    if label not in members:
-        return Position(number, _first_undecided(session, members) or members[0])
-    return Position(number, label, parse_number(fields.get("seen", "")))
+    if view is None or view.cluster not in clusters:
+        view = View(session.cluster(label) if is_label else _first_unfinished(session, clusters))
+    return _in_list(session, view, lists.label_ids(view), label)
 
 
-def next_position(session: ReviewSession, position: Position) -> Position:
-    """Return the next undecided label of the cluster if the present one is decided, else the same position."""
-    if not session.is_decided(position.label):
+def next_position(lists: LabelLists, position: Position) -> Position:
+    """Return the next undecided label of the list if the present one is decided, else the same position."""
+    session = lists.session
+    if position.label and not session.is_decided(position.label):
         return position
-    members = [label.row.label_id for label in session.clusters()[position.cluster]]
-    index = members.index(position.label)
-    undecided = _first_undecided(session, members[index + 1 :] + members[:index])
-    return Position(position.cluster, undecided or position.label)
+    label_ids = lists.label_ids(position.view)
+    index = label_ids.index(position.label) if position.label in label_ids else -1
+    undecided = _first_undecided(session, label_ids[index + 1 :] + label_ids[: max(0, index)])
+    return Position(position.view, undecided or position.label)
 
 
-def position_of_step(session: ReviewSession, step: int, position: Position) -> Position:
+def position_of_step(lists: LabelLists, step: int, position: Position) -> Position:
     """Return where a step changed something.
 
     Args:
-        session: Session that the page shows.
+        lists: Lists of the session that the page shows.
         step: Id of the step.
         position: Present position; returned if its label was changed, or if the step changed no label or cluster.
 
     Returns:
-        First label that was changed; if labels were only moved, the first of them that is undecided, if any.
+        First label that was changed; if labels were only moved, the first of them that is undecided, if any. The view
+        stays if it shows one of the labels, else it is the label's cluster.
     """
+    session = lists.session
     events = session.state.steps[step]
     labels = [event.key for event in events if event.kind in ("decision", "cluster") and event.key in session.labels]
-    if labels:
-        moved = events[0].kind != "decision"
-        label = position.label if position.label in labels else labels[0]
-        if moved:
-            label = _first_undecided(session, labels) or label
-        return Position(session.cluster(label), label)
-    renamed = next((event.key for event in events if event.kind == "name"), None)
-    return position if renamed is None else find_position(session, {"cluster": renamed, "label": position.label})
+    if not labels:
+        renamed = next((int(event.key) for event in events if event.kind == "name"), None)
+        if renamed is None or renamed not in session.clusters():
+            return position
+        return _in_list(session, View(renamed), lists.label_ids(View(renamed)), position.label)
+    in_view = set(labels).intersection(lists.label_ids(position.view))
+    candidates = [label for label in labels if label in in_view] or labels
+    label = position.label if position.label in candidates else candidates[0]
+    if events[0].kind != "decision":
+        label = _first_undecided(session, candidates) or label
+    if position.view.cluster is None and label in in_view:
+        return Position(position.view, label)
+    return Position(View(session.cluster(label)), label)
+
+
+def _in_list(session: ReviewSession, view: View, label_ids: list[str], label: str) -> Position:
+    """Return the position of a label, or of the first undecided one if the list does not have it."""
+    if label not in label_ids:
+        label = _first_undecided(session, label_ids) or next(iter(label_ids), "")
+    return Position(view, label)
 
 
 def _first_unfinished(session: ReviewSession, clusters: Mapping[int, list[ReviewLabel]]) -> int:

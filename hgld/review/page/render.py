@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache, partial
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +13,23 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hgld.review.actions import StaleError
+from hgld.review.label_lists import LabelLists
 from hgld.review.page.forms import FormFields, label_action, label_versions
 from hgld.review.page.history import describe_step, history, sentence, undo_title
+from hgld.review.page.list_renderer import ListRenderer
 from hgld.review.page.position import Position
 from hgld.review.page.progress import review_progress
-from hgld.review.page.views import (
-    DecisionView,
-    LabelView,
-    PhotographsView,
-    brief_label_view,
-    cluster_views,
-    decision_view,
-    label_view,
-    photographs_view,
-    subclusters,
-)
+from hgld.review.page.views import DecisionView, PhotographsView, decision_view, label_view, photographs_view
 from hgld.review.references import References
-from hgld.review.session import NO_CANDIDATE, ReviewSession
+from hgld.review.session import NO_CANDIDATE
 from hgld.taxonomy.groups import ROOTS, Group
 from hgld.version import __version__
 
 #: Folder of the templates, the style sheet and the script.
 TEMPLATES = Path(__file__).parents[2] / "templates" / "review"
 _MAX_HISTORY = 40
-_CACHED_ROWS = 20_000
 #: If more rows than this have changed, the whole list is sent, which browsers replace faster.
 _MAX_CHANGED_ROWS = 100
-#: Rows that are sent in full before and after the current one; those further away are brief.
-_FULL_BEFORE, _FULL_AFTER = 40, 110
 #: Fields of a refused form that are not repeated when it is sent again.
 _VERSION_FIELDS = ("label", "focus", "since")
 
@@ -62,26 +52,25 @@ class PageRenderer:
     """Renders the page of a session.
 
     Args:
-        session: Session to show.
+        lists: Lists of the session to show.
         references: What the page shows besides.
     """
 
-    def __init__(self, session: ReviewSession, references: References) -> None:
-        self._session = session
+    def __init__(self, lists: LabelLists, references: References) -> None:
+        session = self._session = lists.session
         self._references = references
         #: Name of the store for the script, which keeps what is not yet saved apart for every store.
         self.store_id = hashlib.sha256(str(session.store.path.absolute()).encode(errors="replace")).hexdigest()[:16]
         self._environment = _environment()
         self._macros: Any = self._environment.get_template("parts.html").module
         self._photograph_macros: Any = self._environment.get_template("photographs.html").module
-        self._row = lru_cache(_CACHED_ROWS)(partial(self._part, "row"))
-        self._brief_row = lru_cache(_CACHED_ROWS)(partial(self._part, "row", brief=True))
+        self._lists = ListRenderer(lists, self._environment)
 
     def page(self, position: Position, search: str, theme: str, step: int | None = None) -> str:
         """Return the whole page.
 
         Args:
-            position: Current cluster and label.
+            position: View and current label.
             search: Text to find groups by, or empty.
             theme: ``auto``, ``light`` or ``dark``.
             step: Id of the step of the last form, which the page describes; None if there was none.
@@ -114,20 +103,20 @@ class PageRenderer:
         """Return what has changed after the event ``since``, or everything if it is negative.
 
         Args:
-            position: Current cluster and label.
+            position: View and current label.
             since: Id of the last event that the page shows.
             estimate: Number of the last estimate of suggestions that the page shows.
-            everything: Whether the page shows another cluster, so that all parts of this one are needed.
+            everything: Whether the page shows another list, so that all parts of this one are needed.
 
         Returns:
-            ``last``, id of the last event; ``cluster`` and ``label``, the position; ``parts``, new HTML by id of the
+            ``last``, id of the last event; ``view`` and ``label``, the position; ``parts``, new HTML by id of the
             element; ``rows``, new rows by label_id, unless the whole list is among the parts. If suggestions have
             changed, ``suggestions`` with the number of the last ``estimate``, a ``message`` and more ``rows``.
         """
         session = self._session
         answer: dict[str, Any] = {
             "last": session.state.last_event,
-            "cluster": position.cluster,
+            "view": position.view.query,
             "label": position.label,
             "rows": {},
         }
@@ -142,25 +131,24 @@ class PageRenderer:
             parts |= self._summary_parts(position)
         if "group" in kinds:
             parts["groups"] = self._groups("")
-        shown = {label.row.label_id for label in session.clusters()[position.cluster]}
-        changed = dict.fromkeys(event.key for event in events if event.kind == "decision" and event.key in shown)
+        changed = {event.key for event in events if event.kind == "decision" and event.key in session.labels}
+        if position.view.cluster is not None:
+            changed = {key for key in changed if session.cluster(key) == position.view.cluster}
         if kinds & {"cluster", "name", "group"} or len(changed) > _MAX_CHANGED_ROWS:
-            parts |= {"head": self._head(position), "list": self._list(position, groups)}
+            parts |= {"head": self._lists.head(position, groups), "list": self._lists.list(position, groups)}
         else:
-            answer["rows"] = {key: self._row(self._label_view(key, position, groups)) for key in changed}
+            answer["rows"] = self._lists.rows(changed, position, groups)
         if everything:
             parts |= self._all_parts(position)
         return answer | {"parts": parts} | self._suggestions(position, estimate, with_rows="list" not in parts)
 
-    def rows(self, label_ids: Iterable[str]) -> dict[str, Any]:
-        """Return rows in full; labels that do not exist are left out.
+    def rows(self, label_ids: Iterable[str], position: Position) -> dict[str, Any]:
+        """Return rows of the list in full; labels that do not exist are left out.
 
         Returns:
             ``last``, id of the last event; ``rows``, rows by label_id.
         """
-        groups = self._session.groups()
-        labels = [self._session.labels[label_id] for label_id in label_ids if label_id in self._session.labels]
-        rows = {label.row.label_id: self._row(label_view(self._session, label, groups)) for label in labels}
+        rows = self._lists.rows(label_ids, position, self._session.groups())
         return {"last": self._session.state.last_event, "rows": rows}
 
     def conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
@@ -214,8 +202,8 @@ class PageRenderer:
     def _all_parts(self, position: Position) -> dict[str, Markup]:
         groups = self._session.groups()
         return {
-            "head": self._head(position),
-            "list": self._list(position, groups),
+            "head": self._lists.head(position, groups),
+            "list": self._lists.list(position, groups),
             "card": self._card(position, groups),
             **self._photographs(position),
             **self._summary_parts(position),
@@ -226,47 +214,15 @@ class PageRenderer:
         session = self._session
         return {
             "status": self._part("status", review_progress(session)),
-            "clusters": self._part("clusters", cluster_views(session, session.counts.members), position),
+            "clusters": self._lists.places(position),
             "history": self._part("history", history(session, _MAX_HISTORY), position),
         }
 
-    def _head(self, position: Position) -> Markup:
-        views = cluster_views(self._session, self._session.counts.members)
-        (cluster,) = (view for view in views if view.number == position.cluster)
-        others = [view for view in views if view != cluster]
-        candidates = "Opinions" if self._session.adjudicating else "" if self._session.blind else "Suggestion"
-        return self._part("head", cluster, others, position, candidates)
-
-    def _list(self, position: Position, groups: Mapping[str, Group]) -> Markup:
-        members = self._session.clusters()[position.cluster]
-        current = next(n for n, label in enumerate(members) if label.row.label_id == position.label)
-        in_full = {
-            label.row.label_id for label in members[max(0, current - _FULL_BEFORE) : current + 1 + _FULL_AFTER]
-        }
-        sections = [
-            (
-                number,
-                [
-                    self._row(self._label_view(label.row.label_id, position, groups))
-                    if label.row.label_id in in_full
-                    else self._brief_row(brief_label_view(self._session, label))
-                    for label in labels
-                ],
-            )
-            for number, labels in subclusters(members)
-        ]
-        return self._part("list", sections, position)
-
     def _card(self, position: Position, groups: Mapping[str, Group]) -> Markup:
-        label = self._label_view(position.label, position, groups)
+        if not position.label:
+            return self._part("no_card")
+        label = label_view(self._session, self._lists.label(position.label, position), groups)
         return self._part("card", label, self._references.facts.facts(position.label))
-
-    def _label_view(self, label_id: str, position: Position, groups: Mapping[str, Group]) -> LabelView:
-        """Return the row of a label; the suggestions of the current one are those that the page shows already."""
-        label = self._session.labels[label_id]
-        if label_id == position.label and position.seen is not None:
-            label = self._session.updates.label_as_seen(label_id, position.seen) or label
-        return label_view(self._session, label, groups)
 
     def _suggestions(self, position: Position, estimate: int, *, with_rows: bool) -> dict[str, Any]:
         """Return what has changed in suggestions after an estimate, if anything has.
@@ -277,11 +233,9 @@ class PageRenderer:
         if estimate >= session.updates.last:
             return {}
         changed = session.updates.changed_after(estimate) if with_rows else []
-        rows = {
-            label_id: self._row(label_view(session, session.labels[label_id], groups))
-            for label_id in changed
-            if session.cluster(label_id) == position.cluster
-        }
+        if position.view.cluster is not None:
+            changed = [key for key in changed if session.cluster(key) == position.view.cluster]
+        rows = self._lists.rows(changed, replace(position, seen=None), groups)
         message = session.updates.message_after(estimate)
         return {"suggestions": {"estimate": session.updates.last, "rows": rows, "message": message}}
 
@@ -289,7 +243,9 @@ class PageRenderer:
         """Return the part with photographs of the label, if there are any to show with labels."""
         if self._references.photographs is None:
             return {}
-        view = photographs_view(self._references.photographs, self._session, position.label)
+        view = PhotographsView("", "", (), 0, 0, None)
+        if position.label:
+            view = photographs_view(self._references.photographs, self._session, position.label)
         return {"photographs": self._photograph_macros.beside_card(view)}
 
     def _groups(self, search: str) -> Markup:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
+from hgld.review.label_lists import View
 from hgld.review.photographs import LabelPhotographs, Photograph
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
@@ -59,6 +59,9 @@ class LabelView:
         decision: Present decision.
         candidates: Opinions or suggestions to choose from.
         has_opinions: Whether the candidates are opinions.
+        view: View of the list as the query of an address; empty in the list of the label's cluster.
+        cluster: Number of the label's cluster in a list of all clusters, else None.
+        cluster_name: Name of that cluster, else empty.
     """
 
     label_id: str
@@ -71,6 +74,9 @@ class LabelView:
     decision: DecisionView
     candidates: tuple[DecisionView, ...]
     has_opinions: bool
+    view: str = ""
+    cluster: int | None = None
+    cluster_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ class BriefLabelView:
     version: int
     seen: str
     decision: DecisionView
+    view: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +103,12 @@ class ClusterView:
     version: int
 
 
-def label_view(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group]) -> LabelView:
-    """Return the row of a label."""
+def label_view(
+    session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group], view: View | None = None
+) -> LabelView:
+    """Return the row of a label in the list of a view, or its card."""
     row = label.row
+    cluster = session.cluster(row.label_id) if view is not None and view.cluster is None else None
     return LabelView(
         row.label_id,
         row.label,
@@ -110,15 +120,20 @@ def label_view(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, 
         decision_view(session.decision_value(row.label_id), groups),
         tuple(_candidate_views(session, label, groups)),
         bool(label.opinions),
+        "" if cluster is None or view is None else view.query,
+        cluster,
+        "" if cluster is None else session.cluster_name(cluster),
     )
 
 
-def brief_label_view(session: ReviewSession, label: ReviewLabel) -> BriefLabelView:
+def brief_label_view(session: ReviewSession, label: ReviewLabel, view: View) -> BriefLabelView:
     """Return the row of a label in brief."""
     row = label.row
     value = session.decision_field(row.label_id).value
     decision = DecisionView(None) if value is None else DecisionView(value["decision"], comment=value["comment"])
-    return BriefLabelView(row.label_id, row.label, session.version(row.label_id), _seen(session, label), decision)
+    query = view.query if view.cluster is None else ""
+    version, seen = session.version(row.label_id), _seen(session, label)
+    return BriefLabelView(row.label_id, row.label, version, seen, decision, query)
 
 
 def _seen(session: ReviewSession, label: ReviewLabel) -> str:
@@ -166,12 +181,6 @@ def decision_view(value: Any, groups: Mapping[str, Group]) -> DecisionView:
     key = value["group"]
     name = groups[key].name if key in groups else (key or "")
     return DecisionView(value["decision"], name, comment=value["comment"])
-
-
-def subclusters(members: Sequence[ReviewLabel]) -> list[tuple[int, list[ReviewLabel]]]:
-    """Return the labels of a cluster by the number of their sub-cluster; labels from other clusters stay apart."""
-    grouped = groupby(members, key=lambda label: (label.row.cluster, label.row.subcluster))
-    return [(subcluster, list(labels)) for (_, subcluster), labels in grouped]
 
 
 def cluster_views(session: ReviewSession, clusters: Iterable[int]) -> list[ClusterView]:

@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from hgld.review.actions import LabelAction
+from hgld.review.label_lists import LabelLists, View
 from hgld.review.opinions import Opinions
 from hgld.review.page.position import Position, position_of_step
 from hgld.review.page.render import TEMPLATES
@@ -63,16 +64,18 @@ def test_decisions_without_script(client: TestClient, session: ReviewSession) ->
     page = client.get("/?cluster=1").text
     assert 'name="focus" value="0:Q1"' in page
     answer = client.post(
-        "/decide", data={"choose": "group:lake", "focus": "0:Q1", "at_cluster": "1", "at_label": "Q1"}
+        "/decide", data={"choose": "group:lake", "focus": "0:Q1", "at_view": "cluster=1", "at_label": "Q1"}
     )
     assert answer.history[0].status_code == 303
     assert 'name="focus" value="0:Q2"' in answer.text, "the next undecided label"
-    client.post("/decide", data={"choose": "drop", "focus": "0:Q2", "label": ["0:Q2", "0:Q3"], "at_cluster": "1"})
+    client.post(
+        "/decide", data={"choose": "drop", "focus": "0:Q2", "label": ["0:Q2", "0:Q3"], "at_view": "cluster=1"}
+    )
     client.post("/decide", data={"choose": "take:1@0:Q4", "label": "0:Q5"})
     decided = {row.label_id: (row.decision, row.group) for row in session.decisions()}
     drop = ("drop", None)
     assert decided == {"Q1": ("group", "lake"), "Q2": drop, "Q3": drop, "Q4": ("group", "church")}
-    searched = client.get("/?q=STANDING").text
+    searched = client.get("/?groups=STANDING").text
     assert re.findall(r'value="group:(\w+)"', searched) == ["lake"]
     client.post("/undo")
     client.post("/undo")
@@ -95,8 +98,8 @@ def test_decisions_without_script(client: TestClient, session: ReviewSession) ->
 
 def test_clusters_and_groups_without_script(client: TestClient, session: ReviewSession) -> None:
     client.post("/move", data={"label": ["0:Q1"], "into": "", "name": "split off"})
-    client.post("/merge", data={"at_cluster": "2", "into": "1"})
-    client.post("/rename-cluster", data={"at_cluster": "1", "name": "the rest", "version": "0"})
+    client.post("/merge", data={"cluster": "2", "into": "1"})
+    client.post("/rename-cluster", data={"cluster": "1", "name": "the rest", "version": "0"})
     assert {number: session.cluster_name(number) for number in session.clusters()} == {1: "the rest", 3: "split off"}
     client.post("/propose-group", data={"name": "quay", "root": "human-made", "guideline": "Where boats land."})
     client.post("/rename-group", data={"group": "0:lake", "name": "still water"})
@@ -114,8 +117,8 @@ def test_clusters_and_groups_without_script(client: TestClient, session: ReviewS
         ("/decide", {"choose": "take:x", "focus": "0:Q1"}, "there is no suggestion 0"),
         ("/move", {"focus": "0:Q1", "into": "77"}, "cluster 77 does not exist"),
         ("/move", {"focus": "0:Q1", "into": ""}, "enter a name"),
-        ("/merge", {"at_cluster": "1", "into": "1"}, "another cluster"),
-        ("/rename-cluster", {"at_cluster": "1", "name": " ", "version": "0"}, "enter a name"),
+        ("/merge", {"cluster": "1", "into": "1"}, "another cluster"),
+        ("/rename-cluster", {"cluster": "1", "name": " ", "version": "0"}, "enter a name"),
         ("/propose-group", {"name": "Lake", "root": "natural", "guideline": "x"}, "already"),
         ("/propose-group", {"name": "quay", "root": "odd", "guideline": "x"}, "choose a root"),
         ("/undo", {}, "nothing to undo"),
@@ -136,7 +139,7 @@ def test_stale_request_gets_409_with_both_decisions_and_both_choices(
     client: TestClient, session: ReviewSession
 ) -> None:
     decide(session, LabelAction("group", "museum"), "Q2")
-    data = {"choose": "drop", "label": ["0:Q1", "0:Q2"], "at_cluster": "1", "at_label": "Q1"}
+    data = {"choose": "drop", "label": ["0:Q1", "0:Q2"], "at_view": "cluster=1", "at_label": "Q1"}
     answer = client.post("/decide", data=data)
     assert answer.status_code == 409
     theirs, mine = re.findall(r"<td><span class=\"decision (\w+)\">", answer.text)
@@ -162,15 +165,15 @@ def test_stale_request_gets_409_with_both_decisions_and_both_choices(
 def test_changes_since_an_event(client: TestClient, session: ReviewSession) -> None:
     decide(session, LabelAction("drop"), "Q1")
     seen = session.state.last_event
-    quiet = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1&shown=Q2").json()
+    quiet = client.get(f"/changes?since={seen}&at_view=cluster%3D1&at_label=Q1&shown=Q2").json()
     assert (quiet["rows"], list(quiet["parts"]), quiet["last"]) == ({}, ["card"], seen)
-    assert client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1&shown=Q1").status_code == 204
+    assert client.get(f"/changes?since={seen}&at_view=cluster%3D1&at_label=Q1&shown=Q1").status_code == 204
     decide(session, LabelAction("drop"), "Q2", "Q4")
-    update = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q1").json()
+    update = client.get(f"/changes?since={seen}&at_view=cluster%3D1&at_label=Q1").json()
     assert list(update["rows"]) == ["Q2"], "Q4 is in another cluster"
     assert set(update["parts"]) == {"card", "status", "clusters", "history"}
     session.move({"Q2": session.version("Q2")}, 2)
-    update = client.get(f"/changes?since={seen}&at_cluster=1&at_label=Q2").json()
+    update = client.get(f"/changes?since={seen}&at_view=cluster%3D1&at_label=Q2").json()
     assert set(update["parts"]) == {"card", "status", "clusters", "history", "head", "list"}
     assert 'data-label="Q2"' not in update["parts"]["list"]
     assert update["label"] != "Q2"
@@ -260,12 +263,12 @@ def test_groups_are_merged_and_their_conflicts_shown(tmp_path: Path) -> None:
 
 def test_undo_answers_with_what_it_undid_and_where(client: TestClient, session: ReviewSession) -> None:
     decide(session, LabelAction("group", "church"), "Q4")
-    at = {"at_cluster": "1", "at_label": "Q1", "since": str(session.state.last_event)}
+    at = {"at_view": "cluster=1", "at_label": "Q1", "since": str(session.state.last_event)}
     answer = client.post("/undo", data=at, headers={"accept": "application/json"}).json()
-    assert (answer["cluster"], answer["label"], answer["message"]) == (2, "Q4", "Undone: label 4: church.")
+    assert (answer["view"], answer["label"], answer["message"]) == ("cluster=2", "Q4", "Undone: label 4: church.")
     assert "list" in answer["parts"], "the script shows another cluster"
-    answer = client.post("/redo", data=at | {"at_cluster": "2"}, headers={"accept": "application/json"}).json()
-    assert (answer["cluster"], answer["label"], answer["message"]) == (2, "Q4", "Redone: label 4: church.")
+    answer = client.post("/redo", data=at | {"at_view": "cluster=2"}, headers={"accept": "application/json"}).json()
+    assert (answer["view"], answer["label"], answer["message"]) == ("cluster=2", "Q4", "Redone: label 4: church.")
     page = client.post("/undo", data=at)
     assert page.url.params["cluster"] == "2"
     assert 'role="status">Undone: label 4: church.</p>' in page.text
@@ -274,16 +277,16 @@ def test_undo_answers_with_what_it_undid_and_where(client: TestClient, session: 
 
 
 def test_position_after_undo(session: ReviewSession) -> None:
-    start = Position(1, "Q1")
+    start = Position(View(1), "Q1")
 
     def after_undo(step: int | None) -> Position:
         assert step is not None
         undone = session.undo(step)
         assert undone is not None
-        return position_of_step(session, undone, start)
+        return position_of_step(LabelLists(session), undone, start)
 
     decide(session, LabelAction("drop"), "Q4")
-    assert after_undo(session.merge(2, 1)) == Position(2, "Q5"), "the first undecided label that was moved back"
-    assert after_undo(session.rename_cluster(2, "towers", 0)) == Position(2, "Q5")
+    assert after_undo(session.merge(2, 1)) == Position(View(2), "Q5"), "the first undecided label that was moved back"
+    assert after_undo(session.rename_cluster(2, "towers", 0)) == Position(View(2), "Q5")
     assert after_undo(session.propose_group("quay", "human-made", "Where boats land.")) == start
     assert after_undo(decide(session, LabelAction("drop"), "Q2", "Q1")) == start

@@ -31,7 +31,7 @@ def session(tmp_path: Path) -> Iterator[ReviewSession]:
 def test_a_page_hears_of_new_suggestions_once_and_keeps_those_of_the_current_label(session: ReviewSession) -> None:
     client = open_client(session)
     decide(session, LabelAction("drop"), "Q4")
-    shown = {"at_cluster": "1", "at_label": "Q1", "since": "1", "seen": "0"}
+    shown = {"at_view": "cluster=1", "at_label": "Q1", "since": "1", "seen": "0"}
     session.updates.add({"Q1": CHURCH, "Q2": CHURCH}, n_decisions=20)
     number = session.updates.last
     answer = client.get("/changes", params=shown | {"estimate": "0"}).json()

@@ -35,7 +35,8 @@ def test_page_with_a_cluster_of_2000_labels_is_below_1_mb(tmp_path: Path) -> Non
         update = client.get("/rows?label=Q0&label=Q1999&label=Q2000").json()
         assert list(update["rows"]) == ["Q0", "Q1999"]
         assert BRIEF not in "".join(update["rows"].values())
-        assert len(client.get("/rows?" + "label=Q1&" * 3000).json()["rows"]) <= 1
+        many = "&".join(f"label=Q{n}" for n in range(150))
+        assert len(client.get(f"/rows?{many}").json()["rows"]) == 100
 
 
 @pytest.fixture
@@ -45,9 +46,10 @@ def tab(browser: Chrome, tables: Callable[..., Path]) -> Iterator[Tab]:
     first = browser.current_window_handle
     opened = Tab(browser, server.address)
     yield opened
-    assert opened.close() == []
+    errors = opened.close()
     browser.switch_to.window(first)
     server.stop()
+    assert errors == []
 
 
 def test_rows_are_completed_where_one_looks_and_keys_work_on_all(tab: Tab) -> None:

@@ -23,15 +23,15 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 WORDS = (
     "0 1 2 77 -1 ² ٣ 1e3 0:Q1 1:Q1 0:Q4 0:Q99 Q1 : ²:Q1 0:lake 1:quay 0: lake quay natural human-made x accept "
     "accept_sure clear comment drop enter unsure group:lake group:quay group: take:1 take:² take:1@0:Q1 take:1@x:Q1 "
-    "take:@:"
+    "take:@: cluster=1 filter=undecided&order=settling&as_of=0 order=table&q=x below=x undecided settling"
 )
 HUGE = "9" * 5000
 VALUES = st.sampled_from(["", " 1", "9" * 19, HUGE, f"{HUGE}:Q1", f"take:{HUGE}@0:Q1", *WORDS.split()]).map(
     str.encode
 ) | st.sampled_from([b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"a\r\nb", b"\xe2\x80\xae"])
 NAMES = st.sampled_from(
-    b"choose focus label comment comment_was guess into name group root guideline step version at_cluster at_label "
-    b"cluster since shown q request store again theme \0".split()
+    b"choose focus label comment comment_was guess into name group root guideline step version at_view at_label "
+    b"cluster filter below order as_of since shown q groups request store again theme \0".split()
 )
 FIELDS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
 ADDRESSES = [*HANDLERS, "/theme", "/", "/changes", "/rows", "/decisions.csv"]

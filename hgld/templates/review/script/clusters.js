@@ -1,47 +1,79 @@
-// Going from cluster to cluster. Each is an entry in the browser's history, so that Back returns to the one before.
+// Going from list to list: clusters, the queue, and others. Each is an entry in the browser's history, so that Back returns
+// to the one before.
 
 import { $, $$ } from "./dom.js";
 import { currentRow, guardDecision, nextUndecided, setCurrent } from "./rows.js";
 import { on, state } from "./state.js";
 import { apply, request, show, Unreachable } from "./updates.js";
 
-const links = () => $$("#clusters a");
-let target = null;  // the cluster that was asked for and is not yet shown
+const clusters = () => $$("#clusters a[data-cluster]");
+let target = null;  // the view that was asked for and is not yet shown
 
-/** Show a cluster with the cursor at a label, by default its first undecided one. */
-export async function showCluster(number, label = "") {
-  target = String(number);
+/** Show the list of a view with the cursor at a label, by default its first undecided one. */
+export async function showView(view, label = "") {
+  target = view;
   let reply;
   try {
-    reply = await request(`/changes?${new URLSearchParams({ at_cluster: number, at_label: label, since: -1 })}`);
+    reply = await request(`/changes?${view}&${new URLSearchParams({ label, since: -1 })}`);
   } catch (error) {
     target = null;
     if (error instanceof Unreachable) return;
     throw error;
   }
-  if (target !== String(number)) return;  // another cluster was asked for in the meantime
-  if (reply.answer?.last < state.last) return showCluster(number, label);  // something was saved in the meantime
+  if (target !== view) return;  // another list was asked for in the meantime
+  if (reply.answer?.last < state.last) return showView(view, label);  // something was saved in the meantime
   target = null;
   if (reply.ok && reply.answer) show(() => {
     apply(reply.answer, { go: true });
     if (!label) $("#labels").scrollTop = 0;
     setCurrent(currentRow());
+    if (!currentRow()) $("#labels").focus();
   });
 }
 
-/** Go to what was undone or redone, also in another cluster; a label that is decided there is guarded. */
+/** Show the list that a form of filters describes. */
+export function showForm(form) {
+  const fields = [...new FormData(form)].filter(([, value]) => value !== "");
+  form.closest("details")?.removeAttribute("open");
+  form.closest(":popover-open")?.hidePopover();
+  return showView(new URLSearchParams(fields).toString());
+}
+
+/** Go to what was undone or redone, also in another list; a label that is decided there is guarded. */
 export function goToChange(update) {
   const before = state.label;
-  if (String(update.cluster) !== state.cluster && !("list" in update.parts)) showCluster(update.cluster, update.label);
+  if (update.view !== state.view && !("list" in update.parts)) showView(update.view, update.label);
   else apply(update, { go: true });
   if (state.label !== before) guardDecision();
 }
 
-/** Show the cluster that is some places further in the list. */
+/** Show the cluster that is some places further in the list of clusters. */
 export function stepCluster(steps) {
-  const all = links(), here = target ?? state.cluster;
-  const link = all[all.findIndex(other => other.dataset.cluster === here) + steps];
-  if (link) showCluster(link.dataset.cluster);
+  const all = clusters(), here = target ?? state.view;
+  const link = all[all.findIndex(other => other.dataset.view === here) + steps];
+  if (link) showView(link.dataset.view);
+}
+
+/** Return whether a link is that of the list that is shown, or that was asked for. */
+const isShown = link => (target === null ? link.hasAttribute("aria-current") : link.dataset.view === target);
+
+/** Show the queue, or, if it is shown, the cluster of the label. */
+export function toggleQueue() {
+  const queue = $("#clusters a[data-queue]");
+  if (isShown(queue)) goToCluster();
+  else showView(queue.dataset.view);
+}
+
+/** Show the next of the lists that go across clusters. */
+export function nextList() {
+  const all = $$("#clusters .views a");
+  showView(all[(all.findIndex(isShown) + 1) % all.length].dataset.view);
+}
+
+/** Show the current label in its cluster. */
+export function goToCluster() {
+  const link = $("a.cluster", currentRow()) ?? clusters()[0];
+  if (!state.view.startsWith("cluster=")) showView(link.dataset.view, state.label);
 }
 
 /** Go to the next undecided label, in the next cluster that has one if this one has none; return what to say about it. */
@@ -51,12 +83,13 @@ export function goToNextUndecided() {
     setCurrent(row);
     return "";
   }
-  const all = links(), here = all.findIndex(link => link.dataset.cluster === state.cluster) + 1;
-  const link = [...all.slice(here), ...all.slice(0, here)].find(other => other.dataset.undecided !== "0");
+  if (!state.view.startsWith("cluster=")) return "All labels of this list are decided.";
+  const all = clusters(), here = all.findIndex(link => link.dataset.view === state.view);
+  const link = [...all.slice(here + 1), ...all.slice(0, here + 1)].find(other => other.dataset.undecided !== "0");
   if (!link) return "All labels are decided.";
-  if (link.dataset.cluster === state.cluster) return "";
-  showCluster(link.dataset.cluster);
-  return `Cluster ${state.cluster} is complete; this is cluster ${link.dataset.cluster}.`;
+  if (link.dataset.view === state.view) return "";
+  showView(link.dataset.view);
+  return `Cluster ${all[here]?.dataset.cluster} is complete; this is cluster ${link.dataset.cluster}.`;
 }
 
 // The browser's history.
@@ -67,8 +100,14 @@ let visit = history.state?.visit ?? Date.now();
 let returning = false;
 let timer;
 
-const address = () => `/?${new URLSearchParams({ cluster: state.cluster, label: state.label })}`;
-const saveVisit = () => visits.set(visit, { cluster: state.cluster, label: state.label });
+/** The address of the page: a list is made again when it is loaded. */
+function address() {
+  const fields = new URLSearchParams(state.view);
+  fields.delete("as_of");
+  fields.set("label", state.label);
+  return `/?${fields}`;
+}
+const saveVisit = () => visits.set(visit, { view: state.view, label: state.label });
 function saveAddress() {
   clearTimeout(timer);
   history.replaceState({ visit }, "", address());
@@ -79,7 +118,7 @@ on("move", () => {
   clearTimeout(timer);
   timer = setTimeout(saveAddress, SETTLED_MS);
 });
-on("cluster", () => {
+on("view", () => {
   if (!returning) {
     visit = Date.now();
     history.pushState({ visit }, "", address());
@@ -90,12 +129,13 @@ on("cluster", () => {
 });
 addEventListener("popstate", async event => {
   clearTimeout(timer);
-  const fields = new URLSearchParams(location.search);
+  const fields = new URLSearchParams(location.search), addressed = fields.get("label") ?? "";
+  fields.delete("label");
   visit = event.state?.visit ?? visit;
-  const { cluster, label } = visits.get(visit) ?? { cluster: fields.get("cluster"), label: fields.get("label") };
-  if (cluster === state.cluster) return setCurrent(currentRow());
+  const { view, label } = visits.get(visit) ?? { view: fields.toString(), label: addressed };
+  if (view === state.view) return setCurrent(currentRow());
   returning = true;
-  await showCluster(cluster, label ?? "");
+  await showView(view, label);
   returning = false;
 });
 addEventListener("pagehide", saveAddress);

@@ -3,7 +3,7 @@
 
 import { $$ } from "./dom.js";
 import { list, rowOf, tickOf } from "./rows.js";
-import { on } from "./state.js";
+import { on, state } from "./state.js";
 import { request } from "./updates.js";
 
 /** Rows that are fetched together, and how near they are by then: as far as the rows of a batch reach. */
@@ -23,7 +23,8 @@ async function fill(first) {
   observer.unobserve(first);
   const labels = batches.get(first).filter(isBrief).map(row => ["label", row.dataset.label]);
   if (!labels.length) return;
-  const reply = await request(`/rows?${new URLSearchParams(labels)}`).catch(() => null);
+  const fields = new URLSearchParams([["at_view", state.view], ...labels]);
+  const reply = await request(`/rows?${fields}`).catch(() => null);
   if (!reply?.answer?.rows) return setTimeout(() => observer.observe(first), RETRY_MS);
   const made = document.createElement("template");
   made.innerHTML = Object.values(reply.answer.rows).join("");

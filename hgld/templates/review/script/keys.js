@@ -2,7 +2,7 @@
 // with data-action="name" does the same as the keys of that action.
 
 import { $ } from "./dom.js";
-import { goToNextUndecided, stepCluster } from "./clusters.js";
+import { goToCluster, goToNextUndecided, nextList, stepCluster, toggleQueue } from "./clusters.js";
 import { leaveSearch, search, searchKey } from "./groups.js";
 import { comment, discardComment } from "./comments.js";
 import { showKeys } from "./help.js";
@@ -37,6 +37,13 @@ const ACTIONS = {
   },
   "next-cluster": { section: "Move", keys: ["]"], about: "next cluster", run: () => stepCluster(1) },
   "previous-cluster": { section: "Move", keys: ["["], about: "previous cluster", run: () => stepCluster(-1) },
+  queue: { section: "Move", keys: ["q"], about: "the queue: undecided labels of all clusters; again: back", run: toggleQueue },
+  "next-list": { section: "Move", keys: ["v"], about: "next list across clusters: unsure, commented, …", run: nextList },
+  filter: { section: "Move", keys: ["f"], about: "filter and order labels of all clusters", run: () => openMenu("filters") },
+  "find-label": {
+    section: "Move", keys: ["shift+f"], about: "find labels of all clusters", run: () => focusField($("#find-labels input")),
+  },
+  "go-to-cluster": { section: "Move", keys: ["w"], about: "the label in its cluster", run: goToCluster },
   "open-example": {
     section: "Move", keys: ["e"], about: "open the first example", run: () => $(".examples a", currentRow())?.click(),
   },
@@ -80,7 +87,7 @@ const ACTIONS = {
     run: () => move(-1, true),
   },
   "select-label": {
-    section: "Several labels", keys: ["x"], about: "select the label", run: () => toggleTicked([currentRow()]),
+    section: "Several labels", keys: ["x"], about: "select the label", run: () => toggleTicked([currentRow()].filter(Boolean)),
   },
   "select-subcluster": {
     section: "Several labels", keys: ["b"], about: "select its whole sub-cluster",
@@ -116,7 +123,12 @@ const ACTIONS = {
   help: { section: "Page", keys: ["?"], about: "this list of keys", run: () => togglePanel("help") },
 };
 
-if (BLIND) for (const name of Object.keys(ACTIONS)) if (/^(accept|take)\b/.test(name)) delete ACTIONS[name];
+/** Keys of suggestions, which a blind review hides. */
+const withoutEffect = new Set();
+if (BLIND) for (const [name, action] of Object.entries(ACTIONS)) if (/^(accept|take)\b/.test(name)) {
+  for (const key of action.keys) withoutEffect.add(key);
+  delete ACTIONS[name];
+}
 if (ADJUDICATING) delete ACTIONS["accept-screen"];
 
 function focusField(field) {
@@ -131,7 +143,7 @@ document.addEventListener("keydown", event => {
   if (event.isComposing || event.altKey) return;
   const handler = handlers.get(keyName(event));
   if ($("dialog[open]") && !(handler === toggleViewer && $("#viewer")?.open)) return;
-  const field = event.target.closest("input:not([type=checkbox]), select");
+  const field = event.target.closest("input:not([type=checkbox]), select, .menu input");
   if (event.key === "Escape") {
     if ($(":popover-open")) return;  // which the browser closes
     const closed = closeAll();
@@ -142,6 +154,8 @@ document.addEventListener("keydown", event => {
   if (field) return;
   const pressed = event.key === "Enter" || event.key === " ";
   if (pressed && event.target.closest("button, summary, a:not(.name)")) return;
+  if (!handler && withoutEffect.has(keyName(event)))
+    showMessage("This review is blind: suggestions are hidden. Choose a group.");
   if (!handler) return;
   event.preventDefault();
   handler();

@@ -2,7 +2,7 @@
 // module starts the others, and connects mouse, touch and the forms.
 
 import { $, $$ } from "./dom.js";
-import { showCluster } from "./clusters.js";
+import { showForm, showView } from "./clusters.js";
 import { comment } from "./comments.js";
 import "./fill.js";
 import "./groups.js";
@@ -11,6 +11,7 @@ import "./estimates.js";
 import { send, undo } from "./queue.js";
 import { currentRow, endRange, list, selectTo, setCurrent, setTicked, showSelected, tickOf, toggleTicked } from "./rows.js";
 import "./unsaved.js";
+import { state } from "./state.js";
 import { refresh } from "./updates.js";
 
 const POLL_MS = 2000;
@@ -32,17 +33,18 @@ list.addEventListener("click", event => {
   setCurrent(row);
 });
 
-$("#clusters").addEventListener("click", event => {
-  const link = event.target.closest("a");
+document.addEventListener("click", event => {
+  const link = event.target.closest("a[data-view]");
   if (!link || event.ctrlKey || event.metaKey) return;
   event.preventDefault();
-  showCluster(link.dataset.cluster);
+  showView(link.dataset.view, link.closest("#clusters") ? "" : state.label);
 });
 
 document.addEventListener("submit", event => {
   const form = event.target;
   if ("plain" in form.dataset) return;
   event.preventDefault();
+  if ("view" in form.dataset) return showForm(form);
   if (form.id === "search") return;
   if (form.id === "undo") return undo();
   const data = new FormData(form, event.submitter), active = document.activeElement;

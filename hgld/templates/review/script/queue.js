@@ -44,7 +44,7 @@ export function send(action, data, form = null) {
   if (button && button[1] !== state.label) for (const name of ["comment", "comment_was"]) data.delete(name);
   const decides = action === "/decide" && !["comment", "clear"].includes(choice);
   const affected = labels.map(rowOf).filter(Boolean);
-  addRequest({ action, fields: [...data], labels, about, menu, decides, cluster: state.cluster });
+  addRequest({ action, fields: [...data], labels, about, menu, decides, view: state.view });
   if (!button && affected.length) setTicked(ticked(), false);
   if (decides && (labels.includes(state.label) || affected.length > 1))
     setCurrent(nextUndecided(affected.at(-1)) ?? currentRow(), { load: false });
@@ -120,7 +120,7 @@ function saved(entry, answer) {
     if (answer.goes_there) goToChange(answer);
     else {
       apply(answer);
-      if (entry.decides && state.cluster === entry.cluster && isFree() && rows().every(row => row.dataset.decision))
+      if (entry.decides && state.view === entry.view && isFree() && rows().every(row => row.dataset.decision))
         note = goToNextUndecided();
       else if ("list" in answer.parts && isFree()) setCurrent(currentRow());
     }

@@ -97,7 +97,11 @@ export function setTicked(selection, on) {
 }
 
 export const toggleTicked = selection => setTicked(selection, !selection.every(row => tickOf(row).checked));
-export const rowsBeside = row => $$(".row", row.closest("section"));
+/** Return the rows of the same section, such as a sub-cluster; a section without a title is none. */
+export const rowsBeside = row => {
+  const section = row?.closest("section:has(h3)");
+  return section ? $$(".row", section) : [row].filter(Boolean);
+};
 
 export function showSelected() {
   const n = ticked().length, shown = $("#selected");

@@ -7,7 +7,7 @@
 //   "suggestions" ({ estimate, rows, message })  suggestions were estimated again
 //   "rows"              rows were replaced one by one
 //   "shown"             an answer of the server is shown completely
-//   "cluster"           another cluster is shown, at state.label
+//   "view"              another list is shown, at state.label
 //   "connection" (why)  the server cannot be reached, or, if `why` is empty, can be reached again
 //   "requests"          something was added to the requests that are not saved, or saved, refused or discarded
 //   "saved elsewhere"   another window saved something
@@ -22,8 +22,8 @@ export const state = {
   last: Number(document.body.dataset.last),
   /** Number of the last estimate of suggestions that the page shows. */
   estimate: Number(document.body.dataset.estimate),
-  /** Number of the cluster, as text. */
-  cluster: $("#decide [name=at_cluster]").value,
+  /** What the list shows, as the query of an address: a cluster, or filters and an order. */
+  view: $("#decide [name=at_view]").value,
   /** Id of the current label. */
   label: $("#decide [name=at_label]").value,
   /** Id of the label whose card is shown; it follows the current label. */

@@ -48,7 +48,7 @@ export async function request(url, options = {}) {
 export function positionFields(label, since) {
   const row = label && rowOf(label);
   const seen = row ? tickOf(row).value.match(/^\d+\.?(\d*)/)[1] || "0" : "";
-  return new URLSearchParams({ at_cluster: state.cluster, at_label: label, since, estimate: state.estimate, seen });
+  return new URLSearchParams({ at_view: state.view, at_label: label, since, estimate: state.estimate, seen });
 }
 
 // Refreshing: one request at a time, and another one if something happened in the meantime.
@@ -89,26 +89,26 @@ export function show(changes) {
   }
 }
 
-/** Show the rows and parts of an answer, and with `go`, its cluster and label. */
+/** Show the rows and parts of an answer, and with `go`, its list and label. */
 export function apply(update, { go = false } = {}) {
   if (update.last < state.last) return;  // a later answer came first
   const before = { ...state };
   if (go) {
-    if (String(update.cluster) !== state.cluster) setTicked(ticked(), false);
-    state.cluster = String(update.cluster);
+    if (update.view !== state.view) setTicked(ticked(), false);
+    state.view = update.view;
     state.label = update.label;
   }
-  const here = String(update.cluster) === state.cluster;
+  const here = update.view === state.view;
   const inList = list.contains(document.activeElement);
   if (here) replaceRows(Object.values(update.rows));
   for (const [id, html] of Object.entries(update.parts)) {
     if ((id === "card" || id === "photographs") && update.label !== state.label && currentRow()) continue;
     if (id === "photographs" && $("#photographs [data-label]").dataset.label === update.label) continue;
-    if ((id === "list" || id === "head") && !here && $(`#clusters a[data-cluster="${state.cluster}"]`)) continue;
+    if ((id === "list" || id === "head") && !here && isPossible(state.view)) continue;
     const ticks = id === "list" ? new Set(ticked().map(row => row.dataset.label)) : null;
     replacePart(id, html);
     if (ticks) for (const row of rows()) tickOf(row).checked = ticks.has(row.dataset.label);
-    if (id === "list") state.cluster = String(update.cluster);
+    if (id === "list") state.view = update.view;
     if (id === "card") state.card = update.label;
   }
   if (update.suggestions) tell("suggestions", update.suggestions);
@@ -118,10 +118,13 @@ export function apply(update, { go = false } = {}) {
   if (gone) guardDecision();
   showSelected();
   state.last = update.last;
-  if (state.cluster !== before.cluster) tell("cluster");
+  if (state.view !== before.view) tell("view");
   if (go && state.label !== before.label) tell("move", { load: false });
   tell("shown");
 }
+
+/** Return whether a view can be shown: whether it is no cluster, or one that exists. */
+const isPossible = view => !view.startsWith("cluster=") || $(`#clusters a[data-view="${CSS.escape(view)}"]`) !== null;
 
 function replaceRows(html) {
   if (!html.length) return;
