@@ -57,7 +57,7 @@ function activate(n) {
   item.classList.add("active");
   button.ariaSelected = "true";
   search.setAttribute("aria-activedescendant", button.id);
-  item.scrollIntoView({ block: "nearest" });
+  button.scrollIntoView({ block: "nearest" });
 }
 
 /** Keys in the search field: the arrows go through the matches, Enter chooses one, with Shift as a guess. */

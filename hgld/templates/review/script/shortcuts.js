@@ -51,8 +51,8 @@ export const keysOf = (name, action) => allKeys(name, action).filter(key => !(se
 export const handlersOf = actions =>
   new Map(Object.entries(actions).flatMap(([name, action]) => keysOf(name, action).map(key => [key, action.run])));
 
-/** Return a key as the page shows it, e.g. "⇧ R". */
-export const shownKey = key => parts(key).map(part => NAMES[part] ?? capitalised(part)).join(" ");
+/** Return a key as the page shows it, e.g. "⇧R". */
+export const shownKey = key => parts(key).map(part => NAMES[part] ?? capitalised(part)).join(" ").replace("⇧ ", "⇧");
 
 /** Return a key as `aria-keyshortcuts` has it, e.g. "Shift+R". */
 export const ariaKey = key => parts(key).map(part => ARIA_NAMES[part] ?? capitalised(part)).join("+");
