@@ -11,34 +11,20 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
 from hgld.io.files import check_writable_file
-from hgld.review.event_rows import event_to_row, events_from_rows
+from hgld.review.event_rows import event_to_row
 from hgld.review.events import AttributedChange, Change, Event
 from hgld.review.state import ReviewState
+from hgld.review.store_file import create_file, opened_file, write_failure
 from hgld.version import __version__
 
-#: "hgld" as a number, which tells the file from other SQLite files.
-_APPLICATION_ID = int.from_bytes(b"hgld", "big")
-_LAYOUT = 3
-_TABLES = (
-    "CREATE TABLE about (annotator TEXT NOT NULL)",
-    "CREATE TABLE event (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, at TEXT NOT NULL, annotator TEXT NOT NULL, "
-    "kind TEXT NOT NULL, key TEXT NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL, tool TEXT NOT NULL, "
-    "undoes INTEGER REFERENCES event (id))",
-    "CREATE TABLE label (id TEXT PRIMARY KEY, text TEXT NOT NULL, cluster INTEGER NOT NULL)",
-    "CREATE TRIGGER no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'events are only added'); END",
-    "CREATE TRIGGER no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'events are only added'); END",
-    f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_LAYOUT}",
-)
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -118,7 +104,7 @@ class EventStore:
             with self._connection:
                 yield
         except sqlite3.Error as error:
-            raise _write_failure(self.path, error) from error
+            raise write_failure(self.path, error) from error
 
     def _new_events(self, changes: Sequence[Change | AttributedChange]) -> list[Event]:
         now = datetime.now(timezone.utc)
@@ -171,9 +157,8 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
         ) from None
     try:
         if not path.exists():
-            _create(path, annotator)
-        with _connect(path) as connection:
-            owner, state = _read(connection, path)
+            create_file(path, annotator)
+        with opened_file(path) as (connection, owner, state):
             if owner != annotator:
                 raise ConfigurationError(
                     f'{path}: holds the decisions of "{owner}", not of "{annotator}"; give another `store`'
@@ -194,24 +179,8 @@ def read_store(path: Path) -> tuple[str, ReviewState]:
         raise InputError(f"{path} is a folder; expected a store from hgld review, e.g. review/a.sqlite")
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a store from hgld review, e.g. review/a.sqlite")
-    with _connect(path) as connection:
-        return _read(connection, path)
-
-
-@contextmanager
-def _connect(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a connection to an existing file; errors of SQLite become an InputError."""
-    if not path.stat().st_size:
-        raise InputError(
-            f"{path}: is empty, although it was a store of decisions once; restore it from a copy, or delete it to "
-            "begin again"
-        )
-    try:
-        # The server answers in one thread, but not always in the one that opened the store.
-        with closing(sqlite3.connect(path, timeout=10, check_same_thread=False)) as connection:
-            yield connection
-    except sqlite3.DatabaseError as error:
-        raise InputError(f"{path}: not a store of decisions, or damaged ({error}); restore it from a copy") from error
+    with opened_file(path) as (_, owner, state):
+        return owner, state
 
 
 def _check_place(path: Path) -> None:
@@ -227,73 +196,9 @@ def _check_place(path: Path) -> None:
         raise ConfigurationError(f"{path} is read-only; change its permissions, or give another `store`")
 
 
-def _create(path: Path, annotator: str) -> None:
-    """Create a store without events, whole or not at all."""
-    draft = path.with_name(f"{path.name}.part")
-    draft.unlink(missing_ok=True)
-    try:
-        with closing(sqlite3.connect(draft)) as connection, connection:
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("BEGIN")
-            for statement in _TABLES:
-                connection.execute(statement)
-            connection.execute("INSERT INTO about VALUES (?)", (annotator,))
-        draft.replace(path)
-    except sqlite3.Error as error:
-        raise _write_failure(path, error) from error
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def _is_at(path: Path, file: os.stat_result) -> bool:
     """Return whether a path still leads to a file."""
     try:
         return os.path.samestat(path.stat(), file)
     except OSError:
         return False
-
-
-def _write_failure(path: Path, error: sqlite3.Error) -> StorageError:
-    if "disk is full" in str(error):
-        reason, remedy = "the disk is full", "Free some space"
-    else:
-        reason, remedy = str(error), "Check the disk"
-    return StorageError(f"{path}: cannot be written ({reason}); nothing was changed. {remedy}, then try again")
-
-
-def _read(connection: sqlite3.Connection, path: Path) -> tuple[str, ReviewState]:
-    """Return the owner of a store and its state, after checks of the whole file."""
-    with connection:
-        connection.execute("BEGIN")  # so that another process changes nothing meanwhile
-        _check_file(connection, path)
-        owner = connection.execute("SELECT annotator FROM about").fetchone()
-        if owner is None or not isinstance(owner[0], str):
-            raise sqlite3.DatabaseError("the name of the annotator is missing")
-        connection.execute("SELECT id, text, cluster FROM label")
-        try:
-            state = ReviewState(events_from_rows(connection.execute("SELECT * FROM event ORDER BY id")))
-        except InputError as error:
-            raise InputError(f"{path}: {error}; restore the file from a copy") from error
-    return owner[0], state
-
-
-def _check_file(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that a file is a store of this version of hgld, and whole."""
-    if _pragma(connection, "application_id") != _APPLICATION_ID:
-        raise InputError(f"{path}: not a store of decisions, but another SQLite file")
-    layout = _pragma(connection, "user_version")
-    if layout != _LAYOUT:
-        raise InputError(
-            f"{path}: written in layout {layout}, but hgld {__version__} has layout {_LAYOUT}; use the version that "
-            "wrote it"
-        )
-    problem = _pragma(connection, "quick_check(1)")
-    if problem != "ok":
-        raise sqlite3.DatabaseError(" ".join(problem.split()))
-    # SQLite reads the missing end of the last page as zeros.
-    if path.stat().st_size < _pragma(connection, "page_count") * _pragma(connection, "page_size"):
-        raise sqlite3.DatabaseError("the end of the file is missing")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> Any:
-    return connection.execute(f"PRAGMA {name}").fetchone()[0]

@@ -94,6 +94,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "value of another kind": (sql("""UPDATE event SET new = '{"merged_into": 7}' WHERE id = 3"""), "event 3"),
     "unknown decision": (sql("UPDATE event SET new = replace(new, 'drop', 'keep') WHERE id = 1"), "event 1"),
     "unknown kind": (sql("UPDATE event SET kind = 'colour' WHERE id = 4"), "event 4"),
+    "kind with line breaks": (
+        sql("UPDATE event SET kind = 'a' || char(13, 10, 27) || 'b' WHERE id = 4"),
+        r"\\r\\n\\x1b",
+    ),
+    "no Unicode": (sql("UPDATE event SET kind = CAST(x'0aff0a' AS TEXT) WHERE id = 4"), "UTF-8"),
+    "owner with line breaks": (sql("UPDATE about SET annotator = char(10, 27)"), r"\\n\\x1b"),
     "name of no cluster": (sql("UPDATE event SET key = 'x' WHERE kind = 'name'"), "event 4"),
     "time after the last year": (sql("UPDATE event SET at = '9999-12-31T23:59:59-12:00' WHERE id = 1"), "event 1"),
     "no time": (sql("UPDATE event SET at = 'noon' WHERE id = 1"), "event 1"),

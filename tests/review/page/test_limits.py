@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.routing import Route
 
 from hgld.review.entered_texts import MAX_CLUSTER_NAME, MAX_COMMENT, MAX_GROUP_NAME, MAX_GUIDELINE
 from hgld.review.page import connections, limits
@@ -36,7 +38,9 @@ class ServedPage:
         self.port: int = self._listener.getsockname()[1]
         keys = PageKeys()
         started = threading.Event()
-        self.server = page_server(review_app(session, REFERENCES, keys), started.set)
+        app = review_app(session, REFERENCES, keys)
+        self.routes = [route for route in app.routes if isinstance(route, Route)]
+        self.server = page_server(app, started.set)
         self._thread = threading.Thread(target=self.server.run, args=[[self._listener]])
         self._thread.start()
         assert started.wait(10)
@@ -191,20 +195,39 @@ def test_garbage_is_refused(page: ServedPage, data: bytes) -> None:
     assert page.answers()
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    path=st.binary(max_size=60).filter(lambda path: b"\n" not in path and b" " not in path),
-    body=st.binary(max_size=200),
-    post=st.booleans(),
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.binary(max_size=60).filter(lambda path: b"\n" not in path and b" " not in path))
+def test_no_path_is_a_fault_of_the_server(page: ServedPage, path: bytes) -> None:
+    assert status(page.send(page.head(f"GET /{path.decode('latin-1')} HTTP/1.1"))) < 500
+
+
+#: Names of the fields of all forms, and of those that only the script sends.
+FIELDS = [
+    *sorted({name for path in TEMPLATES.glob("*.html") for name in re.findall(r'name="(\w+)"', path.read_text())}),
+    *("at_cluster", "at_label", "cluster", "request", "shown", "since", "store"),
+]
+VALUES = st.one_of(
+    st.sampled_from(
+        ["", "0", "1", "-1", "²", "٣", "9" * 5000, "0:Q1", "1:Q1", "0:lake", ":", "Q1", "lake", "church"]
+    ),
+    st.sampled_from(["drop", "group:lake", "take:1", "take:1@0:Q1", "take:²", "accept", "undecided", "none", "on"]),
+    st.binary(max_size=20),
 )
-def test_no_bytes_in_a_path_or_a_form_are_a_fault_of_the_server(
-    page: ServedPage, path: bytes, body: bytes, post: bool
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), fields=st.lists(st.tuples(st.sampled_from(FIELDS), VALUES), max_size=6))
+def test_no_form_is_a_fault_of_the_server(
+    page: ServedPage, data: st.DataObject, fields: list[tuple[str, str | bytes]]
 ) -> None:
-    method = "POST" if post else "GET"
-    line = f"{method} /{path.decode('latin-1')} HTTP/1.1"
-    assert status(page.send(page.head(line, f"Content-Length: {len(body)}") + body)) < 500
-    line = f"POST /{('decide', 'move', 'undo', 'propose-group')[len(body) % 4]} HTTP/1.1"
-    assert status(page.send(page.head(line, f"Content-Length: {len(body)}") + body)) < 500
+    route = data.draw(st.sampled_from(page.routes))
+    path = re.sub(r"\{.*?\}", "x", route.path)
+    form = urlencode(fields)
+    if "POST" in (route.methods or ()):
+        request = page.head(f"POST {path} HTTP/1.1", f"Content-Length: {len(form)}") + form.encode()
+    else:
+        request = page.head(f"GET {path}?{form} HTTP/1.1")
+    assert 200 <= status(page.send(request)) < 500
 
 
 def test_body_is_refused_while_it_is_sent(page: ServedPage) -> None:

@@ -1,0 +1,138 @@
+"""The SQLite file of an event store: create it, and open it after checks that find damage."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from hgld.errors import ConfigurationError, InputError, StorageError
+from hgld.review.event_rows import events_from_rows
+from hgld.review.state import ReviewState
+from hgld.taxonomy.decisions import check_annotator
+from hgld.version import __version__
+
+#: "hgld" as a number, which tells the file from other SQLite files.
+_APPLICATION_ID = int.from_bytes(b"hgld", "big")
+_LAYOUT = 3
+_TABLES = (
+    "CREATE TABLE about (annotator TEXT NOT NULL)",
+    "CREATE TABLE event (id INTEGER PRIMARY KEY, step INTEGER NOT NULL, at TEXT NOT NULL, annotator TEXT NOT NULL, "
+    "kind TEXT NOT NULL, key TEXT NOT NULL, old TEXT NOT NULL, new TEXT NOT NULL, tool TEXT NOT NULL, "
+    "undoes INTEGER REFERENCES event (id))",
+    "CREATE TABLE label (id TEXT PRIMARY KEY, text TEXT NOT NULL, cluster INTEGER NOT NULL)",
+    "CREATE TRIGGER no_update BEFORE UPDATE ON event BEGIN SELECT RAISE(ABORT, 'events are only added'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT, 'events are only added'); END",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {_LAYOUT}",
+)
+
+
+def create_file(path: Path, annotator: str) -> None:
+    """Create a store without events, whole or not at all.
+
+    Raises:
+        StorageError: The file cannot be written.
+    """
+    draft = path.with_name(f"{path.name}.part")
+    draft.unlink(missing_ok=True)
+    try:
+        with closing(sqlite3.connect(draft)) as connection, connection:
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("BEGIN")
+            for statement in _TABLES:
+                connection.execute(statement)
+            connection.execute("INSERT INTO about VALUES (?)", (annotator,))
+        draft.replace(path)
+    except sqlite3.Error as error:
+        raise write_failure(path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewState]]:
+    """Open an existing store, check all of it, and yield it with its owner and its state.
+
+    Raises:
+        InputError: The file is not an event store, or damaged.
+    """
+    if not path.stat().st_size:
+        raise InputError(
+            f"{path}: is empty, although it was a store of decisions once; restore it from a copy, or delete it to "
+            "begin again"
+        )
+    with ExitStack() as stack:
+        try:
+            # The server answers in one thread, but not always in the one that opened the store.
+            connection = sqlite3.connect(path, timeout=10, check_same_thread=False)
+            stack.enter_context(closing(connection))
+            owner, state = _read(connection, path)
+        except InputError as error:
+            raise InputError(f"{path}: {_printable(error)}") from error
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{path}: not a store of decisions, or damaged ({_printable(error)}); restore it from a copy"
+            ) from error
+        yield connection, owner, state
+
+
+def write_failure(path: Path, error: sqlite3.Error) -> StorageError:
+    """Return the error for a store that SQLite could not write."""
+    if "disk is full" in str(error):
+        reason, remedy = "the disk is full", "Free some space"
+    else:
+        reason, remedy = str(error), "Check the disk"
+    return StorageError(f"{path}: cannot be written ({reason}); nothing was changed. {remedy}, then try again")
+
+
+def _read(connection: sqlite3.Connection, path: Path) -> tuple[str, ReviewState]:
+    """Return the owner of a store and its state, after checks of the whole file.
+
+    Raises:
+        DatabaseError: The file is not an event store, or damaged.
+        InputError: Likewise, with a remedy. The message lacks the name of the file.
+        UnicodeDecodeError: The file is damaged.
+    """
+    with connection:
+        connection.execute("BEGIN")  # so that another process changes nothing meanwhile
+        _check_file(connection, path)
+        owner = connection.execute("SELECT annotator FROM about").fetchone() or ("",)
+        try:
+            check_annotator(str(owner[0]))
+        except ConfigurationError as error:
+            raise sqlite3.DatabaseError(str(error)) from error
+        connection.execute("SELECT id, text, cluster FROM label")
+        try:
+            state = ReviewState(events_from_rows(connection.execute("SELECT * FROM event ORDER BY id")))
+        except InputError as error:
+            raise InputError(f"{error}; restore the file from a copy") from error
+    return str(owner[0]), state
+
+
+def _check_file(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that a file is a store of this version of hgld, and whole; see :func:`_read`."""
+    if _pragma(connection, "application_id") != _APPLICATION_ID:
+        raise InputError("not a store of decisions, but another SQLite file")
+    layout = _pragma(connection, "user_version")
+    if layout != _LAYOUT:
+        raise InputError(
+            f"written in layout {layout}, but hgld {__version__} has layout {_LAYOUT}; use the version that wrote it"
+        )
+    problem = _pragma(connection, "quick_check(1)")
+    if problem != "ok":
+        raise sqlite3.DatabaseError(problem)
+    # SQLite reads the missing end of the last page as zeros.
+    if path.stat().st_size < _pragma(connection, "page_count") * _pragma(connection, "page_size"):
+        raise sqlite3.DatabaseError("the end of the file is missing")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> Any:
+    return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def _printable(found: object) -> str:
+    """Return what was found in a file as text for a message, with line breaks and the like as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(found))
