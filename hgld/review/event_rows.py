@@ -44,35 +44,36 @@ def events_from_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Event]:
             name of the file.
     """
     events: dict[int, Event] = {}
-    #: Last event of every field.
-    last: dict[tuple[str, str], Event] = {}
+    #: Present value of every field, and its text.
+    values: dict[tuple[str, str], tuple[Any, str]] = {}
     for number, row in enumerate(rows, 1):
         try:
-            event = _event(row)
+            old = values.get((row[4], row[5]), (None, "null"))
+            event = _event(row, *old)
             _check_order(event, number, events)
-            before = last.get((event.kind, event.key))
-            if event.old != (None if before is None else before.new):
-                raise ValueError("it does not continue the earlier events of its field")
         except (ValueError, TypeError, RecursionError) as error:
             raise InputError(f"event {number} is damaged ({error})") from error
-        events[event.id] = last[event.kind, event.key] = event
+        events[event.id] = event
+        values[event.kind, event.key] = event.new, row[7]
         yield event
 
 
-def _event(row: tuple[Any, ...]) -> Event:
-    event_id, step, at, annotator, kind, key, old, new, tool, undoes = row
-    for text in (at, annotator, kind, key, old, new, tool):
+def _event(row: tuple[Any, ...], old: Any, old_text: str) -> Event:
+    """Return the event of a row, given the value of its field before it, and the text of this value."""
+    event_id, step, at, annotator, kind, key, before, new, tool, undoes = row
+    for text in (at, annotator, kind, key, before, new, tool):
         if not isinstance(text, str):
             raise TypeError("a text is missing")
     if kind not in _VALUE_TYPES:
         raise ValueError(f'"{kind}" is no kind of event')
     if kind == "name" and not (key.isascii() and key.isdecimal()):
         raise ValueError(f'"{key}" is no cluster')
-    old, new = json.loads(old), json.loads(new)
-    for value in (old, new):
-        if value is not None and not _is_value(kind, value):
-            raise ValueError(f"its value is not that of a {kind}")
-    return Event(event_id, step, parse_time(at), annotator, kind, key, old, new, tool, undoes)
+    if before != old_text:
+        raise ValueError("it does not continue the earlier events of its field")
+    value = json.loads(new)
+    if value is not None and not _is_value(kind, value):
+        raise ValueError(f"its value is not that of a {kind}")
+    return Event(event_id, step, parse_time(at), annotator, kind, key, old, value, tool, undoes)
 
 
 def _is_value(kind: FieldKind, value: object) -> bool:
