@@ -86,11 +86,14 @@ class LabelPhotographs:
         self._rows, self._landmark = rows[order].astype(np.int32), landmark[order].astype(np.int32)
         #: Label i has the photographs from _starts[i] to _starts[i + 1].
         self._starts = np.searchsorted(label[self._landmark], np.arange(len(label_ids) + 1))
+        self._n_landmarks = np.bincount(label[np.unique(landmark)], minlength=len(label_ids))
 
     def count(self, label_id: str) -> PhotographCount:
         """Return how many photographs there are of a label."""
+        if label_id not in self._labels:
+            return PhotographCount(0, 0)
         span = self._span(label_id)
-        return PhotographCount(span.stop - span.start, len(np.unique(self._landmark[span])))
+        return PhotographCount(span.stop - span.start, int(self._n_landmarks[self._labels[label_id]]))
 
     def of_label(self, label_id: str, start: int = 0, stop: int | None = None) -> list[Photograph]:
         """Return the photographs of a label from number ``start`` to before ``stop``, by default to the last."""
@@ -128,6 +131,8 @@ def open_photographs(
     images: Path | None, clean: Path, image_landmarks: Sequence[Path | tuple[str, Path]] = ()
 ) -> LabelPhotographs | None:
     """Open the photographs of all labels; return None if ``images`` is None.
+
+    Takes 10 s of one core for the 4.1 million photographs of GLDv2's train split.
 
     Args:
         images: Table of ``hgld index-images``, in the folder that was indexed.
@@ -167,7 +172,9 @@ def open_photographs(
             "Index the tar files of these images, or name other files in `image_landmarks`"
         )
     files = [images, clean, *(path for _, path in lists)]
-    return LabelPhotographs(reader, landmarks, rows[rows >= 0], landmark[rows >= 0], files)
+    photographs = LabelPhotographs(reader, landmarks, rows[rows >= 0], landmark[rows >= 0], files)
+    pa.default_memory_pool().release_unused()  # the lists take several times what is kept
+    return photographs
 
 
 def _check_shards(reader: ImageReader, images: Path) -> None:
