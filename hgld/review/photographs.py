@@ -154,6 +154,8 @@ def open_photographs(
         raise InputError(
             f"{images}: a folder; index its tar files: hgld index-images {images} -o {images / 'images.parquet'}"
         )
+    if not images.is_file():
+        raise InputError(f"{images}: no such file; hgld index-images writes it")
     landmarks = read_table(clean, CLEAN).sort_by([("split", "descending"), ("landmark_id", "ascending")])
     lists = _landmark_lists(images, landmarks, image_landmarks)
     reader = ImageReader(images, images.parent)

@@ -133,8 +133,8 @@ def test_inputs_that_do_not_fit(tmp_path: Path, clean: Path, caplog: pytest.LogC
         open_photographs(None, clean, [folder / "train.csv"])
     with pytest.raises(InputError, match="a folder; index its tar files: hgld index-images .*gldv2 -o"):
         open_photographs(folder, clean)
-    with pytest.raises(InputError, match="no such file"):
-        open_photographs(tmp_path / "none.parquet", clean, [folder / "train.csv"])
+    with pytest.raises(InputError, match="no such file; hgld index-images writes it"):
+        open_photographs(tmp_path / "none.parquet", clean)
     with pytest.raises(InputError, match="clean.parquet"):
         open_photographs(clean, clean, [folder / "train.csv"])
     (tmp_path / "others.csv").write_text("id,landmark_id\n0-0,55\n")
