@@ -66,7 +66,7 @@ def test_new_suggestions_leave_the_current_and_selected_labels_alone(
     wait_for(lambda: tab.texts("#card h2"), ["label 1"])
     session.updates.add({"Q1": CHURCH, "Q2": CHURCH, "Q3": CHURCH}, n_decisions=20)
     wait_for(lambda: tab.texts(suggested), ["lake\n90 %", "lake\n90 %", "church\n98 %", "lake\n90 %"])
-    assert "Suggestions re-estimated from 20 decisions: 3 changed." in tab.texts("#message")[0]
+    assert "Suggestions re-estimated from 20 decisions: 3 changed." in tab.texts("#note")[0]
     assert tab.texts("#card li button span") == ["lake"]
     tab.press(Keys.ESCAPE, Keys.ENTER)
     tab.wait_for_decisions(Q1="✓ lake")

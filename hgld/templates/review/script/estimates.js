@@ -2,7 +2,7 @@
 // keeps its suggestions until then.
 
 import { $ } from "./dom.js";
-import { showMessage } from "./messages.js";
+import { showNote } from "./messages.js";
 import { forgetPart } from "./parts.js";
 import { isUndecided, rowOf, tickOf } from "./rows.js";
 import { on, state } from "./state.js";
@@ -29,7 +29,7 @@ on("suggestions", ({ estimate, rows, message }) => {
   state.estimate = estimate;
   for (const [label, html] of Object.entries(rows)) waiting.set(label, html);
   show();
-  if (message) showMessage(message);
+  if (message) showNote(message);
 });
 on("move", show);
 on("part", id => { if (id === "list") waiting.clear(); });
