@@ -100,7 +100,7 @@ def import_sheet(
     """Write the decisions in a sheet as CSV.
 
     A sheet does not record when a cell was filled in: a decision that ``out`` already holds keeps its time, a new or
-    changed one gets that of the import.
+    changed one gets that of the import. Decisions in ``out`` on labels whose rows are missing or invalid are kept.
 
     Args:
         sheet: Sheet, .xlsx, .ods or .csv.
@@ -117,8 +117,8 @@ def import_sheet(
 
     Raises:
         ConfigurationError: The sheet was exported for another annotator, or ``out`` has decisions of others.
-        InputError: A file cannot be read, a row is invalid and not only valid rows are asked for, or no label is
-            decided.
+        InputError: A file cannot be read, a row is invalid or missing and not only valid rows are asked for, or no
+            label is decided.
     """
     rows, exported_for = _read_sheet(sheet)
     if exported_for not in (None, config.annotator):

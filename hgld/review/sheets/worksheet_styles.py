@@ -54,16 +54,10 @@ def band_style(cluster: int, subcluster: int) -> str:
     return f"band {cluster % len(_BANDS)}.{subcluster % 2}"
 
 
-def get_cell(sheet: Worksheet, row: int, column: int) -> Cell:
-    """Return a cell that is not covered by merged cells."""
-    cell = sheet.cell(row, column)
-    assert isinstance(cell, Cell)
-    return cell
-
-
 def put_text(sheet: Worksheet, row: int, column: int, text: str) -> Cell:
     """Write a text that no program takes for a formula or an error value, whatever it begins with."""
-    cell = get_cell(sheet, row, column)
+    cell = sheet.cell(row, column)
+    assert isinstance(cell, Cell)  # not covered by merged cells
     cell.value = text
     cell.data_type = "s"
     if is_like_formula(text):

@@ -14,7 +14,7 @@ from openpyxl import load_workbook
 
 from hgld.errors import InputError
 from hgld.review.sheets.entries import Entries, Entry, read_entries
-from hgld.review.sheets.rows import COLUMNS, MAX_UNITS, fit_for_cell, label_rows
+from hgld.review.sheets.rows import COLUMNS, MAX_UNITS, LabelRow, example_link, fit_for_cell, label_rows
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import LABELS as LABELS_SHEET
 from hgld.tables import Provenance
@@ -170,6 +170,18 @@ def test_examples_are_links(tmp_path: Path) -> None:
     assert shown == [(f"Q1 train {n}", address.format(n)) for n in range(3)]
     assert sheet["H3"].value is None
     assert sheet["H3"].hyperlink is None
+
+
+def test_any_title_is_a_link_and_no_formula(tmp_path: Path) -> None:
+    titles = ("Category:=SUM(A1)", 'Category:A & B <"C">', "Category:nul\x00")
+    row = LabelRow("Q1", "lake", 5, "", 0, "cluster", 0, titles, "")
+    path = tmp_path / "ada.xlsx"
+    write_workbook(path, [row], {}, set_aside={}, groups=GROUPS, annotator="ada", provenance=MADE)
+    cells = load_workbook(path)[LABELS_SHEET]["G2:I2"][0]
+    assert [cell.value for cell in cells] == ["=SUM(A1)", 'A & B <"C">', "nul\ufffd"]
+    assert [(cell.data_type, cell.quotePrefix) for cell in cells] == [("s", True), ("s", False), ("s", False)]
+    assert [cell.hyperlink.target for cell in cells] == [example_link(title)[1] for title in titles]
+    assert {(cell.font.underline, cell.fill.fgColor.rgb) for cell in cells} == {("single", "00DCE9F7")}
 
 
 def test_row_colours_follow_clusters_and_subclusters(tmp_path: Path) -> None:
