@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from hgld.labels.examples import EmbeddedLabels
+from hgld.labels.suggest import SuggestionInputs
+from hgld.resources import annotation_file
+from hgld.review.review_labels import Suggestion
+from hgld.taxonomy.decisions import Decision
+from hgld.taxonomy.groups import Group, read_taxonomy
 from tests.child_processes import run_child, run_script
+from tests.review.conftest import NOON
+from tests.review.sessions import label
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -88,3 +98,46 @@ with peak_memory("cpu") as peak:
 print(peak())
 """
     assert 0.35 < float(run_script(script, cwd=BENCHMARKS)) < 0.6
+
+
+@pytest.fixture
+def keystrokes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    module: ModuleType = pytest.importorskip("keystrokes")
+    return module
+
+
+def test_keys_to_find_a_group(keystrokes: ModuleType) -> None:
+    groups = tuple(Group(name, "natural", "") for name in ("lake", "lava field", "church", "salt lake"))
+    keys = {group.key: keystrokes.keys_to_find(group.key, groups) for group in groups}
+    # G and Enter, and "lak", "f" or "lav", "c", "s": a name that begins with the text comes before another word.
+    assert keys == {"lake": 3, "lava field": 3, "church": 3, "salt lake": 3}
+
+
+def test_fewest_keys_for_rows_and_for_a_screen(keystrokes: ModuleType) -> None:
+    """A run of labels that no suggestion decides is selected; sure suggestions on a screen take one key."""
+    inputs = SuggestionInputs(
+        pa.table({}),
+        EmbeddedLabels([], [], np.zeros((0, 2))),
+        np.zeros(0, np.int64),
+        read_taxonomy(annotation_file("taxonomy.csv")),
+        [],
+        [],
+        lambda texts: np.zeros((len(texts), 2)),
+    )
+    lake = (Suggestion("lake", 0.99, ""),)
+    labels = [replace(label(n), suggestions=lake if n > 3 else ()) for n in range(1, 9)]
+    decisions = {
+        f"Q{n}": Decision(f"Q{n}", f"label {n}", "group", "church" if n < 4 or n == 8 else "lake", "a", NOON)
+        for n in range(1, 9)
+    }
+    case = keystrokes.Case(inputs, labels, decisions)
+    review = keystrokes.Review(case)
+    church = review.keys_to_choose("church")
+    runs = keystrokes.steps_in_runs(review, [f"Q{n}" for n in range(1, 9)])
+    assert [step.keys for step in runs] == [2 + church, 1, 1, 1, 1, church]
+    screen = keystrokes.steps_on_screen(review, [f"Q{n}" for n in range(4, 9)])
+    assert [(step.keys, len(step.groups)) for step in screen] == [(4 + church, 1), (1, 4)]
+    outcome = review.run(lambda _: iter([*runs]))
+    assert outcome.wrong == 0
+    assert outcome.right >= keystrokes.GOAL

@@ -16,10 +16,19 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from hgld.errors import HgldError
-from hgld.labels.suggest import SuggestionFiles, SuggestionInputs, read_suggestion_inputs, suggest_groups
-from hgld.review.review_labels import ReviewLabel, Suggestion
+from hgld.errors import HgldError, InputError
+from hgld.labels.encoders import LoadEncoder, load_encoder
+from hgld.labels.suggest import (
+    SuggestionFiles,
+    SuggestionInputs,
+    find_suggestion_files,
+    read_suggestion_inputs,
+    suggest_groups,
+)
+from hgld.review.inputs import ReviewInputs
+from hgld.review.review_labels import Suggestion, table_suggestions
 from hgld.review.session import ReviewSession
+from hgld.tables import input_digests, read_provenance
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 
@@ -33,6 +42,27 @@ log = logging.getLogger(__name__)
 
 #: Suggestions by label_id.
 _Suggestions = Mapping[str, tuple[Suggestion, ...]]
+
+
+def re_estimation_files(inputs: ReviewInputs) -> SuggestionFiles:
+    """Return what the suggestions of the ``clusters`` table were made from, to estimate them again.
+
+    Raises:
+        InputError: The table has no suggestions or no embeddings beside it, or its suggestions were made from other
+            files than those beside it and those that come with hgld, such as earlier decisions.
+    """
+    files = find_suggestion_files(inputs.clusters, classes=inputs.classes, taxonomy=inputs.taxonomy)
+    provenance = read_provenance(inputs.clusters)
+    if provenance.command != "suggest":
+        raise InputError(f"{inputs.clusters}: has no suggestions; hgld suggest adds them")
+    found = input_digests(
+        embeddings=files.embeddings, classes=files.classes, taxonomy=files.taxonomy, vocabulary=files.vocabulary
+    )
+    made_from = {role: digest for role, digest in provenance.inputs.items() if role != "clusters"}
+    different = sorted(role for role in found.keys() | made_from.keys() if found.get(role) != made_from.get(role))
+    if different:
+        raise InputError(f"{inputs.clusters}: its suggestions were made from other files ({', '.join(different)})")
+    return files
 
 
 class _Task(NamedTuple):
@@ -49,18 +79,25 @@ class ReEstimation:
         session: Session whose undecided labels get new suggestions.
         files: What suggestions are made from.
         after_pause_s: Pause after decisions from which a few of them are enough, in seconds.
+        load: Returns the encoder for a name and a device.
     """
 
     def __init__(
-        self, session: ReviewSession, files: SuggestionFiles, *, after_pause_s: float = AFTER_PAUSE_S
+        self,
+        session: ReviewSession,
+        files: SuggestionFiles,
+        *,
+        after_pause_s: float = AFTER_PAUSE_S,
+        load: LoadEncoder = load_encoder,
     ) -> None:
         self._session = session
-        self._files = files
+        self._arguments = (files, load)
         self._after_pause_s = after_pause_s
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
-        self._task: _Task | None = None
+        self._is_working = False
         self._is_off = False
+        self._n_decisions = 0
         self._estimated_event = 0
         self._seen_event, self._seen_at = -1, 0.0
 
@@ -68,10 +105,13 @@ class ReEstimation:
         """Take over an estimate that is ready, or begin one that is due."""
         if self._is_off:
             return
-        if self._task is not None:
-            self._receive(self._task)
+        if self._is_working:
+            self._receive()
         elif self._is_due():
-            self._send()
+            if self._connection is None:
+                self._start()
+            else:
+                self._send(self._connection)
 
     def close(self) -> None:
         """End the process."""
@@ -91,22 +131,26 @@ class ReEstimation:
         has_paused = time.monotonic() - self._seen_at >= self._after_pause_s
         return n_changed >= (1 if has_paused else AFTER_DECISIONS)
 
-    def _send(self) -> None:
-        if self._connection is None:
-            context = multiprocessing.get_context("spawn")
-            self._connection, other = context.Pipe()
-            self._process = context.Process(target=_work, args=(other, self._files), daemon=True)
-            self._process.start()
-            other.close()
+    def _start(self) -> None:
+        """Start the process, which says when it is ready: before, a large task would not fit into the pipe."""
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=_work, args=(other, *self._arguments), daemon=True)
+        self._process.start()
+        other.close()
+        self._is_working = True
+
+    def _send(self, connection: Connection) -> None:
         decisions = [decision for decision in self._session.decisions() if decision.decision != "unsure"]
-        self._task = _Task(list(self._session.groups().values()), decisions)
+        self._n_decisions = len(decisions)
         self._estimated_event = self._session.state.last_event
+        self._is_working = True
         try:
-            self._connection.send(self._task)
+            connection.send(_Task(list(self._session.groups().values()), decisions))
         except OSError as error:
             self._give_up(str(error))
 
-    def _receive(self, task: _Task) -> None:
+    def _receive(self) -> None:
         assert self._connection is not None
         try:
             if not self._connection.poll():
@@ -114,27 +158,22 @@ class ReEstimation:
             result: _Suggestions | str = self._connection.recv()
         except (EOFError, OSError):
             result = "the process that does it has ended"
-        self._task = None
+        self._is_working = False
         if isinstance(result, str):
             self._give_up(result)
             return
-        labels = self._session.labels
-        changed = {
-            label_id: new
-            for label_id, new in result.items()
-            if label_id in labels and not self._session.is_decided(label_id) and differs(labels[label_id], new)
-        }
-        if changed:
-            self._session.updates.add(changed, len(task.decisions))
+        session = self._session
+        new = {key: value for key, value in result.items() if key in session.labels and not session.is_decided(key)}
+        if new:
+            session.updates.add(new, self._n_decisions)
 
     def _give_up(self, reason: str) -> None:
         log.warning("suggestions are not re-estimated: %s", reason)
         self.close()
 
 
-def differs(label: ReviewLabel, new: Sequence[Suggestion]) -> bool:
-    """Return whether a label has other suggestions now, or the same with scores that changed noticeably."""
-    old = label.suggestions
+def differ(old: Sequence[Suggestion], new: Sequence[Suggestion]) -> bool:
+    """Return whether suggestions are of other groups, or have scores that changed noticeably."""
     if [suggestion.group for suggestion in old] != [suggestion.group for suggestion in new]:
         return True
     return any(abs((a.score or 0) - (b.score or 0)) >= _CHANGED_SCORE for a, b in zip(old, new, strict=True))
@@ -159,15 +198,23 @@ def estimate(
     }
 
 
-def _work(connection: Connection, files: SuggestionFiles) -> None:
-    """Answer tasks with suggestions by label_id, or with the reason why that is impossible."""
+def _work(connection: Connection, files: SuggestionFiles, load: LoadEncoder) -> None:
+    """Answer tasks with suggestions that have changed, or with the reason why that is impossible.
+
+    The first answer comes without a task and is empty.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the server, which ends this process
     os.nice(_NICENESS)
     try:
-        inputs = read_suggestion_inputs(files)
+        inputs = read_suggestion_inputs(files, load=load)
+        present = table_suggestions(inputs.clusters)
+        changed: _Suggestions = {}
         while True:
+            connection.send(changed)
             task: _Task = connection.recv()
-            connection.send(estimate(inputs, task.groups, task.decisions))
+            new = estimate(inputs, task.groups, task.decisions)
+            changed = {key: suggestions for key, suggestions in new.items() if differ(present[key], suggestions)}
+            present |= changed
     except (EOFError, BrokenPipeError):
         return
     except HgldError as error:

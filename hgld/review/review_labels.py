@@ -57,6 +57,12 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
 
     See :func:`hgld.review.sheets.rows.label_rows`.
     """
+    suggestions = table_suggestions(clusters)
+    return [ReviewLabel(row, suggestions[row.label_id]) for row in label_rows(clusters, clean, classes)]
+
+
+def table_suggestions(clusters: pa.Table) -> dict[str, tuple[Suggestion, ...]]:
+    """Return the suggestions in a ``clusters`` table by label_id."""
     columns = ("label_id", "suggestions", "suggested_group", "suggestion_score")
     suggestions = {}
     for row in clusters.select(columns).to_pylist():
@@ -64,7 +70,7 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
         if not ranked and row["suggested_group"]:
             ranked = [Suggestion(row["suggested_group"], row["suggestion_score"], "")]
         suggestions[row["label_id"]] = tuple(ranked)
-    return [ReviewLabel(row, suggestions[row.label_id]) for row in label_rows(clusters, clean, classes)]
+    return suggestions
 
 
 def with_opinions(

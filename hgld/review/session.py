@@ -189,6 +189,7 @@ class ReviewSession:
         for label_id, label in self._labels_as_seen(versions, action, estimates or {}).items():
             value = self.resulting_decision(label, action, groups)
             if value is not NO_CANDIDATE:
+                self.labels[label_id] = label  # so that the count of decisions as suggested is about what was shown
                 changes.append(Change("decision", label_id, value))
         if not changes:
             raise InvalidActionError(self._no_candidate(action))
@@ -197,16 +198,15 @@ class ReviewSession:
     def _labels_as_seen(
         self, label_ids: Iterable[str], action: LabelAction, estimates: Mapping[str, int]
     ) -> dict[str, ReviewLabel]:
-        """Return labels with the suggestions that the annotator saw, if these matter for the action."""
+        """Return labels with the suggestions that the annotator saw, which must be known if the action takes one."""
         labels = {label_id: self.labels[label_id] for label_id in label_ids}
-        if action.kind not in _TAKING:
-            return labels
         seen = {
             label_id: self.updates.label_as_seen(label_id, estimates[label_id])
             for label_id in labels
             if label_id in estimates
         }
-        if unknown := [label_id for label_id, label in seen.items() if label is None]:
+        unknown = [label_id for label_id, label in seen.items() if label is None]
+        if unknown and action.kind in _TAKING:
             raise StaleError(unknown)
         return labels | {label_id: label for label_id, label in seen.items() if label is not None}
 

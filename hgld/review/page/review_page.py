@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hgld.errors import InputError
-from hgld.labels.suggest import SuggestionFiles, find_suggestion_files
+from hgld.labels.suggest import SuggestionFiles
 from hgld.review.inputs import ReviewInputs, find_inputs
 from hgld.review.merged_taxonomy import changed_groups
 from hgld.review.page.server import ServerConfig, serve_session
+from hgld.review.re_estimation import re_estimation_files
 from hgld.review.references import open_references
 from hgld.review.review_labels import review_labels
 from hgld.taxonomy.decisions import read_decisions
@@ -81,9 +82,9 @@ def serve_review(
 
 
 def _suggestion_files(inputs: ReviewInputs) -> SuggestionFiles | None:
-    """Return what suggestions are made from; None, after a message, if it is not there."""
+    """Return what suggestions are made from; None, after a message, if that is not known."""
     try:
-        return find_suggestion_files(inputs.clusters, classes=inputs.classes, taxonomy=inputs.taxonomy)
+        return re_estimation_files(inputs)
     except InputError as error:
         log.info("suggestions are not re-estimated: %s", error)
         return None
