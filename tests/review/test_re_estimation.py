@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
+from hgld.errors import InputError
+from hgld.labels.embed import embed_file
 from hgld.labels.examples import EmbeddedLabels
-from hgld.labels.suggest import SuggestionInputs, find_suggestion_files
+from hgld.labels.suggest import SuggestionInputs, find_suggestion_files, suggest_file
 from hgld.review.actions import LabelAction, StaleError
+from hgld.review.inputs import find_inputs
 from hgld.review.label_order import LabelOrders
-from hgld.review.re_estimation import ReEstimation, differs, estimate
-from hgld.review.review_labels import Suggestion
+from hgld.review.re_estimation import ReEstimation, differ, estimate, re_estimation_files
+from hgld.review.review_labels import Suggestion, review_labels
 from hgld.review.session import ReviewSession
+from hgld.taxonomy.decisions import Decision, write_decisions
+from tests.review.conftest import NOON, Label
 from tests.review.sessions import GROUPS, decide, label, open_session
 
 CHURCH = (Suggestion("church", 0.97, "decisions on others"),)
@@ -85,7 +93,7 @@ def test_the_order_by_settled_landmarks_follows_an_estimate(tmp_path: Path) -> N
     ],
 )
 def test_small_changes_of_scores_do_not_count(new: tuple[Suggestion, ...], expected: bool) -> None:
-    assert differs(replace(label(1), suggestions=LAKE), new) is expected
+    assert differ(LAKE, new) is expected
 
 
 def test_decisions_on_labels_with_the_same_ending_change_the_suggestion(tmp_path: Path) -> None:
@@ -103,6 +111,58 @@ def test_decisions_on_labels_with_the_same_ending_change_the_suggestion(tmp_path
     assert suggestions["Q3"][0].reason.startswith("named like")
 
 
+class LetterEncoder:
+    """Encodes a text by how often it has each letter."""
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.array([[text.lower().count(letter) for letter in ascii_lowercase] for text in texts], np.float32)
+
+
+def load_letters(_name: str, _device: str | None) -> LetterEncoder:
+    return LetterEncoder()
+
+
+@pytest.fixture
+def suggested(tables: Callable[..., Path]) -> Path:
+    """Clusters with suggestions, beside the embeddings that these were made from."""
+    labels = [Label(f"Q{n}", text) for n, text in enumerate(("garden folly", "Gothic folly", "folly"), 1)]
+    clusters = tables(labels)
+    embed_file(clusters.with_name("clean.parquet"), clusters.with_name("label_embeddings.parquet"), load=load_letters)
+    suggest_file(clusters, clusters, load=load_letters)
+    return clusters
+
+
+def steps(re_estimation: ReEstimation, is_done: Callable[[], object]) -> None:
+    """Let the process work until something is done."""
+    end = time.monotonic() + 60
+    while not is_done():
+        assert time.monotonic() < end, "the process does not answer"
+        re_estimation.step()
+        time.sleep(0.05)
+
+
+def test_a_process_estimates_from_the_decisions(suggested: Path, tmp_path: Path) -> None:
+    inputs = find_inputs(suggested)
+    with open_session(tmp_path / "a.sqlite", review_labels(*inputs.read_tables()), inputs.read_groups()) as session:
+        re_estimation = ReEstimation(session, re_estimation_files(inputs), after_pause_s=0, load=load_letters)
+        re_estimation.step()
+        assert not multiprocessing.active_children(), "nothing to do before the first decision"
+        decide(session, LabelAction("group", "museum"), "Q1", "Q2")
+        steps(re_estimation, lambda: session.updates.last)
+        assert session.labels["Q3"].suggestions[0].group == "museum"
+        assert session.labels["Q1"].estimate == 0, "decided already"
+        re_estimation.close()
+        assert not multiprocessing.active_children()
+
+
+def test_suggestions_that_were_made_from_other_files_are_not_estimated_again(suggested: Path, tmp_path: Path) -> None:
+    decided = tmp_path / "decided.csv"
+    write_decisions(decided, [Decision("Q1", "garden folly", "drop", None, "ada", NOON)])
+    suggest_file(suggested, suggested, decisions=[decided], load=load_letters)
+    with pytest.raises(InputError, match=r"made from other files \(decisions.0\)"):
+        re_estimation_files(find_inputs(suggested))
+
+
 def test_suggestions_stay_where_the_process_cannot_work_and_the_log_says_so(
     tables: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,13 +171,8 @@ def test_suggestions_stay_where_the_process_cannot_work_and_the_log_says_so(
     clusters.with_name("label_embeddings.parquet").write_bytes(b"damaged")
     with open_session(tmp_path / "a.sqlite") as session, caplog.at_level(logging.WARNING):
         re_estimation = ReEstimation(session, find_suggestion_files(clusters), after_pause_s=0)
-        re_estimation.step()
-        assert not caplog.messages, "nothing to do before the first decision"
         decide(session, LabelAction("drop"), "Q1")
-        end = time.monotonic() + 60
-        while not caplog.messages and time.monotonic() < end:
-            re_estimation.step()
-            time.sleep(0.05)
+        steps(re_estimation, lambda: caplog.messages)
         re_estimation.close()
         assert session.updates.last == 0
     assert "suggestions are not re-estimated" in caplog.text
