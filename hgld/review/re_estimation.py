@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +38,8 @@ AFTER_DECISIONS, AFTER_PAUSE_S = 20, 5.0
 #: Change of a score from which suggestions count as changed.
 _CHANGED_SCORE = 0.02
 _NICENESS = 10
+#: Time that the process gets to end, in seconds.
+_GRACE_PERIOD_S = 2
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +121,8 @@ class ReEstimation:
         self._is_off = True
         if self._process is not None:
             self._process.terminate()
+            self._process.join(_GRACE_PERIOD_S)
+            self._process.kill()
             self._process.join()
 
     def _is_due(self) -> bool:
@@ -204,6 +209,7 @@ def _work(connection: Connection, files: SuggestionFiles, load: LoadEncoder) -> 
     The first answer comes without a task and is empty.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the server, which ends this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # releases what libraries hold
     os.nice(_NICENESS)
     try:
         inputs = read_suggestion_inputs(files, load=load)
