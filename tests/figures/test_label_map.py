@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.figures.label_map import LabelMap, MapPhotograph, draw_label_map, place_names, write_label_page
+from tests.axe import violations
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -169,6 +170,7 @@ def test_hover_and_search_in_a_browser(browser: Chrome, tmp_path: Path) -> None:
         assert hover.text.splitlines()[2] == f"cluster {row + 1} (name of {labels[0]}), sub-cluster 1"
     assert browser.title == "6 labels in 3 clusters", "no label was run as a script"
 
+    assert violations(browser) == []
     search = browser.find_element(By.TAG_NAME, "input")
     search.send_keys("INN")
     hidden = ["away" in str(circle.get_attribute("class")) for circle in circles]

@@ -23,6 +23,7 @@ from hgld.inspection.photos import Photo, PhotoSource
 from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page
 from hgld.inspection.thumbnails import FindImage, images_in_shards
 from hgld.inspection.worst_queries import WorstQueries
+from tests.axe import violations
 from tests.inspection.toy_pages import HOSTILE, method_differences, photo, photos, picture, worst_queries
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def test_worst_page_shows_queries_items_and_levels(browser: Chrome, tmp_path: Pa
         ".map(badge => getComputedStyle(badge).backgroundColor.match(/[0-9.]+/g).map(Number))"
     )
     assert badges == frames
+    assert violations(browser) == []
 
 
 @pytest.mark.parametrize("width", [390, 820, 1280])

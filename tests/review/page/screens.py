@@ -43,12 +43,6 @@ def shown_on(browser: Chrome, screen: Screen) -> Iterator[None]:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def prefer(browser: Chrome, scheme: str) -> None:
-    """Let the browser prefer a colour scheme, ``light`` or ``dark``."""
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-
-
 @contextmanager
 def no_script(browser: Chrome) -> Iterator[None]:
     """Let the pages that are opened meanwhile do without script."""

@@ -1,7 +1,4 @@
-"""What axe-core, a checker of accessibility, finds on the pages: nothing.
-
-Its rules hold those of WCAG 2.2 A and AA that a program can check, and some good practices.
-"""
+"""What axe-core finds on the pages of a review: nothing, on any screen, whatever is open, with script and without."""
 
 from __future__ import annotations
 
@@ -9,15 +6,16 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision, write_decisions
+from tests.axe import violations
 from tests.review.conftest import Label, clean_table, clusters_table
 from tests.review.page.page_server import Server
-from tests.review.page.screens import PHONE, SCREENS, Screen, no_script, prefer, shown_on
+from tests.review.page.screens import PHONE, SCREENS, Screen, no_script, shown_on
 from tests.review.page.tab import wait_for
 
 if TYPE_CHECKING:
@@ -58,29 +56,6 @@ const reveal = selector => {
   panel.open = true;
 };
 """
-
-
-def violations(browser: Chrome) -> list[str]:
-    """Return what axe-core finds on a page: all its rules in a light scheme, contrast also in a dark one."""
-    from selenium_axe_python.axe import Axe
-
-    Axe(browser).inject()  # type: ignore[no-untyped-call]
-    found = _run_axe(browser, {"rules": {"target-size": {"enabled": True}}})
-    prefer(browser, "dark")
-    found += _run_axe(browser, {"runOnly": ["color-contrast"]})
-    prefer(browser, "light")
-    return found
-
-
-def _run_axe(browser: Chrome, options: dict[str, Any]) -> list[str]:
-    run = "const [options, done] = arguments; axe.run(options).then(done, error => done({error: String(error)}))"
-    result: dict[str, Any] = browser.execute_async_script(run, options)
-    assert "error" not in result, result["error"]
-    return [
-        f"{violation['id']}: {node['target']} {node['failureSummary']}"
-        for violation in result["violations"]
-        for node in violation["nodes"]
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +149,17 @@ def test_changes_that_were_not_saved(browser: Chrome, server: Server, screen: Sc
     change_meanwhile(server)
     browser.find_element("css selector", "#actions [value=unsure]").click()
     wait_for(lambda: browser.find_element("id", "conflict").is_displayed(), True)
+    assert violations(browser) == []
+
+
+@pytest.mark.slow
+def test_pages_to_read(browser: Chrome, server: Server, screen: Screen) -> None:
+    for path in ("guideline", "landmarks?label=Q1"):
+        browser.get(server.home + path)
+        assert violations(browser) == []
+    browser.get(server.home)
+    browser.find_element("css selector", "#card a[data-dialog]").send_keys("\n")
+    wait_for(lambda: browser.find_element("css selector", "dialog.reading").is_displayed(), True)
     assert violations(browser) == []
 
 
