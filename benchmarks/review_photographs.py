@@ -51,7 +51,7 @@ LOOK_S = 0.6
 def main() -> None:
     """Run the benchmark and write its table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--presses", type=int, default=60)
+    parser.add_argument("--presses", type=int, default=40)
     presses = parser.parse_args().presses
     keys = {
         "move to the next label (`J`), with its card": ("j", CARD),
@@ -60,7 +60,7 @@ def main() -> None:
     latencies: defaultdict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         clusters = make_tables(Path(folder))
-        images = str(write_photographs(Path(folder) / "gldv2", clusters, 4 * presses))
+        images = str(write_photographs(Path(folder) / "gldv2", clusters, 6 * presses))
         pages = {}
         for name, options in {"without": [], "with": ["--images", images]}.items():
             command = [*options, "--store", f"{folder}/{name}.sqlite"]
