@@ -186,6 +186,7 @@ def test_group_that_was_undone_in_another_window(server: ServedSession, open_tab
     assert tab.texts("#unsaved li small") == ["this group does not exist (any more)"]
     tab.press("d")
     tab.wait_for_decisions(Q1="✕ drop", Q2="✕ drop")
+    assert tab.texts(UNSAVED) == ["lake: quay"], "which the decision on another label leaves alone"
     tab.click("#unsaved [data-discard]")
     wait_for(lambda: tab.texts(UNSAVED), [])
     tab.press("z")
@@ -210,6 +211,20 @@ def test_conflict_is_not_answered_by_the_key_for_the_next_label(
     wait_for(lambda: tab.find("#conflict").is_displayed(), True)
     tab.browser.find_elements("css selector", "#conflict button")[-1].click()
     tab.wait_for_decisions(Q1="✓ lake")
+
+
+def test_label_is_decided_again_before_the_first_answer(
+    server: ServedSession, open_tab: Callable[[str], Tab]
+) -> None:
+    tab = open_tab(server.address)
+    tab.browser.execute_script(
+        "const send = window.fetch; window.fetch = async (...request) => {"
+        " await new Promise(resolve => setTimeout(resolve, 300)); return send(...request); }"
+    )
+    tab.press("d", "k", "u")
+    tab.wait_for_decisions(Q1="? unsure")
+    assert not tab.find("#conflict").is_displayed()
+    assert history(tab) == ["lake: unsure", "lake: drop"]
 
 
 def test_typed_text_is_kept(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:

@@ -2,7 +2,7 @@
 // which a page that is opened later takes over those of a window that was closed.
 //
 // A request has an `id` by which the server knows it again, `action` and `fields` of its form, the `labels` that it is
-// about, a description (`about`), the id of its `menu`, if any, the number of `tries`, and a `problem` once it was refused.
+// about, a description (`about`), whether it `decides` them, the id of its `menu`, if any, the number of `tries`, and a `problem` once it was refused.
 
 import { keep, kept, keptNames } from "./storage.js";
 import { state, tell } from "./state.js";
@@ -46,21 +46,20 @@ export function retry(selection) {
   changed();
 }
 
-/** A request was saved: later ones are about the versions of labels that it made, and replace refused ones. */
+/** Return a field with the present version of its label, e.g. "take:1@5.2:Q1" for "take:1@4.2:Q1". */
+function renewed(name, value, versions) {
+  if (!["label", "focus", "choose"].includes(name)) return value;
+  return value.replace(/^(take:\d+@)?(\d+)(\.\d+)?:(.*)$/s, (_, button = "", version, estimate = "", label) =>
+    `${button}${Math.max(version, versions[label] ?? 0)}${estimate}:${label}`);
+}
+
+/** A request was saved: later ones are about the versions of labels that it made, and refused decisions are replaced. */
 export function settle(request, versions) {
-  const at = requests.indexOf(request);
-  requests = requests.filter((other, n) => other !== request
-    && !(n < at && other.problem && request.labels.length && other.labels.every(label => request.labels.includes(label))));
-  const update = (version, label) => Math.max(version, label in versions ? versions[label] : 0);
-  for (const other of requests) {
-    other.fields = other.fields.map(([name, value]) => [
-      name,
-      name === "label" || name === "focus" ? value.replace(/^(\d+)(\.\d+)?:(.*)$/s, (_, v, estimate = "", label) => `${update(v, label)}${estimate}:${label}`)
-        : name === "choose" ? value.replace(
-          /^(take:\d+@)(\d+)(\.\d+)?:(.*)$/s, (_, take, v, estimate = "", label) => `${take}${update(v, label)}${estimate}:${label}`)
-          : value,
-    ]);
-  }
+  const earlier = requests.slice(0, requests.indexOf(request));
+  const isReplaced = other => earlier.includes(other) && other.problem && other.decides && request.decides
+    && other.labels.every(label => request.labels.includes(label));
+  requests = requests.filter(other => other !== request && !isReplaced(other));
+  for (const other of requests) other.fields = other.fields.map(([name, value]) => [name, renewed(name, value, versions)]);
   changed();
   tell("saved", request);
   otherPages.postMessage({ saved: true });
