@@ -9,6 +9,8 @@ from urllib.parse import quote_from_bytes
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from hgld.review.actions import LabelAction
@@ -34,7 +36,7 @@ NAMES = st.sampled_from(
     b"cluster filter below order as_of since shown q groups request store again theme \0".split()
 )
 FIELDS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
-ADDRESSES = [*HANDLERS, "/theme", "/", "/changes", "/rows", "/decisions.csv"]
+ADDRESSES = [*HANDLERS, "/theme", "/", "/changes", "/rows", "/decisions.csv", "/landmarks", "/guideline", "/open"]
 
 
 @pytest.fixture
@@ -63,6 +65,12 @@ def test_no_form_is_a_fault_of_the_server(
     assert answer.status_code < 500, (address, fields)
     if from_script and address in HANDLERS and answer.status_code in (400, 409):
         assert answer.json()["error"]
+
+
+def test_addresses_are_complete(client: TestClient) -> None:
+    assert isinstance(client.app, Starlette)
+    paths = {route.path for route in client.app.routes if isinstance(route, Route) and "{" not in route.path}
+    assert paths <= set(ADDRESSES)
 
 
 def test_choice_of_a_group_that_was_undone_is_refused_also_for_a_label_that_changed(

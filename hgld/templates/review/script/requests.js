@@ -2,7 +2,8 @@
 // which a page that is opened later takes over those of a window that was closed.
 //
 // A request has an `id` by which the server knows it again, `action` and `fields` of its form, the `labels` that it is
-// about, a description (`about`), whether it `decides` them, the id of its `menu`, if any, the number of `tries`, and a `problem` once it was refused.
+// about, a description (`about`), whether it `decides` them, the id of its `menu`, if any, the number of `tries`, and a
+// `problem` once it was refused.
 
 import { keep, kept, keptNames } from "./storage.js";
 import { state, tell } from "./state.js";
