@@ -159,7 +159,7 @@ def test_overwritten_bytes_give_a_message_or_a_review(store: Path, at: float, no
         one_line(error, copy)
 
 
-@pytest.mark.parametrize("damage", ["empty file", "text", "broken JSON"])
+@pytest.mark.parametrize("damage", ["empty file", "broken JSON"])
 def test_commands_report_a_damaged_store_in_one_line(
     tables: Callable[..., Path], store: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
