@@ -19,6 +19,8 @@ from hgld.taxonomy.groups import Group
 _CACHED_ROWS = 20_000
 #: Rows that are sent in full before and after the current one; those further away are brief.
 _FULL_BEFORE, _FULL_AFTER = 40, 110
+#: A list of all clusters is cut into parts of so many labels; the page shows the part of the current label.
+_MAX_LISTED = 1500
 
 
 class ListRenderer:
@@ -37,8 +39,12 @@ class ListRenderer:
 
     def list(self, position: Position, groups: Mapping[str, Group]) -> Markup:
         """Return the rows of the list, those near the current label in full."""
-        label_ids = self._lists.label_ids(position.view)
+        everything = label_ids = self._lists.label_ids(position.view)
         current = label_ids.index(position.label) if position.label in label_ids else 0
+        start = 0
+        if position.view.cluster is None:
+            start = current - current % _MAX_LISTED
+            label_ids, current = everything[start : start + _MAX_LISTED], current - start
         in_full = set(label_ids[max(0, current - _FULL_BEFORE) : current + 1 + _FULL_AFTER])
         rows = {
             label_id: self.row(label_id, position, groups, brief=label_id not in in_full) for label_id in label_ids
@@ -47,6 +53,9 @@ class ListRenderer:
             (title, [rows[key] for key in keys]) for title, keys in sections(position.view, label_ids, self._lists)
         ]
         html: Markup = self._parts.list(parts, position)
+        if len(label_ids) < len(everything):
+            neighbours = [everything[n] if 0 <= n < len(everything) else "" for n in (start - 1, start + _MAX_LISTED)]
+            html += self._macros.part_of_list(start, len(label_ids), len(everything), position.view, *neighbours)
         return html
 
     def label(self, label_id: str, position: Position) -> ReviewLabel:

@@ -13,6 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from hgld.review.actions import LabelAction
+from hgld.review.page import list_renderer
 from hgld.review.session import ReviewSession
 from tests.review.conftest import Label
 from tests.review.page.clients import open_client
@@ -95,6 +96,21 @@ def test_empty_list_decides_nothing(client: TestClient, session: ReviewSession) 
     answer = client.post("/decide", data={"choose": "drop", "focus": "", **fields(page)}, headers=JSON)
     assert (answer.status_code, answer.json()["error"]) == (400, "no label is selected")
     assert client.post("/decide", data={"choose": "drop", "focus": "", **fields(page)}).status_code == 400
+
+
+def test_long_list_is_shown_in_parts(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_renderer, "_MAX_LISTED", 2)
+    address = "/?order=landmarks"
+    parts = []
+    for _ in range(3):
+        page = client.get(address).text
+        places = dict(re.findall(r'<a class="button (before|after)" href="([^"]*)"', page))
+        parts.append((listed(page), current(page), list(places)))
+        address = unescape(str(places.get("after") or places["before"]))
+    assert parts == [("5 4", "Q5", ["after"]), ("3 2", "Q3", ["before", "after"]), ("1", "Q1", ["before"])]
+    assert listed(client.get(address).text) == "3 2"
+    assert "Labels 3 to 4 of 5" in client.get(address).text
+    assert "Those after" not in client.get("/?cluster=1").text, "a cluster is always shown as a whole"
 
 
 def test_script_gets_rows_of_labels_that_no_longer_match(client: TestClient, session: ReviewSession) -> None:

@@ -83,7 +83,9 @@ export function goToNextUndecided() {
     setCurrent(row);
     return "";
   }
-  if (!state.view.startsWith("cluster=")) return "All labels of this list are decided.";
+  const more = $("#list .part .after");
+  if (more) showView(more.dataset.view, more.dataset.label);
+  if (!state.view.startsWith("cluster=")) return more ? "" : "All labels of this list are decided.";
   const all = clusters(), here = all.findIndex(link => link.dataset.view === state.view);
   const link = [...all.slice(here + 1), ...all.slice(0, here + 1)].find(other => other.dataset.undecided !== "0");
   if (!link) return "All labels are decided.";

@@ -37,7 +37,7 @@ document.addEventListener("click", event => {
   const link = event.target.closest("a[data-view]");
   if (!link || event.ctrlKey || event.metaKey) return;
   event.preventDefault();
-  showView(link.dataset.view, link.closest("#clusters") ? "" : state.label);
+  showView(link.dataset.view, link.dataset.label ?? (link.closest("#clusters") ? "" : state.label));
 });
 
 document.addEventListener("submit", event => {
