@@ -92,6 +92,7 @@ def test_photographs_follow_the_current_label(tab: Tab) -> None:
     assert tab.browser.title == "Review · ada · hgld", "no label was run as HTML"
 
 
+@pytest.mark.slow
 def test_photographs_stay_while_others_change_the_label(tab: Tab, server: Server) -> None:
     wait_for(lambda: len(photographs(tab)), 6)
     before = tab.find("#photographs img")
@@ -198,6 +199,7 @@ def test_no_axe_violation(tab: Tab, scheme: str) -> None:
         assert [(violation["id"], violation["nodes"]) for violation in violations] == []
 
 
+@pytest.mark.slow
 def test_photographs_without_script(browser: Chrome, server: Server) -> None:
     browser.get(server.address)
     wait_for(lambda: len(browser.find_elements("css selector", ".row.current")), 1)

@@ -28,6 +28,10 @@ function load(source) {
   return image.decode().catch(() => {}).then(() => image);
 }
 
+/** Wait until the browser has nothing to do; Safari does not tell. */
+const idle = () => new Promise(resolve =>
+  (window.requestIdleCallback ?? setTimeout)(resolve, window.requestIdleCallback ? { timeout: IDLE_MS } : IDLE_MS));
+
 // Enlarged under the pointer or the focus.
 
 let previewTimer, previewed = null;
@@ -162,7 +166,7 @@ const ahead = new Map();  // images by label, which keeps them decoded
 async function fetchAhead() {
   const mine = ++turn;
   await Promise.all($$("img", beside).map(image => image.decode().catch(() => {})));
-  await new Promise(resolve => requestIdleCallback(resolve, { timeout: IDLE_MS }));
+  await idle();
   const all = rows(), here = currentRow();
   const labels = new Set([all[all.indexOf(here) + 1], here && nextUndecided(here)].map(row => row?.dataset.label));
   for (const next of labels) {
