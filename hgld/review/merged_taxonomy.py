@@ -5,7 +5,7 @@ first name, so that two annotators who propose the same name propose the same gr
 never in conflict because of a name. The name of a group is chosen in this order:
 
 1. the name that an earlier adjudication settled on;
-2. the new name, if all annotators who changed the name chose the same;
+2. the new name, if all annotators who changed the name chose the same, but for capitals and spaces;
 3. the new name given by the preferred annotator, if there is one.
 
 Otherwise the group keeps the name that it has in the original taxonomy (a group that is not in it, the name given by
@@ -30,6 +30,7 @@ from hgld.review.projections import apply_group_values, group_values, surviving_
 from hgld.review.state import ReviewState
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
+from hgld.taxonomy.label_identity import normalise_label
 
 
 @dataclass(frozen=True)
@@ -178,8 +179,8 @@ def _merges(
         if key in before or (preferred in kept_by and key not in settled_merges):
             continue
         if into is None or surviving_group(values, into) == key:
-            names = {group.key: group.name for groups in by_annotator.values() for group in groups}
-            texts = [f'merged into "{names[target]}" by {annotator}' for annotator, target in by.items()]
+            names = {name: {group.key: group.name for group in groups} for name, groups in by_annotator.items()}
+            texts = [f'merged into "{names[name][target]}" by {name}' for name, target in by.items()]
             problems[key] = ", ".join([*texts, *(f"kept by {annotator}" for annotator in kept_by)])
         else:
             values[key] = {"merged_into": into}
@@ -192,7 +193,7 @@ def _unmerged(group: Group) -> Group:
 
 
 def _unanimous(proposals: Sequence[Group]) -> Group | None:
-    return proposals[0] if len({(group.name, group.root) for group in proposals}) == 1 else None
+    return proposals[0] if len({(normalise_label(group.name), group.root) for group in proposals}) == 1 else None
 
 
 def _differences(proposals: Mapping[str, Group], *, with_roots: bool) -> str:
