@@ -71,7 +71,7 @@ def main() -> None:
             for key, (pressed, condition) in keys.items():
                 for name, page in pages.items():
                     time.sleep(LOOK_S)
-                    latency = page.execute_async_script(PRESS, pressed, condition)
+                    latency, _ = page.execute_async_script(PRESS, pressed, condition)
                     latencies[f"{key}, {name} photographs"].append(latency)
             time.sleep(LOOK_S)
             latencies["six photographs of the next label (`J`) are drawn"].append(
