@@ -7,6 +7,7 @@ moment (``as_of``): while one decides on undecided labels, they stay in the list
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -112,6 +113,7 @@ class LabelLists:
         self._texts: dict[str, str] = {}
         self._rows: dict[str, DecidedLabel] = {}
         self._rows_event = 0
+        self._counts: Counter[str] = Counter()
 
     @property
     def filters(self) -> dict[str, LabelFilter]:
@@ -153,8 +155,8 @@ class LabelLists:
 
     def counts(self) -> dict[str, int]:
         """Return the number of labels that each offered filter matches now."""
-        rows = self._present_rows().values()
-        return {name: sum(map(each.matches, rows)) for name, each in self.filters.items()}
+        self._present_rows()
+        return {name: self._counts[name] for name in self.filters}
 
     def _matches(self, view: View, row: DecidedLabel) -> bool:
         return (
@@ -187,15 +189,22 @@ class LabelLists:
         events = state.events_after(self._rows_event) if state.last_event > self._rows_event else []
         if any(event.kind == "group" for event in events):
             self._rows = {}
+            self._counts.clear()
         changed = {event.key for event in events if event.kind == "decision"}
         for label_id, label in labels.items():
             row = self._rows.get(label_id)
             # A label is another object once its suggestions were estimated again.
             if row is None or row.label is not label or label_id in changed:
                 value = self.session.decision_field(label_id).value
-                self._rows[label_id] = self._decided_label(label_id, value)
+                self._set_row(label_id, self._decided_label(label_id, value))
         self._rows_event = state.last_event
         return self._rows
+
+    def _set_row(self, label_id: str, row: DecidedLabel) -> None:
+        before = self._rows.get(label_id)
+        for name, each in FILTERS.items():
+            self._counts[name] += each.matches(row) - (before is not None and each.matches(before))
+        self._rows[label_id] = row
 
     def _decided_label(self, label_id: str, value: Any) -> DecidedLabel:
         label, survivor = self.session.labels[label_id], self.session.survivor

@@ -25,6 +25,7 @@ from hgld.io.csv_files import unify_line_breaks
 from hgld.review.actions import InvalidActionError, LabelAction
 from hgld.review.decision_export import export_decisions
 from hgld.review.events import FieldKind
+from hgld.review.label_lists import LabelLists, View
 from hgld.review.page.progress import review_progress
 from hgld.review.page.views import cluster_views
 from hgld.review.projections import update_clusters
@@ -301,6 +302,7 @@ class Walk(RuleBasedStateMachine):
         self.session = ReviewSession(labels, GROUPS, store, blind=blind)
         log_table_changes(self.session)
         self.model.open(labels, blind=blind)
+        self.lists = LabelLists(self.session)
         self.actions = self.driver(self.session)
         self.windows = [Window(self.model, self.session) for _ in range(2)]
 
@@ -582,6 +584,11 @@ class Walk(RuleBasedStateMachine):
             and (fact := model.decisions()[key]).decision != "unsure"
         ]
         assert (counts.suggested, counts.as_suggested) == (len(suggested), sum(suggested))
+
+    @invariant()
+    def filters_match_as_many_labels_as_they_say(self) -> None:
+        lists = LabelLists(self.session)
+        assert self.lists.counts() == {name: len(lists.label_ids(View(filters=(name,)))) for name in lists.filters}
 
     @invariant()
     def versions_grow(self) -> None:
