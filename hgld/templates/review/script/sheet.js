@@ -56,5 +56,8 @@ document.addEventListener("click", event => {
   const drawer = event.target.closest("#clusters a, #more-actions button")?.closest(":popover-open");
   drawer?.hidePopover();
 });
+document.addEventListener("submit", event => {
+  (event.submitter ?? event.target).closest(":popover-open:not(#tools)")?.hidePopover();
+});
 
 if (matchMedia("(height < 480px)").matches) foldSheet(true);
