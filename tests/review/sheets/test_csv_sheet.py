@@ -147,7 +147,7 @@ def test_rows_cut_short_are_problems_with_their_lines(tmp_path: Path) -> None:
 
 
 @given(length=st.integers(min_value=0, max_value=2000))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_file_that_was_cut_off_is_refused_or_has_fewer_rows(tmp_path: Path, length: int) -> None:
     """A cut between rows is found by the labels that have no row."""
     path = tmp_path / "cut.csv"
