@@ -48,19 +48,19 @@ def test_key_is_changed_shown_and_kept(tab: Tab, browser: Chrome, clusters: Path
     assert tab.find("#actions [value=drop]").get_attribute("aria-keyshortcuts") == "D"
     assert "“undo; the history can undo any step”" in change_key(tab, "drop", "z"), "Z has another meaning"
     tab.press(Keys.ESCAPE)
-    assert change_key(tab, "drop", "q") == "The key for “drop” is Q."
+    assert change_key(tab, "drop", "t") == "The key for “drop” is T."
     tab.press(Keys.ESCAPE)
-    assert tab.texts("#actions [value=drop] kbd") == ["Q"]
-    assert tab.find("#actions [value=drop]").get_attribute("aria-keyshortcuts") == "Q"
+    assert tab.texts("#actions [value=drop] kbd") == ["T"]
+    assert tab.find("#actions [value=drop]").get_attribute("aria-keyshortcuts") == "T"
     tab.press("d")
-    tab.press("q")
+    tab.press("t")
     tab.wait_for_decisions(Q1="✕ drop")
 
     # Another session has another port, and the same keys.
     other = Server(["review", str(clusters), "--annotator", "ben"])
     try:
         browser.get(other.address)
-        wait_for(lambda: tab.texts("#actions [value=drop] kbd"), ["Q"])
+        wait_for(lambda: tab.texts("#actions [value=drop] kbd"), ["T"])
     finally:
         other.stop()
 

@@ -37,7 +37,7 @@ const ACTIONS = {
   },
   "next-cluster": { section: "Move", keys: ["]"], about: "next cluster", run: () => stepCluster(1) },
   "previous-cluster": { section: "Move", keys: ["["], about: "previous cluster", run: () => stepCluster(-1) },
-  queue: { section: "Move", keys: ["q"], about: "the queue: undecided labels of all clusters; again: back", run: toggleQueue },
+  queue: { section: "Move", keys: ["q"], about: "the queue of undecided labels of all clusters, on and off", run: toggleQueue },
   "next-list": { section: "Move", keys: ["v"], about: "next list across clusters: unsure, commented, …", run: nextList },
   filter: { section: "Move", keys: ["f"], about: "filter and order labels of all clusters", run: () => openMenu("filters") },
   "find-label": {
