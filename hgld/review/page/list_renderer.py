@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -57,6 +57,12 @@ class ListRenderer:
             neighbours = [everything[n] if 0 <= n < len(everything) else "" for n in (start - 1, start + _MAX_LISTED)]
             html += self._macros.part_of_list(start, len(label_ids), len(everything), position.view, *neighbours)
         return html
+
+    def near(self, position: Position) -> Sequence[str]:
+        """Return the ids of labels near the current one, whose rows the page shows in full."""
+        label_ids = self._lists.label_ids(position.view)
+        current = label_ids.index(position.label) if position.label in label_ids else 0
+        return label_ids[max(0, current - _FULL_BEFORE) : current + 1 + _FULL_AFTER]
 
     def label(self, label_id: str, position: Position) -> ReviewLabel:
         """Return a label; the current one with the suggestions that the page shows already."""

@@ -227,14 +227,14 @@ class PageRenderer:
     def _suggestions(self, position: Position, estimate: int, *, with_rows: bool) -> dict[str, Any]:
         """Return what has changed in suggestions after an estimate, if anything has.
 
-        The row of the current label is among the rows: the script shows it when the annotator has left it.
+        The row of the current label is among the rows: the script shows it when the annotator has left it. Rows far
+        from it keep their suggestions until the list is shown again; what is accepted there is still what is shown.
         """
         session, groups = self._session, self._session.groups()
         if estimate >= session.updates.last:
             return {}
-        changed = session.updates.changed_after(estimate) if with_rows else []
-        if position.view.cluster is not None:
-            changed = [key for key in changed if session.cluster(key) == position.view.cluster]
+        near = self._lists.near(position) if with_rows else []
+        changed = set(session.updates.changed_after(estimate)).intersection(near)
         rows = self._lists.rows(changed, replace(position, seen=None), groups)
         message = session.updates.message_after(estimate)
         return {"suggestions": {"estimate": session.updates.last, "rows": rows, "message": message}}
