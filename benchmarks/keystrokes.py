@@ -37,7 +37,7 @@ from hgld.taxonomy.groups import Group
 
 #: Share of landmarks that have their right decision in the end.
 GOAL = 0.95
-#: Rows of the list that are on the screen at once (1440 x 900).
+#: Rows of the list that are on the screen at once.
 ROWS_ON_SCREEN = 15
 #: New decisions after which suggestions are estimated again.
 RE_ESTIMATE_AFTER = 100
