@@ -638,13 +638,13 @@ class PageWalk(Walk):
         return PageDriver(session, client)
 
 
-QUICK = settings(max_examples=20, stateful_step_count=25, deadline=None)
+QUICK = settings(max_examples=15, stateful_step_count=25, deadline=None)
 LONG = settings(max_examples=400, stateful_step_count=60, deadline=None)
 
 TestSession = Walk.TestCase
 TestSession.settings = QUICK
 TestPage = PageWalk.TestCase
-TestPage.settings = settings(QUICK, max_examples=8)
+TestPage.settings = settings(QUICK, max_examples=4, stateful_step_count=20)
 
 
 @pytest.mark.slow
