@@ -12,6 +12,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from hgld.errors import InputError
 from hgld.figures.thumbnails import UnreadableImageError, make_thumbnail
@@ -63,6 +64,8 @@ class ThumbnailCache:
         self._made: OrderedDict[tuple[str, str], Thumbnail] = OrderedDict()
         self._bytes = 0
         self._turn = asyncio.Semaphore(workers)
+        #: Locks of the thumbnails that are being made, so that none is made twice.
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._logged: set[str] = set()
 
     async def get(self, image_id: str, size: str, is_abandoned: Callable[[], Awaitable[bool]]) -> Thumbnail | None:
@@ -79,7 +82,8 @@ class ThumbnailCache:
         key = (image_id, size)
         if (thumbnail := self._kept(key)) is not None:
             return thumbnail
-        async with self._turn:
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock, self._turn:
             # It may have been made for somebody else in the meantime.
             if (thumbnail := self._kept(key)) is not None:
                 return thumbnail

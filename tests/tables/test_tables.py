@@ -185,7 +185,7 @@ def test_layouts_change_only_with_their_version() -> None:
             "source: string !",
             "fetched_at: timestamp[ms, tz=UTC] !",
         ],
-        "classes/2": [
+        "classes/3": [
             "item: string !",
             "label: string !",
             "language: string",

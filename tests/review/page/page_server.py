@@ -8,14 +8,20 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
 
+from hgld.review.inputs import find_inputs
 from hgld.review.page.app import review_app
 from hgld.review.page.keys import PageKeys
 from hgld.review.page.server import page_server
+from hgld.review.references import References, open_references
+from hgld.review.review_labels import review_labels
 from hgld.review.session import ReviewSession
+from hgld.review.store import open_store
 from tests.review.page.clients import REFERENCES
 
 
@@ -70,20 +76,29 @@ class ServedSession:
     Attributes:
         home: Address of the page without a key.
         address: Address that admits one browser.
+
+    Args:
+        session: Session to serve.
+        references: What the page shows besides.
     """
 
-    def __init__(self, session: ReviewSession) -> None:
+    def __init__(self, session: ReviewSession, references: References = REFERENCES) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.home = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
         keys = PageKeys()
         started = threading.Event()
-        self._server = page_server(review_app(session, REFERENCES, keys), started.set)
+        self._server = page_server(review_app(session, references, keys), started.set)
         self._thread = threading.Thread(target=self._server.run, args=[[self._listener]])
         self._thread.start()
         assert started.wait(10)
         self._opener = build_opener(HTTPCookieProcessor())
         self._opener.open(f"{self.home}open", urlencode({"key": keys.key}).encode()).close()
         self.address = f"{self.home}open?key={keys.key}"
+
+    def get(self, path: str) -> str:
+        """Return a page."""
+        with self._opener.open(self.home + path) as answer:
+            return str(answer.read().decode())
 
     def post(self, path: str, **fields: str) -> None:
         """Send a form from another browser."""
@@ -93,3 +108,17 @@ class ServedSession:
         self._server.should_exit = True
         self._thread.join(15)
         self._listener.close()
+
+
+@contextmanager
+def serve_clusters(clusters: Path, images: Path | None = None) -> Iterator[ServedSession]:
+    """Serve the review of a ``clusters`` table, as the command does, in a thread of the test."""
+    inputs = find_inputs(clusters)
+    tables = inputs.read_tables()
+    with open_store(clusters.parent / "review" / "ada.sqlite", "ada") as store:
+        session = ReviewSession(review_labels(*tables), inputs.read_groups(), store)
+        served = ServedSession(session, open_references(inputs, *tables[1:], images))
+        try:
+            yield served
+        finally:
+            served.stop()

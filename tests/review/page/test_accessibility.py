@@ -14,7 +14,7 @@ from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision, write_decisions
 from tests.axe import violations
 from tests.review.conftest import Label, clean_table, clusters_table
-from tests.review.page.page_server import Server
+from tests.review.page.page_server import ServedSession, Server, serve_clusters
 from tests.review.page.screens import PHONE, SCREENS, Screen, no_script, shown_on
 from tests.review.page.tab import wait_for
 
@@ -67,12 +67,11 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(clusters: Path, browser: Chrome) -> Iterator[Server]:
-    started = Server(["review", str(clusters), "--annotator", "ada"])
-    started.post("decide", choose="drop", focus="0:Q3", comment="why")
-    browser.get(started.address)
-    yield started
-    started.stop()
+def server(clusters: Path, browser: Chrome) -> Iterator[ServedSession]:
+    with serve_clusters(clusters) as served:
+        served.post("decide", choose="drop", focus="0:Q3", comment="why")
+        browser.get(served.address)
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +94,13 @@ def screen(request: pytest.FixtureRequest, browser: Chrome) -> Iterator[Screen]:
 
 
 @pytest.mark.parametrize("screen", [PHONE], ids=str, indirect=True)
-def test_page_on_a_phone(browser: Chrome, server: Server, screen: Screen) -> None:
+def test_page_on_a_phone(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     browser.get(server.home)
     assert violations(browser) == []
 
 
 @pytest.mark.slow
-def test_page_with_whatever_is_open(browser: Chrome, server: Server, screen: Screen) -> None:
+def test_page_with_whatever_is_open(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     found = {}
     for name, script in OPEN.items():
         browser.get(server.home)
@@ -117,13 +116,13 @@ def test_adjudication(browser: Chrome, adjudication: Server, screen: Screen) -> 
 
 
 @pytest.mark.slow
-def test_page_without_script(browser: Chrome, server: Server, screen: Screen) -> None:
+def test_page_without_script(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     with no_script(browser):
         browser.get(server.home + "?cluster=2")
     assert violations(browser) == []
 
 
-def change_meanwhile(server: Server) -> None:
+def change_meanwhile(server: ServedSession) -> None:
     """Change the decision on a label in another browser."""
     row = re.search(r'data-label="Q3" data-version="(\d+)" data-decision="(\w*)"', server.get("?label=Q3"))
     assert row is not None
@@ -131,7 +130,7 @@ def change_meanwhile(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_changes_that_were_not_saved(browser: Chrome, server: Server, screen: Screen) -> None:
+def test_changes_that_were_not_saved(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     page = server.home + "?label=Q3"
     with no_script(browser):
         browser.get(page)
@@ -153,7 +152,7 @@ def test_changes_that_were_not_saved(browser: Chrome, server: Server, screen: Sc
 
 
 @pytest.mark.slow
-def test_pages_to_read(browser: Chrome, server: Server, screen: Screen) -> None:
+def test_pages_to_read(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     for path in ("guideline", "landmarks?label=Q1"):
         browser.get(server.home + path)
         assert violations(browser) == []
@@ -164,7 +163,7 @@ def test_pages_to_read(browser: Chrome, server: Server, screen: Screen) -> None:
 
 
 @pytest.mark.slow
-def test_page_for_refused_browsers(browser: Chrome, server: Server, screen: Screen) -> None:
+def test_page_for_refused_browsers(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     browser.get(server.home.replace("127.0.0.1", "localhost"))
     assert "Refused" in browser.title
     assert violations(browser) == []

@@ -10,7 +10,7 @@ import pytest
 
 from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
 from tests.review.conftest import Label, clean_table, clusters_table
-from tests.review.page.page_server import Server
+from tests.review.page.page_server import ServedSession, serve_clusters
 from tests.review.page.screens import PHONE, SCREENS, ZOOMED, Screen, shown_on
 from tests.review.page.tab import Tab, wait_for
 
@@ -47,14 +47,13 @@ return [...document.querySelectorAll("button, summary, select, input:not([type=c
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, browser: Chrome) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, browser: Chrome) -> Iterator[ServedSession]:
     folder: Path = tmp_path_factory.mktemp("layout")
     write_table(folder / "clusters.parquet", CLUSTERS, clusters_table(LABELS), Provenance("test"))
     write_table(folder / "clean.parquet", CLEAN, clean_table(LABELS), Provenance("test"))
-    started = Server(["review", str(folder / "clusters.parquet"), "--annotator", "ada"])
-    browser.get(started.address)
-    yield started
-    started.stop()
+    with serve_clusters(folder / "clusters.parquet") as served:
+        browser.get(served.address)
+        yield served
 
 
 # The others are slow for their number alone.
@@ -68,7 +67,7 @@ def screen(request: pytest.FixtureRequest) -> Screen:
 
 
 @pytest.fixture
-def tab(browser: Chrome, server: Server, screen: Screen) -> Iterator[Tab]:
+def tab(browser: Chrome, server: ServedSession, screen: Screen) -> Iterator[Tab]:
     first = browser.current_window_handle
     opened = Tab(browser, server.home)
     with shown_on(browser, screen):  # this tab only

@@ -17,7 +17,7 @@ from hgld.review.page import list_renderer
 from hgld.review.session import ReviewSession
 from tests.review.conftest import Label
 from tests.review.page.clients import open_client
-from tests.review.page.page_server import Server
+from tests.review.page.page_server import serve_clusters
 from tests.review.page.tab import Tab, wait_for
 from tests.review.sessions import LABELS, decide, open_session
 
@@ -156,13 +156,12 @@ def tab(browser: Chrome, tables: Callable[..., Path]) -> Iterator[Tab]:
         Label("Q3", "Église", 2, 2, train=4, group="church"),
         Label("Q4", "chapel", 2, 2, train=2, group="church"),
     ]
-    server = Server(["review", str(tables(labels)), "--annotator", "ada"])
     first = browser.current_window_handle
-    opened = Tab(browser, server.address)
-    yield opened
-    errors = opened.close()
+    with serve_clusters(tables(labels)) as server:
+        opened = Tab(browser, server.address)
+        yield opened
+        errors = opened.close()
     browser.switch_to.window(first)
-    server.stop()
     assert [error for error in errors if "400" not in error["message"]] == [], "refused forms are expected"
 
 

@@ -15,7 +15,7 @@ from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, read_named_decisions, write_decisions
 from hgld.taxonomy.groups import read_taxonomy
 from tests.review.conftest import Label
-from tests.review.page.page_server import Server
+from tests.review.page.page_server import ServedSession, Server, serve_clusters
 from tests.review.page.tab import Tab, wait_for
 
 if TYPE_CHECKING:
@@ -39,14 +39,13 @@ def clusters(tables: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture
-def server(clusters: Path) -> Iterator[Server]:
-    started = Server(["review", str(clusters), "--annotator", "ada"])
-    yield started
-    started.stop()
+def server(clusters: Path) -> Iterator[ServedSession]:
+    with serve_clusters(clusters) as served:
+        yield served
 
 
 @pytest.fixture
-def tab(browser: Chrome, server: Server) -> Iterator[Tab]:
+def tab(browser: Chrome, server: ServedSession) -> Iterator[Tab]:
     first = browser.current_window_handle
     opened = Tab(browser, server.address)
     yield opened
@@ -216,6 +215,7 @@ def test_html_in_labels_is_escaped(tab: Tab) -> None:
     assert "broken" not in tab.browser.title
 
 
+@pytest.mark.slow
 def test_killed_server_loses_nothing_and_the_page_reports_it(browser: Chrome, clusters: Path) -> None:
     first = browser.current_window_handle
     server = Server(["review", str(clusters), "--annotator", "ada"])
@@ -240,7 +240,7 @@ def test_killed_server_loses_nothing_and_the_page_reports_it(browser: Chrome, cl
     assert server.process.returncode == 0, "SIGTERM stops it without an error"
 
 
-def test_two_tabs_show_the_same(tab: Tab, server: Server) -> None:
+def test_two_tabs_show_the_same(tab: Tab, server: ServedSession) -> None:
     other = Tab(tab.browser, server.address)
     other.press("d")
     other.wait_for_decisions(Q1="✕ drop")
@@ -255,7 +255,7 @@ def test_two_tabs_show_the_same(tab: Tab, server: Server) -> None:
 
 
 @pytest.mark.parametrize(("way", "left"), [("Keep theirs", "✕ drop"), ("Save mine", "✓ lake")])
-def test_stale_decision_is_shown_beside_the_saved_one(tab: Tab, server: Server, way: str, left: str) -> None:
+def test_stale_decision_is_shown_beside_the_saved_one(tab: Tab, server: ServedSession, way: str, left: str) -> None:
     from selenium.webdriver import Keys
 
     # The page must not notice the other change before the key, as in the background.
@@ -271,7 +271,7 @@ def test_stale_decision_is_shown_beside_the_saved_one(tab: Tab, server: Server, 
     tab.wait_for_decisions(Q1=left)
 
 
-def test_page_works_without_script(browser: Chrome, server: Server) -> None:
+def test_page_works_without_script(browser: Chrome, server: ServedSession) -> None:
     def shown() -> list[tuple[str, str]]:
         page = browser.page_source
         return re.findall(
@@ -291,6 +291,7 @@ def test_page_works_without_script(browser: Chrome, server: Server) -> None:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
+@pytest.mark.slow
 def test_adjudication_on_the_page_writes_final_decisions(clusters: Path, tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     for name, group in (("ada", "lake"), ("ben", "river")):

@@ -9,7 +9,7 @@ import pytest
 
 from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
 from tests.review.conftest import Label, clean_table, clusters_table
-from tests.review.page.page_server import Server
+from tests.review.page.page_server import ServedSession, serve_clusters
 from tests.review.page.tab import Tab, wait_for
 from tests.review.photograph_files import jpeg, write_photographs
 
@@ -27,18 +27,17 @@ COUNTS = {**dict.fromkeys(range(8), 10), 1000: 1, 1001: 1}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSession]:
     folder = tmp_path_factory.mktemp("review")
     for name, spec, table in (("clusters", CLUSTERS, clusters_table), ("clean", CLEAN, clean_table)):
         write_table(folder / f"{name}.parquet", spec, table(LABELS), Provenance("test"))
     images = write_photographs(folder / "gldv2", COUNTS, {"1001-0": jpeg()[:500]})
-    started = Server(["review", str(folder / "clusters.parquet"), "--annotator", "ada", "--images", str(images)])
-    yield started
-    started.stop()
+    with serve_clusters(folder / "clusters.parquet", images) as served:
+        yield served
 
 
 @pytest.fixture
-def tab(browser: Chrome, server: Server) -> Iterator[Tab]:
+def tab(browser: Chrome, server: ServedSession) -> Iterator[Tab]:
     first = browser.current_window_handle
     opened = Tab(browser, server.address)
     yield opened
@@ -93,7 +92,7 @@ def test_photographs_follow_the_current_label(tab: Tab) -> None:
 
 
 @pytest.mark.slow
-def test_photographs_stay_while_others_change_the_label(tab: Tab, server: Server) -> None:
+def test_photographs_stay_while_others_change_the_label(tab: Tab, server: ServedSession) -> None:
     wait_for(lambda: len(photographs(tab)), 6)
     before = tab.find("#photographs img")
     version = tab.find(".row.current").get_attribute("data-version")
@@ -200,7 +199,7 @@ def test_no_axe_violation(tab: Tab, scheme: str) -> None:
 
 
 @pytest.mark.slow
-def test_photographs_without_script(browser: Chrome, server: Server) -> None:
+def test_photographs_without_script(browser: Chrome, server: ServedSession) -> None:
     browser.get(server.address)
     wait_for(lambda: len(browser.find_elements("css selector", ".row.current")), 1)
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.review.conftest import Label
-from tests.review.page.page_server import Server
+from tests.review.page.page_server import ServedSession, serve_clusters
 from tests.review.page.tab import Tab, wait_for
 
 if TYPE_CHECKING:
@@ -23,13 +23,12 @@ LABELS = [
 
 
 @pytest.fixture
-def server(tables: Callable[..., Path]) -> Iterator[Server]:
-    started = Server(["review", str(tables(LABELS)), "--annotator", "ada"])
-    yield started
-    started.stop()
+def server(tables: Callable[..., Path]) -> Iterator[ServedSession]:
+    with serve_clusters(tables(LABELS)) as served:
+        yield served
 
 
-def test_sure_suggestions_on_the_screen_are_accepted_with_one_key(browser: Chrome, server: Server) -> None:
+def test_sure_suggestions_on_the_screen_are_accepted_with_one_key(browser: Chrome, server: ServedSession) -> None:
     from selenium.webdriver import Keys
 
     first = browser.current_window_handle

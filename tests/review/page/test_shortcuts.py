@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.review.conftest import LABELS
-from tests.review.page.page_server import Server
+from tests.review.page.page_server import Server, serve_clusters
 from tests.review.page.tab import Tab, wait_for
 
 if TYPE_CHECKING:
@@ -24,13 +24,12 @@ def clusters(tables: Callable[..., Path]) -> Path:
 @pytest.fixture
 def tab(browser: Chrome, clusters: Path) -> Iterator[Tab]:
     first = browser.current_window_handle
-    server = Server(["review", str(clusters), "--annotator", "ada"])
-    opened = Tab(browser, server.address)
-    yield opened
-    browser.delete_cookie("hgld-keys")
-    opened.close()
+    with serve_clusters(clusters) as server:
+        opened = Tab(browser, server.address)
+        yield opened
+        browser.delete_cookie("hgld-keys")
+        opened.close()
     browser.switch_to.window(first)
-    server.stop()
 
 
 def change_key(tab: Tab, name: str, *keys: str) -> str:

@@ -112,6 +112,7 @@ def test_a_rule_settles_names_and_decisions(project: Path) -> None:
     assert run("adjudicate", *files, "--rule", "prefer:ben") == f"{project / 'decisions/final.csv'}: up to date\n"
 
 
+@pytest.mark.slow
 def test_from_clusters_to_hierarchy(project: Path) -> None:
     clusters = read_table(project / "decisions/ada.clusters.parquet", CLUSTERS).to_pylist()
     assert {row["label_id"]: row["cluster_name"] for row in clusters} == {

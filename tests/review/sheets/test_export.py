@@ -286,6 +286,7 @@ def test_export_command(tables: TABLES, tmp_path: Path) -> None:
     assert "entries of 1 labels kept" in result.stdout
 
 
+@pytest.mark.slow
 def test_washington_through_libreoffice(shared: Path, tmp_path: Path, soffice: Callable[..., Path]) -> None:
     """All class labels of the real landmarks of Washington state survive LibreOffice."""
     with gzip.open(shared / "wikimedia_replica/worlds/washington.json.gz") as stream:

@@ -192,6 +192,7 @@ def test_invalid_entries_are_reported(review: Path, entries: dict[str, str], cel
     assert f"\n  row 2, {column}: {text}" in str(error.value)
 
 
+@pytest.mark.slow
 def test_merged_cells(review: Path, soffice: Callable[..., Path]) -> None:
     book = load_workbook(review / "ada.xlsx")
     sheet = book["Labels"]
@@ -285,6 +286,7 @@ def test_changed_labels_in_csv_are_warnings(review: Path, caplog: pytest.LogCapt
         run(review / "ada.csv")
 
 
+@pytest.mark.slow
 def test_csv_saved_by_libreoffice(review: Path, soffice: Callable[..., Path]) -> None:
     fill_csv(review / "ada.csv", "Q3", group="church", comment="a, b\nc")
     saved = soffice(review / "ada.csv", "csv", "Text - txt - csv (StarCalc):59,34,76")
@@ -375,6 +377,7 @@ def test_similar_groups_are_suggested(review: Path, name: str, group: str) -> No
         run(review / name)
 
 
+@pytest.mark.slow
 def test_formulas_are_named(review: Path, soffice: Callable[..., Path]) -> None:
     """Whatever a program calculated last is not taken, nor that of the cells that an array formula fills."""
     book = load_workbook(review / "ada.xlsx")

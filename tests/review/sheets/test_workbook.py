@@ -85,6 +85,7 @@ def test_any_text_survives_a_round_trip(tmp_path: Path, label: str, comment: str
     assert read_entries(path, lines) == entries
 
 
+@pytest.mark.slow
 def test_libreoffice_keeps_labels_and_provenance(nasty: Path, soffice: Callable[..., Path]) -> None:
     written = {line.values["label_id"]: line.values["label"] for line in read_workbook(nasty).rows}
     saved = read_workbook(soffice(nasty, "xlsx"))
@@ -94,6 +95,7 @@ def test_libreoffice_keeps_labels_and_provenance(nasty: Path, soffice: Callable[
     assert saved.provenance == MADE
 
 
+@pytest.mark.slow
 def test_libreoffice_keeps_entries(tmp_path: Path, soffice: Callable[..., Path]) -> None:
     entries = {
         "Q1": Entry("Q1", "lake", "group 1", "group", "=1+1"),
@@ -108,6 +110,7 @@ def test_libreoffice_keeps_entries(tmp_path: Path, soffice: Callable[..., Path])
         assert saved.exported == read_workbook(path).exported
 
 
+@pytest.mark.slow
 def test_progress_formulas_in_libreoffice(tmp_path: Path, soffice: Callable[..., Path]) -> None:
     entries = {
         "Q1": Entry("Q1", "lake", "group 1"),
