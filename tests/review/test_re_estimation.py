@@ -141,6 +141,7 @@ def steps(re_estimation: ReEstimation, is_done: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_process_estimates_from_the_decisions(suggested: Path, tmp_path: Path) -> None:
     inputs = find_inputs(suggested)
     with open_session(tmp_path / "a.sqlite", review_labels(*inputs.read_tables()), inputs.read_groups()) as session:
@@ -163,6 +164,7 @@ def test_suggestions_that_were_made_from_other_files_are_not_estimated_again(sug
         re_estimation_files(find_inputs(suggested))
 
 
+@pytest.mark.slow
 def test_suggestions_stay_where_the_process_cannot_work_and_the_log_says_so(
     tables: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

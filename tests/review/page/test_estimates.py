@@ -54,6 +54,7 @@ def address(session: ReviewSession) -> Iterator[str]:
     served.stop()
 
 
+@pytest.mark.slow
 def test_new_suggestions_leave_the_current_and_selected_labels_alone(
     browser: Chrome, session: ReviewSession, address: str
 ) -> None:

@@ -137,6 +137,7 @@ def test_nothing_is_cut_off_and_everything_can_be_hit(tab: Tab, screen: Screen) 
         assert tab.browser.execute_script(REACHED, tab.find(f"#actions {selector}")), selector
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screen", [PHONE], ids=str, indirect=True)
 def test_drawer_closes_once_something_is_chosen_in_it(tab: Tab) -> None:
     from selenium.webdriver import Keys
@@ -154,7 +155,8 @@ def test_drawer_closes_once_something_is_chosen_in_it(tab: Tab) -> None:
         wait_for(drawer.is_displayed, False)
 
 
-@pytest.mark.parametrize("screen", [PHONE, pytest.param(ZOOMED, marks=pytest.mark.slow)], ids=str, indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("screen", [PHONE, ZOOMED], ids=str, indirect=True)
 def test_sheet_folds_by_button_and_key(tab: Tab, screen: Screen) -> None:
     comment, toggle = tab.find(".note input[name=comment]"), tab.find("#sheet-toggle")
     unfolded = screen != ZOOMED

@@ -204,6 +204,7 @@ def test_queue_by_key(tab: Tab) -> None:
     wait_for(lambda: tab.texts("#head h2"), ["Unsure"])
 
 
+@pytest.mark.slow
 def test_find_labels_by_key(tab: Tab) -> None:
     from selenium.webdriver import Keys
 

@@ -51,6 +51,7 @@ def tab(browser: Chrome, tables: Callable[..., Path]) -> Iterator[Tab]:
     assert errors == []
 
 
+@pytest.mark.slow
 def test_rows_are_completed_where_one_looks_and_keys_work_on_all(tab: Tab) -> None:
     from selenium.webdriver import Keys
 

@@ -110,6 +110,7 @@ def test_select_a_range_comment_and_undo_an_earlier_step(tab: Tab) -> None:
     tab.wait_for_decisions(Q1="✕ drop", Q2="✕ drop", Q3="✕ drop", Q4="? unsure")
 
 
+@pytest.mark.slow
 def test_decide_by_mouse_on_labels_in_other_scripts(tab: Tab) -> None:
     tab.click(".row[data-label='Q2'] .candidate")
     tab.wait_for_decisions(Q2="✓ lake")
@@ -164,6 +165,7 @@ def test_undo_goes_to_what_it_undid(tab: Tab) -> None:
     wait_for(lambda: tab.texts("#clusters [aria-current] .title"), ["cluster 2"])
 
 
+@pytest.mark.slow
 def test_decided_label_is_not_overwritten_unseen_after_undo(tab: Tab) -> None:
     from selenium.webdriver import Keys
 

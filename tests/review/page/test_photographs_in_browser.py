@@ -103,6 +103,7 @@ def test_photographs_stay_while_others_change_the_label(tab: Tab, server: Served
     tab.wait_for_decisions()
 
 
+@pytest.mark.slow
 def test_the_next_label_is_fetched_ahead(tab: Tab) -> None:
     script = """return performance.getEntriesByType("resource").map(entry => entry.name.split("/").slice(3).join("/"))
         .filter(name => name.endsWith("/small")).sort()"""
@@ -112,6 +113,7 @@ def test_the_next_label_is_fetched_ahead(tab: Tab) -> None:
     wait_for_photographs(tab, "1000-0", "1001-0")
 
 
+@pytest.mark.slow
 def test_photographs_are_enlarged_under_pointer_and_focus(tab: Tab) -> None:
     from selenium.webdriver import ActionChains, Keys
 

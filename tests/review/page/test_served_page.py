@@ -53,7 +53,8 @@ def opened_server(tables: Callable[..., Path], tmp_path: Path) -> Iterator[Opene
     assert list((tmp_path / "review").glob(".open*")) == [], "nothing is left"
 
 
-@pytest.mark.parametrize("script", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["script", "no script"])
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
 def test_private_file_leads_the_browser_to_the_page_and_is_deleted(
     opened_server: OpenedServer, browser: Chrome, script: bool
 ) -> None:

@@ -41,6 +41,7 @@ def change_key(tab: Tab, name: str, *keys: str) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_key_is_changed_shown_and_kept(tab: Tab, browser: Chrome, clusters: Path) -> None:
     from selenium.webdriver import Keys
 

@@ -106,6 +106,7 @@ def test_queue_survives_faulty_answers(server: ServedSession, open_tab: Callable
     proxy.stop()
 
 
+@pytest.mark.slow
 def test_queue_survives_an_exception_while_drawing(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
     tab = open_tab(server.address)
     tab.browser.execute_script("document.querySelector('#history').id = 'gone'")
@@ -193,6 +194,7 @@ def test_group_that_was_undone_in_another_window(server: ServedSession, open_tab
     tab.wait_for_decisions(Q1="✕ drop")
 
 
+@pytest.mark.slow
 def test_conflict_is_not_answered_by_the_key_for_the_next_label(
     server: ServedSession, open_tab: Callable[[str], Tab]
 ) -> None:
@@ -213,6 +215,7 @@ def test_conflict_is_not_answered_by_the_key_for_the_next_label(
     tab.wait_for_decisions(Q1="✓ lake")
 
 
+@pytest.mark.slow
 def test_label_is_decided_again_before_the_first_answer(
     server: ServedSession, open_tab: Callable[[str], Tab]
 ) -> None:

@@ -220,6 +220,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         read_workbook(path)
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.review.sheets.test_workbook import NASTY_LABELS, write;"
