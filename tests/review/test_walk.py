@@ -499,7 +499,7 @@ class Walk(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         """Go on with what is on disk now, as after the end of the process without any notice."""
-        killed = self._store.parent / f"killed-{len(list(self._folder.iterdir()))}"
+        killed = self._folder / f"killed-{len(list(self._folder.iterdir()))}"
         killed.mkdir()
         for path in self._store.parent.glob("ada.sqlite*"):
             if not path.name.endswith((".lock", "-shm")):

@@ -15,7 +15,7 @@ from hgld.taxonomy.decisions import Decision, write_decisions
 from tests.axe import violations
 from tests.review.conftest import Label, clean_table, clusters_table
 from tests.review.page.page_server import ServedSession, Server, serve_clusters
-from tests.review.page.screens import PHONE, SCREENS, Screen, no_script, shown_on
+from tests.review.page.screens import PHONE, SCREENS, ZOOMED, Screen, no_script, shown_on
 from tests.review.page.tab import wait_for
 
 if TYPE_CHECKING:
@@ -87,6 +87,10 @@ def adjudication(clusters: Path, browser: Chrome) -> Iterator[Server]:
     started.stop()
 
 
+#: Screens on which the sheet with the current label is open from the start.
+WITH_OPEN_SHEET = [screen for screen in SCREENS if screen is not ZOOMED]
+
+
 @pytest.fixture(params=SCREENS, ids=str)
 def screen(request: pytest.FixtureRequest, browser: Chrome) -> Iterator[Screen]:
     with shown_on(browser, request.param):
@@ -100,6 +104,7 @@ def test_page_on_a_phone(browser: Chrome, server: ServedSession, screen: Screen)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("screen", WITH_OPEN_SHEET, ids=str, indirect=True)
 def test_page_with_whatever_is_open(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     found = {}
     for name, script in OPEN.items():
@@ -152,6 +157,7 @@ def test_changes_that_were_not_saved(browser: Chrome, server: ServedSession, scr
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("screen", WITH_OPEN_SHEET, ids=str, indirect=True)
 def test_pages_to_read(browser: Chrome, server: ServedSession, screen: Screen) -> None:
     for path in ("guideline", "landmarks?label=Q1"):
         browser.get(server.home + path)
