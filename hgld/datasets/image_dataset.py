@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch.utils.data import Dataset
 
 from hgld.datasets.batch import Example, SkippedImage
@@ -16,6 +14,7 @@ from hgld.datasets.manifest import Manifest
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import TarFiles
+from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 
 
 class ImageDataset(Dataset[Example | SkippedImage]):
@@ -58,12 +57,30 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         """
         row, seed = index if isinstance(index, tuple) else (index, None)
         try:
-            image = _decode(self._read_bytes(row))
-        except _UnreadableImageError as error:
-            return SkippedImage(row, f"{self.manifest.ids[row]}: {error}")
+            image = upright_rgb(open_image(self._read_bytes(row)))
+        except UnreadableImageError as error:
+            detail = f" ({error.detail})" if error.detail else ""
+            return SkippedImage(row, f"{self.manifest.ids[row]}: {error}{detail}")
         with _torch_seed(seed):
             pixels = self._transform(image)
         return Example(pixels, torch.from_numpy(self.manifest.labels[row].copy()), row)
+
+    def require_readable(self) -> None:
+        """Check, before any work, that images can be read; images are tried until the first that is readable.
+
+        Raises:
+            InputError: No image can be read; or see :meth:`__getitem__`.
+        """
+        reasons = []
+        for row in range(len(self)):
+            example = self[row]
+            if isinstance(example, Example):
+                return
+            reasons.append(example.reason)
+        raise InputError(
+            f"{self.root}: none of the {len(self):,} images can be read; is this the folder that the paths of the "
+            f"manifest are relative to?\n{indented_list(reasons, limit=5)}"
+        )
 
     def _read_bytes(self, row: int) -> bytes:
         path: str = self.manifest.paths[row]
@@ -73,22 +90,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         try:
             return (self.root / path).read_bytes()
         except OSError as error:
-            raise _UnreadableImageError(f"{self.root / path}: {error.strerror}") from error
-
-
-class _UnreadableImageError(Exception):
-    """An image cannot be read; the message says why."""
-
-
-def _decode(data: bytes) -> Image.Image:
-    try:
-        return Image.open(io.BytesIO(data)).convert("RGB")
-    except MemoryError:
-        raise
-    except UnidentifiedImageError as error:  # its own message is a memory address
-        raise _UnreadableImageError(f"unknown image format, in {len(data):,} bytes") from error
-    except Exception as error:  # decoders raise many types on damaged data
-        raise _UnreadableImageError(f"{type(error).__name__}: {error}") from error
+            raise UnreadableImageError(f"{self.root / path}: {error.strerror}") from error
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Image transforms: from a picture to the input tensor of a model.
 
 Pictures are decoded at full size: Pillow's ``draft``, which decodes a large JPEG at a half or a quarter of its size,
-changes pixels, and crops of a sixth of the area need the full resolution. The EXIF orientation is not applied, as in
-the authors' code.
+changes pixels, and crops of a sixth of the area need the full resolution. The EXIF orientation is applied when a
+picture is decoded (:mod:`hgld.io.images`), unlike in the authors' code.
 """
 
 from __future__ import annotations

@@ -5,33 +5,37 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError
-from hgld.figures.thumbnails import UnreadableImageError, upright_rgb
+from hgld.figures.thumbnails import upright_copy
 from hgld.gldv2.tar_images import ImageReader, TarFiles
+from hgld.io.images import SUFFIXES, UnreadableImageError, open_image
 
 #: Returns the photograph of an id, or None where it is not available.
 FindImage = Callable[[str], Image.Image | None]
 
-_SUFFIXES = (".jpg", ".jpeg", ".png")
-
 
 def images_in_folder(folder: Path) -> FindImage:
-    """Find photographs in a folder, either nested like GLDv2 (``a/b/c/abc….jpg``) or flat (``abc….jpg``)."""
+    """Find photographs in a folder.
+
+    Their ids are paths relative to the folder, or names without suffix of files that are in the folder itself or
+    nested like GLDv2's (``a/b/c/abc….jpg``).
+    """
 
     def find(image_id: str) -> Image.Image | None:
-        if not image_id or Path(image_id).name != image_id:
-            return None  # not a file name
-        for parent in (folder.joinpath(*image_id[:3]), folder):
-            for suffix in _SUFFIXES:
-                path = parent / f"{image_id}{suffix}"
-                if path.is_file():
-                    return _open_image(path.read_bytes())
-        return None
+        path = PurePosixPath(image_id)
+        if not path.name or path.is_absolute() or ".." in path.parts:
+            return None  # not the path of a file in this folder
+        files = [folder / path] if path.suffix.lower() in SUFFIXES else []
+        if path.name == image_id:
+            parents = (folder.joinpath(*image_id[:3]), folder)
+            files += [parent / f"{image_id}{suffix}" for parent in parents for suffix in SUFFIXES]
+        file = next((file for file in files if file.is_file()), None)
+        return None if file is None else _open_image(file.read_bytes())
 
     return find
 
@@ -77,7 +81,7 @@ def shrink(image: Image.Image | None, size: int) -> Image.Image | None:
     if image is None:
         return None
     try:
-        image = upright_rgb(image, size)
+        image = upright_copy(image, size)
         image.thumbnail((size, size))
     except UnreadableImageError:
         return None
@@ -96,6 +100,6 @@ def thumbnail_url(image: Image.Image | None, size: int) -> str | None:
 
 def _open_image(data: bytes) -> Image.Image | None:
     try:
-        return Image.open(io.BytesIO(data))
-    except (OSError, Image.DecompressionBombError):
+        return open_image(data)
+    except UnreadableImageError:
         return None

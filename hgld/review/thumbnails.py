@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from hgld.errors import InputError
-from hgld.figures.thumbnails import UnreadableImageError, make_thumbnail
+from hgld.figures.thumbnails import make_thumbnail
+from hgld.io.images import UnreadableImageError
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,11 @@ from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.image_sources import read_image_index
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.samplers import ClassBalancedSampler
-from hgld.datasets.transforms import ImageSettings, training_transform
+from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from tests.datasets.pictures import manifest_of, picture, save_pictures
+from tests.figures.test_thumbnails import encoded, png_header
 from tests.gldv2.test_image_index import write_tar
 
 PATHS = [f"{n % 5}/{n}.jpg" for n in range(24)]
@@ -192,10 +193,12 @@ def test_images_are_read_from_tar_files_and_in_spawned_workers(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "unknown image format, in 0 bytes"),
-        (b"not a picture", "unknown image format, in 13 bytes"),
-        (picture("a", file_format="JPEG")[:650], "OSError: image file is truncated .*"),
-        (picture("a")[:-30], "OSError: .*"),
+        (b"", r"not an image \(in 0 bytes\)"),
+        (b"not a picture", r"not an image \(in 13 bytes\)"),
+        (picture("a", file_format="JPEG")[:650], r"damaged \(image file is truncated .*\)"),
+        (picture("a")[:-30], r"damaged \(.*\)"),
+        (png_header(20_000, 20_000), r"too large \(Image size \(400000000 pixels\) exceeds limit of .*\)"),
+        (encoded(Image.new("F", (4, 4)), "TIFF"), r"floating-point pixels \(save it with 8 or 16 bits per channel\)"),
         (None, "/.*/a/0.jpg: No such file or directory"),
     ],
 )
@@ -219,6 +222,48 @@ def test_images_of_any_mode_are_converted_to_rgb(tmp_path: Path, mode: str) -> N
     (tmp_path / f"a.{suffix}").write_bytes(picture("a", file_format="JPEG" if mode == "CMYK" else "PNG", mode=mode))
     dataset = ImageDataset(manifest_of([f"a.{suffix}"], {"class": ["1"]}), tmp_path, IN_ORDER)
     assert example_of(dataset[0]).image.shape == (3, 8, 8)
+
+
+def colours_in(tmp_path: Path, data: bytes) -> torch.Tensor:
+    """Return the colours, 0 to 1, of the upper left, upper right and lower left of a picture as a model sees it."""
+    (tmp_path / "a.jpg").write_bytes(data)
+    settings = ImageSettings(size=16, resize=16, mean=(0, 0, 0), std=(1, 1, 1))
+    dataset = ImageDataset(manifest_of(["a.jpg"], {"x": ["1"]}), tmp_path, evaluation_transform(settings))
+    pixels = example_of(dataset[0]).image
+    return pixels[:, [3, 3, 12], [3, 12, 3]].T
+
+
+def test_pictures_are_read_upright_with_their_greys_on_white(tmp_path: Path) -> None:
+    """As in the thumbnails of the review: rotated, of 16 bits, transparent, animated."""
+    red_left = Image.new("RGB", (32, 32), (0, 0, 255))
+    red_left.paste((255, 0, 0), (0, 0, 16, 32))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: the left half is the upper one
+    red, blue = torch.tensor([1.0, 0, 0]), torch.tensor([0, 0, 1.0])
+    expected = {
+        encoded(red_left): [red, blue, red],
+        encoded(red_left, exif=exif): [red, red, blue],
+        encoded(red_left.convert("CMYK")): [red, blue, red],
+        encoded(red_left, "GIF", save_all=True, append_images=[Image.new("RGB", (32, 32))]): [red, blue, red],
+    }
+    for data, colours in expected.items():
+        assert torch.allclose(colours_in(tmp_path, data), torch.stack(colours), atol=0.08)
+    greys = np.full((32, 32), 0x4000, np.uint16)
+    greys[:, 16:] = 0xC000
+    for file_format in ("PNG", "TIFF"):
+        dark, light, _ = colours_in(tmp_path, encoded(Image.fromarray(greys), file_format))
+        assert torch.allclose(torch.stack([dark[0], light[0]]), torch.tensor([0.25, 0.75]), atol=0.01)
+    clear = Image.new("RGBA", (32, 32), (0, 0, 0, 0))
+    assert torch.equal(colours_in(tmp_path, encoded(clear, "PNG")), torch.ones(3, 3))
+
+
+def test_images_of_which_none_can_be_read_are_refused_by_name(manifest: Manifest, tmp_path: Path) -> None:
+    dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
+    dataset.require_readable()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: none of the \d+ images can be read; is this the folder") as raised:
+        ImageDataset(manifest, tmp_path / "empty", IN_ORDER).require_readable()
+    assert f"\n  {manifest.ids[0]}: {tmp_path}/empty/{manifest.paths[0]}: No such file" in str(raised.value)
 
 
 @forking

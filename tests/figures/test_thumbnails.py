@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hgld.figures.thumbnails import UnreadableImageError, make_thumbnail
+from hgld.figures.thumbnails import make_thumbnail
+from hgld.io.images import UnreadableImageError
 
 RED, BLUE = (200, 40, 30), (30, 40, 200)
 
@@ -61,7 +62,7 @@ def test_cropped_photographs_fill_the_area() -> None:
     assert decoded(make_thumbnail(encoded(halves(20, 10)), 80, 60, crop=True)).size == (80, 60)
 
 
-@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF"])
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
 def test_formats(file_format: str) -> None:
     image = decoded(make_thumbnail(encoded(halves(), file_format), 100, 100))
     assert_similar(colour(image, 0.1, 0.5), RED)
@@ -138,14 +139,14 @@ def png_header(width: int, height: int) -> bytes:
         (b"", "not an image"),
         (b"no picture", "not an image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image"),
-        (encoded(halves(), "TIFF"), "not an image"),
+        (encoded(halves(), "ICO"), "not an image"),
         (encoded(halves())[:600], "damaged"),
         (png_header(40, 40), "damaged"),
         (png_header(9_000, 9_000), "too large .81 megapixels."),
         (png_header(10_000, 10_000), "too large"),
         (png_header(60_000, 60_000), "too large"),
     ],
-    ids=["empty", "text", "PostScript", "TIFF", "cut short", "without pixels", "81 MP", "100 MP", "3,600 MP"],
+    ids=["empty", "text", "PostScript", "ICO", "cut short", "without pixels", "81 MP", "100 MP", "3,600 MP"],
 )
 def test_reasons_for_photographs_that_cannot_be_shown(data: bytes, reason: str) -> None:
     with pytest.raises(UnreadableImageError, match=f"^{reason}"):

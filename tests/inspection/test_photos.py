@@ -28,6 +28,9 @@ def test_photographs_in_folders(tmp_path: Path) -> None:
     Image.new("RGB", (9, 9)).save(tmp_path.parent / "outside.jpg")
     find = images_in_folder(tmp_path)
     assert [image and image.width for image in map(find, ["abcd", "x", "abce", "text"])] == [3, 2, None, None]
+    assert [image and image.width for image in map(find, ["x.png", "a/b/c/abcd.jpg", "a/b/c/x.png"])] == [2, 3, None]
+    hostile_paths = ("../outside.jpg", str(tmp_path.parent / "outside.jpg"), "a/../../outside.jpg")
+    assert [find(hostile) for hostile in hostile_paths] == [None] * 3
     assert [find(hostile) for hostile in ("../outside", "", "a/b/c/abcd", "..", "x\x00")] == [None] * 5
 
 

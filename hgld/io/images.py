@@ -1,0 +1,94 @@
+"""Decode image files: also rotated, CMYK, 16-bit, transparent, animated, huge or damaged ones."""
+
+from __future__ import annotations
+
+import io
+from contextlib import suppress
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from hgld.errors import InputError
+
+#: Suffixes of image files, in lower case.
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+#: Formats that are read, whatever the suffix of the file; decoders of others are never called.
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+#: Behind transparent pixels.
+_BACKGROUND = "white"
+#: EXIF tag of the orientation of the camera; 1 is upright.
+_ORIENTATION = 0x0112
+
+
+class UnreadableImageError(InputError):
+    """An image cannot be decoded; the message is a short reason, such as ``damaged``.
+
+    Args:
+        reason: Short reason.
+        detail: What the decoder says, or empty.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.detail = detail
+
+
+def open_image(data: bytes) -> Image.Image:
+    """Open an image, whose pixels are decoded when they are needed.
+
+    Args:
+        data: Content of the file.
+
+    Raises:
+        UnreadableImageError: The content is no image or damaged, or it claims more than 179 million pixels.
+    """
+    try:
+        return Image.open(io.BytesIO(data), formats=_FORMATS)
+    except MemoryError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UnreadableImageError("too large", str(error)) from error
+    except UnidentifiedImageError as error:  # its own message is a memory address
+        raise UnreadableImageError("not an image", f"in {len(data):,} bytes") from error
+    except Exception as error:  # decoders of damaged files raise errors of many kinds
+        raise UnreadableImageError("damaged", str(error)) from error
+
+
+def upright_rgb(image: Image.Image, size: int | None = None) -> Image.Image:
+    """Return the first frame of an opened image in RGB, rotated as its EXIF data say.
+
+    Grey values of 16 bits are scaled to 8 bits. Transparent pixels become white.
+
+    Args:
+        image: Opened image, whose pixels need not be decoded yet.
+        size: Size of the intended copy in pixels: JPEG files are decoded at no more than about twice this size.
+            Default: full size.
+
+    Raises:
+        UnreadableImageError: The image is damaged, or its pixels are floating-point numbers of unknown range.
+    """
+    try:
+        if size is not None:
+            image.draft("RGB", (2 * size, 2 * size))
+        image.load()
+        with suppress(Exception):  # damaged EXIF data say nothing
+            if image.getexif().get(_ORIENTATION, 1) != 1:
+                image = ImageOps.exif_transpose(image)
+        return _opaque_rgb(image)
+    except (MemoryError, UnreadableImageError):
+        raise
+    except Exception as error:  # as in open_image
+        raise UnreadableImageError("damaged", str(error)) from error
+
+
+def _opaque_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "F":
+        raise UnreadableImageError("floating-point pixels", "save it with 8 or 16 bits per channel")
+    if image.mode.startswith("I"):
+        # 16 bits per pixel, which conversion alone would clip. A transparent grey would still be one of 16 bits.
+        image = image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
+        image.info.pop("transparency", None)
+    if image.has_transparency_data:
+        background = Image.new("RGBA", image.size, _BACKGROUND)
+        background.alpha_composite(image.convert("RGBA"))
+        image = background
+    return image if image.mode == "RGB" else image.convert("RGB")
