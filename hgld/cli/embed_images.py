@@ -15,7 +15,9 @@ from hgld.errors import ConfigurationError
 def embed_images(
     images: Annotated[
         Path,
-        typer.Option(help="Images to embed: a manifest, the table from hgld index-images, or a folder."),
+        typer.Option(
+            help="Images to embed: a manifest, the table from hgld index-images, or a folder of images or tar files."
+        ),
     ],
     out: Annotated[
         Path,

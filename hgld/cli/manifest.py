@@ -17,7 +17,11 @@ from hgld.datasets.readers.registry import READERS, ReaderEntry
 if TYPE_CHECKING:
     from hgld.datasets.readers.base import Reader
 
-Root = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that contains the images.")]
+_IMAGES = "Folder that contains the images"
+Root = Annotated[Path, typer.Argument(metavar="DIR", help=f"{_IMAGES}.")]
+RootOption = Annotated[
+    Path, typer.Option("--images", help=f"{_IMAGES}, in folders or in tar files; or one tar file.")
+]
 Out = Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Manifest to write.")]
 
 
@@ -50,7 +54,7 @@ manifest = App(cls=_ReaderGroup, no_args_is_help=True, rich_markup_mode="markdow
 def about() -> None:
     """List the images of a dataset with their splits and labels, for hgld train and hgld embed-images.
 
-    Each dataset is read in its published layout.
+    Published datasets are read in their published layout, your own from a table of labels or from nested folders.
 
     Example: hgld manifest sop Stanford_Online_Products -o sop.parquet
     """
@@ -69,9 +73,9 @@ def _reader_command(name: str, entry: ReaderEntry) -> Any:
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        inspect.Parameter("root", keyword, annotation=Root),
+        *_settings_parameters(reader, entry.argument),
+        inspect.Parameter("root", keyword, annotation=RootOption if entry.argument else Root),
         inspect.Parameter("out", keyword, annotation=Out),
-        *_settings_parameters(reader),
         inspect.Parameter("force", keyword, annotation=Force, default=False),
     ]
     write_manifest.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -81,18 +85,28 @@ def _reader_command(name: str, entry: ReaderEntry) -> Any:
     return typer.main.get_command(single)
 
 
-def _settings_parameters(reader: type[Reader]) -> list[inspect.Parameter]:
+def _settings_parameters(reader: type[Reader], argument: str) -> list[inspect.Parameter]:
     """Return a parameter per field of a reader, with the help text of the class docstring."""
     types, help_texts = get_type_hints(reader), settings_help(reader)
     return [
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            annotation=Annotated[types[field.name], typer.Option(help=help_texts.get(field.name))],
+            annotation=Annotated[
+                types[field.name],
+                typer.Argument(metavar=field.name.upper(), help=help_texts.get(field.name))
+                if field.name == argument
+                else typer.Option(_option(field.name), help=help_texts.get(field.name)),
+            ],
             default=inspect.Parameter.empty if field.default is MISSING else field.default,
         )
         for field in fields(reader)  # type: ignore[arg-type]
     ]
+
+
+def _option(setting: str) -> str:
+    """Return the name of a setting's option. Typer's own names would add ``--no-…`` to switches."""
+    return f"--{setting.replace('_', '-')}"
 
 
 def settings_help(reader: type[Reader]) -> dict[str, str]:
@@ -103,8 +117,9 @@ def settings_help(reader: type[Reader]) -> dict[str, str]:
 
 
 def _example(name: str, entry: ReaderEntry) -> str:
-    options = "".join(f"--{key.replace('_', '-')} {value} " for key, value in entry.example.items())
-    return f"Example: hgld manifest {name} DIR {options}-o {name.replace('-', '_')}.parquet"
+    options = "".join(f"{_option(key)} {value} " for key, value in entry.example.items())
+    images = f"{entry.argument.upper()} --images DIR" if entry.argument else "DIR"
+    return f"Example: hgld manifest {name} {images} {options}-o manifest.parquet"
 
 
 app.add_typer(manifest, name="manifest", rich_help_panel="Retrieval")

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.datasets.manifest import LANDMARK_LEVEL
+from hgld.datasets.plain_manifest import is_manifest, level_columns
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree, encode_names
-from hgld.io.columns import column_names, preview, preview_rows, read_columns, require_non_null
+from hgld.io.columns import column_names, preview, preview_rows
+from hgld.io.text_columns import read_text_columns
 from hgld.tables.embeddings import Embeddings, load_array
 from hgld.tables.image_landmarks import read_image_landmarks
 
@@ -50,8 +52,8 @@ def read_labels(
     - ``.csv`` or ``.parquet`` with the landmark of each image, see
       :func:`~hgld.datasets.image_landmarks.read_image_landmarks`. The landmark is the finest level, and the hierarchy
       defines the levels above. Other columns are ignored. See :func:`labels_from_landmarks`.
-    - ``.csv`` or ``.parquet`` with ``id`` and one column per level, finest first. Integers are kept. Other strings
-      become integers, the same integer for the same string in any file.
+    - ``.csv`` or ``.parquet`` with ``id`` and one column per level, finest first; or a manifest. Integers are kept.
+      Other strings become integers, the same integer for the same string in any file.
     - ``.npy`` with integers, shape (N, L) or (N,), one row per embedding, finest first; of shape (N,) they are
       landmark ids if there is a hierarchy. A row of -1 is an unlabelled image.
 
@@ -143,15 +145,15 @@ def _read_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None,
 
 def _read_levels(path: Path, present: Sequence[str]) -> tuple[pa.Array, LabelMatrix, tuple[str, ...]]:
     """Read image ids, their labels and the names of the levels, from a file with one column per level."""
-    names = tuple(name for name in present if name != "id")
-    if "id" not in present or not names or len(set(present)) < len(present):
+    names = tuple(level_columns(present) if is_manifest(present) else [name for name in present if name != "id"])
+    key = "path" if is_manifest(present) and "id" not in present else "id"
+    if key not in present or not names or len(set(present)) < len(present):
         raise InputError(
             f"{path}: the columns are {', '.join(present)}; expected id and landmark_id, or id and a column for each "
             "level, finest first, each name once"
         )
-    table = read_columns(path, present, dict.fromkeys(present, pa.string()))
-    require_non_null(table, path)
-    ids = table["id"].combine_chunks()
+    table = read_text_columns(path, [key, *names])
+    ids = table[key].combine_chunks()
 
     def describe(row: int) -> str:
         return f"image {ids[int(row)]}"

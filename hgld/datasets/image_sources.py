@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
 
+from hgld.datasets.image_folders import find_images, format_suffixes, image_id, is_tar
 from hgld.datasets.manifest import Manifest, read_manifest, string_array
 from hgld.errors import InputError, indented_list
-from hgld.gldv2.image_index import IMAGE_SUFFIXES
 from hgld.io.columns import column_names
 from hgld.tables import IMAGES, read_table
+
+log = logging.getLogger(__name__)
 
 
 def read_images(path: Path) -> Manifest:
     """Read the images that a table lists or a folder contains.
 
     Args:
-        path: A manifest, the table ``images``, or a folder. Of a folder, all pictures at any depth are taken in the
-            order of their paths, with the file name without its suffix as id.
+        path: A manifest, the table ``images``, or a folder of pictures or of tar files, or such a tar file. Of a
+            folder, all pictures at any depth are taken in the order of their paths
+            (:func:`hgld.datasets.image_folders.find_images`), with :func:`~hgld.datasets.image_folders.image_id` as
+            id.
 
     Returns:
         A manifest; without levels unless ``path`` is a manifest.
@@ -26,7 +31,7 @@ def read_images(path: Path) -> Manifest:
     Raises:
         InputError: ``path`` is none of these, there are no images, or two pictures in a folder have the same id.
     """
-    if path.is_dir():
+    if path.is_dir() or is_tar(path):
         return _read_folder(path)
     if not path.exists():
         raise InputError(
@@ -54,28 +59,19 @@ def read_image_index(path: Path) -> Manifest:
 
 
 def _read_folder(folder: Path) -> Manifest:
-    files = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
-    )
-    if not files:
+    found = find_images(folder)
+    if found.other_files:
+        log.info("%s: left out files that are no images: %s", folder, format_suffixes(found.other_files))
+    ids = np.array([image_id(name) for name in found.names], object)
+    names, counts = np.unique(ids, return_counts=True)
+    if len(repeated := names[counts > 1]):
+        examples = [f"{name}: {', '.join(np.array(found.names, object)[ids == name])}" for name in repeated[:20]]
         raise InputError(
-            f"{folder}: no pictures below this folder ({', '.join(IMAGE_SUFFIXES)}); for tar files, give the table "
-            "of hgld index-images"
+            f"{folder}: {len(repeated):,} images are there several times; embed the folder of each set by itself:\n"
+            f"{indented_list(examples)}"
         )
-    paths: dict[str, str] = {}
-    duplicates = []
-    for file in files:
-        relative = file.relative_to(folder).as_posix()
-        if (known := paths.setdefault(file.stem, relative)) != relative:
-            duplicates.append(f"{file.stem}: {known}, {relative}")
-    if duplicates:
-        raise InputError(
-            f"{folder}: {len(duplicates):,} pictures have the same name as another one; the name is the id and must "
-            f"be unique:\n{indented_list(duplicates)}"
-        )
-    minus_one = np.full(len(paths), -1, np.int64)
-    return Manifest.without_levels(
-        np.array(list(paths), object), np.array(list(paths.values()), object), minus_one, minus_one.copy()
+    offsets, sizes = (
+        np.array([-1 if value is None else value for value in values], np.int64)
+        for values in (found.offsets, found.sizes)
     )
+    return Manifest.without_levels(ids, np.array(found.files, object), offsets, sizes)

@@ -1,4 +1,4 @@
-"""``hgld manifest``: write the manifest of a dataset in its published layout."""
+"""``hgld manifest``: write the manifest of a dataset, in its published layout or one's own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hgld.datasets.image_folders import find_images_digest, is_tar
 from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.base import Reader, ReaderResult
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
 from hgld.tables import Provenance, is_up_to_date
 
@@ -21,11 +22,13 @@ class ManifestSummary:
         images: Number of images, by split.
         n_classes: Number of classes, by name of the level, finest first.
         excluded: Number of images of the dataset that are not in the manifest, by reason.
+        other_files: Number of files among the images that are none, by suffix.
     """
 
     images: Mapping[str, int]
     n_classes: Mapping[str, int]
     excluded: Mapping[str, int]
+    other_files: Mapping[str, int]
 
 
 def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False) -> ManifestSummary | None:
@@ -33,7 +36,7 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
 
     Args:
         reader: Reader of its layout, such as :class:`hgld.datasets.readers.sop.StanfordOnlineProducts`.
-        root: Folder that contains its images.
+        root: Folder that contains its images; or a tar file, for readers of one's own images.
         out: Table to write.
         force: Whether to write the table although it is up to date.
 
@@ -42,12 +45,16 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
 
     Raises:
         InputError: The folder or a file is missing, or a file is malformed.
+        ConfigurationError: ``out`` is one of the files that are read.
     """
-    if not root.is_dir():
+    if not (root.is_dir() or is_tar(root)):
         raise InputError(f"{root}: no such folder; name the one that holds the dataset's files")
     # Files are identified by their content, so paths are no settings. The reader reports missing files.
     settings = {name: value for name, value in vars(reader).items() if not isinstance(value, Path)}
-    digests = {role: sha256_of(path) for role, path in reader.files(root).items() if path.is_file()}
+    files = {role: path for role, path in reader.files(root).items() if path.exists()}
+    if out.exists() and any(path.samefile(out) for path in files.values()):
+        raise ConfigurationError(f"{out}: `out` is a file to read; name another one")
+    digests = {role: _digest(path) for role, path in files.items()}
     provenance = Provenance("manifest", {"layout": type(reader).__name__, **settings}, digests)
     if not force and is_up_to_date(out, provenance):
         return None
@@ -56,7 +63,12 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
     return _summary(result)
 
 
+def _digest(path: Path) -> str:
+    return find_images_digest(path) if path.is_dir() or is_tar(path) else sha256_of(path)
+
+
 def _summary(result: ReaderResult) -> ManifestSummary:
     manifest = result.manifest
     images = {split: int((manifest.splits == split).sum()) for split in manifest.split_names}
-    return ManifestSummary(images, dict(zip(manifest.level_names, manifest.n_classes, strict=True)), result.excluded)
+    n_classes = dict(zip(manifest.level_names, manifest.n_classes, strict=True))
+    return ManifestSummary(images, n_classes, result.excluded, result.other_files)

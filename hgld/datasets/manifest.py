@@ -2,7 +2,8 @@
 
 The table ``manifest`` has one row per image: ``id``; ``path``, relative to a folder that is named when the images are
 read, of an image file, or of a tar file that holds the image's bytes at ``offset``, ``size`` of them; ``split``; then
-one column of strings per level, finest first, under the dataset's own names of its levels.
+one column of strings per level, finest first, under the dataset's own names of its levels. Plain CSV and Parquet
+files with these columns are read, too (:mod:`hgld.datasets.plain_manifest`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.datasets.plain_manifest import is_plain_table, read_plain_manifest
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.checks import check_tree, encode_names
@@ -186,14 +188,14 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read and validate a manifest.
+    """Read and validate a manifest: from ``hgld manifest``, or a CSV or Parquet file with its columns.
 
     Raises:
         InputError: The file does not exist or is another table; or see :meth:`Manifest.from_arrow`.
     """
-    table = read_table(path, MANIFEST)
+    table = read_plain_manifest(path) if is_plain_table(path) else read_table(path, MANIFEST)
     try:
-        return Manifest.from_arrow(table)
+        return Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.io.images import SUFFIXES
 from hgld.progress import NoProgress, Progress
 from hgld.tables import IMAGES, Provenance, is_up_to_date, read_provenance, read_table, repeated_keys, write_table
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 #: Types of plain files in tar headers; members of other types hold no photograph.
 _PLAIN_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
@@ -53,16 +54,23 @@ class ShardIndex:
     """Photographs of one tar file.
 
     Args:
-        ids: Ids of the photographs, in the order of the file.
+        names: Names of the photographs with their folders, in the order of the file.
         offsets: Offset of the first byte of each.
         sizes: Size of each in bytes.
         skipped: Number of other members.
+        other_files: Number of those among them that are plain files, by suffix in lower case.
     """
 
-    ids: Sequence[str]
+    names: Sequence[str]
     offsets: Sequence[int]
     sizes: Sequence[int]
     skipped: int
+    other_files: Mapping[str, int]
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the photographs: their names without folders and suffix."""
+        return [PurePosixPath(name).stem for name in self.names]
 
 
 def index_images(
@@ -118,24 +126,25 @@ def indexed_shards(index: Path) -> ShardStats:
 def index_shard(path: Path) -> ShardIndex:
     """Index the photographs of one tar file by reading its headers.
 
-    Photographs are plain files with a suffix of ``IMAGE_SUFFIXES``; the id is the name without folders and suffix.
+    Photographs are plain files with a suffix of :data:`hgld.io.images.SUFFIXES`.
 
     Raises:
         InputError: The file is not a tar file, is damaged or cut short (the message gives the offset), or a name is
             not UTF-8.
     """
-    ids, offsets, sizes, skipped = [], [], [], 0
+    names, offsets, sizes, skipped, other_files = [], [], [], 0, Counter[str]()
     offset = 0
     try:
         with tarfile.open(path, "r:") as archive:
             for member in archive:
                 offset = archive.offset
                 if _is_photograph(member):
-                    ids.append(_require_utf8(PurePosixPath(member.name).stem))
+                    names.append(_require_utf8(member.name))
                     offsets.append(member.offset_data)
                     sizes.append(member.size)
                 else:
                     skipped += 1
+                    other_files[PurePosixPath(member.name).suffix.lower()] += member.type in _PLAIN_TYPES
             # tarfile takes a damaged header for the end of the archive.
             offset = archive.offset
         with path.open("rb") as stream:
@@ -146,15 +155,15 @@ def index_shard(path: Path) -> ShardIndex:
     if block != bytes(tarfile.BLOCKSIZE):
         damage = "is damaged" if len(block) == tarfile.BLOCKSIZE else "is cut short"
         raise InputError(
-            f"{path}: {damage} at byte {offset:,}, after {len(ids) + skipped:,} members: there is neither a header "
+            f"{path}: {damage} at byte {offset:,}, after {len(names) + skipped:,} members: there is neither a header "
             "nor the end of the archive; fetch it again"
         )
-    return ShardIndex(ids, offsets, sizes, skipped)
+    return ShardIndex(names, offsets, sizes, skipped, +other_files)
 
 
 def _is_photograph(member: tarfile.TarInfo) -> bool:
     name = PurePosixPath(member.name)
-    return member.type in _PLAIN_TYPES and name.suffix.lower() in IMAGE_SUFFIXES and not name.name.startswith(".")
+    return member.type in _PLAIN_TYPES and name.suffix.lower() in SUFFIXES and not name.name.startswith(".")
 
 
 def _require_utf8(name: str) -> str:

@@ -118,7 +118,9 @@ def check_tree(
             parents = ", ".join([*shown, "…"] if len(rows) > len(shown) else shown)
             problems.append(f'{level_name} "{names[code]}" has several {parent_level}: {parents}')
     if problems:
-        raise InputError(f"every name must have one parent:\n{indented_list(problems)}")
+        reversed_order = len(encoded[0][1]) < len(encoded[-1][1])
+        advice = "; levels go from the finest to the coarsest, but the first has the fewest names" * reversed_order
+        raise InputError(f"every name must have one parent{advice}:\n{indented_list(problems)}")
 
 
 def flatten_lists(table: pa.Table, name: str, describe_row: DescribeRow) -> tuple[pa.Array | pa.ChunkedArray, int]:

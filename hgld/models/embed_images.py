@@ -122,7 +122,7 @@ def embed_images(
     processes, writes the same bytes as an undisturbed one.
 
     Args:
-        images: A manifest, the table of ``hgld index-images``, or a folder of pictures.
+        images: A manifest, the table of ``hgld index-images``, or a folder of pictures or tar files.
         out: File to write: ``.parquet``, ``.npy`` or ``.safetensors``.
         model: The model.
         image_settings: Size and normalisation of the images that the model expects.
@@ -152,6 +152,7 @@ def embed_images(
     provenance = Provenance("embed-images", _parameters(model, image_settings, config), inputs)
     if not force and output_is_up_to_date(out, provenance):
         return None
+    dataset.require_readable()
     landmark_ids = None if out.suffix == ".npy" else manifest.landmark_ids()
     model = model.to(config.device).to(memory_format=MEMORY_FORMAT).eval()
     is_first = processes.rank == 0

@@ -95,13 +95,14 @@ def train(
         KeyboardInterrupt: A stop was requested; a checkpoint of the last step is saved.
         ConfigurationError: There is a run already, or it was started with other settings or data; the device does
             not exist; memory does not suffice, or the loss is not finite.
-        InputError: The manifest or an image archive cannot be read.
+        InputError: The manifest, an image archive or all images cannot be read.
         BusyError: Another process is writing to the folder.
     """
     processes = processes or Processes()
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out) if processes.rank == 0 else nullcontext():
         folder, images, torch_device = RunFolder(out), TrainingImages(settings), _device(device)
+        images.require_readable()
         resuming = processes.gather(processes.rank == 0 and folder.prepare(resume=resume, force=force))[0]
         trainer = _build_trainer(images, folder, torch_device, processes, progress, initialise=not resuming)
         n_history_lines = _load_checkpoint(trainer) if resuming else 0

@@ -64,6 +64,16 @@ class TrainingImages:
         """Number of steps of the training."""
         return self.settings.steps or (self.settings.epochs or 0) * len(self.sampler)
 
+    def require_readable(self) -> None:
+        """Check that images to train on and images to evaluate with can be read.
+
+        Raises:
+            InputError: None of one of the two can be.
+        """
+        for dataset in (self.untransformed, self.test):
+            if isinstance(dataset, ImageDataset):
+                dataset.require_readable()
+
     def space(self, dim: int) -> LabelSpace:
         """Return the classes of the training labels, and the dimension of the embeddings, for building a loss."""
         return LabelSpace.from_labels(dim, self.train.manifest.labels)

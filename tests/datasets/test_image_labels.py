@@ -126,6 +126,13 @@ def test_images_missing_from_the_file_are_reported(write: Callable[..., Path]) -
         read_labels(write(ROWS), embeddings_of(["9", "01", "1"]))
 
 
+def test_manifests_hold_labels(write: Callable[..., Path]) -> None:
+    """The columns that say where images are, and their splits, are no levels."""
+    path = write("path,split,species,genus\na.jpg,train,3,1\nb.jpg,test,4,1\n")
+    image_labels = read_labels(path, embeddings_of(["b.jpg", "a.jpg"]))
+    assert (image_labels.labels.tolist(), image_labels.level_names) == ([[4, 1], [3, 1]], ("species", "genus"))
+
+
 def test_images_without_ids_are_refused(write: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match=r"q\.npy comes without ids; write them, one a line, to q\.ids\.txt"):
         read_labels(write(ROWS), embeddings_of(None, 3))
@@ -149,7 +156,10 @@ def test_images_without_ids_are_refused(write: Callable[..., Path]) -> None:
         ("name,genus\n01,a\n", "the columns are name, genus; expected"),
         ("id,genus,genus\n01,a,b\n", "the columns are id, genus, genus; expected"),
         ("id,species,genus\n01,a,\n", "genus is missing in 1 of 1 rows"),
-        ("id,species,genus\n01,a, \n", "genus is empty in 1 rows:\n  image 01"),
+        (
+            "id,species,genus\n01,a, \n",
+            "genus is missing in 1 of 1 rows; fill it in, or remove the rows: row 1 .01, a",
+        ),
         ("id,species,genus\n01,a,A\n02,a,B\n", 'species "a" has several genus: "A" in image 01, "B" in image 02'),
     ],
 )

@@ -22,9 +22,10 @@ def test_every_setting_of_a_reader_is_a_documented_option(name: str) -> None:
     assert sorted(settings_help(reader)) == sorted(names)
     result = CliRunner().invoke(app, ["manifest", name, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0
-    assert f"Example: hgld manifest {name} DIR" in result.output
+    argument = READERS[name].argument
+    assert f"Example: hgld manifest {name} {f'{argument.upper()} --images ' * bool(argument)}DIR" in result.output
     for setting in names:
-        assert f"--{setting.replace('_', '-')} " in result.output
+        assert (setting.upper() if setting == argument else f"--{setting.replace('_', '-')} ") in result.output
 
 
 def test_listing_the_readers_imports_none_of_them() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from hgld.datasets.image_folders import format_suffixes
 from hgld.datasets.make_manifest import ManifestSummary
 
 
 def format_manifest(summary: ManifestSummary) -> str:
-    """Format the number of images by split, of classes by level, and of excluded images by reason."""
+    """Format the number of images by split, of classes by level, and of what is left out by reason."""
     splits = ", ".join(f"{count:,} {split}" for split, count in summary.images.items())
     levels = ", ".join(f"{count:,} {name}" for name, count in summary.n_classes.items())
     excluded = "".join(f"\nexcluded: {count:,} images {reason}" for reason, count in summary.excluded.items())
+    if summary.other_files:
+        excluded += f"\nleft out: files that are no images ({format_suffixes(summary.other_files)})"
     n_images, n_levels = sum(summary.images.values()), len(summary.n_classes)
     return f"{n_images:,} images ({splits}) with labels at {n_levels} levels ({levels}){excluded}"

@@ -17,10 +17,12 @@ class ReaderResult:
     Args:
         manifest: The images with their splits and labels.
         excluded: Number of images that are not in the manifest, by reason.
+        other_files: Number of files among the images that are none, by suffix.
     """
 
     manifest: Manifest
     excluded: Mapping[str, int] = field(default_factory=dict)
+    other_files: Mapping[str, int] = field(default_factory=dict)
 
 
 class Reader(Protocol):
@@ -33,12 +35,14 @@ class Reader(Protocol):
     def files(self, root: Path) -> Mapping[str, Path]:
         """Return the files that define the images and their labels, by their role in the layout.
 
+        A folder or a tar file stands for the images that are in it.
+
         Args:
             root: Folder of the dataset.
         """
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the images of a dataset; whether the image files exist is not checked.
+        """Read the images of a dataset; readers of published layouts do not check whether the image files exist.
 
         Args:
             root: Folder of the dataset.

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest
 from hgld.datasets.readers.base import ReaderResult
+from hgld.datasets.splits import open_set_split
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
+from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.tables import IMAGES, MANIFEST, read_table
 from hgld.tables.image_landmarks import read_image_landmarks
 
@@ -139,29 +140,3 @@ class Gldv2:
             return Manifest.from_arrow(table, describe_row=lambda row: f"image {rows[row] + 1}")
         except InputError as error:
             raise InputError(f"{self.labels}: {error}") from error
-
-
-def open_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
-    """Choose test images such that no class is in both training and test set.
-
-    A random share of the classes of each label one level above is chosen, with all images of each.
-
-    Args:
-        labels: int64, shape (N, L), finest first; if L is 1, all classes have the same parent.
-        test_share: Share of the classes, above 0 and below 1.
-        seed: Seed of the random choice.
-
-    Returns:
-        bool, shape (N,): whether each image is in the test set.
-
-    >>> open_set_split(np.array([[0, 0], [0, 0], [1, 0], [2, 1], [3, 1]]), 0.5, seed=0).tolist()
-    [True, True, False, True, False]
-    """
-    rng = np.random.default_rng(seed)
-    classes, first = np.unique(labels[:, 0], return_index=True)
-    parents = labels[first, 1] if labels.shape[1] > 1 else np.zeros(len(classes), np.int64)
-    chosen = []
-    for parent in np.unique(parents):
-        members = rng.permutation(classes[parents == parent])
-        chosen.append(members[: int(len(members) * test_share + rng.random())])
-    return np.isin(labels[:, 0], np.concatenate(chosen))

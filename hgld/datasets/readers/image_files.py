@@ -1,4 +1,4 @@
-"""Manifests of datasets whose images are plain files."""
+"""Manifests of datasets from the paths and labels of their images."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from hgld.datasets.image_folders import FoundImages
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError
 from hgld.tables import MANIFEST
@@ -27,14 +28,45 @@ def image_file_manifest(
     Raises:
         InputError: See :meth:`Manifest.from_arrow`.
     """
-    texts = {"id": paths, "path": paths, "split": splits, **levels}
-    columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
-    nulls = pa.nulls(len(paths), pa.int64())
-    table = pa.table(columns | {"offset": nulls, "size": nulls}).select([*MANIFEST.schema.names, *levels])
+    nones = [None] * len(paths)
+    return _manifest(root, {"id": paths, "path": paths, "offset": nones, "size": nones, "split": splits}, levels)
+
+
+def found_image_manifest(
+    source: Path,
+    ids: Sequence[str],
+    images: FoundImages,
+    rows: Sequence[int],
+    splits: Sequence[str],
+    levels: Mapping[str, Sequence[str]],
+) -> Manifest:
+    """Create the manifest of images that were found in a folder or in tar files.
+
+    Args:
+        source: File or folder that the labels are from, for messages.
+        ids: Id of each of the n images.
+        images: All images that were found.
+        rows: Position of each of the n images among them.
+        splits: Split of each image.
+        levels: Label of each image, by level, finest first.
+
+    Raises:
+        InputError: See :meth:`Manifest.from_arrow`.
+    """
+    places = {"path": images.files, "offset": images.offsets, "size": images.sizes}
+    columns = {name: [values[row] for row in rows] for name, values in places.items()}
+    return _manifest(source, {"id": ids, **columns, "split": splits}, levels)
+
+
+def _manifest(
+    source: Path, columns: Mapping[str, Sequence[str | int | None]], levels: Mapping[str, Sequence[str]]
+) -> Manifest:
+    fixed = {field.name: pa.array(columns[field.name], field.type) for field in MANIFEST.schema}
+    table = pa.table(fixed | {name: pa.array(names, pa.string()) for name, names in levels.items()})
     try:
         return Manifest.from_arrow(table, describe_row=lambda row: f"image {row + 1}")
     except InputError as error:
-        raise InputError(f"{root}: {error}") from error
+        raise InputError(f"{source}: {error}") from error
 
 
 def disambiguate(levels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

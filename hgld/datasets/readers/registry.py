@@ -19,11 +19,13 @@ class ReaderEntry:
         target: Module in this package and class of the reader, as ``module:Class``.
         summary: The dataset, its files and its levels, in one line.
         example: Settings for the usage example of the command.
+        argument: Setting that is the argument of the command, which then takes the folder of the images as an option.
     """
 
     target: str
     summary: str
     example: Mapping[str, str] = field(default_factory=dict)
+    argument: str = ""
 
     def load(self) -> type[Reader]:
         """Import the reader."""
@@ -35,6 +37,17 @@ class ReaderEntry:
 _GLDV2_EXAMPLE = {"images": "images.parquet", "labels": "train_clean.csv", "hierarchy": "hierarchy.parquet"}
 
 READERS: Mapping[str, ReaderEntry] = {
+    "table": ReaderEntry(
+        "label_table:LabelTable",
+        "Images of your own with their labels in a CSV or Parquet table.",
+        {"levels": "product,group,kind", "test_share": "0.2"},
+        argument="table",
+    ),
+    "folder": ReaderEntry(
+        "nested_folders:NestedFolders",
+        "Images of your own in nested folders that are named by their labels.",
+        {"depth": "3", "test_share": "0.2"},
+    ),
     "gldv2": ReaderEntry(
         "gldv2:Gldv2",
         "Google Landmarks Dataset v2, in tar files or extracted, with the levels of a hierarchy.",

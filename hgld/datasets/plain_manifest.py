@@ -1,0 +1,76 @@
+"""Manifests that hgld did not write: CSV or Parquet files with the columns of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from hgld.errors import InputError
+from hgld.io.columns import preview
+from hgld.io.text_columns import read_text_columns, text_column_names
+from hgld.tables import MANIFEST
+from hgld.tables.provenance import TABLE_KEY, read_metadata
+
+#: Columns of a manifest that are no levels.
+_NO_LEVELS = MANIFEST.schema.names
+
+
+def is_plain_table(path: Path) -> bool:
+    """Return whether a file is a CSV file, or a Parquet file that does not say that hgld wrote it.
+
+    Raises:
+        InputError: The file does not exist, or has another suffix than CSV files and is not Parquet.
+    """
+    return ".csv" in path.suffixes[-2:] or TABLE_KEY not in read_metadata(path)
+
+
+def is_manifest(columns: Sequence[str]) -> bool:
+    """Return whether a table with these columns is a manifest rather than, for instance, a table of labels alone."""
+    return "path" in columns and "split" in columns
+
+
+def level_columns(columns: Sequence[str]) -> list[str]:
+    """Return the columns of a manifest that are levels.
+
+    >>> level_columns(["path", "split", "product", "kind"])
+    ['product', 'kind']
+    """
+    return [name for name in columns if name not in _NO_LEVELS]
+
+
+def read_plain_manifest(path: Path) -> pa.Table:
+    """Read a CSV or Parquet file with the columns of a manifest, in any order.
+
+    Those are path, split, and a column of texts or numbers for each level, finest first. Optional are id, by default
+    the path, and offset and size.
+
+    Args:
+        path: Parquet file by its suffix, else a CSV file with a header.
+
+    Returns:
+        The table ``manifest``.
+
+    Raises:
+        InputError: The file cannot be read or has no such columns, or values are missing.
+    """
+    present = text_column_names(path)
+    levels = level_columns(present)
+    if not is_manifest(present) or not levels:
+        raise InputError(
+            f"{path}: not a manifest: its columns are {preview(present)}; expected path, split and a column for each "
+            "level, finest first, or write one from this table with hgld manifest table"
+        )
+    positions = ("offset", "size")
+    texts = read_text_columns(path, present, may_be_missing=positions)
+    if "id" not in present:
+        texts = texts.append_column("id", texts["path"])
+    columns = {}
+    for field in MANIFEST.schema:
+        column = texts[field.name] if field.name in texts.column_names else pa.nulls(len(texts), field.type)
+        try:
+            columns[field.name] = column.cast(field.type)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{path}: {field.name}: {error}; expected whole numbers of bytes") from error
+    return pa.table(columns | {name: texts[name] for name in levels})

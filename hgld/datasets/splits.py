@@ -1,0 +1,110 @@
+"""Random splits of images into a training and a test set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgld.datasets.manifest import Manifest
+from hgld.errors import ConfigurationError
+from hgld.hierarchy import LabelMatrix
+
+#: Share of the classes in the test set of an open-set split, where none is given.
+OPEN_SET_SHARE = 0.5
+
+
+def check_split_settings(split: object, test_share: float | None, open_set: str | None) -> None:
+    """Check the settings of readers that split at random.
+
+    Args:
+        split: Where the dataset's own split is; None or False if it has none.
+        test_share: See :func:`split_at_random`.
+        open_set: See :func:`split_at_random`.
+
+    Raises:
+        ConfigurationError: The share is not between 0 and 1, or the dataset has a split already.
+    """
+    if test_share is not None and not 0 < test_share < 1:
+        raise ConfigurationError(f"`test_share` is {test_share}; expected a number between 0 and 1, such as 0.2")
+    if split and (test_share is not None or open_set is not None):
+        raise ConfigurationError("the images have a split of their own; omit it, or omit `test_share` and `open_set`")
+
+
+def split_at_random(manifest: Manifest, test_share: float | None, open_set: str | None, seed: int) -> Manifest:
+    """Return the manifest with the splits train and test, or unchanged if there is neither share nor level.
+
+    Args:
+        manifest: The images.
+        test_share: Share of the images of each class in the test set; with ``open_set``, share of the classes, by
+            default half of them.
+        open_set: Level whose classes are either in the training or in the test set, never in both.
+        seed: Seed of the random choice.
+
+    Raises:
+        ConfigurationError: There is no such level, or one of the two sets is empty.
+    """
+    if open_set is None and test_share is None:
+        return manifest
+    if open_set is None:
+        is_test = closed_set_split(manifest.labels, test_share or 0, seed)
+    elif open_set in manifest.level_names:
+        column = manifest.level_names.index(open_set)
+        is_test = open_set_split(manifest.labels[:, column:], test_share or OPEN_SET_SHARE, seed)
+    else:
+        raise ConfigurationError(
+            f'`open_set` is "{open_set}"; expected one of the levels {", ".join(manifest.level_names)}'
+        )
+    if is_test.all() or not is_test.any():
+        raise ConfigurationError(
+            f"all {len(manifest):,} images are in the {'test' if is_test.all() else 'training'} set; choose another "
+            "`test_share` or `seed`, or a level with more classes"
+        )
+    return replace(manifest, splits=np.where(is_test, "test", "train").astype(object))
+
+
+def closed_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
+    """Choose test images such that training sees the same classes.
+
+    A random share of the images of each class is chosen; a fractional number is rounded up or down at random.
+
+    Args:
+        labels: int64, shape (N, L), finest first.
+        test_share: Share of the images, above 0 and below 1.
+        seed: Seed of the random choice.
+
+    Returns:
+        bool, shape (N,): whether each image is in the test set.
+
+    >>> closed_set_split(np.array([[0], [0], [1], [1]]), 0.5, seed=0).tolist()
+    [True, False, True, False]
+    """
+    images = np.column_stack([np.arange(len(labels)), labels[:, 0]])
+    return open_set_split(images, test_share, seed)
+
+
+def open_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
+    """Choose test images such that no class is in both training and test set.
+
+    A random share of the classes of each label one level above is chosen, with all images of each; a fractional
+    number is rounded up or down at random.
+
+    Args:
+        labels: int64, shape (N, L), finest first; if L is 1, all classes have the same parent.
+        test_share: Share of the classes, above 0 and below 1.
+        seed: Seed of the random choice.
+
+    Returns:
+        bool, shape (N,): whether each image is in the test set.
+
+    >>> open_set_split(np.array([[0, 0], [0, 0], [1, 0], [2, 1], [3, 1]]), 0.5, seed=0).tolist()
+    [True, True, False, True, False]
+    """
+    rng = np.random.default_rng(seed)
+    classes, first = np.unique(labels[:, 0], return_index=True)
+    parents = labels[first, 1] if labels.shape[1] > 1 else np.zeros(len(classes), np.int64)
+    by_parent = np.argsort(parents, kind="stable")
+    families = np.split(classes[by_parent], np.flatnonzero(np.diff(parents[by_parent])) + 1)
+    members = [rng.permutation(family)[: int(len(family) * test_share + rng.random())] for family in families]
+    return np.isin(labels[:, 0], np.concatenate(members))

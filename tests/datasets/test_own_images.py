@@ -1,0 +1,481 @@
+"""Manifests of one's own images: from a table, from nested folders, and written by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.datasets.batch import Example
+from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.datasets.readers.label_table import match_paths
+from hgld.datasets.splits import closed_set_split
+from hgld.datasets.transforms import ImageSettings, evaluation_transform
+from hgld.errors import InputError
+from tests.datasets.pictures import save_pictures
+
+PATHS = ["Fruit/Apple/1.jpg", "Fruit/Apple/2.jpg", "Fruit/Pear/1.jpg", "Dairy/Milk/1.jpg"]
+ROWS = """file,product,kind,part
+Fruit/Apple/1.jpg,Apple,Fruit,train
+Fruit/Apple/2.jpg,Apple,Fruit,test
+Fruit/Pear/1.jpg,Pear,Fruit,train
+Dairy/Milk/1.jpg,Milk,Dairy,test
+"""
+LEVELS = ["--levels", "product,kind"]
+
+Row = tuple[str, str, tuple[str, ...]]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    save_pictures(tmp_path / "images", *PATHS)
+    return tmp_path / "images"
+
+
+def write(tmp_path: Path, content: str | bytes | pa.Table, name: str = "labels.csv") -> Path:
+    path = tmp_path / name
+    if isinstance(content, pa.Table):
+        pq.write_table(content, path)
+    else:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["manifest", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def manifest_from(tmp_path: Path, *arguments: object) -> Manifest:
+    out = tmp_path / "m.parquet"
+    code, _, error = run(*arguments, "--force", "-o", out)
+    assert code == 0, error
+    return read_manifest(out)
+
+
+def rows_of(manifest: Manifest) -> list[Row]:
+    """Return id, split and class names of each image."""
+    names = [
+        tuple(classes[code] for classes, code in zip(manifest.class_names, codes, strict=True))
+        for codes in manifest.labels.tolist()
+    ]
+    return list(zip(manifest.ids.tolist(), manifest.splits.tolist(), names, strict=True))
+
+
+def assert_readable(manifest: Manifest, root: Path, rows: Sequence[int] | None = None) -> None:
+    dataset = ImageDataset(manifest, root, evaluation_transform(ImageSettings(size=4, resize=4)))
+    assert all(isinstance(dataset[row], Example) for row in (range(len(manifest)) if rows is None else rows))
+
+
+def test_table_with_any_column_names(root: Path, tmp_path: Path) -> None:
+    (root / "notes.txt").touch()
+    save_pictures(root, "unlisted.jpg")
+    table, out = write(tmp_path, ROWS), tmp_path / "m.parquet"
+    command = ["table", table, "--images", root, "--path", "file", *LEVELS, "--split", "part", "-o", out]
+    code, output, error = run(*command)
+    assert (code, error) == (0, "")
+    assert output.splitlines() == [
+        "4 images (2 test, 2 train) with labels at 2 levels (3 product, 2 kind)",
+        "excluded: 1 images that the table does not list",
+        "left out: files that are no images (1 .txt)",
+        str(out),
+    ]
+    manifest = read_manifest(out)
+    assert rows_of(manifest) == [
+        ("Fruit/Apple/1.jpg", "train", ("Apple", "Fruit")),
+        ("Fruit/Apple/2.jpg", "test", ("Apple", "Fruit")),
+        ("Fruit/Pear/1.jpg", "train", ("Pear", "Fruit")),
+        ("Dairy/Milk/1.jpg", "test", ("Milk", "Dairy")),
+    ]
+    assert_readable(manifest, root)
+    assert run(*command)[1] == f"{out}: up to date\n"
+    save_pictures(root, "another.jpg")
+    assert "excluded: 2 images" in run(*command)[1]
+
+
+def test_numbers_keep_their_text(root: Path, tmp_path: Path) -> None:
+    columns = {"path": PATHS, "product": [1.0, 1.0, 2.0, 30.0], "kind": [7, 7, 7, 8], "code": ["07", "07", "08", "9"]}
+    for name, content in {
+        "labels.parquet": pa.table(columns),
+        "labels.csv": "path,product,kind,code\n"
+        + "".join(",".join(map(str, row)) + "\n" for row in zip(*columns.values(), strict=True)),
+    }.items():
+        table = write(tmp_path, content, name)
+        manifest = manifest_from(
+            tmp_path, "table", table, "--images", root, "--levels", "product,kind", "--id", "path"
+        )
+        assert manifest.class_names == (("1", "2", "30"), ("7", "8"))
+        assert manifest.split_names == ("all",)
+        manifest = manifest_from(tmp_path, "table", table, "--images", root, "--levels", "code")
+        assert manifest.class_names == (("07", "08", "9"),)
+
+
+def test_missing_images_can_be_left_out(root: Path, tmp_path: Path) -> None:
+    (root / PATHS[1]).unlink()
+    command = ["table", write(tmp_path, ROWS), "--images", root, "--path", "file", *LEVELS]
+    out = tmp_path / "m.parquet"
+    code, _, error = run(*command, "-o", out)
+    assert code == 1
+    assert "1 of 4 paths name no image in" in error
+    assert "leave these rows out with --skip-missing\n  Fruit/Apple/2.jpg\n" in error
+    code, output, _ = run(*command, "--skip-missing", "-o", out)
+    assert code == 0
+    assert "\nexcluded: 1 images that are not there\n" in output
+    assert len(read_manifest(out)) == 3
+
+
+def test_images_of_a_table_may_be_in_tar_files(root: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.add(root, ".")
+    table = write(tmp_path, ROWS)
+    command = ["table", table, "--path", "file", *LEVELS, "--images"]
+    plain = manifest_from(tmp_path, *command, root)
+    for place in (tmp_path / "x.tar", tmp_path / "tars"):
+        if place.suffix != ".tar":
+            place.mkdir()
+            (tmp_path / "x.tar").rename(place / "x.tar")
+        manifest = manifest_from(tmp_path, *command, place)
+        assert rows_of(manifest) == rows_of(plain)
+        assert set(manifest.paths) == {"x.tar"}
+        assert_readable(manifest, place if place.is_dir() else tmp_path)
+
+
+def test_open_set_shares_no_class_and_test_share_divides_each(root: Path, tmp_path: Path) -> None:
+    paths = [f"{kind}/{product}/{n}.jpg" for kind in "ab" for product in range(6) for n in range(4)]
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    text = "path,product,kind\n" + "".join(f"{path},{path[:3]},{path[0]}\n" for path in paths)
+    command = ["table", write(tmp_path, text), "--images", root, *LEVELS]
+    test = {}
+    for seed in (0, 1):
+        manifest = manifest_from(tmp_path, *command, "--open-set", "product", "--seed", seed)
+        products = {split: {row[2][0] for row in rows_of(manifest) if row[1] == split} for split in ("train", "test")}
+        assert not products["train"] & products["test"]
+        assert [sum(name[0] == kind for name in products["test"]) for kind in "ab"] == [3, 3]
+        test[seed] = products["test"]
+    assert test[0] != test[1]
+    kinds = manifest_from(tmp_path, *command, "--open-set", "kind", "--test-share", "0.4")
+    assert len(kinds) == 48
+    assert {row[2][1] for row in rows_of(kinds) if row[1] == "test"} in ({"a"}, {"b"})
+    closed = manifest_from(tmp_path, *command, "--test-share", "0.25")
+    assert np.bincount(closed.labels[closed.splits == "test", 0]).tolist() == [1] * 12
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    st.floats(0, 1, exclude_min=True, exclude_max=True),
+    st.booleans(),
+)
+def test_closed_set_split_has_the_share_of_each_class(classes: list[int], share: float, flip: bool) -> None:
+    labels = np.array(classes)[:, None]
+    test = closed_set_split(labels, share, seed=int(flip))
+    for name in set(classes):
+        expected = share * classes.count(name)
+        assert abs(int(test[labels[:, 0] == name].sum()) - expected) < 1 + 1e-9
+
+
+_NAMES = st.lists(st.sampled_from(["a", "b", "1.x", "2.x", "1.y"]), min_size=1, max_size=3).map("/".join)
+
+
+@given(st.lists(_NAMES.map(lambda name: f"{name}.jpg"), unique=True, min_size=1, max_size=8), st.data())
+def test_paths_are_matched_as_by_trying_every_image(names: list[str], data: st.DataObject) -> None:
+    wanted = data.draw(st.sampled_from(names))
+    wanted = "/".join(wanted.split("/")[data.draw(st.integers(0, wanted.count("/"))) :])
+    wanted = data.draw(st.sampled_from([wanted, wanted.removesuffix(".jpg")]))
+    matches = [name for name in names if name == wanted]
+    if not matches:
+        matches = [name for name in names if f"/{name}".endswith(f"/{wanted}")]
+    if not matches:
+        matches = [name for name in names if f"/{name}".endswith(f"/{wanted}.jpg")]
+    (row,) = match_paths([wanted], names)
+    assert (None if row is None else names[row]) == (matches[0] if len(matches) == 1 else None)
+
+
+def test_paths_with_folders_that_images_lack() -> None:
+    names = ["a/1.jpg", "b/1.jpg"]
+    assert match_paths([r"C:\data\b\1.jpg", r"C:\data\a\1.jpg"], names) == [1, 0]
+    assert match_paths(["./a/1.jpg"], names) == [0]
+    assert match_paths(["x/a/1.jpg", "y/b/1.jpg"], names) == [None, None], "not the same folders"
+
+
+def test_nested_folders(root: Path, tmp_path: Path) -> None:
+    save_pictures(root, "Dairy/Other/1.jpg", "Fruit/Other/below/1.jpg")
+    manifest = manifest_from(tmp_path, "folder", root, "--depth", 2, "--levels", "product,kind")
+    assert manifest.level_names == ("product", "kind")
+    assert rows_of(manifest) == [
+        ("Dairy/Milk/1.jpg", "all", ("Milk", "Dairy")),
+        ("Dairy/Other/1.jpg", "all", ("Other (Dairy)", "Dairy")),
+        ("Fruit/Apple/1.jpg", "all", ("Apple", "Fruit")),
+        ("Fruit/Apple/2.jpg", "all", ("Apple", "Fruit")),
+        ("Fruit/Other/below/1.jpg", "all", ("Other (Fruit)", "Fruit")),
+        ("Fruit/Pear/1.jpg", "all", ("Pear", "Fruit")),
+    ]
+    assert_readable(manifest, root)
+    splits = manifest_from(tmp_path, "folder", root, "--depth", 1, "--split-folders")
+    assert splits.level_names == ("level_1",)
+    assert rows_of(splits)[0] == ("Dairy/Milk/1.jpg", "Dairy", ("Milk",))
+    save_pictures(root, "Fruit/stray.jpg")
+    code, _, error = run("folder", root, "--depth", 2, "-o", tmp_path / "n.parquet")
+    assert code == 1
+    assert "1 of 7 images are in fewer than 2 nested folders; --depth 1 fits all images" in error
+    assert "\n  Fruit/stray.jpg\n" in error
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.parquet"])
+def test_plain_manifests_are_read_like_those_of_hgld(name: str, root: Path, tmp_path: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(ROWS)))
+    columns: dict[str, list[str]] = {
+        "kind_of_product": [row["product"] for row in rows],
+        "split": [row["part"] for row in rows],
+        "kind": [row["kind"] for row in rows],
+        "path": [row["file"] for row in rows],
+    }
+    for extra in ({}, {"id": list("abcd")}, {"id": list("abcd"), "size": [None] * 4, "offset": [None] * 4}):
+        table = pa.table(columns | extra)
+        stream = io.StringIO()
+        csv.writer(stream).writerows([table.column_names, *(row.values() for row in table.to_pylist())])
+        manifest = read_manifest(write(tmp_path, stream.getvalue() if name == "m.csv" else table, name))
+        assert manifest.level_names == ("kind_of_product", "kind")
+        ids = list("abcd") if extra else PATHS
+        assert rows_of(manifest) == [
+            (image_id, row["part"], (row["product"], row["kind"])) for image_id, row in zip(ids, rows, strict=True)
+        ]
+        assert_readable(manifest, root)
+
+
+def test_plain_manifests_of_tar_files(root: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.add(root, ".")
+    made = manifest_from(tmp_path, "folder", tmp_path / "x.tar", "--depth", 2)
+    columns = made.to_arrow().to_pydict()
+    text = io.StringIO()
+    csv.writer(text).writerows([columns, *zip(*columns.values(), strict=True)])
+    plain = read_manifest(write(tmp_path, text.getvalue()))
+    assert plain.to_arrow() == made.to_arrow()
+    assert_readable(plain, tmp_path)
+
+
+def table_command(
+    content: str | bytes | pa.Table, *options: str, name: str = "labels.csv"
+) -> Callable[[Path], list[str]]:
+    """Return a function from a folder to the command that reads such a table there."""
+
+    def command(folder: Path) -> list[str]:
+        table = write(folder, content, name)
+        given = " ".join(options)
+        defaults = [
+            *(["--images", str(folder / "images")] if "--images" not in given else []),
+            *(["--path", "file"] if "--path" not in given else []),
+            *(LEVELS if "--levels" not in given else []),
+        ]
+        return ["table", str(table), *defaults, *(option.replace("DIR", str(folder)) for option in options)]
+
+    return command
+
+
+def folder_command(*options: str) -> Callable[[Path], list[str]]:
+    return lambda folder: ["folder", *(option.replace("DIR", str(folder)) for option in options)]
+
+
+def changed(old: str, new: str) -> str:
+    assert old in ROWS
+    return ROWS.replace(old, new)
+
+
+#: Commands, as functions from a folder, and their messages.
+WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+    "no table": (
+        lambda folder: ["table", "absent.csv", *table_command(ROWS)(folder)[2:]],
+        "no such file",
+    ),
+    "empty": (table_command(""), "Empty CSV file"),
+    "header alone": (table_command("file,product,kind\n"), "no rows below the header; expected a row for each image"),
+    "not UTF-8": (table_command(ROWS.replace("Pear", "Bl\xe5").encode("latin-1")), "invalid UTF8"),
+    "spreadsheet": (table_command(b"PK", name="labels.xlsx"), r"a spreadsheet; save it as CSV \(UTF-8\)"),
+    "not Parquet": (table_command(ROWS, name="labels.parquet"), "cannot be read as a table"),
+    "semicolons": (table_command(ROWS.replace(",", ";")), "its columns are separated by ';'; save it with commas"),
+    "tabs": (table_command(ROWS.replace(",", "\t")), r"its columns are separated by '\\t'; save it with commas"),
+    "ragged": (table_command(changed("Pear,Fruit", "Pear")), "Row #4: Expected 4 columns, got 3"),
+    "column twice": (
+        table_command(changed("product,kind", "kind,kind")),
+        "several columns are named kind; give each",
+    ),
+    "no path column": (
+        table_command(ROWS, "--path", "image"),
+        "no column image; its columns are file, product, kind, part",
+    ),
+    "no level column": (table_command(ROWS, "--levels", "product,type"), "no column type; its columns are"),
+    "no split column": (table_command(ROWS, "--split", "fold"), "no column fold; its columns are"),
+    "no id column": (table_command(ROWS, "--id", "key"), "no column key; its columns are"),
+    "label missing": (
+        table_command(changed("Pear,Fruit", "Pear,")),
+        r"kind is missing in 1 of 4 rows; fill it in, or remove the rows: row 3 \(Fruit/Pear/1.jpg, Pear",
+    ),
+    "number missing": (
+        table_command(pa.table({"file": PATHS, "product": [1.0, 2.0, None, 3.0], "kind": [1] * 4}), name="x.parquet"),
+        r"product is missing in 1 of 4 rows; fill it in, or remove the rows: row 3 \(Fruit/Pear/1.jpg, 1\)",
+    ),
+    "lists": (
+        table_command(pa.table({"file": PATHS, "product": [["a"]] * 4, "kind": [1] * 4}), name="x.parquet"),
+        "product is list<.*>; expected texts or numbers",
+    ),
+    "split missing": (
+        table_command(changed("Fruit,test", "Fruit,"), "--split", "part"),
+        "part is missing in 1 of 4 rows",
+    ),
+    "no level": (table_command(ROWS, "--levels", ","), '--levels is ","; expected different names, finest first'),
+    "level twice": (table_command(ROWS, "--levels", "kind,kind"), "expected different names, finest first"),
+    "reserved level": (
+        table_command(changed("kind", "size"), "--levels", "product,size"),
+        '--levels has "size", which names another column of manifests; rename it in the table',
+    ),
+    "coarsest first": (
+        table_command(ROWS, "--levels", "kind,product"),
+        'one parent; levels go from the finest to the coarsest.*kind "Fruit" has several product',
+    ),
+    "not nested": (
+        table_command(changed("2.jpg,Apple,Fruit", "2.jpg,Apple,Dairy")),
+        r'one parent: .*"Apple" has several kind: "Dairy" in image 2 \(Fruit/Apple/2.jpg\), "Fruit" in image 1',
+    ),
+    "id twice": (table_command(ROWS, "--id", "product"), r"image 2 \(Apple\): the id is already used by image 1"),
+    "image twice": (table_command(changed("Apple/2", "Apple/1")), "1 images have several rows; keep one for each"),
+    "no folder": (table_command(ROWS, "--images", "DIR/absent"), "absent: no such folder; name the one"),
+    "no images": (table_command(ROWS, "--images", "DIR/empty"), r"no images in this folder .*; found 1 .heic"),
+    "other images": (
+        table_command(ROWS, "--path", "part"),
+        "4 of 4 paths name no image in .*, where images are named like Dairy/Milk/1.jpg; is it the right folder, "
+        "and --path the right column",
+    ),
+    "image missing": (
+        table_command(changed("Apple/2", "Apple/3")),
+        "1 of 4 paths name no image in .*; correct them, or leave these rows out with --skip-missing",
+    ),
+    "damaged tar": (
+        table_command(ROWS, "--images", "DIR/damaged.tar"),
+        r"damaged.tar: cannot be read from byte 0 on",
+    ),
+    "share of 0": (
+        table_command(ROWS, "--test-share", "0"),
+        "--test-share is 0.0; expected a number between 0 and 1",
+    ),
+    "share in percent": (
+        table_command(ROWS, "--test-share", "20"),
+        "--test-share is 20.0; expected a number between",
+    ),
+    "two splits": (
+        table_command(ROWS, "--split", "part", "--test-share", "0.2"),
+        "have a split of their own; omit it, or omit --test-share and --open-set",
+    ),
+    "no such level": (
+        table_command(ROWS, "--open-set", "group"),
+        '--open-set is "group"; expected one of the levels',
+    ),
+    "one set": (
+        table_command(ROWS, "--test-share", "0.0001"),
+        "all 4 images are in the training set; choose another --test-share or --seed",
+    ),
+    "output is input": (table_command(ROWS, "-o", "DIR/labels.csv"), "--out is a file to read; name another one"),
+    "depth 0": (folder_command("DIR/images", "--depth", "0"), "--depth is 0; expected 1 or more nested folders"),
+    "too deep": (
+        folder_command("DIR/images", "--depth", "3"),
+        "4 of 4 images are in fewer than 3 nested folders; --depth 2 fits all images",
+    ),
+    "names of levels": (
+        folder_command("DIR/images", "--depth", "2", "--levels", "kind"),
+        '--levels is "kind"; expected 2 names, one for each --depth',
+    ),
+    "folder is a file": (folder_command("DIR/labels.csv", "--depth", "1"), "labels.csv: no such folder"),
+    "two splits of folders": (
+        folder_command("DIR/images", "--depth", "1", "--split-folders", "--open-set", "level_1"),
+        "omit it, or omit --test-share and --open-set",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_one_message_that_says_what_to_do(name: str, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "1.heic").touch()
+    (tmp_path / "labels.csv").write_text(ROWS)
+    (tmp_path / "damaged.tar").write_bytes(b"<html>" * 1000)
+    command, message = WRONG[name]
+    arguments = command(tmp_path)
+    before = (tmp_path / "labels.csv").read_bytes()
+    code, output, error = run(*arguments, *([] if "-o" in arguments else ["-o", tmp_path / "m.parquet"]))
+    assert (code, output) == (1, "")
+    assert error.startswith("error: ")
+    first, *details = error.splitlines()
+    assert all(line.startswith("  ") for line in details), "examples alone follow the message"
+    assert re.search(message, " ".join([first, *details])), error
+    assert not (tmp_path / "m.parquet").exists()
+    assert (tmp_path / "labels.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            ROWS,
+            "not a manifest: its columns are file, product, kind, part; expected path, split and a column for each",
+        ),
+        ("path,split\na,b\n", "not a manifest: its columns are path, split; expected .* hgld manifest table"),
+        ("path,split,x\na,b,\n", "x is missing in 1 of 1 rows"),
+        ("path,split,offset,size,x\na,b,c,1,y\n", "offset: .*'c'.*; expected whole numbers of bytes"),
+        ("path,split,offset,size,x\na,b,1,,y\n", r"row 1 \(a\): offset 1, size None; expected both or none"),
+        ("path,split,x\n/a,b,y\n", "the path is /a; expected one relative to a folder"),
+        ("path,split,x\na,b,y\na,b,y\n", r"row 2 \(a\): the id is already used by row 1"),
+    ],
+)
+def test_wrong_plain_manifests_are_refused(content: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read_manifest(write(tmp_path, content))
+
+
+def test_groceries_in_tar_files_and_in_folders(shared: Path, tmp_path: Path) -> None:
+    """5,421 photographs of which file names repeat, 45 of them with paths of more than 100 bytes."""
+    grocery = shared / "grocery"
+    levels = ["--levels", "product,group,kind", "--split", "split"]
+    manifest = manifest_from(tmp_path, "table", grocery / "images.csv", "--images", grocery, *levels)
+    assert manifest.n_classes == (81, 43, 3)
+    assert {split: int((manifest.splits == split).sum()) for split in manifest.split_names} == {
+        "test": 2485,
+        "train": 2640,
+        "val": 296,
+    }
+    long = [row for row, image in enumerate(manifest.ids) if len(image.encode()) > 100]
+    assert len(long) == 45
+    assert_readable(manifest, grocery, [0, len(manifest) - 1, *long])
+    by_folder = manifest_from(tmp_path, "folder", grocery, "--depth", 2, "--split-folders")
+    assert sorted(zip(by_folder.ids, by_folder.splits, strict=True)) == sorted(
+        zip(manifest.ids, manifest.splits, strict=True)
+    )
+    save_pictures(tmp_path / "extracted", *manifest.ids[::50])
+    rows = pq.read_table(tmp_path / "m.parquet").num_rows
+    assert rows == 5421
+    extracted = manifest_from(
+        tmp_path, "table", grocery / "images.csv", "--images", tmp_path / "extracted", *levels, "--skip-missing"
+    )
+    assert extracted.paths.tolist() == manifest.ids[::50].tolist()
+
+
+def test_washington_by_the_ids_of_gldv2(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "wa_gldv2"
+    command = ["table", folder / "train.csv", "--images", folder, "--path", "id", "--levels", "landmark_id"]
+    manifest = manifest_from(tmp_path, *command, "--open-set", "landmark_id")
+    assert (len(manifest), manifest.n_classes) == (4625, (296,))
+    assert_readable(manifest, folder, range(0, 4625, 500))
