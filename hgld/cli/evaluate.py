@@ -31,7 +31,7 @@ def evaluate(
         Path | None,
         typer.Option(
             help="Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and "
-            "a column per level, finest first; or .npy, row by row.",
+            "a column per level, finest first, such as a manifest; or .npy, row by row.",
             show_default="landmark_id of the embeddings",
         ),
     ] = None,

@@ -47,8 +47,8 @@ class FoundImages:
 def find_images(root: Path) -> FoundImages:
     """Find the images below a folder, or in a tar file.
 
-    Hidden files and folders are ignored. Linked folders are followed, but every folder is read once, by its own path
-    if it is below ``root``.
+    Tar files are read only if there are no image files. Hidden files and folders are ignored. Linked folders are
+    followed, but every folder is read once, by its own path if it is below ``root``.
 
     Args:
         root: Folder with images or with tar files; or a tar file, which counts as the only one in its folder.
@@ -66,8 +66,8 @@ def find_images(root: Path) -> FoundImages:
         others = Counter(PurePosixPath(file).suffix.lower() for file in files)
         nones = [None] * len(images)
         return FoundImages(images, images, nones, nones, _without_images(others))
-    tars = [file for file in files if is_tar(Path(file))]
-    others = Counter(PurePosixPath(file).suffix.lower() for file in files if file not in set(tars))
+    tars = [file for file in files if _has_tar_suffix(file)]
+    others = Counter(PurePosixPath(file).suffix.lower() for file in files if not _has_tar_suffix(file))
     return _find_in_tars(root, root, tars, others)
 
 
@@ -76,14 +76,14 @@ def find_images_digest(root: Path) -> str:
     folder, files = (root.parent, [root.name]) if is_tar(root) else (root, sorted(_walk(root)))
     digest = hashlib.sha256()
     for file in files:
-        stat = (folder / file).stat() if is_tar(Path(file)) else None
+        stat = (folder / file).stat() if _has_tar_suffix(file) else None
         digest.update(f"{file}\n{(stat.st_size, stat.st_mtime_ns) if stat else ''}\n".encode())
     return digest.hexdigest()
 
 
 def is_tar(path: Path) -> bool:
     """Return whether a path is that of a tar file, by its suffix, rather than of a folder."""
-    return path.suffix.lower() == ".tar" and not path.is_dir()
+    return _has_tar_suffix(path.name) and not path.is_dir()
 
 
 def image_id(name: str) -> str:
@@ -125,8 +125,17 @@ def _find_in_tars(root: Path, folder: Path, tars: Sequence[str], others: Counter
     return FoundImages(names, files, offsets, sizes, others)
 
 
+def _has_tar_suffix(name: str) -> bool:
+    return name.lower().endswith(".tar")
+
+
 def _without_images(suffixes: Counter[str]) -> dict[str, int]:
     return {suffix: count for suffix, count in suffixes.items() if suffix not in SUFFIXES}
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name can be an id: Python has surrogates for bytes that are not UTF-8."""
+    return len(name.splitlines()) == 1 and not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _walk(root: Path) -> Iterator[str]:
@@ -145,8 +154,8 @@ def _walk(root: Path) -> Iterator[str]:
             path = f"{folder}/{entry.name}" if folder else entry.name
             if entry.name.startswith("."):
                 continue
-            if not path.isprintable():  # such as bytes that are not UTF-8, or a line break
-                raise InputError(f"{root}: the name {path!r} is not plain text in UTF-8; rename it")
+            if not _is_text(path):
+                raise InputError(f"{root}: the name {path!r} is not a line of text in UTF-8; rename it")
             if entry.is_dir(follow_symlinks=False):
                 yield from walk(path)
             elif entry.is_dir():

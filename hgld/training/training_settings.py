@@ -30,7 +30,7 @@ class DataSettings(Settings):
     """Images to train on and to evaluate with.
 
     Args:
-        manifest: Table from ``hgld manifest``.
+        manifest: Table from ``hgld manifest``, or a CSV or Parquet file with its columns.
         root: Folder that its paths are relative to; None for the folder of the manifest.
         features: Features of all images, from ``hgld embed-images``, to train a head on. The backbone must be
             ``features``, and no images are read.

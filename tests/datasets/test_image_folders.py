@@ -73,9 +73,11 @@ def test_folders_without_images_say_what_they_hold(tmp_path: Path) -> None:
         find_images(tmp_path / "absent")
     with pytest.raises(InputError, match=r"absent.tar: no such file; name a tar file of images"):
         find_images(tmp_path / "absent.tar")
-    touch(tmp_path, os.fsdecode(b"caf\xe9.jpg"))
-    with pytest.raises(InputError, match=r"the name 'caf\\udce9.jpg' is not plain text in UTF-8; rename it"):
-        find_images(tmp_path)
+    for name, shown in ((os.fsdecode(b"caf\xe9.jpg"), r"caf\\udce9.jpg"), ("a\nb.jpg", r"a\\nb.jpg")):
+        touch(tmp_path / "names", name)
+        with pytest.raises(InputError, match=f"the name '{shown}' is not a line of text in UTF-8; rename it"):
+            find_images(tmp_path / "names")
+        (tmp_path / "names" / name).unlink()
 
 
 def test_ids_are_paths_but_for_the_layout_of_gldv2() -> None:

@@ -210,6 +210,7 @@ def test_paths_with_folders_that_images_lack() -> None:
     names = ["a/1.jpg", "b/1.jpg"]
     assert match_paths([r"C:\data\b\1.jpg", r"C:\data\a\1.jpg"], names) == [1, 0]
     assert match_paths(["./a/1.jpg"], names) == [0]
+    assert match_paths(["caf\xe9.jpg"], ["cafe\u0301.jpg"]) == [0], "composed and decomposed"
     assert match_paths(["x/a/1.jpg", "y/b/1.jpg"], names) == [None, None], "not the same folders"
 
 

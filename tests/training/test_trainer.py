@@ -350,6 +350,16 @@ def test_queries_and_gallery_share_one_numbering(tmp_path: Path) -> None:
         TrainingImages(wrong)
 
 
+def test_images_that_cannot_be_read_end_a_training_before_it_begins(manifest: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    settings = toy.settings(
+        manifest, data={"manifest": str(manifest), "root": str(tmp_path / "empty"), "test": "test"}
+    )
+    with pytest.raises(InputError, match=r"empty: none of the 37 images can be read; .*\n  3/0.png: .*No such file"):
+        run.train(settings, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("changes", [{"mixed_precision": "bf16"}, {"chunk_size": 3, "clip_norm": 0.1}])
 def test_mixed_precision_chunks_and_clipping(
     uninterrupted: Path, manifest: Path, tmp_path: Path, changes: State

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from unicodedata import normalize
 
 from hgld.datasets.image_folders import FoundImages, find_images
 from hgld.datasets.readers.base import ReaderResult
@@ -138,7 +139,7 @@ def match_paths(wanted: Sequence[str], names: Sequence[str]) -> list[int | None]
     """Find images by their paths.
 
     A path is that of an image, or the end of one that no other image shares, with or without suffix; or all of them
-    begin with the same folders, which the paths of the images lack.
+    begin with the same folders, which the paths of the images lack. Backslashes count as slashes.
 
     Args:
         wanted: Paths to find.
@@ -153,8 +154,9 @@ def match_paths(wanted: Sequence[str], names: Sequence[str]) -> list[int | None]
     >>> match_paths(["/data/x/a/1.jpg", "/data/x/b/2.png"], images)
     [0, 2]
     """
+    names = [normalize("NFC", name) for name in names]  # file systems of macOS decompose letters with accents
     rows: dict[str, int | None] = {name: row for row, name in enumerate(names)}
-    keys: Sequence[str] = [PurePosixPath(path.replace("\\", "/")).as_posix() for path in wanted]
+    keys: Sequence[str] = [PurePosixPath(normalize("NFC", path).replace("\\", "/")).as_posix() for path in wanted]
     for n_parts in {key.count("/") + 1 for key in keys if key not in rows}:
         ends = ["/".join(name.split("/")[-n_parts:]) for name in names]
         for variant in (ends, [end.rpartition(".")[0] for end in ends]):
