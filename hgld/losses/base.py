@@ -1,4 +1,4 @@
-"""The interface of all losses, and the checks of their input."""
+"""The interface of all losses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hgld.errors import InputError
+from hgld.losses.kernels.batches import Labels, checked_batch
 
 
 class Loss(nn.Module):
@@ -17,12 +18,20 @@ class Loss(nn.Module):
     ``loss(embeddings, labels)`` compares each item of the batch, as a query, with the whole batch.
     ``loss(embeddings, labels, reference_embeddings, reference_labels)`` compares the queries with the references
     only, for example with those of a :class:`~hgld.losses.CrossBatchMemory`; references that show the query itself
-    are not excluded. Scores are dot products. Models end in an L2 normalisation, so scores are cosines.
+    are not excluded.
 
-    Losses compute in float32, or in float64 for float64 embeddings, even under autocast: 16-bit scores are spaced
-    5e-4 apart, a twentieth of the temperature of the rank surrogates.
+    Scores are cosines, as in the papers, whose temperatures and margins are made for them. Losses compute them as dot
+    products, and refuse embeddings whose length differs from 1 by more than 1 %: normalise embeddings with
+    ``torch.nn.functional.normalize``, as the last layer of hgld's models does.
 
-    Learnt proxies are parameters of the loss; they usually need a learning rate of their own.
+    Embeddings may be float16 or bfloat16, whose rounding is within that 1 %. Losses compute in float32, or in float64
+    for float64 embeddings, even under autocast: 16-bit scores are spaced 5e-4 apart, a twentieth of the temperature
+    of the rank surrogates.
+
+    Learnt proxies are parameters of the loss; they usually need a learning rate of their own. For the batch of
+    several processes, see :func:`~hgld.losses.gather_embeddings`.
+
+    Subclasses implement :meth:`forward_batch`; a loss that consists of others calls theirs.
     """
 
     #: Terms of the last value by name, before weights are applied: detached scalars for logs.
@@ -32,57 +41,56 @@ class Loss(nn.Module):
         super().__init__()
         self.parts = {}
 
-    @abstractmethod
     def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: Labels,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: Labels | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: Float tensor of shape (B, d), unit vectors.
+            labels: Tensor or numpy array of integers of shape (B, L), finest level first, nested; or (B,) for a
+                single level. Losses with proxies need labels that are numbered from 0 within each column.
+            reference_embeddings: Float tensor of shape (N, d), unit vectors, N at least 1. Default: the batch itself.
+            reference_labels: Integers of shape (N, L), or (N,) for a single level.
+
+        Returns:
+            Scalar, float32 or float64.
+
+        Raises:
+            InputError: Shapes or types do not fit, embeddings are not finite or not of length 1, or the labels are
+                not nested.
+        """
+        batch = checked_batch(embeddings, labels, reference_embeddings, reference_labels)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self.forward_batch(*batch)
+
+    @abstractmethod
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the loss of a batch.
+        """Return the loss of checked input, without autocast.
 
         Args:
-            embeddings: Float tensor of shape (B, d), L2-normalised by the caller.
-            labels: int64 tensor of shape (B, L), finest level first, nested. Losses with proxies need labels that
-                are numbered from 0 within each column.
-            reference_embeddings: Float tensor of shape (N, d). Default: the batch itself.
-            reference_labels: int64 tensor of shape (N, L).
+            embeddings: float32 or float64 tensor of shape (B, d).
+            labels: int64 tensor of shape (B, L).
+            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or None.
+            reference_labels: int64 tensor of shape (N, L), or None.
 
         Returns:
-            Scalar, float32 or float64.
-
-        Raises:
-            InputError: Shapes do not fit, or the labels are not nested.
+            Scalar of the dtype of ``embeddings``.
         """
 
     def reference_part(self) -> Loss | None:
         """Return the part of the loss that depends on references, or None for a loss of proxies only."""
         return self
-
-
-def check_batch(
-    embeddings: torch.Tensor,
-    labels: torch.Tensor,
-    reference_embeddings: torch.Tensor | None,
-    reference_labels: torch.Tensor | None,
-) -> None:
-    """Raise an :class:`InputError` unless shapes are as :meth:`Loss.forward` documents them."""
-    if embeddings.ndim != 2 or labels.ndim != 2 or len(embeddings) != len(labels) or not labels.numel():
-        raise InputError(
-            f"`embeddings` have shape {tuple(embeddings.shape)} and `labels` {tuple(labels.shape)}; expected "
-            "(B, d) and (B, L), B and L at least 1"
-        )
-    if (reference_embeddings is None) != (reference_labels is None):
-        raise InputError("`reference_embeddings` and `reference_labels` go together; give both or neither")
-    if reference_embeddings is None or reference_labels is None:
-        return
-    expected = ((len(reference_embeddings), embeddings.shape[1]), (len(reference_embeddings), labels.shape[1]))
-    if (tuple(reference_embeddings.shape), tuple(reference_labels.shape)) != expected:
-        raise InputError(
-            f"`reference_embeddings` have shape {tuple(reference_embeddings.shape)} and `reference_labels` "
-            f"{tuple(reference_labels.shape)}; expected (N, {embeddings.shape[1]}) and (N, {labels.shape[1]})"
-        )
 
 
 def pair_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from hgld.compute.dtypes import at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.losses.base import Loss, check_batch
+from hgld.losses.base import Loss
 
 
 class CrossBatchMemory(Loss):
@@ -87,19 +86,18 @@ class CrossBatchMemory(Loss):
         self.register_buffer("n_stored", torch.zeros((), dtype=torch.int64))
         self.register_buffer("n_steps", torch.zeros((), dtype=torch.int64))
 
-    def forward(
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`hgld.losses.Loss.forward`.
+        """See :meth:`hgld.losses.Loss.forward_batch`.
 
         Raises:
             InputError: References are given, or the batch does not fit the memory.
         """
-        check_batch(embeddings, labels, reference_embeddings, reference_labels)
         if reference_embeddings is not None:
             raise InputError("`reference_embeddings` are those of the memory; call it with the batch only")
         if (embeddings.shape[1], labels.shape[1]) != (self.embeddings.shape[1], self.labels.shape[1]):
@@ -107,7 +105,7 @@ class CrossBatchMemory(Loss):
                 f"`embeddings` have dimension {embeddings.shape[1]} and `labels` {labels.shape[1]} levels, but the "
                 f"memory is for dimension {self.embeddings.shape[1]} and {self.labels.shape[1]} levels"
             )
-        batch_loss: torch.Tensor = self.loss(embeddings, labels)
+        batch_loss = self.loss.forward_batch(embeddings, labels)
         self.parts = {"batch": batch_loss.detach(), **_prefixed("batch", self.loss)}
         if self.training:
             self._store(embeddings.detach(), labels)
@@ -116,9 +114,7 @@ class CrossBatchMemory(Loss):
         if part is None or self.n_steps <= self.start_step:
             return batch_loss
         references, reference_labels = self.content()
-        memory_loss: torch.Tensor = part(
-            embeddings, labels, references.to(at_least_float32(embeddings).dtype), reference_labels
-        )
+        memory_loss = part.forward_batch(embeddings, labels, references.to(embeddings.dtype), reference_labels)
         self.parts = {**self.parts, "memory": memory_loss.detach(), **_prefixed("memory", part)}
         return batch_loss + self.memory_weight * memory_loss
 

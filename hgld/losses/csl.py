@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from hgld.compute.dtypes import at_least_float32
 from hgld.errors import ConfigurationError, InputError
-from hgld.losses.base import Loss, check_batch
+from hgld.losses.base import Loss
 from hgld.losses.kernels.proxies import check_proxies, uniform_proxies
 
 #: The authors' margins by number of levels, finest level first.
@@ -75,29 +74,26 @@ class CSL(Loss):
         """Return None: proxies do not depend on references."""
         return None
 
-    def forward(
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`hgld.losses.Loss.forward`; references are ignored."""
-        check_batch(embeddings, labels, reference_embeddings, reference_labels)
+        """See :meth:`hgld.losses.Loss.forward_batch`; references are ignored."""
         if labels.shape[1] != len(self.margins):
             raise InputError(
                 f"`labels` have {labels.shape[1]} levels, but the loss was built for {len(self.margins)}"
             )
         check_proxies(embeddings, labels[:, 0], *self.proxies.shape)
-        queries = at_least_float32(embeddings)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            scores = self.scale * queries @ functional.normalize(self.proxies.to(queries.dtype)).T
-            own = scores.gather(1, labels[:, :1])[:, 0]
-            lowest = torch.finfo(scores.dtype).min  # logsumexp of -inf alone has no gradient
-            level_losses = []
-            for column, margin in enumerate(self.margins):
-                same = labels[:, column, None] == self.classes[:, column]
-                others = scores.masked_fill(same, lowest).logsumexp(dim=1)
-                level_losses.append(functional.softplus(others - own + self.scale * margin).mean())
+        scores = self.scale * embeddings @ functional.normalize(self.proxies.to(embeddings.dtype)).T
+        own = scores.gather(1, labels[:, :1])[:, 0]
+        lowest = torch.finfo(scores.dtype).min  # logsumexp of -inf alone has no gradient
+        level_losses = []
+        for column, margin in enumerate(self.margins):
+            same = labels[:, column, None] == self.classes[:, column]
+            others = scores.masked_fill(same, lowest).logsumexp(dim=1)
+            level_losses.append(functional.softplus(others - own + self.scale * margin).mean())
         self.parts = {f"level_{len(level_losses) - i}": value.detach() for i, value in enumerate(level_losses)}
         return torch.stack(level_losses).sum()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hgld.losses.base import Loss, check_batch
+from hgld.losses.base import Loss
 
 
 class SiMix(Loss):
@@ -34,18 +34,17 @@ class SiMix(Loss):
         self.loss = loss
         self.generator = generator
 
-    def forward(
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`hgld.losses.Loss.forward`."""
-        check_batch(embeddings, labels, reference_embeddings, reference_labels)
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
         pairs = same_class_pairs(labels)
         alphas = _uniform((len(pairs),), embeddings, self.generator)
-        loss: torch.Tensor = self.loss(
+        loss = self.loss.forward_batch(
             *with_virtual_items(embeddings, labels, pairs, alphas), reference_embeddings, reference_labels
         )
         self.parts = self.loss.parts

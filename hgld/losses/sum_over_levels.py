@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from hgld.errors import InputError
-from hgld.losses.base import Loss, check_batch
+from hgld.losses.base import Loss
 from hgld.losses.weighted_sum import WeightedSum
 
 
@@ -32,20 +32,19 @@ class AtLevel(Loss):
         self.loss = loss
         self.column = column
 
-    def forward(
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`hgld.losses.Loss.forward`."""
-        check_batch(embeddings, labels, reference_embeddings, reference_labels)
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
         if self.column >= labels.shape[1]:
             raise InputError(f"`labels` have {labels.shape[1]} levels and no column {self.column}")
         column = slice(self.column, self.column + 1)
         reference_column = None if reference_labels is None else reference_labels[:, column]
-        value: torch.Tensor = self.loss(embeddings, labels[:, column], reference_embeddings, reference_column)
+        value = self.loss.forward_batch(embeddings, labels[:, column], reference_embeddings, reference_column)
         self.parts = self.loss.parts
         return value
 
@@ -81,14 +80,14 @@ class SumOverLevels(WeightedSum):
         levels = {f"level_{n_levels - column}": AtLevel(make_loss(column), column) for column in range(n_levels)}
         super().__init__({name: (1.0, loss) for name, loss in levels.items()})
 
-    def forward(
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`hgld.losses.Loss.forward`."""
-        if labels.ndim == 2 and labels.shape[1] != len(self.losses):
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
+        if labels.shape[1] != len(self.losses):
             raise InputError(f"`labels` have {labels.shape[1]} levels, but the loss is a sum over {len(self.losses)}")
-        return super().forward(embeddings, labels, reference_embeddings, reference_labels)
+        return super().forward_batch(embeddings, labels, reference_embeddings, reference_labels)

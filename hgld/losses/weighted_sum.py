@@ -36,16 +36,16 @@ class WeightedSum(Loss):
         self.weights = {name: weight for name, (weight, _) in losses.items()}
         self.losses = nn.ModuleDict({name: loss for name, (_, loss) in losses.items()})
 
-    def forward(
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`hgld.losses.Loss.forward`."""
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
         values = {
-            name: loss(embeddings, labels, reference_embeddings, reference_labels)
+            name: cast(Loss, loss).forward_batch(embeddings, labels, reference_embeddings, reference_labels)
             for name, loss in self.losses.items()
         }
         self.parts = {name: value.detach() for name, value in values.items()}

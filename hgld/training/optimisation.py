@@ -59,23 +59,31 @@ class Optimisers:
         for optimiser in self._optimisers.values():
             optimiser.zero_grad(set_to_none=True)
 
-    def step(self, scaler: torch.amp.GradScaler, clip_norm: float | None) -> None:
-        """Update all parameters that have gradients.
+    def step(self, scaler: torch.amp.GradScaler, clip_norm: float | None) -> bool:
+        """Update all parameters that have gradients, or none of them if a gradient is not finite.
 
         Args:
             scaler: Scaler that the loss was scaled with.
             clip_norm: Maximum norm of the joint gradient of backbone and head; None for no limit. The gradients of
                 proxies, whose learning rates are much larger, are not clipped.
+
+        Returns:
+            Whether the parameters were updated. If not, the scaler has reduced its scale.
         """
         ready = {name: optimiser for name, optimiser in self._optimisers.items() if _with_gradients([optimiser])}
         for optimiser in ready.values():
             scaler.unscale_(optimiser)
+        # A scaler alone would skip only those of our optimisers whose own gradients are not finite.
+        if not _are_finite(_with_gradients(ready.values())):
+            scaler.update()
+            return False
         if clip_norm is not None:
             clipped = [optimiser for name, optimiser in ready.items() if name != "proxies"]
             torch.nn.utils.clip_grad_norm_(_with_gradients(clipped), clip_norm)
         for optimiser in ready.values():
             scaler.step(optimiser)
         scaler.update()
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of torch's optimisers by group."""
@@ -98,6 +106,12 @@ def _build_optimiser(parameters: list[torch.nn.Parameter], settings: GroupSettin
         )
     algorithm = AdamW if settings.name == "adamw" else Adam
     return algorithm(parameters, settings.lr, weight_decay=settings.weight_decay)
+
+
+def _are_finite(parameters: Iterable[torch.nn.Parameter]) -> bool:
+    """Return whether the gradients of all parameters are finite, with a single transfer from the device."""
+    largest = [parameter.grad.abs().max() for parameter in parameters if parameter.grad is not None]
+    return not largest or bool(torch.stack(largest).isfinite().all())
 
 
 def _with_gradients(optimisers: Iterable[Optimizer]) -> list[torch.nn.Parameter]:

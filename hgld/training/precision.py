@@ -18,13 +18,22 @@ def autocast(settings: TrainingSettings, device: torch.device) -> AbstractContex
     return torch.autocast(device.type, dtype, enabled=dtype is not None)
 
 
-def not_finite_message(step: int, loss: float, parts: Mapping[str, torch.Tensor]) -> str:
-    """Return the error message of a loss that is not finite."""
-    values = ", ".join(f"{name} {float(part):.4g}" for name, part in parts.items())
+def divergence_message(step: int, finding: str) -> str:
+    """Return the error message of a step whose numbers are not finite, such as "the loss is nan"."""
     return (
-        f"the loss is {loss} at step {step}{f' ({values})' if values else ''}; lower the learning rates, set "
-        "clip_norm, or try another mixed_precision. The last checkpoint is intact"
+        f"at step {step}, {finding}; lower the learning rates, set clip_norm, or try another mixed_precision. The "
+        "last checkpoint is intact"
     )
+
+
+def format_loss(loss: float, parts: Mapping[str, torch.Tensor]) -> str:
+    """Return the value of a loss and of its parts for a message.
+
+    >>> format_loss(float("nan"), {"sup_hap": torch.tensor(0.5)})
+    'the loss is nan (sup_hap 0.5)'
+    """
+    values = ", ".join(f"{name} {float(part):.4g}" for name, part in parts.items())
+    return f"the loss is {loss}{f' ({values})' if values else ''}"
 
 
 def out_of_memory_message(settings: TrainingSettings, n_processes: int) -> str:

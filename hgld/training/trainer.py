@@ -22,13 +22,14 @@ from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
+from hgld.losses.kernels.batches import EmbeddingsError
 from hgld.models.checkpoint_files import save_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.progress import NoProgress, Progress
 from hgld.training.backpropagation import average_gradients, backpropagate, gather_embeddings
 from hgld.training.freezing import freeze_parameters, require_trainable
 from hgld.training.optimisation import Optimisers
-from hgld.training.precision import autocast, not_finite_message, out_of_memory_message
+from hgld.training.precision import autocast, divergence_message, format_loss, out_of_memory_message
 from hgld.training.random_state import random_state, set_random_state
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import TrainingImages
@@ -89,7 +90,8 @@ class Trainer:
 
         Raises:
             KeyboardInterrupt: A stop was requested; a checkpoint of the last step is saved.
-            ConfigurationError: The loss is not finite, or a batch does not fit into memory.
+            ConfigurationError: The embeddings, the loss or its gradient are not finite, or a batch does not fit into
+                memory.
             InputError: An image archive cannot be read.
         """
         with catch_stop_signals() as stop:
@@ -135,10 +137,14 @@ class Trainer:
 
         def loss_function(embeddings: torch.Tensor) -> torch.Tensor:
             embeddings = gather_embeddings(embeddings, counts)
-            with self._shared_random_state():
-                loss: torch.Tensor = self.loss(embeddings, labels)
+            try:
+                with self._shared_random_state():
+                    loss: torch.Tensor = self.loss(embeddings, labels)
+            except EmbeddingsError as error:
+                raise ConfigurationError(divergence_message(self.step, error.finding)) from error
             if not loss.isfinite():
-                raise ConfigurationError(not_finite_message(self.step, float(loss.detach()), self.loss.parts))
+                finding = format_loss(float(loss.detach()), self.loss.parts)
+                raise ConfigurationError(divergence_message(self.step, finding))
             return loss
 
         self.optimisers.zero_grad()
@@ -154,7 +160,10 @@ class Trainer:
         except torch.cuda.OutOfMemoryError as error:
             raise ConfigurationError(out_of_memory_message(self.settings, self.processes.count)) from error
         average_gradients(self.loss.parameters(), self.processes)
-        self.optimisers.step(self.scaler, self.settings.clip_norm)
+        if not self.optimisers.step(self.scaler, self.settings.clip_norm):
+            if not self.scaler.is_enabled() or self.scaler.get_scale() < 1:
+                raise ConfigurationError(divergence_message(self.step, "the gradient is not finite"))
+            log.info("step %d: no update, as the gradient exceeds 16 bits; its scale is halved", self.step)
         return float(loss)
 
     def evaluate(self) -> None:

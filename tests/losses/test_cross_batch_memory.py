@@ -37,7 +37,7 @@ class RecordingLoss(Loss):
 
     seen: list[float]
 
-    def forward(
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
@@ -59,7 +59,7 @@ def test_memory_is_a_queue(sizes: list[int], size: int) -> None:
     for length in sizes:
         numbers = torch.arange(n, n + length)[:, None]
         n += length
-        memory(numbers.float(), numbers)
+        memory.forward_batch(numbers.float(), numbers)
         expected.extend(numbers[:, 0].tolist())
         assert sorted(loss.seen) == list(expected)
         assert len(memory.content()[0]) == len(expected)
@@ -87,7 +87,7 @@ def test_memory_of_all_batches_equals_references_of_all_batches(loss: Loss) -> N
 def test_same_image_of_an_earlier_batch_is_a_positive() -> None:
     memory = CrossBatchMemory(SupAP(), size=100, dim=4, n_levels=2)
     memory(batch(0), LABELS)
-    x = batch(0) + 0.1 * batch(1)
+    x = functional.normalize(batch(0) + 0.1 * batch(1))
     memory(x, LABELS)
     references = torch.cat([batch(0), x]), LABELS.repeat(2, 1)
     torch.testing.assert_close(memory.parts["memory"], SupAP()(x, LABELS, *references))

@@ -87,10 +87,16 @@ def test_gradients_are_clipped_jointly_except_those_of_proxies() -> None:
     assert all(parameter.grad is None for (parameter,) in parameters.values())
 
 
-def test_overflow_in_16_bits_skips_the_update() -> None:
-    parameters, optimisers = build_optimisers(backbone=GroupSettings(lr=1.0))
-    parameters["backbone"][0].grad = torch.tensor([float("inf"), 1.0])
-    scaler = build_scaler(1024.0)
-    optimisers.step(scaler, None)
-    assert (parameters["backbone"][0] == 1).all()
-    assert scaler.get_scale() == 512
+@pytest.mark.parametrize("wrong", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("scale", [None, 1024.0])
+def test_gradient_that_is_not_finite_skips_the_update_of_all_groups(wrong: float, scale: float | None) -> None:
+    parameters, optimisers = build_optimisers(backbone=GroupSettings(lr=1.0), proxies=GroupSettings(lr=1.0))
+    parameters["backbone"][0].grad = torch.tensor([wrong, 1.0])
+    parameters["proxies"][0].grad = torch.tensor([1.0, 1.0])
+    scaler = build_scaler(scale)
+    assert not optimisers.step(scaler, clip_norm=1.0)
+    assert all((parameter == 1).all() for group in parameters.values() for parameter in group)
+    assert scaler.get_scale() == (1 if scale is None else 512)
+    parameters["backbone"][0].grad = torch.tensor([1.0, 1.0])
+    assert optimisers.step(scaler, clip_norm=1.0)
+    assert not any((parameters[name][0] == 1).any() for name in ("backbone", "proxies"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
 from hgld.models.checkpoint_files import read_checkpoint
+from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_settings import ModelSettings
 from hgld.progress import NoProgress
 from hgld.training import run
@@ -275,10 +277,39 @@ def test_missing_or_damaged_archive_stops_the_run(tmp_path: Path) -> None:
         run.train(settings, tmp_path / "run")
 
 
-def test_loss_that_is_not_finite_stops_the_run(manifest: Path, tmp_path: Path) -> None:
+def test_model_that_overflows_stops_the_run(manifest: Path, tmp_path: Path) -> None:
     settings = toy.settings(manifest, optimiser={"head": {"lr": 1e38, "name": "sgd"}}, memory=None)
-    with pytest.raises(ConfigurationError, match=r"the loss is nan at step \d+ \(.*\); lower the learning rates"):
+    with pytest.raises(ConfigurationError, match=r"at step \d+, `embeddings` are .*; lower the learning rates"):
         run.train(settings, tmp_path / "run")
+
+
+def test_loss_that_is_not_finite_stops_the_run(manifest: Path, tmp_path: Path) -> None:
+    settings = toy.settings(manifest, optimiser={"proxies": {"lr": 1e38, "name": "sgd"}}, memory=None)
+    with pytest.raises(ConfigurationError, match=r"at step \d+, the loss is nan \(.*\); lower the learning rates"):
+        run.train(settings, tmp_path / "run")
+
+
+def test_gradient_that_is_not_finite_stops_the_run_before_an_update(
+    manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models: list[EmbeddingModel] = []
+
+    class NanGradient(Loss):
+        def forward_batch(self, embeddings: torch.Tensor, *_: Any) -> torch.Tensor:
+            embeddings.register_hook(lambda gradient: gradient * torch.nan)  # type: ignore[no-untyped-call]
+            return embeddings.sum()
+
+    def build(settings: ModelSettings) -> EmbeddingModel:
+        models.append(toy.build(settings))
+        models.append(copy.deepcopy(models[0]))
+        return models[0]
+
+    monkeypatch.setattr(run, "training_loss", lambda *_: NanGradient())
+    monkeypatch.setattr(run, "build_model", build)
+    with pytest.raises(ConfigurationError, match="at step 0, the gradient is not finite; lower the learning rates"):
+        run.train(toy.settings(manifest), tmp_path / "run")
+    trained, before = (dict(model.named_parameters()) for model in models)
+    torch.testing.assert_close(trained, before, rtol=0, atol=0)
 
 
 def test_out_of_memory_error_names_the_settings(
@@ -395,7 +426,7 @@ def test_random_losses_draw_the_same_numbers_in_all_processes(manifest: Path, tm
     drawn: list[float] = []
 
     class RandomLoss(Loss):
-        def forward(self, embeddings: torch.Tensor, *_: Any) -> torch.Tensor:
+        def forward_batch(self, embeddings: torch.Tensor, *_: Any) -> torch.Tensor:
             drawn.append(float(torch.rand(())))
             return embeddings.sum()
 

@@ -6,28 +6,23 @@ from abc import abstractmethod
 
 import torch
 
-from hgld.compute.dtypes import at_least_float32
-from hgld.losses.base import Loss, check_batch
+from hgld.losses.base import Loss
 
 
 class ClassLoss(Loss):
     """A loss of the finest labels, column 0; :class:`~hgld.losses.SumOverLevels` applies it to every column."""
 
-    def forward(
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`hgld.losses.Loss.forward`."""
-        check_batch(embeddings, labels, reference_embeddings, reference_labels)
-        queries = at_least_float32(embeddings)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            if reference_embeddings is None or reference_labels is None:
-                return self.forward_classes(queries, labels[:, 0])
-            references = reference_embeddings.to(queries.dtype)
-            return self.forward_classes(queries, labels[:, 0], references, reference_labels[:, 0])
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
+        if reference_embeddings is None or reference_labels is None:
+            return self.forward_classes(embeddings, labels[:, 0])
+        return self.forward_classes(embeddings, labels[:, 0], reference_embeddings, reference_labels[:, 0])
 
     @abstractmethod
     def forward_classes(
@@ -37,7 +32,7 @@ class ClassLoss(Loss):
         reference_embeddings: torch.Tensor | None = None,
         reference_classes: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the loss of checked input in full precision.
+        """Return the loss of checked input, without autocast.
 
         Args:
             embeddings: float32 or float64 tensor of shape (B, d).

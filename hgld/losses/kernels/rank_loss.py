@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from hgld.compute.dtypes import at_least_float32
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import InputError
-from hgld.losses.base import Loss, check_batch, pair_levels
+from hgld.losses.base import Loss, pair_levels
 from hgld.losses.kernels.steps import Step
 
 #: Scores held at once, in the blocks of all threads. A loss over all levels takes 200 bytes for each.
@@ -65,26 +64,20 @@ class RankLoss(Loss):
         """
         return (levels > 0).any(1)
 
-    def forward(
+    def forward_batch(
         self,
         embeddings: torch.Tensor,
         labels: torch.Tensor,
         reference_embeddings: torch.Tensor | None = None,
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See :meth:`hgld.losses.Loss.forward`."""
-        check_batch(embeddings, labels, reference_embeddings, reference_labels)
+        """See :meth:`hgld.losses.Loss.forward_batch`."""
         exclude_query = reference_embeddings is None and not self.include_query
         references = embeddings if reference_embeddings is None else reference_embeddings
-        with torch.autocast(embeddings.device.type, enabled=False):
-            return _MeanOverQueries.apply(  # type: ignore[no-any-return]
-                at_least_float32(embeddings),
-                at_least_float32(references),
-                labels,
-                labels if reference_labels is None else reference_labels,
-                self,
-                exclude_query,
-            )
+        labels_of_references = labels if reference_labels is None else reference_labels
+        return _MeanOverQueries.apply(  # type: ignore[no-any-return]
+            embeddings, references, labels, labels_of_references, self, exclude_query
+        )
 
 
 class _MeanOverQueries(torch.autograd.Function):
