@@ -23,6 +23,7 @@ DOCUMENTS = [
         "pipelines/README.md",
         "benchmarks/README.md",
         "docs/architecture.md",
+        "docs/losses.md",
         "docs/reproduce.md",
     )
 ]

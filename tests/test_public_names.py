@@ -50,8 +50,8 @@ PUBLIC_NAMES = {
         ArcFace AtLevel BlackBoxAP CSL ContrastiveLoss CrossBatchMemory DecomposabilityLoss FastAP Heaviside
         LOSSES LabelSpace LeakyStep Loss MixedPositives MultiSimilarityLoss ProxyLoss ProxyNCAPP RankLoss
         SiMix Sigmoid SmoothAP SmoothHAP SmoothNDCG SmoothRecall SoftBinAP Step SumOverLevels SupAP SupHAP
-        SupNDCG SupRankStep SupRecall TripletLoss WeightedSum XBMContrastive build_loss happier roadmap
-        rod_ndcg rod_recall suprank_step
+        SupNDCG SupRankStep SupRecall TripletLoss WeightedSum XBMContrastive build_loss gather_embeddings
+        happier roadmap rod_ndcg rod_recall suprank_step
     """,
     "hgld.models": """
         AveragePooling EmbedImagesConfig EmbeddingModel GeM MaxPooling ModelSettings PRESETS build_model

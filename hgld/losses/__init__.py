@@ -13,6 +13,7 @@ from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.csl import CSL
 from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
 from hgld.losses.fast_ap import FastAP
+from hgld.losses.gathering import gather_embeddings
 from hgld.losses.happier import happier
 from hgld.losses.kernels.rank_loss import RankLoss
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
@@ -74,6 +75,7 @@ __all__ = [
     "WeightedSum",
     "XBMContrastive",
     "build_loss",
+    "gather_embeddings",
     "happier",
     "roadmap",
     "rod_ndcg",

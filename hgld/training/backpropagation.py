@@ -1,9 +1,7 @@
 """Gradients of a loss over the whole batch, although no process embeds all of it, or not all at once.
 
 Ranking losses are not sums over images: each image is ranked against all others. So the embeddings of all processes
-are gathered, and each process computes the loss of the whole batch. The backward pass of the gathering sums gradients
-over the processes, which is too large by a factor of their number, and ``DistributedDataParallel`` averages them:
-parameters receive the gradient that a single process would have with the whole batch.
+are gathered (:mod:`hgld.losses.gathering`), and each process computes the loss of the whole batch.
 
 Where the activations of a process's images do not fit into memory, the images are embedded twice (Patel et al.,
 Recall@k Surrogate Loss, Sec. 3.3): first without a graph, for the loss and its gradient with respect to the
@@ -13,34 +11,15 @@ frozen uses the statistics of the chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 import torch
 import torch.distributed
 from torch import nn
-from torch.nn.functional import pad
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.compute.processes import Processes
-
-
-def gather_embeddings(embeddings: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-    """Concatenate the embeddings of all processes in rank order, differentiably; see the module for gradient scale.
-
-    Args:
-        embeddings: Embeddings of this process, float, shape (counts[rank], d).
-        counts: Number of embeddings of each process.
-
-    Returns:
-        Embeddings of all processes, same dtype, shape (sum of counts, d).
-    """
-    if len(counts) == 1:
-        return embeddings
-    padded = pad(embeddings, (0, 0, 0, max(counts) - len(embeddings)))
-    parts: torch.Tensor = _AllGather.apply(padded)
-    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], processes: Processes) -> None:
@@ -103,22 +82,6 @@ def backpropagate(
             if chunk_embeddings.requires_grad:
                 chunk_embeddings.backward(gradient)  # type: ignore[no-untyped-call]
     return loss.detach()
-
-
-class _AllGather(torch.autograd.Function):
-    """Stack the tensors of all processes. Torch deprecates ``torch.distributed.nn.functional.all_gather``."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
-        parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
-        torch.distributed.all_gather(parts, tensor.contiguous())
-        return torch.stack(parts)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        torch.distributed.all_reduce(total)
-        return total[torch.distributed.get_rank()]
 
 
 def _gradient_sync(model: nn.Module, *, last: bool) -> AbstractContextManager[None]:

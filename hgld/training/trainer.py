@@ -22,11 +22,12 @@ from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
+from hgld.losses.gathering import gather_embeddings
 from hgld.losses.kernels.batches import EmbeddingsError
 from hgld.models.checkpoint_files import save_checkpoint
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.progress import NoProgress, Progress
-from hgld.training.backpropagation import average_gradients, backpropagate, gather_embeddings
+from hgld.training.backpropagation import average_gradients, backpropagate
 from hgld.training.freezing import freeze_parameters, require_trainable
 from hgld.training.optimisation import Optimisers
 from hgld.training.precision import autocast, divergence_message, format_loss, out_of_memory_message
@@ -129,14 +130,13 @@ class Trainer:
 
     def train_step(self, model: nn.Module, batch: Batch) -> float | None:
         """Take one step; return the loss, or None if too few images of the batch could be read."""
-        gathered = self.processes.gather((batch.labels, len(batch.skipped)))
-        counts = [len(labels) for labels, _ in gathered]
-        labels = torch.cat([labels for labels, _ in gathered]).to(self.device)
-        if any(n_skipped for _, n_skipped in gathered) and len(set(labels[:, 0].tolist())) == len(labels):
+        gathered = self.processes.gather((batch.labels[:, 0].tolist(), len(batch.skipped)))
+        classes = [each for classes, _ in gathered for each in classes]
+        if any(n_skipped for _, n_skipped in gathered) and len(set(classes)) == len(classes):
             return None  # no class has two images left
 
         def loss_function(embeddings: torch.Tensor) -> torch.Tensor:
-            embeddings = gather_embeddings(embeddings, counts)
+            embeddings, labels = gather_embeddings(embeddings, batch.labels)
             try:
                 with self._shared_random_state():
                     loss: torch.Tensor = self.loss(embeddings, labels)

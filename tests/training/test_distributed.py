@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -21,10 +22,8 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toy.write_images(tmp_path_factory.mktemp("images"))
 
 
-@pytest.fixture(scope="module")
-def outputs(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that two processes have written to, started as torchrun starts them."""
-    folder = tmp_path_factory.mktemp("together")
+def run_in_two_processes(*arguments: str) -> list[str]:
+    """Run Python with these arguments in two processes, as torchrun starts them; return what each printed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -36,13 +35,29 @@ def outputs(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "MASTER_PORT": str(port),
         "WORLD_SIZE": "2",
     }
-    command = [sys.executable, "-m", "tests.training.together", str(folder), str(manifest)]
     running = [
-        subprocess.Popen(command, env={**environment, "RANK": rank}, stderr=subprocess.PIPE) for rank in ("0", "1")
+        subprocess.Popen(
+            [sys.executable, *arguments],
+            env={**environment, "RANK": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
     ]
+    printed = []
     for process in running:
-        errors = process.communicate(timeout=240)[1].decode()
+        output, errors = process.communicate(timeout=240)
         assert process.returncode == 0, errors
+        printed.append(output)
+    return printed
+
+
+@pytest.fixture(scope="module")
+def outputs(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that two processes have written to."""
+    folder = tmp_path_factory.mktemp("together")
+    run_in_two_processes("-m", "tests.training.together", str(folder), str(manifest))
     return folder
 
 
@@ -73,3 +88,16 @@ def test_two_processes_train_the_same_model_as_one(
     assert "4/0.png" in (outputs / "run" / "skipped.csv").read_text()
     assert both["best"] == pytest.approx(alone["best"])
     assert len(both["rng"]) == both["processes"] == 2
+
+
+@pytest.mark.slow
+def test_loop_in_the_documents_prints_what_they_say(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "losses.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"^```python\n([^`]+ gather_embeddings.+?)^```", text, re.MULTILINE | re.DOTALL)
+    steps = re.findall(r"^step (\d): ([\d.]+)$", text, re.MULTILINE)
+    assert len(steps) == 5
+    (tmp_path / "own_loop.py").write_text(script, encoding="utf-8")
+    of_first, of_second = run_in_two_processes(str(tmp_path / "own_loop.py"))
+    printed = re.findall(r"^step (\d): ([\d.]+)$", of_first, re.MULTILINE)
+    assert [float(loss) for _, loss in printed] == pytest.approx([float(loss) for _, loss in steps], abs=1e-3)
+    assert not of_second

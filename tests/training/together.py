@@ -11,11 +11,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.compute.processes import Processes, joined_processes
-from hgld.losses import LOSSES, LabelSpace
+from hgld.losses import LOSSES, LabelSpace, gather_embeddings
 from hgld.losses.base import Loss
 from hgld.models.model_settings import ModelSettings
 from hgld.training import run
-from hgld.training.backpropagation import average_gradients, backpropagate, gather_embeddings
+from hgld.training.backpropagation import average_gradients, backpropagate
 from tests.training import toy
 
 LABELS = torch.stack([torch.arange(12) // 3, torch.arange(12) // 6], 1)
@@ -25,8 +25,8 @@ SGD: dict[str, Any] = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
 Gradients = dict[tuple[int, bool], list[torch.Tensor]]
 
 
-def batch_loss(loss: Loss, counts: tuple[int, ...], embeddings: torch.Tensor) -> torch.Tensor:
-    value: torch.Tensor = loss(gather_embeddings(embeddings, counts), LABELS)
+def batch_loss(loss: Loss, labels: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
+    value: torch.Tensor = loss(*gather_embeddings(embeddings, labels))
     return value
 
 
@@ -43,7 +43,7 @@ def compute_gradients(counts: tuple[int, ...], processes: Processes) -> Gradient
             value = backpropagate(
                 DistributedDataParallel(model) if processes.count > 1 else model,
                 torch.split(images, list(counts))[processes.rank],
-                partial(batch_loss, loss, counts),
+                partial(batch_loss, loss, torch.split(LABELS, list(counts))[processes.rank]),
                 chunk_size=chunk_size or None,
             )
             average_gradients(loss.parameters(), processes)
