@@ -84,7 +84,7 @@ PUBLIC_NAMES = {
     """,
 }
 #: Rooms for the inside of hgld.
-INTERNAL_ROOMS = {"hgld.cli", "hgld.compute", "hgld.demo", "hgld.figures", "hgld.io"}
+INTERNAL_ROOMS = {"hgld.cli", "hgld.compute", "hgld.demo", "hgld.figures", "hgld.io", "hgld.pages"}
 
 
 def test_every_room_is_public_or_internal() -> None:

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hgld.inspection.level_styles import LevelStyle
 from hgld.inspection.photos import Photo, PhotoSource
 from hgld.inspection.thumbnails import thumbnail_url
 from hgld.inspection.top_k import TopK
 from hgld.io.files import atomic_write
-
-_TEMPLATES = Path(__file__).parents[1] / "templates" / "retrieval"
+from hgld.pages.templates import page_templates
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,20 +77,17 @@ def write_photo_page(
     rendered = {
         heading: [_render_query(query, renderer) for query in queries] for heading, queries in sections.items()
     }
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    html = environment.get_template("photo_page.html").render(
-        title=title,
-        about=about,
-        levels=levels,
-        sections=rendered,
-        n_photos=len(renderer.thumbnails),
-        n_missing=sum(url is None for url in renderer.thumbnails.values()),
+    html = (
+        page_templates("retrieval")
+        .get_template("photo_page.html")
+        .render(
+            title=title,
+            about=about,
+            levels=levels,
+            sections=rendered,
+            n_photos=len(renderer.thumbnails),
+            n_missing=sum(url is None for url in renderer.thumbnails.values()),
+        )
     )
     with atomic_write(out) as draft:
         draft.write_text(html, encoding="utf-8")

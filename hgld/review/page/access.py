@@ -14,15 +14,14 @@ import logging
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from jinja2 import Environment, FileSystemLoader
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hgld.pages.templates import page_templates
 from hgld.review.page.forms import read_form
 from hgld.review.page.keys import PageKeys
-from hgld.review.page.render import TEMPLATES
 
 #: Path of the page that exchanges a key for the cookie.
 OPEN_PATH = "/open"
@@ -59,8 +58,7 @@ class AccessMiddleware:
         self._keys = keys
         self._host_names = {"localhost", *(name.lower() for name in host_names)}
         self._n_failures = 0
-        environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True)
-        self._template = environment.get_template("open.html")
+        self._template = page_templates("review").get_template("open.html")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, or pass it on to the application."""

@@ -23,6 +23,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError
+from hgld.pages.templates import template_folder
 from hgld.review.actions import InvalidActionError, StaleError
 from hgld.review.label_lists import LabelLists
 from hgld.review.page.access import AccessMiddleware
@@ -34,17 +35,18 @@ from hgld.review.page.limits import LimitsMiddleware
 from hgld.review.page.photographs import PhotographEndpoints
 from hgld.review.page.position import find_position, next_position, position_of_step
 from hgld.review.page.reference_pages import ReferencePages
-from hgld.review.page.render import TEMPLATES, PageRenderer
+from hgld.review.page.render import PageRenderer
 from hgld.review.page.theme import keep_theme, theme_of
 from hgld.review.references import References
 from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import decisions_as_csv
 
+_TEMPLATES = template_folder("review")
 #: Files that the page loads, by the end of their address.
 _STATIC_FILES = {
-    path.relative_to(TEMPLATES).as_posix(): path
+    path.relative_to(_TEMPLATES).as_posix(): path
     for pattern in ("style/*.css", "*.svg", "script/*.js")
-    for path in TEMPLATES.glob(pattern)
+    for path in _TEMPLATES.glob(pattern)
 }
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from hgld.pages.templates import page_templates
 from hgld.review.actions import StaleError
 from hgld.review.label_lists import LabelLists
 from hgld.review.page.forms import FormFields, label_action, label_versions
@@ -25,27 +23,11 @@ from hgld.review.session import NO_CANDIDATE
 from hgld.taxonomy.groups import ROOTS, Group
 from hgld.version import __version__
 
-#: Folder of the templates, the style sheet and the script.
-TEMPLATES = Path(__file__).parents[2] / "templates" / "review"
 _MAX_HISTORY = 40
 #: If more rows than this have changed, the whole list is sent, which browsers replace faster.
 _MAX_CHANGED_ROWS = 100
 #: Fields of a refused form that are not repeated when it is sent again.
 _VERSION_FIELDS = ("label", "focus", "since")
-
-
-@cache
-def _environment() -> Environment:
-    """Return the compiled templates, which all pages of a process share."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["count"] = "{:,}".format
-    return environment
 
 
 class PageRenderer:
@@ -61,7 +43,7 @@ class PageRenderer:
         self._references = references
         #: Name of the store for the script, which keeps what is not yet saved apart for every store.
         self.store_id = hashlib.sha256(str(session.store.path.absolute()).encode(errors="replace")).hexdigest()[:16]
-        self._environment = _environment()
+        self._environment = page_templates("review")
         self._macros: Any = self._environment.get_template("parts.html").module
         self._photograph_macros: Any = self._environment.get_template("photographs.html").module
         self._lists = ListRenderer(lists, self._environment)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from hgld.pages.templates import template_folder
 from hgld.review.actions import LabelAction
 from hgld.review.label_lists import LabelLists, View
 from hgld.review.opinions import Opinions
 from hgld.review.page.position import Position, position_of_step
-from hgld.review.page.render import TEMPLATES
 from hgld.review.review_labels import with_opinions
 from hgld.review.session import ReviewSession
 from hgld.review.store import open_store
@@ -22,6 +22,7 @@ from hgld.taxonomy.decisions import Decision
 from tests.review.page.clients import open_client
 from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
 
+TEMPLATES = template_folder("review")
 NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""
 
 

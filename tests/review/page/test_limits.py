@@ -17,15 +17,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.routing import Route
 
+from hgld.pages.templates import template_folder
 from hgld.review.entered_texts import MAX_CLUSTER_NAME, MAX_COMMENT, MAX_GROUP_NAME, MAX_GUIDELINE
 from hgld.review.page import connections, limits
 from hgld.review.page.app import review_app
 from hgld.review.page.keys import PageKeys
-from hgld.review.page.render import TEMPLATES
 from hgld.review.page.server import page_server
 from hgld.review.session import ReviewSession
 from tests.review.page.clients import REFERENCES, open_client
 from tests.review.sessions import label, open_session
+
+TEMPLATES = template_folder("review")
 
 
 class ServedPage:

@@ -1,0 +1,1 @@
+"""What pages have in common: how their templates are compiled."""
