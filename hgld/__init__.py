@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hgld import benchmark, datasets, evaluation, hierarchy, inspection, labels, losses, models, training
     from hgld.evaluation import RetrievalResult, evaluate_retrieval
     from hgld.hierarchy import Hierarchy, load_hierarchy
+    from hgld.models import load_model
 
 __all__ = [
     "HgldError",
@@ -26,6 +27,7 @@ __all__ = [
     "inspection",
     "labels",
     "load_hierarchy",
+    "load_model",
     "losses",
     "models",
     "training",
@@ -49,6 +51,7 @@ __getattr__, __dir__ = lazy_exports(
         "RetrievalResult": "evaluation",
         "evaluate_retrieval": "evaluation",
         "load_hierarchy": "hierarchy",
+        "load_model": "models",
         **dict.fromkeys(_ROOMS),
     },
 )

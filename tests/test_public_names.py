@@ -14,7 +14,7 @@ ROOMS = [f"hgld.{module.name}" for module in pkgutil.iter_modules(hgld.__path__)
 PUBLIC_NAMES = {
     "hgld": """
         HgldError Hierarchy RetrievalResult __version__ benchmark datasets evaluate_retrieval evaluation
-        hierarchy inspection labels load_hierarchy losses models training
+        hierarchy inspection labels load_hierarchy load_model losses models training
     """,
     "hgld.benchmark": """
         BenchmarkSettings Comparison ComparisonSummary CostEstimate Slot compare_methods estimate_cost
@@ -54,7 +54,7 @@ PUBLIC_NAMES = {
         happier roadmap rod_ndcg rod_recall suprank_step
     """,
     "hgld.models": """
-        AveragePooling EmbedImagesConfig EmbeddingModel GeM MaxPooling ModelSettings PRESETS build_model
+        AveragePooling EmbedImagesConfig EmbeddingModel GeM ImageEmbedder MaxPooling ModelSettings PRESETS build_model
         embed_images image_settings_for initialise_projection load_checkpoint_model load_model
         load_untrained_model read_checkpoint save_checkpoint
     """,

@@ -124,7 +124,7 @@ def _evaluate_split(
     metrics: tuple[str, ...], run: Run, device: str, processes: Processes, progress: Progress | None
 ) -> RetrievalResult:
     """Evaluate on the evaluation images of the training."""
-    model, _ = load_checkpoint_model(RunFolder(run.folder).last)
+    model = load_checkpoint_model(RunFolder(run.folder).last).network
     images = TrainingImages(run.settings)
     embedded = embed_test_images(
         model.to(device).to(memory_format=MEMORY_FORMAT),
@@ -155,15 +155,13 @@ def _evaluate_gldv2(
     progress: Progress | None,
 ) -> list[RetrievalResult]:
     """Evaluate by GLDv2's retrieval protocol."""
-    model, image_settings = load_checkpoint_model(RunFolder(run.folder).last)
+    model = load_checkpoint_model(RunFolder(run.folder).last)
     embed_config = EmbedImagesConfig(
         device=device, batch_size=run.settings.evaluation.batch_size, workers=run.settings.workers
     )
     queries, gallery = (evaluation_folder(run) / f"{name}.npy" for name in ("queries", "gallery"))
     for images, out in ((evaluation.queries, queries), (evaluation.gallery, gallery)):
-        embed_images(
-            images, out, model, image_settings, embed_config, force=force, processes=processes, progress=progress
-        )
+        embed_images(images, out, model, embed_config, force=force, processes=processes, progress=progress)
     files = EvaluationFiles(
         query_embeddings=queries,
         gallery_embeddings=gallery,

@@ -25,17 +25,16 @@ def embed_images(
             "--out", "-o", callback=writable_file, help="Embeddings to write: .parquet, .npy or .safetensors."
         ),
     ],
-    checkpoint: Annotated[Path | None, typer.Option(help="Checkpoint from hgld train.")] = None,
     model: Annotated[
-        str | None,
+        str,
         typer.Option(
-            help="Untrained model, instead of --checkpoint: the backbone and pooling of a preset, or a timm model."
+            help="Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset or a timm model."
         ),
-    ] = None,
+    ],
     pretrained: Annotated[
         str | None,
         typer.Option(
-            help="Weights of --model: a file, efficientnet-lite0 (from a package), or none.",
+            help="Weights of an untrained model: a file, efficientnet-lite0 (from a package), or none.",
             show_default="those of the preset, or of timm's hub",
         ),
     ] = None,
@@ -78,7 +77,7 @@ def embed_images(
     An interrupted run resumes where it stopped. Images that cannot be read are listed in OUT.skipped.csv. Several
     processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ...
 
-    Example: hgld embed-images --checkpoint run/last.pt --images images.parquet -o embeddings.parquet
+    Example: hgld embed-images --model runs/x --images images.parquet -o embeddings.parquet
     """
     with friendly_errors():
         from hgld.cli.summaries.models import format_embed_images
@@ -89,7 +88,7 @@ def embed_images(
         from hgld.progress import NoProgress, TerminalProgress
 
         disable_trimming()
-        embedding_model, image_settings = load_model(checkpoint, model, pretrained, size=size, resize=resize)
+        embedder = load_model(model, pretrained, size=size, resize=resize)
         config = EmbedImagesConfig(
             split=split,
             scales=parse_scales(scales),
@@ -103,8 +102,7 @@ def embed_images(
             summary = embed_images(
                 images,
                 out,
-                embedding_model,
-                image_settings,
+                embedder,
                 config,
                 root=root,
                 force=force,

@@ -1,4 +1,4 @@
-"""Images to embed: a manifest, the table of ``hgld index-images``, or a folder of pictures."""
+"""Images to embed: a manifest, the table of ``hgld index-images``, a folder of pictures, or one picture."""
 
 from __future__ import annotations
 
@@ -7,21 +7,45 @@ from pathlib import Path
 
 import numpy as np
 
+from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.image_folders import find_images, format_suffixes, image_id, is_tar
 from hgld.datasets.manifest import Manifest, read_manifest, string_array
+from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import column_names
+from hgld.io.images import SUFFIXES
 from hgld.tables import IMAGES, read_table
 
 log = logging.getLogger(__name__)
+
+
+def open_images(
+    images: Path, transform: Transform, *, root: Path | None = None, split: str | None = None
+) -> ImageDataset:
+    """Return a dataset of the images that a table lists or a folder contains.
+
+    Args:
+        images: See :func:`read_images`.
+        transform: Function from a picture to a tensor; see :mod:`hgld.datasets.transforms`.
+        root: Folder that the paths of a table are relative to. Default: the folder of the table.
+        split: Split of the manifest. Default: all images.
+
+    Raises:
+        InputError: See :func:`read_images`; or the folder does not exist, or tar files are missing from it.
+        ConfigurationError: There is no such split.
+    """
+    manifest = read_images(images)
+    if split is not None:
+        manifest = manifest.select_split(split)
+    return ImageDataset(manifest, root or (images if images.is_dir() else images.parent), transform)
 
 
 def read_images(path: Path) -> Manifest:
     """Read the images that a table lists or a folder contains.
 
     Args:
-        path: A manifest, the table ``images``, or a folder of pictures or of tar files, or such a tar file. Of a
-            folder, all pictures at any depth are taken in the order of their paths
+        path: A manifest, the table ``images``, a picture, a folder of pictures or of tar files, or such a tar file.
+            Of a folder, all pictures at any depth are taken in the order of their paths
             (:func:`hgld.datasets.image_folders.find_images`), with :func:`~hgld.datasets.image_folders.image_id` as
             id.
 
@@ -37,6 +61,9 @@ def read_images(path: Path) -> Manifest:
         raise InputError(
             f"{path}: no such file; expected a manifest, the table of hgld index-images, or a folder of pictures"
         )
+    if path.suffix.lower() in SUFFIXES:
+        name, no_tar = np.array([path.name], object), np.array([-1], np.int64)
+        return Manifest.without_levels(name, name, no_tar, no_tar)
     manifest = read_image_index(path) if "shard" in column_names(path) else read_manifest(path)
     if not len(manifest):
         raise InputError(f"{path}: lists no images")

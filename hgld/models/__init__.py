@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hgld.models.checkpoint_files import read_checkpoint, save_checkpoint
     from hgld.models.embed_images import EmbedImagesConfig, embed_images
     from hgld.models.embedding_model import EmbeddingModel, build_model
+    from hgld.models.image_embedder import ImageEmbedder
     from hgld.models.model_loading import load_checkpoint_model, load_model, load_untrained_model
     from hgld.models.model_settings import PRESETS, ModelSettings
     from hgld.models.pca_projection import initialise_projection
@@ -23,6 +24,7 @@ __all__ = [
     "EmbedImagesConfig",
     "EmbeddingModel",
     "GeM",
+    "ImageEmbedder",
     "MaxPooling",
     "ModelSettings",
     "build_model",
@@ -44,6 +46,7 @@ __getattr__, __dir__ = lazy_exports(
         "EmbedImagesConfig": "embed_images",
         "EmbeddingModel": "embedding_model",
         "GeM": "pooling",
+        "ImageEmbedder": "image_embedder",
         "MaxPooling": "pooling",
         "ModelSettings": "model_settings",
         "build_model": "embedding_model",

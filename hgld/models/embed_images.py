@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import ExampleDataset
-from hgld.datasets.image_dataset import ImageDataset
-from hgld.datasets.image_sources import read_images
+from hgld.datasets.image_sources import open_images
 from hgld.datasets.manifest import Manifest
-from hgld.datasets.transforms import ImageSettings, evaluation_transform
+from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError
 from hgld.io.locks import exclusive_lock
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
@@ -34,6 +33,7 @@ from hgld.models.embedding_output import (
     write_output,
 )
 from hgld.models.embedding_shards import EmbeddingShards
+from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.inference import embed_rows
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance
@@ -107,8 +107,7 @@ class EmbedImagesSummary:
 def embed_images(
     images: Path,
     out: Path,
-    model: EmbeddingModel,
-    image_settings: ImageSettings,
+    model: ImageEmbedder,
     config: EmbedImagesConfig | None = None,
     *,
     root: Path | None = None,
@@ -124,8 +123,7 @@ def embed_images(
     Args:
         images: A manifest, the table of ``hgld index-images``, or a folder of pictures or tar files.
         out: File to write: ``.parquet``, ``.npy`` or ``.safetensors``.
-        model: The model.
-        image_settings: Size and normalisation of the images that the model expects.
+        model: The model; it is moved to the device of the settings.
         config: Settings.
         root: Folder that the paths of the table are relative to. Default: the folder of the table.
         force: Whether to redo the work although the output is up to date, and discard existing shards.
@@ -143,25 +141,22 @@ def embed_images(
     start = time.monotonic()
     check_suffix(out)
     config, processes = config or EmbedImagesConfig(), processes or Processes()
-    manifest = read_images(images)
-    if config.split is not None:
-        manifest = manifest.select_split(config.split)
-    root = root or (images if images.is_dir() else images.parent)
-    dataset = ImageDataset(manifest, root, evaluation_transform(image_settings))
-    inputs = {"images": images_digest(images, manifest, root), "weights": weights_digest(model)}
-    provenance = Provenance("embed-images", _parameters(model, image_settings, config), inputs)
+    dataset = open_images(images, evaluation_transform(model.image_settings), root=root, split=config.split)
+    manifest, network = dataset.manifest, model.network
+    inputs = {"images": images_digest(images, manifest, dataset.root), "weights": weights_digest(network)}
+    provenance = Provenance("embed-images", _parameters(model, config), inputs)
     if not force and output_is_up_to_date(out, provenance):
         return None
     dataset.require_readable()
     landmark_ids = None if out.suffix == ".npy" else manifest.landmark_ids()
-    model = model.to(config.device).to(memory_format=MEMORY_FORMAT).eval()
+    network = network.to(config.device).to(memory_format=MEMORY_FORMAT).eval()
     is_first = processes.rank == 0
     with exclusive_lock(out) if is_first else nullcontext():
         n_shards = -(-len(manifest) // config.shard_size)
         shards = EmbeddingShards(out.with_name(f".{out.name}.parts"), provenance, n_shards)
         if is_first:
             shards.open(discard=force)
-        embedded = _embed_missing(shards, model, dataset, config, processes, progress or NoProgress())
+        embedded = _embed_missing(shards, network, dataset, config, processes, progress or NoProgress())
         n_images, skipped = 0, list[str]()
         if is_first:
             n_images, skipped = _join(shards, out, manifest, landmark_ids, provenance, center=config.center)
@@ -170,11 +165,11 @@ def embed_images(
     return EmbedImagesSummary(n_images, model.dim, tuple(skipped), embedded, seconds, skipped_path(out))
 
 
-def _parameters(model: EmbeddingModel, image_settings: ImageSettings, config: EmbedImagesConfig) -> dict[str, Any]:
+def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, Any]:
     """Return everything but the input files that affects the output, as JSON values."""
     return {
         "model": model.settings.model_dump(mode="json"),
-        "image": image_settings.model_dump(mode="json", exclude={"crop_scale", "flip"}),
+        "image": model.image_settings.model_dump(mode="json", exclude={"crop_scale", "flip"}),
         "split": config.split,
         "scales": list(config.scales),
         "half": config.half,

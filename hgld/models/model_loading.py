@@ -3,69 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 
 import torch
 from pydantic import ValidationError
+from timm import is_model
 
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError, InputError
 from hgld.models.backbones import image_settings_for
 from hgld.models.checkpoint_files import read_checkpoint
-from hgld.models.embedding_model import EmbeddingModel, build_model
+from hgld.models.embedding_model import build_model
+from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_settings import FEATURES, PRESETS, ModelSettings
 
 
 def load_model(
-    checkpoint: Path | None = None,
-    model: str | None = None,
+    model: str | Path,
     pretrained: str | None = None,
     *,
     size: int | None = None,
     resize: int | None = None,
-) -> tuple[EmbeddingModel, ImageSettings]:
-    """Load a trained model from a checkpoint, or an untrained one by name.
+) -> ImageEmbedder:
+    """Load a model that is ready to embed images: a trained one from files, or an untrained one by name.
 
     Args:
-        checkpoint: Checkpoint of ``hgld train``.
-        model: Instead of a checkpoint, the name of a preset or of a timm model; see :func:`load_untrained_model`.
+        model: Folder of a training run, of which the best checkpoint is loaded; a checkpoint of ``hgld train``; or
+            the name of a preset or a timm model. A folder that has the name of a model is meant by ``./name``.
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
-        size: Input size in pixels. Default: that of the checkpoint, or 224.
-        resize: Length in pixels of the shorter side before the centre crop. Default: that of the checkpoint, or 256.
+        size: Input size in pixels. Default: that of the training, or 224.
+        resize: Length in pixels of the shorter side before the centre crop. Default: that of the training, or 256.
 
     Returns:
-        The model in evaluation mode on the CPU, and the image settings that it expects.
+        The model in evaluation mode on the CPU.
 
     Raises:
-        ConfigurationError: Both or neither of ``checkpoint`` and ``model`` are given, the model does not exist, its
-            weights are not available, the sizes do not fit, or the checkpoint holds a head without a backbone.
-        InputError: The checkpoint is unusable.
+        ConfigurationError: There is no such model, its weights are not available, the sizes do not fit, or the
+            checkpoint holds a head without a backbone.
+        InputError: There is no such file, or it is unusable.
     """
-    if (checkpoint is None) == (model is None):
-        raise ConfigurationError(
-            f"expected either `checkpoint` or `model`; found {'neither' if model is None else 'both'}"
-        )
     sizes = {key: value for key, value in (("size", size), ("resize", resize)) if value is not None}
-    if checkpoint is None:
-        assert model is not None
+    if isinstance(model, str) and _is_name(model):
         return load_untrained_model(model, pretrained, _image_settings(sizes))
     if pretrained is not None:
-        raise ConfigurationError("`pretrained` applies to `model`; the checkpoint has its own weights")
-    trained, image_settings = load_checkpoint_model(checkpoint)
+        raise ConfigurationError(f"`pretrained` is for models given by name; {model} has its own weights")
+    path = _checkpoint(Path(model))
+    trained = load_checkpoint_model(path)
     if trained.settings.backbone == FEATURES:
         raise ConfigurationError(
-            f"{checkpoint}: a head trained on features of {trained.settings.n_features:,} numbers, which takes no "
+            f"{path}: a head trained on features of {trained.settings.n_features:,} numbers, which takes no "
             "images; name the checkpoint of a model with a backbone"
         )
-    return trained, _image_settings(image_settings.model_dump() | sizes)
+    return replace(trained, image_settings=_image_settings(trained.image_settings.model_dump() | sizes))
 
 
-def load_checkpoint_model(path: Path) -> tuple[EmbeddingModel, ImageSettings]:
-    """Load the model of a checkpoint.
+def load_checkpoint_model(path: Path) -> ImageEmbedder:
+    """Load the model of a checkpoint, also a head that was trained on features and takes no images.
 
     Returns:
-        The model in evaluation mode on the CPU, and the image settings that it was trained with.
+        The model in evaluation mode on the CPU, with the image settings that it was trained with.
 
     Raises:
         InputError: See :func:`~hgld.models.checkpoint_files.read_checkpoint`; or the settings and weights of the
@@ -77,20 +75,20 @@ def load_checkpoint_model(path: Path) -> tuple[EmbeddingModel, ImageSettings]:
         settings = ModelSettings.model_validate(checkpoint["settings"]["model"])
         image_settings = ImageSettings.model_validate(checkpoint["settings"]["image"])
         # The checkpoint holds the weights of the backbone, too.
-        model = build_model(settings.model_copy(update={"pretrained": False}))
-        model.load_state_dict(checkpoint["model"])
+        network = build_model(settings.model_copy(update={"pretrained": False}))
+        network.load_state_dict(checkpoint["model"])
     except KeyError as error:
         raise InputError(f"{path}: the checkpoint lacks {error}; train again") from error
     except (ValidationError, RuntimeError) as error:  # torch names the tensors that do not fit
         raise InputError(
             f"{path}: the checkpoint does not fit this version of hgld or of timm: {shorten(str(error), 500)}"
         ) from error
-    return model.eval(), image_settings
+    return ImageEmbedder(network, image_settings)
 
 
 def load_untrained_model(
     name: str, pretrained: str | None = None, image_settings: ImageSettings | None = None
-) -> tuple[EmbeddingModel, ImageSettings]:
+) -> ImageEmbedder:
     """Build the backbone and pooling of a preset or a timm model, without a projection.
 
     Random weights are the same every time, and do not advance torch's global generator.
@@ -102,7 +100,7 @@ def load_untrained_model(
         image_settings: Image settings; unless set, the mean and standard deviation are those of the backbone.
 
     Returns:
-        The model in evaluation mode on the CPU, and the image settings that it expects.
+        The model in evaluation mode on the CPU.
 
     Raises:
         ConfigurationError: The model does not exist, or its weights are not available.
@@ -116,7 +114,25 @@ def load_untrained_model(
     expected = image_settings_for(settings, image_settings or ImageSettings())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return build_model(settings).eval(), expected
+        return ImageEmbedder(build_model(settings), expected)
+
+
+def _is_name(model: str) -> bool:
+    """Return whether a text is the name of a model, also a misspelt one, rather than a path."""
+    if model in PRESETS or is_model(model):
+        return True
+    return not (Path(model).exists() or "/" in model or Path(model).suffix == ".pt")
+
+
+def _checkpoint(path: Path) -> Path:
+    """Return the checkpoint that is meant by a path: the file, or the best one in the folder of a run."""
+    if not path.is_dir():
+        return path
+    candidates = [path / name for name in ("best.pt", "last.pt")]
+    found = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if found is None:
+        raise InputError(f"{path}: contains no model; expected the folder of a training, with best.pt or last.pt")
+    return found
 
 
 def _image_settings(values: Mapping[str, object]) -> ImageSettings:

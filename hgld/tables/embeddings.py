@@ -52,7 +52,7 @@ class Embeddings:
             change the file. May contain NaN and infinite values.
         ids: str, shape (N,), unique; None if the file has none.
         landmark_ids: int64, shape (N,); None if the file has none.
-        path: File that the embeddings were read from.
+        path: File that the embeddings were read from, or images that they were computed from; for messages.
     """
 
     vectors: torch.Tensor

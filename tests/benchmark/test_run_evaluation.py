@@ -64,7 +64,7 @@ def test_last_checkpoint_is_evaluated_not_the_best(happier: Trained, tmp_path: P
     run_evaluation.evaluate_run(settings, run)
     result = read(settings, run).result
 
-    model, _ = load_checkpoint_model(run.folder / "last.pt")
+    model = load_checkpoint_model(run.folder / "last.pt").network
     features = read_embeddings(tmp_path / "features.npy")
     test = read_manifest(tmp_path / "manifest.parquet").select_split("test")
     rows = [features.ids.tolist().index(name) for name in test.ids]  # type: ignore[union-attr]

@@ -17,15 +17,14 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.cli.embed_images import parse_scales
 from hgld.cli.summaries.models import format_embed_images
-from hgld.datasets import transforms
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
-from hgld.datasets.transforms import ImageSettings
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.locks import exclusive_lock
 from hgld.models.embed_images import EmbedImagesConfig, EmbedImagesSummary, embed_images
 from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_loading import load_model
 from hgld.tables import IMAGES, Provenance, read_table
 from hgld.tables.embeddings import read_embeddings
@@ -37,12 +36,10 @@ PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]
 CONFIG = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0)
 MODEL_OPTIONS = ["--model", "test_resnet", "--pretrained", "none", "--size", "32", "--resize", "32"]
 
-Loaded = tuple[EmbeddingModel, ImageSettings]
-
 
 @pytest.fixture(scope="module")
-def loaded() -> Loaded:
-    return load_model(None, "test_resnet", "none", size=32, resize=32)
+def loaded() -> ImageEmbedder:
+    return load_model("test_resnet", "none", size=32, resize=32)
 
 
 @pytest.fixture
@@ -79,7 +76,7 @@ class KillAfter:
             raise KilledError
 
 
-def test_images_in_tar_files_are_embedded_as_one_by_one(loaded: Loaded, shared: Path, tmp_path: Path) -> None:
+def test_images_in_tar_files_are_embedded_as_one_by_one(loaded: ImageEmbedder, shared: Path, tmp_path: Path) -> None:
     index = tmp_path / "images.parquet"
     index_images(shared / "wa_gldv2", index)
     table = read_table(index, IMAGES)
@@ -96,7 +93,7 @@ def test_images_in_tar_files_are_embedded_as_one_by_one(loaded: Loaded, shared: 
     )
     write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
     out = tmp_path / "embeddings.parquet"
-    arguments = (tmp_path / "manifest.parquet", out, *loaded, EmbedImagesConfig("test", batch_size=2, workers=0))
+    arguments = (tmp_path / "manifest.parquet", out, loaded, EmbedImagesConfig("test", batch_size=2, workers=0))
     summary = embed_images(*arguments, root=shared / "wa_gldv2")
     embeddings = read_embeddings(out)
     assert embeddings.ids is not None
@@ -105,28 +102,28 @@ def test_images_in_tar_files_are_embedded_as_one_by_one(loaded: Loaded, shared: 
     assert embeddings.landmark_ids.tolist() == [landmark_of[name] for name in few["id"][4:]]
     assert summary is not None
     assert (summary.images, summary.dim, summary.skipped) == (3, 96, ())
-    reader, transform = ImageReader(index, shared / "wa_gldv2"), transforms.evaluation_transform(loaded[1])
+    reader = ImageReader(index, shared / "wa_gldv2")
     with torch.no_grad():
         for name, vector in zip(embeddings.ids, embeddings.vectors, strict=True):
-            alone = loaded[0](transform(reader.open(name).convert("RGB"))[None])[0]
+            alone = loaded.network(loaded.preprocess(reader.open(name))[None])[0]
             torch.testing.assert_close(vector, alone, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npy", "safetensors"])
 @pytest.mark.parametrize("after", [0, 7, 21])
 def test_killed_run_resumes_and_writes_the_same_bytes(
-    loaded: Loaded, folder: Path, tmp_path: Path, suffix: str, after: int
+    loaded: ImageEmbedder, folder: Path, tmp_path: Path, suffix: str, after: int
 ) -> None:
     (folder / PATHS[4]).write_bytes(b"no picture")
     undisturbed, out = tmp_path / "a" / f"e.{suffix}", tmp_path / "b" / f"e.{suffix}"
-    embed_images(folder, undisturbed, *loaded, CONFIG)
+    embed_images(folder, undisturbed, loaded, CONFIG)
     with pytest.raises(KilledError):
-        embed_images(folder, out, *loaded, CONFIG, progress=KillAfter(after))
+        embed_images(folder, out, loaded, CONFIG, progress=KillAfter(after))
     assert not out.exists()
     shards = {path: path.stat().st_mtime_ns for path in out.parent.glob(".*/part_*")}
     assert len(shards) == after // 5
     progress = KillAfter(100)
-    summary = embed_images(folder, out, *loaded, CONFIG, progress=progress)
+    summary = embed_images(folder, out, loaded, CONFIG, progress=progress)
     assert summary is not None
     assert progress.total == summary.embedded == 22 - 5 * len(shards)
     files = sorted(path.name for path in undisturbed.parent.iterdir())
@@ -137,7 +134,7 @@ def test_killed_run_resumes_and_writes_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_several_processes_write_the_same_bytes_as_one(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
+def test_several_processes_write_the_same_bytes_as_one(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     (folder / PATHS[4]).write_bytes(b"no picture")
     script = tmp_path / "script.py"
     script.write_text(
@@ -146,29 +143,29 @@ def test_several_processes_write_the_same_bytes_as_one(loaded: Loaded, folder: P
         "from hgld.models.embed_images import EmbedImagesConfig, embed_images\n"
         "from hgld.models.model_loading import load_model\n"
         "from hgld.compute.processes import joined_processes\n"
-        "loaded = load_model(None, 'test_resnet', 'none', size=32, resize=32)\n"
+        "loaded = load_model('test_resnet', 'none', size=32, resize=32)\n"
         "config = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0)\n"
         "with joined_processes() as processes:\n"
-        "    summary = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), *loaded, config, processes=processes)\n"
-        "    again = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), *loaded, config, processes=processes)\n"
+        "    summary = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), loaded, config, processes=processes)\n"
+        "    again = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), loaded, config, processes=processes)\n"
         "    assert (summary.images, len(summary.skipped), again) == (21, 1, None)\n"
     )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     together, alone = tmp_path / "together.npy", tmp_path / "alone.npy"
     run_child([*torchrun, script, folder, together], environment=single_thread_environment(), timeout_s=120)
-    embed_images(folder, alone, *loaded, CONFIG)
+    embed_images(folder, alone, loaded, CONFIG)
     for name in ("npy", "ids.txt", "skipped.csv"):
         assert together.with_suffix(f".{name}").read_bytes() == alone.with_suffix(f".{name}").read_bytes()
 
 
-def test_unreadable_images_are_skipped_and_listed(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
+def test_unreadable_images_are_skipped_and_listed(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     whole = (folder / PATHS[0]).read_bytes()
-    embed_images(folder, tmp_path / "all.npy", *loaded, CONFIG)
+    embed_images(folder, tmp_path / "all.npy", loaded, CONFIG)
     broken = sorted(PATHS)[3:7]  # the whole first batch of a shard of two, and an image of the next batch
     for path in broken:
         (folder / path).write_bytes(whole[: len(whole) // 2])
     out = tmp_path / "e.npy"
-    summary = embed_images(folder, out, *loaded, CONFIG)
+    summary = embed_images(folder, out, loaded, CONFIG)
     assert summary is not None
     assert (summary.images, summary.skipped) == (18, tuple(broken))
     assert (
@@ -186,28 +183,28 @@ def test_unreadable_images_are_skipped_and_listed(loaded: Loaded, folder: Path, 
     torch.testing.assert_close(left.vectors, every.vectors[~np.isin(every.ids, broken)], atol=1e-6, rtol=1e-5)
 
 
-def test_nothing_is_written_without_readable_images(loaded: Loaded, tmp_path: Path) -> None:
+def test_nothing_is_written_without_readable_images(loaded: ImageEmbedder, tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"none of the 1 images can be read; .*\n  a.jpg: not an image"):
-        embed_images(tmp_path, tmp_path / "e.parquet", *loaded, CONFIG)
+        embed_images(tmp_path, tmp_path / "e.parquet", loaded, CONFIG)
     assert not (tmp_path / "e.parquet").exists()
 
 
-def test_output_is_made_again_when_something_changed(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
+def test_output_is_made_again_when_something_changed(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "e.safetensors"
 
-    def run(config: EmbedImagesConfig = CONFIG, model: EmbeddingModel = loaded[0]) -> EmbedImagesSummary | None:
-        return embed_images(folder, out, model, loaded[1], config)
+    def run(config: EmbedImagesConfig = CONFIG, model: ImageEmbedder = loaded) -> EmbedImagesSummary | None:
+        return embed_images(folder, out, model, config)
 
     assert run() is not None
     assert run() is None
-    assert embed_images(folder, out, *loaded, CONFIG, force=True) is not None
+    assert embed_images(folder, out, loaded, CONFIG, force=True) is not None
     assert run(EmbedImagesConfig(batch_size=3, shard_size=5, workers=0, scales=(1, 0.5))) is not None
     assert run() is not None
     torch.manual_seed(5)
-    other = load_model(None, "test_resnet", "none", size=32, resize=32)[0]
+    other = load_model("test_resnet", "none", size=32, resize=32)
     with torch.no_grad():
-        next(other.parameters()).mul_(1.1)
+        next(other.network.parameters()).mul_(1.1)
     assert run(model=other) is not None
     (folder / PATHS[0]).write_bytes(picture("another"))
     assert run(model=other) is not None
@@ -218,23 +215,23 @@ def test_output_is_made_again_when_something_changed(loaded: Loaded, folder: Pat
     assert run(model=other) is not None
 
 
-def test_shards_of_other_settings_are_refused(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
+def test_shards_of_other_settings_are_refused(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "e.npy"
     with pytest.raises(KilledError):
-        embed_images(folder, out, *loaded, CONFIG, progress=KillAfter(12))
+        embed_images(folder, out, loaded, CONFIG, progress=KillAfter(12))
     other = EmbedImagesConfig(batch_size=2, shard_size=5, workers=0)
     with pytest.raises(
         ConfigurationError, match=r"other settings; run with those settings .*\n  batch_size: 3 then, 2 now$"
     ):
-        embed_images(folder, out, *loaded, other)
-    summary = embed_images(folder, out, *loaded, other, force=True)
+        embed_images(folder, out, loaded, other)
+    summary = embed_images(folder, out, loaded, other, force=True)
     assert summary is not None
     assert summary.embedded == 22
 
 
-def test_concurrent_runs_on_the_same_output_are_refused(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
+def test_concurrent_runs_on_the_same_output_are_refused(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     with exclusive_lock(tmp_path / "e.npy"), pytest.raises(BusyError, match="another run is writing"):
-        embed_images(folder, tmp_path / "e.npy", *loaded, CONFIG)
+        embed_images(folder, tmp_path / "e.npy", loaded, CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -250,10 +247,12 @@ def test_other_scales_are_refused(text: str) -> None:
         parse_scales(text)
 
 
-def test_half_precision_changes_embeddings_less_than_scales(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
+def test_half_precision_changes_embeddings_less_than_scales(
+    loaded: ImageEmbedder, folder: Path, tmp_path: Path
+) -> None:
     def embedded(**changes: object) -> torch.Tensor:
         config = EmbedImagesConfig(batch_size=3, workers=0, **changes)  # type: ignore[arg-type]
-        embed_images(folder, tmp_path / "e.npy", *loaded, config)
+        embed_images(folder, tmp_path / "e.npy", loaded, config)
         return read_embeddings(tmp_path / "e.npy").vectors.clone()
 
     plain, half, scaled = embedded(), embedded(half=True), embedded(scales=(1.0, 2.0))
@@ -265,14 +264,14 @@ def test_half_precision_changes_embeddings_less_than_scales(loaded: Loaded, fold
 
 
 def test_embeddings_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) -> None:
-    model, image_settings = load_model(None, "test_resnet", "none", size=32, resize=32)
+    model = load_model("test_resnet", "none", size=32, resize=32)
     with torch.no_grad():
-        next(model.parameters()).fill_(torch.nan)
+        next(model.network.parameters()).fill_(torch.nan)
     with pytest.raises(InputError, match="not finite; check its weights$"):
-        embed_images(folder, tmp_path / "e.npy", model, image_settings, CONFIG)
+        embed_images(folder, tmp_path / "e.npy", model, CONFIG)
 
 
-def test_out_of_memory_is_explained(loaded: Loaded, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_explained(loaded: ImageEmbedder, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forward(*_: object) -> None:
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
@@ -280,31 +279,31 @@ def test_out_of_memory_is_explained(loaded: Loaded, folder: Path, monkeypatch: p
     with pytest.raises(
         ConfigurationError, match="3 images of 32 x 32 do not fit .* cpu; choose a smaller `batch_size`"
     ):
-        embed_images(folder, folder / "e.npy", *loaded, CONFIG)
+        embed_images(folder, folder / "e.npy", loaded, CONFIG)
 
 
-def test_center_subtracts_the_mean_and_normalises(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
+def test_center_subtracts_the_mean_and_normalises(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     vectors = []
     for center in (False, True):
-        embed_images(folder, tmp_path / "e.npy", *loaded, EmbedImagesConfig(workers=0, shard_size=5, center=center))
+        embed_images(folder, tmp_path / "e.npy", loaded, EmbedImagesConfig(workers=0, shard_size=5, center=center))
         vectors.append(read_embeddings(tmp_path / "e.npy").vectors.double().numpy().copy())
     plain, centred = vectors
     expected = plain - plain.mean(0)
     np.testing.assert_allclose(centred, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
 
 
-def test_image_index_is_relative_to_its_folder(loaded: Loaded, tmp_path: Path) -> None:
+def test_image_index_is_relative_to_its_folder(loaded: ImageEmbedder, tmp_path: Path) -> None:
     write_tar(tmp_path / "1.tar", {f"{n}.jpg": picture(str(n), file_format="JPEG") for n in "ab"})
     index_images(tmp_path, tmp_path / "images.parquet")
-    embed_images(tmp_path / "images.parquet", tmp_path / "e.npy", *loaded, CONFIG)
+    embed_images(tmp_path / "images.parquet", tmp_path / "e.npy", loaded, CONFIG)
     embeddings = read_embeddings(tmp_path / "e.npy")
     assert embeddings.ids is not None
     assert embeddings.ids.tolist() == ["a", "b"]
 
 
-def test_missing_images_are_explained(loaded: Loaded, tmp_path: Path) -> None:
+def test_missing_images_are_explained(loaded: ImageEmbedder, tmp_path: Path) -> None:
     def run(images: Path, **changes: object) -> None:
-        embed_images(images, tmp_path / "e.npy", *loaded, CONFIG, **changes)  # type: ignore[arg-type]
+        embed_images(images, tmp_path / "e.npy", loaded, CONFIG, **changes)  # type: ignore[arg-type]
 
     with pytest.raises(InputError, match="absent: no such file; expected a manifest, the table"):
         run(tmp_path / "absent")
@@ -322,13 +321,13 @@ def test_missing_images_are_explained(loaded: Loaded, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 of the manifest's 1 tar files are not in this folder"):
         run(tmp_path / "images.parquet", root=tmp_path / "twice")
     with pytest.raises(InputError, match=r'the suffix is ".txt"; embeddings are in'):
-        embed_images(tmp_path, tmp_path / "e.txt", *loaded)
+        embed_images(tmp_path, tmp_path / "e.txt", loaded)
 
 
-def test_landmark_level_with_names_gives_no_landmark_ids(loaded: Loaded, folder: Path, tmp_path: Path) -> None:
+def test_landmark_level_with_names_gives_no_landmark_ids(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     manifest: Manifest = manifest_of(PATHS[:2], {"landmark": ["1", "x"]})
     write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
-    embed_images(tmp_path / "manifest.parquet", tmp_path / "e.parquet", *loaded, CONFIG, root=folder)
+    embed_images(tmp_path / "manifest.parquet", tmp_path / "e.parquet", loaded, CONFIG, root=folder)
     assert read_embeddings(tmp_path / "e.parquet").landmark_ids is None
 
 

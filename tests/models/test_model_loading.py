@@ -39,12 +39,24 @@ def test_trained_model_is_loaded_from_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     torch.save(checkpoint(), path)
     assert read_checkpoint(path)["epoch"] == 3
-    model, image_settings = load_checkpoint_model(path)
-    assert (image_settings.size, image_settings.resize, model.dim, model.training) == (64, 70, 7, False)
+    model = load_checkpoint_model(path)
+    assert (model.image_settings.size, model.image_settings.resize) == (64, 70)
+    assert (model.dim, model.network.training, model.settings.pooling) == (7, False, "gem")
     with torch.no_grad():
-        torch.testing.assert_close(model(images()), tiny(pooling="gem", dim=7)(images()), rtol=0, atol=0)
-    _, changed = load_model(path, None, size=32)
+        torch.testing.assert_close(model.network(images()), tiny(pooling="gem", dim=7)(images()), rtol=0, atol=0)
+    changed = load_model(path, size=32).image_settings
     assert (changed.size, changed.resize) == (32, 70)
+
+
+def test_the_best_checkpoint_of_a_run_is_loaded_else_the_last(tmp_path: Path) -> None:
+    best = checkpoint()
+    best["settings"]["image"]["size"] = 32
+    torch.save(checkpoint(), tmp_path / "last.pt")
+    assert load_model(str(tmp_path)).image_settings.size == 64
+    torch.save(best, tmp_path / "best.pt")
+    assert load_model(str(tmp_path)).image_settings.size == load_model(tmp_path).image_settings.size == 32
+    with pytest.raises(InputError, match=r"contains no model; expected the folder of a training"):
+        load_model(tmp_path.parent)
 
 
 def test_files_other_than_checkpoints_are_refused(tmp_path: Path) -> None:
@@ -71,37 +83,48 @@ def test_files_other_than_checkpoints_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_gives_a_preset_or_timm_model_without_head() -> None:
-    model, image_settings = load_model(None, "resnet34", "none", size=64, resize=64)
-    assert (model.dim, model.projection, model.settings.pooling) == (512, None, "average")
-    assert (image_settings.size, image_settings.mean) == (64, (0.485, 0.456, 0.406))
-    assert model.settings == ModelSettings.model_validate("resnet34").without_head()
-    model, image_settings = load_model(None, "test_vit", "none")
-    assert (model.settings.pooling, image_settings.mean) == ("own", (0.5, 0.5, 0.5))
+    model = load_model("resnet34", "none", size=64, resize=64)
+    assert (model.dim, model.network.projection, model.settings.pooling) == (512, None, "average")
+    assert (model.image_settings.size, model.image_settings.mean) == (64, (0.485, 0.456, 0.406))
+    assert model.settings == ModelSettings.model_validate("resnet34").without_head().model_copy(
+        update={"pretrained": False}
+    )
+    model = load_model("test_vit", "none")
+    assert (model.settings.pooling, model.image_settings.mean) == ("own", (0.5, 0.5, 0.5))
 
 
 def test_random_weights_are_reproducible_and_leave_the_global_generator_alone() -> None:
     torch.manual_seed(1)
-    first = load_model(None, "test_resnet", "none")[0]
+    first = load_model("test_resnet", "none").network
     drawn = torch.rand(1)
     torch.manual_seed(1)
     assert torch.equal(drawn, torch.rand(1))
-    other = load_model(None, "test_resnet", "none")[0]
+    other = load_model("test_resnet", "none").network
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
+
+
+def test_names_of_models_take_precedence_over_folders_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("test_resnet").mkdir()
+    torch.save(checkpoint(), "test_resnet/best.pt")
+    assert load_model("test_resnet", "none").dim == 96
+    assert load_model("./test_resnet").dim == load_model(Path("test_resnet")).dim == 7
 
 
 @pytest.mark.parametrize(
     ("arguments", "sizes", "message"),
     [
-        ((None, None), {}, "expected either `checkpoint` or `model`; found neither"),
-        ((Path("x"), "resnet50"), {}, "expected either `checkpoint` or `model`; found both"),
-        ((Path("x"), None, "none"), {}, "`pretrained` applies to `model`"),
+        (("resnet5O",), {}, "timm knows no model 'resnet5O'; is resnet50 "),
+        ((Path("x"), "none"), {}, "`pretrained` is for models given by name; x has its own weights"),
         (
-            (None, "test_resnet", "none"),
+            ("test_resnet", "none"),
             {"size": 300},
             "resize is 256, less than size, 300.*set `size` and `resize`",
         ),
-        ((None, "test_resnet", "none"), {"size": 0}, "size Input should be greater"),
-        ((None, "test_resnet", "x.pth"), {}, "`pretrained` is x.pth, but there is no such file"),
+        (("test_resnet", "none"), {"size": 0}, "size Input should be greater"),
+        (("test_resnet", "x.pth"), {}, "`pretrained` is x.pth, but there is no such file"),
     ],
 )
 def test_invalid_arguments_are_explained(arguments: tuple[Any, ...], sizes: dict[str, Any], message: str) -> None:

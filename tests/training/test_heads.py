@@ -79,10 +79,10 @@ def test_head_learns_from_features(data: dict[str, str], tmp_path: Path) -> None
     assert is_finished(head_settings(data, workers=2), tmp_path / "run")  # does not affect the result
     with pytest.raises(ConfigurationError, match=r"seed: 0 then, 1 now"):
         is_finished(head_settings(data, seed=1), tmp_path / "run")
-    model, _ = load_checkpoint_model(tmp_path / "run" / "last.pt")
+    model = load_checkpoint_model(tmp_path / "run" / "last.pt").network
     assert model(torch.ones(3, N_FEATURES)).shape == (3, 6)
     with pytest.raises(ConfigurationError, match=r"last.pt: a head trained on features of 10 numbers"):
-        load_model(tmp_path / "run" / "last.pt", None)
+        load_model(tmp_path / "run" / "last.pt")
 
 
 def test_features_are_evaluated_without_steps_and_head(data: dict[str, str], tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_features_are_evaluated_without_steps_and_head(data: dict[str, str], tmp
     assert list(summary.evaluations) == ["epoch 0"]
     assert "0 steps" in format_training(summary)
     assert is_finished(settings, tmp_path / "run")
-    model, _ = load_checkpoint_model(tmp_path / "run" / "last.pt")
+    model = load_checkpoint_model(tmp_path / "run" / "last.pt").network
     vectors = torch.rand(3, N_FEATURES)
     torch.testing.assert_close(model(vectors), vectors / vectors.norm(dim=1, keepdim=True))
 

@@ -1,0 +1,177 @@
+"""A model that is ready to use: a network, the transform of its images, and how to run both on many images."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.image_list import AnyImage, ImageList, as_picture
+from hgld.datasets.image_sources import open_images
+from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform
+from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
+from hgld.models.inference import embed_rows
+from hgld.models.model_settings import ModelSettings
+from hgld.progress import Progress
+from hgld.tables.embeddings import Embeddings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageEmbedder:
+    """A model in evaluation mode with the transform of its images, as :func:`hgld.load_model` returns it.
+
+    Args:
+        network: The model from tensors to unit vectors, a :class:`torch.nn.Module`.
+        image_settings: Size and normalisation of the images that it expects.
+
+    >>> from hgld.models import load_model
+    >>> model = load_model("test_resnet", "none", size=32, resize=32)  # random weights
+    >>> model
+    ImageEmbedder(test_resnet, 96 dimensions, images of 32 x 32)
+    >>> model.embed([np.zeros((40, 30, 3), np.uint8)]).shape
+    (1, 96)
+    """
+
+    network: EmbeddingModel
+    image_settings: ImageSettings
+
+    def __post_init__(self) -> None:
+        self.network.eval()
+
+    def __repr__(self) -> str:
+        size = self.image_settings.size
+        return f"ImageEmbedder({self.settings.backbone}, {self.dim} dimensions, images of {size} x {size})"
+
+    @property
+    def settings(self) -> ModelSettings:
+        """Settings of the network."""
+        return self.network.settings
+
+    @property
+    def dim(self) -> int:
+        """Number of dimensions d of the embeddings."""
+        return self.network.dim
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return self.network.device
+
+    @cached_property
+    def preprocess(self) -> Transform:
+        """Function from a PIL image of any mode to the input of the network, float32, shape (3, size, size).
+
+        It applies the EXIF orientation, converts to RGB, resizes, crops the centre and normalises.
+        """
+        return _Preprocess(evaluation_transform(self.image_settings))
+
+    def to(self, device: str | torch.device) -> ImageEmbedder:
+        """Move the network to a device, and return this model.
+
+        Raises:
+            ConfigurationError: The device is not available.
+        """
+        try:
+            self.network.to(device)
+        except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+            raise ConfigurationError(f'the device "{device}" cannot be used: {error}') from error
+        return self
+
+    @overload
+    def embed(  # type: ignore[overload-overlap]  # a text is also a sequence of texts
+        self,
+        images: str | Path,
+        *,
+        root: Path | None = None,
+        batch_size: int = 32,
+        workers: int = 0,
+        progress: Progress | None = None,
+    ) -> Embeddings: ...
+
+    @overload
+    def embed(
+        self,
+        images: Sequence[AnyImage],
+        *,
+        root: None = None,
+        batch_size: int = 32,
+        workers: int = 0,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]: ...
+
+    def embed(
+        self,
+        images: str | Path | Sequence[AnyImage],
+        *,
+        root: Path | None = None,
+        batch_size: int = 32,
+        workers: int = 0,
+        progress: Progress | None = None,
+    ) -> Embeddings | NDArray[np.float32]:
+        """Embed images as unit vectors.
+
+        With the same batch size, device and number of threads, the vectors are those that ``hgld embed-images``
+        writes, bit by bit, as long as its shards hold whole batches, which by default they do.
+
+        Args:
+            images: A list of PIL images, paths of image files, and arrays of pixels (uint8, shape (h, w), (h, w, 3)
+                or (h, w, 4)); or one path, of a folder of images or tar files, a tar file, a manifest, or an image.
+            root: Folder that the paths of a manifest are relative to. Default: the folder of the manifest.
+            batch_size: Number of images embedded at once.
+            workers: Number of processes that read images; 0 reads them in this one.
+            progress: Reporter of the number of images done.
+
+        Returns:
+            For a list, float32, shape (n, d), a row for each image. For a path, the embeddings with the ids of the
+            images, and their landmark ids if the manifest has them; images that cannot be read are left out, and
+            logged as a warning.
+
+        Raises:
+            InputError: An image of the list cannot be read, or none below the path; or see
+                :func:`~hgld.models.inference.embed_rows`.
+            ConfigurationError: A batch does not fit into the memory of the device.
+        """
+        network = self.network.eval().to(memory_format=MEMORY_FORMAT)
+        dataset: ImageDataset | ImageList
+        if isinstance(images, str | Path):
+            dataset = open_images(Path(images), evaluation_transform(self.image_settings), root=root)
+        elif isinstance(images, Image.Image | np.ndarray | torch.Tensor):
+            raise ConfigurationError(f"`images` is one {type(images).__name__}; expected a list of images, or a path")
+        else:
+            dataset = ImageList(images, evaluation_transform(self.image_settings))
+        rows = np.arange(len(dataset))
+        if progress:
+            progress.start(len(rows))
+        embedded = embed_rows(network, dataset, rows, batch_size=batch_size, workers=workers, progress=progress)
+        if isinstance(dataset, ImageList):
+            return embedded.vectors.numpy()
+        reasons = [image.reason for image in embedded.skipped]
+        if not len(embedded.rows):
+            raise InputError(f"{images}: none of the {len(dataset):,} images can be read:\n{indented_list(reasons)}")
+        if reasons:
+            log.warning("%s: %d images cannot be read:\n%s", images, len(reasons), indented_list(reasons))
+        manifest = dataset.manifest.take(embedded.rows.numpy())
+        ids = manifest.ids.astype(np.str_)
+        return Embeddings(embedded.vectors, ids, manifest.landmark_ids(), Path(str(images)))
+
+
+@dataclass(frozen=True)
+class _Preprocess:
+    """Transform of pictures of any mode, which worker processes can receive."""
+
+    transform: Transform
+
+    def __call__(self, image: Image.Image) -> torch.Tensor:
+        return self.transform(as_picture(image))
