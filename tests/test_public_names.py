@@ -62,7 +62,7 @@ PUBLIC_NAMES = {
         ReleaseConfig ReleaseSummary verify_checksums write_release
     """,
     "hgld.review": """
-        AdjudicateConfig Agreement AgreementConfig ExportConfig ImportConfig ReviewSession ServerConfig
+        AdjudicateConfig Agreement AgreementConfig ExportConfig ImportConfig ReviewSession
         adjudicate adjudicate_files agreement_files cohen_kappa export_decisions export_sheets import_sheet
         krippendorff_alpha measure_agreement open_store raw_agreement read_store
     """,

@@ -75,8 +75,8 @@ def review(
     Example: hgld review clusters.parquet --annotator ada
     """
     from hgld.io.files import check_writable_file
+    from hgld.pages.server import ServerConfig
     from hgld.review.page.review_page import serve_review
-    from hgld.review.page.server import ServerConfig
     from hgld.taxonomy.decisions import check_annotator
 
     with friendly_errors():
@@ -311,9 +311,9 @@ def adjudicate(
     """
     from hgld.cli.summaries.review import format_adjudicate
     from hgld.io.files import check_writable_file
+    from hgld.pages.server import ServerConfig
     from hgld.review.adjudication import AdjudicateConfig, adjudicate_files
     from hgld.review.page.adjudication_page import adjudicate_on_page
-    from hgld.review.page.server import ServerConfig
     from hgld.taxonomy.decisions import check_annotator
 
     with friendly_errors():

@@ -1,1 +1,1 @@
-"""What pages have in common: how their templates are compiled."""
+"""What the HTML pages of hgld have in common: templates, and a local server that admits only its user."""

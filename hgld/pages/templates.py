@@ -1,4 +1,4 @@
-"""Templates of HTML pages, one folder of ``hgld/templates`` for each kind of page."""
+"""Templates of HTML pages, in one folder of ``hgld/templates`` for each kind of page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+#: Folder of what all served pages have in common.
+COMMON = "pages"
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
@@ -17,7 +19,7 @@ def template_folder(name: str) -> Path:
 
 @cache
 def page_templates(name: str) -> Environment:
-    """Return the templates of a kind of page, each compiled once per process.
+    """Return the templates of a kind of page, and those that all pages have in common, compiled once per process.
 
     Values are escaped, and one that a template expects but does not get is an error. The filter ``count`` writes
     numbers with commas between thousands.
@@ -29,7 +31,7 @@ def page_templates(name: str) -> Environment:
     '<b>R&amp;D</b> 1,200'
     """
     environment = Environment(
-        loader=FileSystemLoader(template_folder(name)),
+        loader=FileSystemLoader([template_folder(name), template_folder(COMMON)]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from hgld.review.agreement_result import Agreement, AgreementConfig
     from hgld.review.coefficients import cohen_kappa, krippendorff_alpha, raw_agreement
     from hgld.review.decision_export import export_decisions
-    from hgld.review.page.server import ServerConfig
     from hgld.review.session import ReviewSession
     from hgld.review.sheets.export import ExportConfig, export_sheets
     from hgld.review.sheets.import_sheet import ImportConfig, import_sheet
@@ -28,7 +27,6 @@ __all__ = [
     "ExportConfig",
     "ImportConfig",
     "ReviewSession",
-    "ServerConfig",
     "adjudicate",
     "adjudicate_files",
     "agreement_files",
@@ -52,7 +50,6 @@ __getattr__, __dir__ = lazy_exports(
         "ExportConfig": "sheets.export",
         "ImportConfig": "sheets.import_sheet",
         "ReviewSession": "session",
-        "ServerConfig": "page.server",
         "adjudicate": "adjudication",
         "adjudicate_files": "adjudication",
         "agreement_files": "agreement",

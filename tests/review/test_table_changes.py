@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hgld.pages.server import ServerConfig
 from hgld.review.actions import LabelAction
 from hgld.review.decision_export import export_decisions
 from hgld.review.page.review_page import serve_review
-from hgld.review.page.server import ServerConfig
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.table_changes import log_table_changes
 from hgld.tables import CLUSTERS, read_table
@@ -127,7 +127,7 @@ def test_changes_are_logged_at_the_start(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("hgld.review.page.server._Server.run", lambda *_, **__: None)
+    monkeypatch.setattr("hgld.pages.server._Server.run", lambda *_, **__: None)
     for labels in ([Label("Q1", "lake")], [Label("Q1", "lake"), Label("Q2", "pond")]):
         serve_review(tables(labels), tmp_path / "a.sqlite", "ada", ServerConfig(), on_address=print)
     assert caplog.messages[-1].endswith("new labels (1):\n  pond (Q2)")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hgld.errors import InputError
+from hgld.pages.server import ServerConfig
 from hgld.review.adjudication import (
     AdjudicateSummary,
     Adjudication,
@@ -20,7 +21,7 @@ from hgld.review.inputs import find_inputs
 from hgld.review.merged_taxonomy import MergedTaxonomy, after_review, changed_groups
 from hgld.review.opinions import Opinions, read_opinions
 from hgld.review.output_guard import require_other_file
-from hgld.review.page.server import ServerConfig, serve_session
+from hgld.review.page.served_session import serve_session
 from hgld.review.projections import current_decisions
 from hgld.review.references import open_references
 from hgld.review.review_labels import review_labels, with_opinions
@@ -60,7 +61,7 @@ def adjudicate_on_page(
         store: Event store of the adjudication; created if it does not exist.
         annotator: Name of the person who adjudicates.
         config: Where to serve.
-        on_address: Called with addresses of the page; see :func:`hgld.review.page.server.serve_session`.
+        on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
         taxonomy: Original groups; by default those that come with hgld.
         images: Table of ``hgld index-images``, to show photographs; see
             :func:`hgld.review.photographs.open_photographs`.

@@ -13,7 +13,6 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import (
-    FileResponse,
     HTMLResponse,
     JSONResponse,
     PlainTextResponse,
@@ -23,32 +22,24 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError
-from hgld.pages.templates import template_folder
+from hgld.pages.access import AccessMiddleware
+from hgld.pages.forms import FormFields, read_form
+from hgld.pages.keys import PageKeys
+from hgld.pages.limits import LimitsMiddleware
+from hgld.pages.static_files import static_route
+from hgld.pages.theme import keep_theme, theme_of
 from hgld.review.actions import InvalidActionError, StaleError
 from hgld.review.label_lists import LabelLists
-from hgld.review.page.access import AccessMiddleware
-from hgld.review.page.forms import FormFields, parse_number, read_form
+from hgld.review.page.forms import parse_number
 from hgld.review.page.handlers import HANDLERS, Handler
 from hgld.review.page.history import describe_step, sentence, undo_title
-from hgld.review.page.keys import PageKeys
-from hgld.review.page.limits import LimitsMiddleware
 from hgld.review.page.photographs import PhotographEndpoints
 from hgld.review.page.position import find_position, next_position, position_of_step
 from hgld.review.page.reference_pages import ReferencePages
 from hgld.review.page.render import PageRenderer
-from hgld.review.page.theme import keep_theme, theme_of
 from hgld.review.references import References
 from hgld.review.session import ReviewSession
 from hgld.taxonomy.decisions import decisions_as_csv
-
-_TEMPLATES = template_folder("review")
-#: Files that the page loads, by the end of their address.
-_STATIC_FILES = {
-    path.relative_to(_TEMPLATES).as_posix(): path
-    for pattern in ("style/*.css", "*.svg", "script/*.js")
-    for path in _TEMPLATES.glob(pattern)
-}
-_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 #: At most this many rows are sent at once when the list is scrolled.
 _MAX_ROWS = 100
@@ -72,7 +63,7 @@ def review_app(
         session: Session to show and to change.
         references: What the page shows besides.
         keys: Keys that admit a browser to the page.
-        host_names: Accepted host names; see :class:`hgld.review.page.access.AccessMiddleware`.
+        host_names: Accepted host names; see :class:`hgld.pages.access.AccessMiddleware`.
     """
     lists = LabelLists(session)
     renderer = PageRenderer(lists, references)
@@ -86,7 +77,7 @@ def review_app(
             Route("/rows", pages.rows),
             Route("/decisions.csv", pages.download),
             Route("/theme", pages.choose_theme, methods=["POST"]),
-            Route("/static/{name:path}", _static_file),
+            static_route("review"),
             *images,
             *ReferencePages(session, references, renderer).routes(),
             *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in HANDLERS.items()),
@@ -232,10 +223,3 @@ def _since(fields: Mapping[str, str]) -> int:
 def _estimate(fields: Mapping[str, str]) -> int:
     """Return the last estimate of suggestions that the page shows; 0 if it is not given."""
     return parse_number(fields.get("estimate", "")) or 0
-
-
-async def _static_file(request: Request) -> Response:
-    path = _STATIC_FILES.get(request.path_params["name"])
-    if path is None:
-        return Response(status_code=404)
-    return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix])

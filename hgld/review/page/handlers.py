@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hgld.pages.forms import FormFields
 from hgld.review.actions import InvalidActionError, StaleError
-from hgld.review.page.forms import FormFields, int_field, label_action, label_estimates, label_versions, parse_number
+from hgld.review.page.forms import int_field, label_action, label_estimates, label_versions, parse_number
 from hgld.review.session import ReviewSession
 
 #: Applies a form to the session and returns the step, or None if nothing changed.

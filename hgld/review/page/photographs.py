@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from hgld.pages.theme import theme_of
 from hgld.review.page.render import PageRenderer
-from hgld.review.page.theme import theme_of
 from hgld.review.page.views import photographs_view
 from hgld.review.photographs import LabelPhotographs
 from hgld.review.session import ReviewSession

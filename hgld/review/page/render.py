@@ -9,10 +9,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from hgld.pages.forms import FormFields
 from hgld.pages.templates import page_templates
 from hgld.review.actions import StaleError
 from hgld.review.label_lists import LabelLists
-from hgld.review.page.forms import FormFields, label_action, label_versions
+from hgld.review.page.forms import label_action, label_versions
 from hgld.review.page.history import describe_step, history, sentence, undo_title
 from hgld.review.page.list_renderer import ListRenderer
 from hgld.review.page.position import Position

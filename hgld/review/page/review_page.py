@@ -8,9 +8,10 @@ from pathlib import Path
 
 from hgld.errors import InputError
 from hgld.labels.suggest import SuggestionFiles
+from hgld.pages.server import ServerConfig
 from hgld.review.inputs import ReviewInputs, find_inputs
 from hgld.review.merged_taxonomy import changed_groups
-from hgld.review.page.server import ServerConfig, serve_session
+from hgld.review.page.served_session import serve_session
 from hgld.review.re_estimation import re_estimation_files
 from hgld.review.references import open_references
 from hgld.review.review_labels import review_labels
@@ -42,7 +43,7 @@ def serve_review(
         store: Event store of the annotator; created if it does not exist.
         annotator: Name of the annotator.
         config: Where to serve.
-        on_address: Called with addresses of the page; see :func:`hgld.review.page.server.serve_session`.
+        on_address: Called with addresses of the page; see :func:`hgld.pages.server.serve_page`.
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
         taxonomy: Groups; by default those that come with hgld.

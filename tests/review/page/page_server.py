@@ -14,10 +14,10 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPCookieProcessor, build_opener
 
+from hgld.pages.keys import PageKeys
+from hgld.pages.server import page_server
 from hgld.review.inputs import find_inputs
 from hgld.review.page.app import review_app
-from hgld.review.page.keys import PageKeys
-from hgld.review.page.server import page_server
 from hgld.review.references import References, open_references
 from hgld.review.review_labels import review_labels
 from hgld.review.session import ReviewSession

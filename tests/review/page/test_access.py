@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from hgld.review.page import access
+from hgld.pages import access
+from hgld.pages.keys import PageKeys
 from hgld.review.page.app import review_app
-from hgld.review.page.keys import PageKeys
 from hgld.review.session import ReviewSession
 from tests.review.page.clients import HOME, REFERENCES, open_client
 from tests.review.sessions import open_session
@@ -165,7 +165,7 @@ def test_wrong_keys_are_slowed_and_reported_once(
         delays.append(seconds)
 
     monkeypatch.setattr(access, "_MAX_DELAY_S", 2)
-    monkeypatch.setattr("hgld.review.page.access.asyncio.sleep", sleep)
+    monkeypatch.setattr("hgld.pages.access.asyncio.sleep", sleep)
     keys = PageKeys()
     client = new_client(session, keys)
     with caplog.at_level(logging.WARNING, access.__name__):

@@ -22,7 +22,7 @@ from hgld.taxonomy.decisions import Decision
 from tests.review.page.clients import open_client
 from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
 
-TEMPLATES = template_folder("review")
+TEMPLATES = [template_folder(name) for name in ("pages", "review")]
 NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""
 
 
@@ -47,7 +47,7 @@ def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: Te
     links = r"https://(?:commons\.wikimedia|www\.wikidata)\.org/wiki/"
     loaded = re.findall(rf'(?:src|href)="(?!{links})([^"]*)"', page.text)
     assert all(address.startswith(("/", "#")) for address in loaded)
-    for path in (*TEMPLATES.glob("style/*.css"), *TEMPLATES.glob("script/*.js")):
+    for path in (path for folder in TEMPLATES for pattern in ("*.css", "*.js") for path in folder.rglob(pattern)):
         assert not re.search(r"https?:|@import|url\(", path.read_text(encoding="utf-8")), path
 
 
@@ -198,7 +198,7 @@ def test_colour_theme_without_script(client: TestClient) -> None:
 
 def test_text_contrast(client: TestClient) -> None:
     """WCAG AA: every text colour has a contrast of at least 4.5 on every background, in both themes."""
-    style = (TEMPLATES / "style" / "base.css").read_text(encoding="utf-8")
+    style = (template_folder("pages") / "style" / "base.css").read_text(encoding="utf-8")
     pairs = dict(re.findall(r"--([\w-]+): (light-dark\([^)]*\))", style))
 
     def luminance(colour: str) -> float:

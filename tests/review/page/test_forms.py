@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from hgld.pages.forms import FormFields
 from hgld.review.actions import LabelAction
-from hgld.review.page.forms import FormFields, label_action
+from hgld.review.page.forms import label_action
 
 
 @pytest.mark.parametrize(

@@ -17,17 +17,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.routing import Route
 
+from hgld.pages import connections, limits
+from hgld.pages.keys import PageKeys
+from hgld.pages.server import page_server
 from hgld.pages.templates import template_folder
 from hgld.review.entered_texts import MAX_CLUSTER_NAME, MAX_COMMENT, MAX_GROUP_NAME, MAX_GUIDELINE
-from hgld.review.page import connections, limits
 from hgld.review.page.app import review_app
-from hgld.review.page.keys import PageKeys
-from hgld.review.page.server import page_server
 from hgld.review.session import ReviewSession
 from tests.review.page.clients import REFERENCES, open_client
 from tests.review.sessions import label, open_session
 
-TEMPLATES = template_folder("review")
+TEMPLATES = [path for name in ("pages", "review") for path in template_folder(name).glob("*.html")]
 
 
 class ServedPage:
@@ -205,7 +205,7 @@ def test_no_path_is_a_fault_of_the_server(page: ServedPage, path: bytes) -> None
 
 #: Names of the fields of all forms, and of those that only the script sends.
 FIELDS = [
-    *sorted({name for path in TEMPLATES.glob("*.html") for name in re.findall(r'name="(\w+)"', path.read_text())}),
+    *sorted({name for path in TEMPLATES for name in re.findall(r'name="(\w+)"', path.read_text())}),
     *("at_cluster", "at_label", "cluster", "request", "shown", "since", "store"),
 ]
 VALUES = st.one_of(
@@ -295,7 +295,7 @@ def test_texts_have_a_longest_length(tmp_path: Path, path: str, data: dict[str, 
 
 
 def test_fields_of_the_page_have_the_same_longest_lengths() -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.html"))
+    text = "".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
     lengths = {
         (name, int(length))
         for tag in re.findall(r"<(?:input|textarea)[^>]*>", text)

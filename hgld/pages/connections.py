@@ -1,4 +1,4 @@
-"""Connections to the page, with limits on their number and on the time that a request and its answer take.
+"""Connections to a page, with limits on their number and on the time that a request and its answer take.
 
 uvicorn limits the time between two requests. For the rest of a request, and for a client that does not read the
 answer, it waits as long as it takes.

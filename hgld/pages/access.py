@@ -1,7 +1,7 @@
 """Access control of the page: only browsers that have used a key, and only requests from the page itself.
 
 The address that is printed at the start leads to a small page, whose form exchanges the key in the address for a
-cookie that scripts cannot read and other sites cannot send (:mod:`hgld.review.page.keys`). Only sending the form uses
+cookie that scripts cannot read and other sites cannot send (:mod:`hgld.pages.keys`). Only sending the form uses
 the key, so that programs that look at links before a person does leave it valid. Requests that another site makes the
 browser send are refused by ``Origin``, ``Sec-Fetch-Site`` and, against DNS rebinding, by ``Host``.
 """
@@ -19,9 +19,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hgld.pages.templates import page_templates
-from hgld.review.page.forms import read_form
-from hgld.review.page.keys import PageKeys
+from hgld.pages.forms import read_form
+from hgld.pages.keys import PageKeys
+from hgld.pages.templates import COMMON, page_templates
 
 #: Path of the page that exchanges a key for the cookie.
 OPEN_PATH = "/open"
@@ -58,7 +58,7 @@ class AccessMiddleware:
         self._keys = keys
         self._host_names = {"localhost", *(name.lower() for name in host_names)}
         self._n_failures = 0
-        self._template = page_templates("review").get_template("open.html")
+        self._template = page_templates(COMMON).get_template("open.html")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, or pass it on to the application."""

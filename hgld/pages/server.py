@@ -1,0 +1,159 @@
+"""Serve a page on this machine until the process is told to stop."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from hgld.errors import ConfigurationError
+from hgld.pages.access import OPEN_PATH
+from hgld.pages.connections import LimitedConnection
+from hgld.pages.keys import PageKeys
+from hgld.pages.limits import MAX_HEADER_BYTES
+
+#: Time that open connections get when the server is stopped, in seconds.
+_GRACE_PERIOD_S = 2
+#: What a page does between requests goes on after so many ticks of the server, of which there are ten in a second.
+_TICKS_PER_STEP = 5
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Address at which the page is served.
+
+    Args:
+        host: Host name or address to listen at.
+        port: Port; 0 for a free one, which is the same for the same file if possible.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
+def serve_page(
+    app: ASGIApp,
+    keys: PageKeys,
+    listener: socket.socket,
+    config: ServerConfig,
+    *,
+    on_address: Callable[[str], None],
+    between_requests: Callable[[], None] | None = None,
+) -> None:
+    """Serve a page until SIGINT or SIGTERM.
+
+    Args:
+        app: Application of the page, which these keys protect.
+        keys: Keys that admit a browser to the page.
+        listener: Socket from :func:`listen`.
+        config: Where that socket listens.
+        on_address: Called with an address that admits one browser to the page, once the server answers, and with the
+            address for the next browser as soon as one was used.
+        between_requests: Called about twice in a second while no request is answered.
+    """
+
+    def announce(key: str) -> None:
+        on_address(_address(config.host, listener, key))
+
+    keys.on_new_key = announce
+    with _ignore_repeated_signals():
+        page_server(app, lambda: announce(keys.key), between_requests).run(sockets=[listener])
+
+
+def page_server(
+    app: ASGIApp, on_start: Callable[[], None], between_requests: Callable[[], None] | None = None
+) -> uvicorn.Server:
+    """Return a server for a page, which logs only faults of its own.
+
+    Args:
+        app: Application of the page.
+        on_start: Called once the server answers.
+        between_requests: Called about twice in a second while no request is answered.
+    """
+    config = uvicorn.Config(
+        app,
+        http=LimitedConnection,
+        ws="none",
+        log_config=None,
+        log_level="error",  # clients that send no valid HTTP are warnings
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=2 * MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=_GRACE_PERIOD_S,
+    )
+    return _Server(config, on_start, between_requests)
+
+
+def listen(config: ServerConfig, file: Path) -> socket.socket:
+    """Listen at the port that was asked for; at the usual one of a file, if it is free, when any will do.
+
+    Args:
+        config: Where to listen.
+        file: File that the page is about.
+
+    Raises:
+        ConfigurationError: The port is not available.
+    """
+    if config.port == 0:
+        with suppress(ConfigurationError):
+            return listen(replace(config, port=_usual_port(file)), file)
+    try:
+        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((config.host, config.port), family=family)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot serve at {config.host}, port {config.port} ({error}); choose another `port`, or 0 for a free one"
+        ) from error
+
+
+@contextmanager
+def _ignore_repeated_signals() -> Iterator[None]:
+    """Ignore the signal that stopped uvicorn, which it raises again at its end and which would end the process."""
+    handlers = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+class _Server(uvicorn.Server):
+    """A server that reports when it answers, and lets the page do something between requests."""
+
+    def __init__(
+        self, config: uvicorn.Config, on_start: Callable[[], None], between_requests: Callable[[], None] | None
+    ) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+        self._between_requests = between_requests
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._between_requests is not None and counter % _TICKS_PER_STEP == 0:
+            self._between_requests()
+        return await super().on_tick(counter)
+
+
+def _usual_port(file: Path) -> int:
+    """Return a port for a file, outside the range from which systems take free ones.
+
+    A page that is open when the server is started again goes on at the same address, and what it could not save is
+    kept by the browser for this address.
+    """
+    digest = hashlib.sha256(str(file.absolute()).encode(errors="replace")).digest()
+    return 20_000 + int.from_bytes(digest[:4], "big") % 12_000
+
+
+def _address(host: str, listener: socket.socket, key: str) -> str:
+    port = listener.getsockname()[1]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{OPEN_PATH}?key={key}"
