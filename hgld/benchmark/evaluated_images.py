@@ -57,7 +57,7 @@ def read_evaluated_images(run: Run) -> EvaluatedImages:
     data = run.settings.data
     embeddings = read_embeddings(evaluation_folder(run) / "embeddings.npy")
     assert embeddings.ids is not None
-    manifest = evaluation_manifest(read_manifest(data.manifest), data)
+    manifest = evaluation_manifest(read_manifest(data.manifest, data.root or data.manifest.parent), data)
     row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}
     manifest = manifest.take(np.array([row_of[name] for name in embeddings.ids.tolist()]))
     return EvaluatedImages(

@@ -92,7 +92,10 @@ def evaluate(
     ),
     images: Annotated[
         Path | None,
-        typer.Option(help="Images for --worst: a folder of files named by id, or the table from hgld index-images."),
+        typer.Option(
+            help="Images for --worst: their folder, of image files or tar files, or a manifest or the table from "
+            "hgld index-images in it."
+        ),
     ] = None,
 ) -> None:
     """Evaluate embeddings: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.

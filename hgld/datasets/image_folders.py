@@ -1,23 +1,27 @@
-"""Find the images below a folder: files at any depth or, where there are none, the members of tar files."""
+"""Find the images below a folder, and those of given paths among them.
+
+Images are files at any depth or, where there are none, the members of tar files.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import logging
-import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from unicodedata import normalize
 
-from hgld.errors import InputError
+from hgld.errors import InputError, indented_list
 from hgld.gldv2.image_index import index_shard
 from hgld.io.columns import preview
 from hgld.io.images import SUFFIXES
+from hgld.io.walk import files_below
 
-log = logging.getLogger(__name__)
-
+_TAR_SUFFIXES = (".tar",)
+#: Suffixes of archives that images are not read from.
+_ARCHIVES = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".rar")
 #: GLDv2's own layout, where the names of the folders are the first letters of the image's id.
 _GLDV2_PATH = re.compile(r"(?:.*/)?(?P<a>[^/])/(?P<b>[^/])/(?P<c>[^/])/(?P<id>(?P=a)(?P=b)(?P=c)[^/]*)\.[^/.]+")
 
@@ -54,26 +58,37 @@ def find_images(root: Path) -> FoundImages:
         root: Folder with images or with tar files; or a tar file, which counts as the only one in its folder.
 
     Raises:
-        InputError: There are no images, there is no such folder, or a tar file is damaged.
+        InputError: There are no images, there is no such folder, a tar file is damaged, or two images in tar files
+            have the same path.
     """
     if is_tar(root):
-        return _find_in_tars(root, root.parent, [root.name], Counter())
+        if not root.is_file():
+            raise InputError(f"{root}: no such file; name a tar file of images, or a folder")
+        return _require_images(root, _read_tars(root.parent, [root.name]))
     if not root.is_dir():
         raise InputError(f"{root}: no such folder; name the one that contains the images, or a tar file of them")
-    files = sorted(_walk(root))
+    files = files_below(root)
+    others = Counter(PurePosixPath(file).suffix.lower() for file in files)
     images = [file for file in files if PurePosixPath(file).suffix.lower() in SUFFIXES]
     if images:
-        others = Counter(PurePosixPath(file).suffix.lower() for file in files)
         nones = [None] * len(images)
-        return FoundImages(images, images, nones, nones, _without_images(others))
+        return FoundImages(images, images, nones, nones, _without(others, SUFFIXES))
     tars = [file for file in files if _has_tar_suffix(file)]
-    others = Counter(PurePosixPath(file).suffix.lower() for file in files if not _has_tar_suffix(file))
-    return _find_in_tars(root, root, tars, others)
+    return _require_images(root, _read_tars(root, tars, _without(others, _TAR_SUFFIXES)))
+
+
+def find_in_tars(root: Path) -> FoundImages:
+    """Find the images in the tar files below a folder, whatever else is there.
+
+    Raises:
+        InputError: A tar file is damaged, or two images have the same path.
+    """
+    return _read_tars(root, [file for file in files_below(root) if _has_tar_suffix(file)])
 
 
 def find_images_digest(root: Path) -> str:
     """Return the SHA-256 of what :func:`find_images` depends on: paths, and sizes and times of tar files."""
-    folder, files = (root.parent, [root.name]) if is_tar(root) else (root, sorted(_walk(root)))
+    folder, files = (root.parent, [root.name]) if is_tar(root) else (root, files_below(root))
     digest = hashlib.sha256()
     for file in files:
         stat = (folder / file).stat() if _has_tar_suffix(file) else None
@@ -84,6 +99,39 @@ def find_images_digest(root: Path) -> str:
 def is_tar(path: Path) -> bool:
     """Return whether a path is that of a tar file, by its suffix, rather than of a folder."""
     return _has_tar_suffix(path.name) and not path.is_dir()
+
+
+def match_paths(wanted: Sequence[str], names: Sequence[str]) -> list[int | None]:
+    """Find images by their paths.
+
+    A path is that of an image, or the end of one that no other image shares, with or without suffix; or all of them
+    begin with the same folders, which the paths of the images lack. Backslashes count as slashes.
+
+    Args:
+        wanted: Paths to find.
+        names: Path of each image.
+
+    Returns:
+        The position among ``names`` of each wanted path; None where there is none, or several.
+
+    >>> images = ["x/a/1.jpg", "x/b/1.jpg", "x/b/2.png"]
+    >>> match_paths(["a/1.jpg", "b/1", "1.jpg", "2"], images)
+    [0, 1, None, 2]
+    >>> match_paths(["/data/x/a/1.jpg", "/data/x/b/2.png"], images)
+    [0, 2]
+    """
+    names = [normalize("NFC", name) for name in names]  # file systems of macOS decompose letters with accents
+    rows: dict[str, int | None] = {name: row for row, name in enumerate(names)}
+    keys: Sequence[str] = [PurePosixPath(normalize("NFC", path).replace("\\", "/")).as_posix() for path in wanted]
+    for n_parts in {key.count("/") + 1 for key in keys if key not in rows}:
+        ends = ["/".join(name.split("/")[-n_parts:]) for name in names]
+        for variant in (ends, [end.rpartition(".")[0] for end in ends]):
+            counts = Counter(variant)
+            for row, end in enumerate(variant):
+                rows.setdefault(end, row if counts[end] == 1 else None)
+    if not any(key in rows for key in keys):
+        keys = _without_common_folders(keys, rows)
+    return [rows.get(key) for key in keys]
 
 
 def image_id(name: str) -> str:
@@ -106,63 +154,56 @@ def format_suffixes(other_files: Mapping[str, int]) -> str:
     return preview([f"{count:,} {suffix or 'without suffix'}" for suffix, count in counts])
 
 
-def _find_in_tars(root: Path, folder: Path, tars: Sequence[str], others: Counter[str]) -> FoundImages:
+def _read_tars(folder: Path, tars: Sequence[str], others: Mapping[str, int] | None = None) -> FoundImages:
+    """Return the images in tar files; ``others`` are the numbers of files beside these."""
     names, files, offsets, sizes = list[str](), list[str](), list[int | None](), list[int | None]()
+    other_files = Counter(others or {})
     for tar in tars:
-        if not (folder / tar).is_file():
-            raise InputError(f"{folder / tar}: no such file; name a tar file of images, or a folder")
         index = index_shard(folder / tar)
         names += [str(PurePosixPath(name)) for name in index.names]  # without a leading "./"
         files += [tar] * len(index.names)
         offsets += index.offsets
         sizes += index.sizes
-        others.update(index.other_files)
-    if not names:
+        other_files.update(index.other_files)
+    if repeated := {name for name, count in Counter(names).items() if count > 1}:
+        places: dict[str, list[str]] = {}
+        for name, file in zip(names, files, strict=True):
+            if name in repeated:
+                places.setdefault(name, []).append(file)
+        examples = [f"{name}: {', '.join(tars_of)}" for name, tars_of in places.items()]
+        raise InputError(
+            f"{folder}: {len(repeated):,} images are in tar files several times; name one tar file, or a folder of "
+            f"tar files in which each path names one image\n{indented_list(examples, limit=5)}"
+        )
+    return FoundImages(names, files, offsets, sizes, other_files)
+
+
+def _require_images(root: Path, found: FoundImages) -> FoundImages:
+    if not len(found):
+        advice = "; unpack the archives" if any(suffix in _ARCHIVES for suffix in found.other_files) else ""
         raise InputError(
             f"{root}: no images in this {'tar file' if is_tar(root) else 'folder or in tar files below it'} "
-            f"({', '.join(SUFFIXES)}); found {format_suffixes(others) or 'no files'}"
+            f"({', '.join(SUFFIXES)}); found {format_suffixes(found.other_files) or 'no files'}{advice}"
         )
-    return FoundImages(names, files, offsets, sizes, others)
+    return found
 
 
 def _has_tar_suffix(name: str) -> bool:
-    return name.lower().endswith(".tar")
+    return name.lower().endswith(_TAR_SUFFIXES)
 
 
-def _without_images(suffixes: Counter[str]) -> dict[str, int]:
-    return {suffix: count for suffix, count in suffixes.items() if suffix not in SUFFIXES}
+def _without(suffixes: Mapping[str, int], excluded: Collection[str]) -> dict[str, int]:
+    return {suffix: count for suffix, count in suffixes.items() if suffix not in excluded}
 
 
-def _is_text(name: str) -> bool:
-    """Return whether a name can be an id: Python has surrogates for bytes that are not UTF-8."""
-    return len(name.splitlines()) == 1 and not any("\ud800" <= character <= "\udfff" for character in name)
-
-
-def _walk(root: Path) -> Iterator[str]:
-    """Iterate over the files below a folder by their paths relative to it."""
-    visited: set[tuple[int, int]] = set()
-    links: list[str] = []
-
-    def walk(folder: str) -> Iterator[str]:
-        stat = (root / folder).stat()
-        if (stat.st_dev, stat.st_ino) in visited:
-            return
-        visited.add((stat.st_dev, stat.st_ino))
-        with os.scandir(root / folder) as entries:
-            children = sorted(entries, key=lambda entry: entry.name)
-        for entry in children:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.name.startswith("."):
-                continue
-            if not _is_text(path):
-                raise InputError(f"{root}: the name {path!r} is not a line of text in UTF-8; rename it")
-            if entry.is_dir(follow_symlinks=False):
-                yield from walk(path)
-            elif entry.is_dir():
-                links.append(path)
-            elif entry.is_file():
-                yield path
-
-    yield from walk("")
-    while links:
-        yield from walk(links.pop(0))
+def _without_common_folders(paths: Sequence[str], names: Collection[str]) -> Sequence[str]:
+    """Return paths without the first folders that all share, if that makes some the names of images."""
+    folders = paths[0].split("/")[:-1]
+    for n_folders in range(1, len(folders) + 1):
+        prefix = "".join(f"{folder}/" for folder in folders[:n_folders])
+        if not all(path.startswith(prefix) for path in paths):
+            break
+        shorter = [path.removeprefix(prefix) for path in paths]
+        if any(path in names for path in shorter):
+            return shorter
+    return paths

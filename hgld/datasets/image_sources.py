@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hgld.datasets.image_dataset import ImageDataset
-from hgld.datasets.image_folders import find_images, format_suffixes, image_id, is_tar
+from hgld.datasets.image_folders import FoundImages, find_images, format_suffixes, image_id, is_tar
 from hgld.datasets.manifest import Manifest, read_manifest, string_array
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
@@ -34,13 +34,13 @@ def open_images(
         InputError: See :func:`read_images`; or the folder does not exist, or tar files are missing from it.
         ConfigurationError: There is no such split.
     """
-    manifest = read_images(images)
+    manifest = read_images(images, root)
     if split is not None:
         manifest = manifest.select_split(split)
     return ImageDataset(manifest, root or (images if images.is_dir() else images.parent), transform)
 
 
-def read_images(path: Path) -> Manifest:
+def read_images(path: Path, root: Path | None = None) -> Manifest:
     """Read the images that a table lists or a folder contains.
 
     Args:
@@ -48,6 +48,8 @@ def read_images(path: Path) -> Manifest:
             Of a folder, all pictures at any depth are taken in the order of their paths
             (:func:`hgld.datasets.image_folders.find_images`), with :func:`~hgld.datasets.image_folders.image_id` as
             id.
+        root: Folder that the paths of a manifest are relative to, see
+            :func:`~hgld.datasets.manifest.read_manifest`. Default: its own folder.
 
     Returns:
         A manifest; without levels unless ``path`` is a manifest.
@@ -64,7 +66,10 @@ def read_images(path: Path) -> Manifest:
     if path.suffix.lower() in SUFFIXES:
         name, no_tar = np.array([path.name], object), np.array([-1], np.int64)
         return Manifest.without_levels(name, name, no_tar, no_tar)
-    manifest = read_image_index(path) if "shard" in column_names(path) else read_manifest(path)
+    if "shard" in column_names(path):
+        manifest = read_image_index(path)
+    else:
+        manifest = read_manifest(path, path.parent if root is None else root)
     if not len(manifest):
         raise InputError(f"{path}: lists no images")
     return manifest
@@ -85,20 +90,27 @@ def read_image_index(path: Path) -> Manifest:
     )
 
 
-def _read_folder(folder: Path) -> Manifest:
-    found = find_images(folder)
-    if found.other_files:
-        log.info("%s: left out files that are no images: %s", folder, format_suffixes(found.other_files))
-    ids = np.array([image_id(name) for name in found.names], object)
-    names, counts = np.unique(ids, return_counts=True)
-    if len(repeated := names[counts > 1]):
-        examples = [f"{name}: {', '.join(np.array(found.names, object)[ids == name])}" for name in repeated[:20]]
-        raise InputError(
-            f"{folder}: {len(repeated):,} images are there several times; embed the folder of each set by itself:\n"
-            f"{indented_list(examples)}"
-        )
+def manifest_of_images(found: FoundImages) -> Manifest:
+    """Return images that were found in a folder as a manifest without levels, with ids as of :func:`read_images`."""
     offsets, sizes = (
         np.array([-1 if value is None else value for value in values], np.int64)
         for values in (found.offsets, found.sizes)
     )
+    ids = np.array([image_id(name) for name in found.names], object)
     return Manifest.without_levels(ids, np.array(found.files, object), offsets, sizes)
+
+
+def _read_folder(folder: Path) -> Manifest:
+    found = find_images(folder)
+    if found.other_files:
+        log.info("%s: left out files that are no images: %s", folder, format_suffixes(found.other_files))
+    manifest = manifest_of_images(found)
+    names, counts = np.unique(manifest.ids, return_counts=True)
+    if len(repeated := names[counts > 1]):
+        files = np.array(found.names, object)
+        examples = [f"{name}: {', '.join(files[manifest.ids == name])}" for name in repeated[:20]]
+        raise InputError(
+            f"{folder}: {len(repeated):,} images are there several times; embed the folder of each set by itself:\n"
+            f"{indented_list(examples)}"
+        )
+    return manifest

@@ -48,7 +48,8 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
         ConfigurationError: ``out`` is one of the files that are read.
     """
     if not (root.is_dir() or is_tar(root)):
-        raise InputError(f"{root}: no such folder; name the one that holds the dataset's files")
+        found = "a file, not a folder" if root.exists() else "no such folder"
+        raise InputError(f"{root}: {found}; name the folder that holds the dataset's files, or a tar file (.tar)")
     # Files are identified by their content, so paths are no settings. The reader reports missing files.
     settings = {name: value for name, value in vars(reader).items() if not isinstance(value, Path)}
     files = {role: path for role, path in reader.files(root).items() if path.exists()}

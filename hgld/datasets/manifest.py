@@ -187,13 +187,18 @@ class Manifest:
         )
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path, root: Path | None = None) -> Manifest:
     """Read and validate a manifest: from ``hgld manifest``, or a CSV or Parquet file with its columns.
+
+    Args:
+        path: The file.
+        root: Folder that its paths are relative to, to find the images of a CSV or Parquet file that are in tar files
+            there. Default: images are not looked for.
 
     Raises:
         InputError: The file does not exist or is another table; or see :meth:`Manifest.from_arrow`.
     """
-    table = read_plain_manifest(path) if is_plain_table(path) else read_table(path, MANIFEST)
+    table = read_plain_manifest(path, root) if is_plain_table(path) else read_table(path, MANIFEST)
     try:
         return Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
     except InputError as error:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from hgld.datasets.image_folders import find_in_tars, match_paths
 from hgld.errors import InputError
 from hgld.io.columns import preview
 from hgld.io.text_columns import read_text_columns, text_column_names
@@ -40,7 +42,7 @@ def level_columns(columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in _NO_LEVELS]
 
 
-def read_plain_manifest(path: Path) -> pa.Table:
+def read_plain_manifest(path: Path, root: Path | None = None) -> pa.Table:
     """Read a CSV or Parquet file with the columns of a manifest, in any order.
 
     Those are path, split, and a column of texts or numbers for each level, finest first. Optional are id, by default
@@ -48,6 +50,8 @@ def read_plain_manifest(path: Path) -> pa.Table:
 
     Args:
         path: Parquet file by its suffix, else a CSV file with a header.
+        root: Folder of the images. If the first path is no file there, images are looked for in tar files, see
+            :func:`~hgld.datasets.image_folders.match_paths`. Default: paths are those of files.
 
     Returns:
         The table ``manifest``.
@@ -73,4 +77,19 @@ def read_plain_manifest(path: Path) -> pa.Table:
             columns[field.name] = column.cast(field.type)
         except pa.ArrowInvalid as error:
             raise InputError(f"{path}: {field.name}: {error}; expected whole numbers of bytes") from error
-    return pa.table(columns | {name: texts[name] for name in levels})
+    table = pa.table(columns | {name: texts[name] for name in levels})
+    are_files = root is None or table["offset"].null_count < len(table) or (root / str(table["path"][0])).is_file()
+    return table if root is None or are_files or not root.is_dir() else _find_in_tars(table, root)
+
+
+def _find_in_tars(table: pa.Table, root: Path) -> pa.Table:
+    """Return the table of a manifest with the places of those images that are in tar files below a folder."""
+    found = find_in_tars(root)
+    rows = pa.array(match_paths(table["path"].to_pylist(), found.names), pa.int64())
+    places = {"path": found.files, "offset": found.offsets, "size": found.sizes}
+    for name, values in places.items():
+        column = table.column_names.index(name)
+        field = MANIFEST.schema.field(name)
+        taken = pa.array(values, field.type).take(rows)
+        table = table.set_column(column, field, pc.coalesce(taken, table[name].combine_chunks()))
+    return table

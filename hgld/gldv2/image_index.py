@@ -20,9 +20,12 @@ import pyarrow.compute as pc
 
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.images import SUFFIXES
+from hgld.io.walk import files_below
 from hgld.progress import NoProgress, Progress
 from hgld.tables import IMAGES, Provenance, is_up_to_date, read_provenance, read_table, repeated_keys, write_table
 
+#: First bytes of compressed files, and the program that unpacks them.
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 #: Types of plain files in tar headers; members of other types hold no photograph.
 _PLAIN_TYPES = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
@@ -130,10 +133,11 @@ def index_shard(path: Path) -> ShardIndex:
 
     Raises:
         InputError: The file is not a tar file, is damaged or cut short (the message gives the offset), or a name is
-            not UTF-8.
+            not UTF-8; or the tar file is compressed.
     """
     names, offsets, sizes, skipped, other_files = [], [], [], 0, Counter[str]()
     offset = 0
+    _require_uncompressed(path)
     try:
         with tarfile.open(path, "r:") as archive:
             for member in archive:
@@ -151,14 +155,25 @@ def index_shard(path: Path) -> ShardIndex:
             stream.seek(offset)
             block = stream.read(tarfile.BLOCKSIZE)
     except (tarfile.TarError, EOFError, UnicodeError) as error:
-        raise InputError(f"{path}: cannot be read from byte {offset:,} on: {error}; fetch it again") from error
+        raise InputError(
+            f"{path}: cannot be read from byte {offset:,} on: {error}; fetch it again, or make it again"
+        ) from error
     if block != bytes(tarfile.BLOCKSIZE):
         damage = "is damaged" if len(block) == tarfile.BLOCKSIZE else "is cut short"
         raise InputError(
             f"{path}: {damage} at byte {offset:,}, after {len(names) + skipped:,} members: there is neither a header "
-            "nor the end of the archive; fetch it again"
+            "nor the end of the archive; fetch it again, or make it again"
         )
     return ShardIndex(names, offsets, sizes, skipped, +other_files)
+
+
+def _require_uncompressed(path: Path) -> None:
+    """Raise if a tar file is compressed: photographs are read at their offsets."""
+    with path.open("rb") as stream:
+        start = stream.read(max(map(len, _COMPRESSED)))
+    for magic, program in _COMPRESSED.items():
+        if start.startswith(magic):
+            raise InputError(f"{path}: compressed; images are read from plain tar files: unpack it with {program} -d")
 
 
 def _is_photograph(member: tarfile.TarInfo) -> bool:
@@ -174,9 +189,10 @@ def _require_utf8(name: str) -> str:
 
 def _shard_stats(folder: Path) -> dict[str, list[int]]:
     stats = {}
-    for path in sorted(folder.rglob("*.tar")):
-        stat = path.stat()
-        stats[path.relative_to(folder).as_posix()] = [stat.st_size, stat.st_mtime_ns]
+    for file in files_below(folder):
+        if file.endswith(".tar"):
+            stat = (folder / file).stat()
+            stats[file] = [stat.st_size, stat.st_mtime_ns]
     if not stats:
         raise InputError(f"{folder}: no tar files in this folder; download some with hgld fetch")
     return stats

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hgld.datasets.image_folders import is_tar
+from hgld.datasets.image_sources import read_images
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate_from_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
@@ -18,7 +20,7 @@ from hgld.gldv2.tar_images import ImageReader
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.inspection.photos import Photo, PhotoSource, landmark_names
 from hgld.inspection.query_pages import write_worst_queries_page
-from hgld.inspection.thumbnails import FindImage, images_in_folder, images_in_shards
+from hgld.inspection.thumbnails import FindImage, images_in_folder, images_in_shards, images_of_manifest
 from hgld.inspection.worst_queries import find_worst_queries
 from hgld.io.columns import column_names, read_columns
 
@@ -32,15 +34,15 @@ def write_evaluation_page(
         evaluation: The evaluation.
         out: HTML file to write or replace.
         n: Number of queries.
-        images: Folder of photographs, or the table from ``hgld index-images`` in the folder of the tar files; without
-            it the page shows ids.
+        images: Folder of photographs or of tar files, such a tar file, or a manifest or the table from ``hgld
+            index-images`` in the folder of the images; without it the page shows ids.
         sources: Table with the columns id and url, such as GLDv2's ``train.csv``, whose URLs the photographs link
             to; there are no links if it lacks these columns.
         config: Ranking configuration of the evaluation.
 
     Raises:
         ConfigurationError: The evaluation does not rank by labels, or lacks H-AP.
-        InputError: ``images`` is neither a folder nor such a table.
+        InputError: ``images`` is none of these.
     """
     task, hierarchy = evaluation.tasks[0], evaluation.hierarchy
     if task.query_labels is None:
@@ -83,4 +85,8 @@ def _links(path: Path | None, ids: set[str]) -> dict[str, str]:
 def _find_images(path: Path | None) -> FindImage:
     if path is None:
         return lambda _: None
-    return images_in_folder(path) if path.is_dir() else images_in_shards(ImageReader(path, path.parent))
+    if path.is_dir():
+        return images_in_folder(path)
+    if not is_tar(path) and "shard" in column_names(path):
+        return images_in_shards(ImageReader(path, path.parent))
+    return images_of_manifest(read_images(path), path.parent)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
+from hgld.datasets.image_folders import find_in_tars
+from hgld.datasets.image_sources import manifest_of_images
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError
 from hgld.figures.thumbnails import upright_copy
@@ -23,8 +26,12 @@ def images_in_folder(folder: Path) -> FindImage:
     """Find photographs in a folder.
 
     Their ids are paths relative to the folder, or names without suffix of files that are in the folder itself or
-    nested like GLDv2's (``a/b/c/abc….jpg``).
+    nested like GLDv2's (``a/b/c/abc….jpg``). Those that are no files are looked for in tar files below the folder.
     """
+
+    @cache
+    def in_tars() -> FindImage:
+        return images_of_manifest(manifest_of_images(find_in_tars(folder)), folder)
 
     def find(image_id: str) -> Image.Image | None:
         path = PurePosixPath(image_id)
@@ -35,7 +42,7 @@ def images_in_folder(folder: Path) -> FindImage:
             parents = (folder.joinpath(*image_id[:3]), folder)
             files += [parent / f"{image_id}{suffix}" for parent in parents for suffix in SUFFIXES]
         file = next((file for file in files if file.is_file()), None)
-        return None if file is None else _open_image(file.read_bytes())
+        return in_tars()(image_id) if file is None else _open_image(file.read_bytes())
 
     return find
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from contextlib import suppress
 
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -42,10 +43,12 @@ def open_image(data: bytes) -> Image.Image:
         UnreadableImageError: The content is no image or damaged, or it claims more than 179 million pixels.
     """
     try:
-        return Image.open(io.BytesIO(data), formats=_FORMATS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # from half of the size that is refused
+            return Image.open(io.BytesIO(data), formats=_FORMATS)
     except MemoryError:
         raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+    except Image.DecompressionBombError as error:
         raise UnreadableImageError("too large", str(error)) from error
     except UnidentifiedImageError as error:  # its own message is a memory address
         raise UnreadableImageError("not an image", f"in {len(data):,} bytes") from error

@@ -41,13 +41,13 @@ class TrainingImages:
     def __init__(self, settings: TrainingSettings) -> None:
         self.settings = settings
         data = settings.data
-        manifest = read_manifest(data.manifest)
+        root = data.root or data.manifest.parent
+        manifest = read_manifest(data.manifest, root if data.features is None else None)
         train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
         self.train: ExampleDataset
         self.untransformed: ExampleDataset
         self.test: ExampleDataset
         if data.features is None:
-            root = data.root or data.manifest.parent
             self.train = ImageDataset(train, root, training_transform(settings.image))
             self.untransformed = ImageDataset(train, root, evaluation_transform(settings.image))
             self.test = ImageDataset(test, root, evaluation_transform(settings.image))

@@ -22,6 +22,7 @@ from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
+from hgld.io.images import open_image
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.figures.test_thumbnails import encoded, png_header
 from tests.gldv2.test_image_index import write_tar
@@ -176,18 +177,25 @@ def read_row(dataset: ImageDataset, row: int) -> Example | SkippedImage:
     return dataset[row]
 
 
-def test_images_are_read_from_tar_files_and_in_spawned_workers(tmp_path: Path) -> None:
+def test_images_are_read_from_tar_files(tmp_path: Path) -> None:
     manifest = images_in_tars(tmp_path)
     for name in manifest.ids:
         (tmp_path / f"{name}.jpg").write_bytes(picture(f"{name}.jpg", file_format="JPEG"))
     plain = ImageDataset(manifest_of([f"{name}.jpg" for name in manifest.ids], {"x": ["1"] * 6}), tmp_path, IN_ORDER)
     dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        spawned = example_of(pool.submit(read_row, pickle.loads(pickle.dumps(dataset)), 4).result())
-    assert torch.equal(spawned.image, example_of(dataset[4]).image)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert torch.equal(example_of(copy[4]).image, example_of(dataset[4]).image)
     for row in range(6):
         assert torch.equal(example_of(dataset[row]).image, example_of(plain[row]).image)
     assert example_of(dataset[0]).labels.shape == (0,)
+
+
+@pytest.mark.slow
+def test_images_are_read_in_spawned_workers(tmp_path: Path) -> None:
+    dataset = ImageDataset(images_in_tars(tmp_path), tmp_path, IN_ORDER)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        spawned = example_of(pool.submit(read_row, dataset, 4).result())
+    assert torch.equal(spawned.image, example_of(dataset[4]).image)
 
 
 @pytest.mark.parametrize(
@@ -255,6 +263,11 @@ def test_pictures_are_read_upright_with_their_greys_on_white(tmp_path: Path) -> 
         assert torch.allclose(torch.stack([dark[0], light[0]]), torch.tensor([0.25, 0.75]), atol=0.01)
     clear = Image.new("RGBA", (32, 32), (0, 0, 0, 0))
     assert torch.equal(colours_in(tmp_path, encoded(clear, "PNG")), torch.ones(3, 3))
+
+
+def test_images_up_to_the_limit_of_pixels_are_read_without_a_warning() -> None:
+    """Pillow warns from half of that limit on, and warnings are errors in tests."""
+    assert open_image(encoded(Image.new("1", (10_000, 10_000)), "PNG")).size == (10_000, 10_000)
 
 
 def test_images_of_which_none_can_be_read_are_refused_by_name(manifest: Manifest, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,29 @@ def test_members_of_tar_files_where_there_are_no_image_files(tmp_path: Path) -> 
     assert find_images(tmp_path).names == ["extracted/b/1.jpg"]
 
 
+def test_paths_that_several_tar_files_have_are_refused(tmp_path: Path) -> None:
+    for name in ("train.tar", "test.tar"):
+        write_tar(tmp_path / name, {"Apple/1.jpg": name.encode(), f"{name}.jpg": b""})
+    with pytest.raises(InputError, match=r"1 images are in tar files several times(?s:.*)Apple/1.jpg: test.tar, tr"):
+        find_images(tmp_path)
+    assert len(find_images(tmp_path / "train.tar")) == 2
+
+
+@pytest.mark.parametrize(("mode", "program"), [("w:gz", "gzip"), ("w:bz2", "bzip2"), ("w:xz", "xz")])
+def test_compressed_tar_files_are_refused_by_name(tmp_path: Path, mode: str, program: str) -> None:
+    with tarfile.open(tmp_path / "x.tar", mode) as archive:  # type: ignore[call-overload]
+        archive.add(__file__)
+    with pytest.raises(InputError, match=f"x.tar: compressed; .* unpack it with {program} -d$"):
+        find_images(tmp_path)
+
+
 def test_folders_without_images_say_what_they_hold(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"found no files$"):
         find_images(tmp_path)
     touch(tmp_path, "a.zip", "b.zip", "c.HEIC", "d")
-    with pytest.raises(InputError, match=r"no images in this folder .*; found 2 .zip, 1 without suffix, 1 .heic$"):
+    with pytest.raises(
+        InputError, match=r"no images in this folder .*; found 2 .zip, 1 without suffix, 1 .heic; unpack"
+    ):
         find_images(tmp_path)
     write_tar(tmp_path / "x.tar", {"a.txt": b""})
     with pytest.raises(InputError, match=r"no images in this tar file .*; found 1 .txt$"):

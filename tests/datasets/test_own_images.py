@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
+from hgld.datasets.image_folders import match_paths
 from hgld.datasets.manifest import Manifest, read_manifest
-from hgld.datasets.readers.label_table import match_paths
 from hgld.datasets.splits import closed_set_split
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import InputError
@@ -271,6 +271,25 @@ def test_plain_manifests_of_tar_files(root: Path, tmp_path: Path) -> None:
     assert_readable(plain, tmp_path)
 
 
+def test_plain_manifests_find_their_images_in_tar_files(root: Path, tmp_path: Path) -> None:
+    """The paths of images are those of members, as of files that were put into tar files later."""
+    (tmp_path / "tars").mkdir()
+    with tarfile.open(tmp_path / "tars" / "x.tar", "w") as archive:
+        archive.add(root, ".")
+    rows = ROWS.replace("file", "path").replace("part", "split")
+    table = write(tmp_path, rows + "Dairy/Milk/9.jpg,Milk,Dairy,test\n")
+    as_files = read_manifest(table)
+    assert as_files.paths.tolist() == [*PATHS, "Dairy/Milk/9.jpg"]
+    manifest = read_manifest(table, tmp_path / "tars")
+    assert manifest.ids.tolist() == [*PATHS, "Dairy/Milk/9.jpg"]
+    assert manifest.paths.tolist() == ["x.tar"] * 4 + ["Dairy/Milk/9.jpg"]
+    assert_readable(manifest, tmp_path / "tars", range(4))
+    dataset = ImageDataset(manifest, tmp_path / "tars", evaluation_transform(ImageSettings(size=4, resize=4)))
+    assert "Dairy/Milk/9.jpg: No such file" in str(dataset[4])
+    assert read_manifest(table, root).to_arrow() == as_files.to_arrow()
+    assert read_manifest(table, tmp_path / "absent").to_arrow() == as_files.to_arrow()
+
+
 def table_command(
     content: str | bytes | pa.Table, *options: str, name: str = "labels.csv"
 ) -> Callable[[Path], list[str]]:
@@ -355,7 +374,10 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     ),
     "id twice": (table_command(ROWS, "--id", "product"), r"image 2 \(Apple\): the id is already used by image 1"),
     "image twice": (table_command(changed("Apple/2", "Apple/1")), "1 images have several rows; keep one for each"),
-    "no folder": (table_command(ROWS, "--images", "DIR/absent"), "absent: no such folder; name the one"),
+    "no folder": (
+        table_command(ROWS, "--images", "DIR/absent"),
+        "absent: no such folder; name the folder that holds",
+    ),
     "no images": (table_command(ROWS, "--images", "DIR/empty"), r"no images in this folder .*; found 1 .heic"),
     "other images": (
         table_command(ROWS, "--path", "part"),
@@ -400,7 +422,10 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         folder_command("DIR/images", "--depth", "2", "--levels", "kind"),
         '--levels is "kind"; expected 2 names, one for each --depth',
     ),
-    "folder is a file": (folder_command("DIR/labels.csv", "--depth", "1"), "labels.csv: no such folder"),
+    "folder is a file": (
+        folder_command("DIR/labels.csv", "--depth", "1"),
+        "labels.csv: a file, not a folder; name the folder",
+    ),
     "two splits of folders": (
         folder_command("DIR/images", "--depth", "1", "--split-folders", "--open-set", "level_1"),
         "omit it, or omit --test-share and --open-set",

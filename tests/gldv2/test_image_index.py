@@ -55,6 +55,16 @@ def test_every_washington_photograph_equals_what_tarfile_extracts(shared: Path, 
     assert seen == len(reader) == 4625
 
 
+def test_tar_files_in_linked_folders_are_indexed_once(tmp_path: Path) -> None:
+    write_tar(tmp_path / "elsewhere" / "0.tar", {"a.jpg": b"one"})
+    write_tar(tmp_path / "gldv2" / ".cache" / "1.tar", {"b.jpg": b"two"})
+    for link in ("train", "again"):
+        (tmp_path / "gldv2" / link).symlink_to("../elsewhere")
+    index_images(tmp_path / "gldv2", tmp_path / "images.parquet")
+    reader = ImageReader(tmp_path / "images.parquet", tmp_path / "gldv2")
+    assert (len(reader), reader.read("a")) == (1, b"one")
+
+
 def test_only_new_and_changed_tar_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, out = tmp_path / "gldv2", tmp_path / "images.parquet"
     for number in range(3):

@@ -13,9 +13,12 @@ from PIL import Image
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import Evaluation, RankingConfig, evaluate_retrieval
-from hgld.evaluation.retrieval_task import leave_one_out_task
+from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task
+from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.evaluation_page import write_evaluation_page
+from tests.datasets.pictures import picture
+from tests.gldv2.test_image_index import write_tar
 
 IDS = ["a0", "a1", "b0", "b1", "c0", "c1"]
 
@@ -39,6 +42,10 @@ def evaluation() -> Evaluation:
     return Evaluation((evaluate_retrieval(vectors, labels),), (task,), hierarchy=hierarchy)
 
 
+def with_ids(task: RetrievalTask, ids: list[str]) -> RetrievalTask:
+    return replace(task, query_ids=np.array(ids), gallery_ids=np.array(ids))
+
+
 def write_page(evaluation: Evaluation, folder: Path, images: Path | None, sources: Path | None) -> str:
     out = folder / "worst.html"
     write_evaluation_page(evaluation, out, 2, images=images, sources=sources, config=RankingConfig())
@@ -59,6 +66,20 @@ def test_page_shows_names_photographs_and_links(evaluation: Evaluation, tmp_path
     assert all(f'href="{url}"' in html for url in urls)
     assert "landmark 3" in html
     assert "churches" in html
+
+
+def test_photographs_of_the_page_may_be_in_tar_files_or_named_by_a_manifest(
+    evaluation: Evaluation, tmp_path: Path
+) -> None:
+    tar = write_tar(tmp_path / "tars" / "0.tar", {f"{image_id}.jpg": picture(image_id) for image_id in IDS})
+    index_images(tar.parent, tar.parent / "images.parquet")
+    plain = tar.parent / "plain.csv"
+    rows = [f"{image_id}.jpg,{image_id},test,{image_id}" for image_id in IDS]
+    plain.write_text("\n".join(["path,id,split,landmark", *rows]))
+    by_path = replace(evaluation, tasks=(with_ids(evaluation.tasks[0], [f"{image_id}.jpg" for image_id in IDS]),))
+    places = {tar.parent: by_path, tar: by_path, tar.parent / "images.parquet": evaluation, plain: evaluation}
+    for images, shown in places.items():
+        assert write_page(shown, tmp_path, images, None).count("<img ") == 2 * (1 + 5), images
 
 
 def test_page_without_images_and_sources_shows_ids(evaluation: Evaluation, tmp_path: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from unicodedata import normalize
+from pathlib import Path
 
-from hgld.datasets.image_folders import FoundImages, find_images
+from hgld.datasets.image_folders import FoundImages, find_images, match_paths
 from hgld.datasets.readers.base import ReaderResult
 from hgld.datasets.readers.image_files import found_image_manifest
 from hgld.datasets.splits import check_split_settings, split_at_random
@@ -24,8 +23,9 @@ ONE_SPLIT = "all"
 class LabelTable:
     """Reader of a CSV or Parquet table with a row per image, and of images in folders or tar files.
 
-    A path of the table is that of an image below the folder or in a tar file, see :func:`match_paths`. Labels are
-    texts or numbers; each label of a level has one label at the next.
+    A path of the table is that of an image below the folder or in a tar file, see
+    :func:`~hgld.datasets.image_folders.match_paths`. Labels are texts or numbers; each label of a level has one label
+    at the next.
 
     Args:
         table: CSV or Parquet file with a row per image.
@@ -133,49 +133,3 @@ def parse_levels(text: str) -> list[str]:
             f'`levels` has "{taken[0]}", which names another column of manifests; rename it in the table'
         )
     return levels
-
-
-def match_paths(wanted: Sequence[str], names: Sequence[str]) -> list[int | None]:
-    """Find images by their paths.
-
-    A path is that of an image, or the end of one that no other image shares, with or without suffix; or all of them
-    begin with the same folders, which the paths of the images lack. Backslashes count as slashes.
-
-    Args:
-        wanted: Paths to find.
-        names: Path of each image.
-
-    Returns:
-        The position among ``names`` of each wanted path; None where there is none, or several.
-
-    >>> images = ["x/a/1.jpg", "x/b/1.jpg", "x/b/2.png"]
-    >>> match_paths(["a/1.jpg", "b/1", "1.jpg", "2"], images)
-    [0, 1, None, 2]
-    >>> match_paths(["/data/x/a/1.jpg", "/data/x/b/2.png"], images)
-    [0, 2]
-    """
-    names = [normalize("NFC", name) for name in names]  # file systems of macOS decompose letters with accents
-    rows: dict[str, int | None] = {name: row for row, name in enumerate(names)}
-    keys: Sequence[str] = [PurePosixPath(normalize("NFC", path).replace("\\", "/")).as_posix() for path in wanted]
-    for n_parts in {key.count("/") + 1 for key in keys if key not in rows}:
-        ends = ["/".join(name.split("/")[-n_parts:]) for name in names]
-        for variant in (ends, [end.rpartition(".")[0] for end in ends]):
-            counts = Counter(variant)
-            for row, end in enumerate(variant):
-                rows.setdefault(end, row if counts[end] == 1 else None)
-    if not any(key in rows for key in keys):
-        keys = _without_common_folders(keys, rows)
-    return [rows.get(key) for key in keys]
-
-
-def _without_common_folders(paths: Sequence[str], names: Collection[str]) -> Sequence[str]:
-    """Return paths without the first folders that all share, if that makes some the names of images."""
-    folders = paths[0].split("/")[:-1]
-    for n_folders in range(1, len(folders) + 1):
-        prefix = "".join(f"{folder}/" for folder in folders[:n_folders])
-        if not all(path.startswith(prefix) for path in paths):
-            break
-        shorter = [path.removeprefix(prefix) for path in paths]
-        if any(path in names for path in shorter):
-            return shorter
-    return paths
