@@ -30,11 +30,20 @@ def sample_file(name: str) -> Path:
     return _find("data/sample", name)
 
 
+def preset_folder() -> Path:
+    """Return the path of ``pipelines/benchmarks``, which holds the settings of trainings and comparisons.
+
+    Raises:
+        ConfigurationError: The installation lacks the folder.
+    """
+    return _find("pipelines", "benchmarks")
+
+
 def _find(folder: str, name: str) -> Path:
     in_checkout = _PACKAGE.parent / folder / name
     in_wheel = _PACKAGE / "_resources" / folder.rpartition("/")[2] / name
     for path in (in_checkout, in_wheel):
-        if path.is_file():
+        if path.exists():
             return path
     raise ConfigurationError(
         f"{name} is part of hgld, but it is neither at {in_checkout} nor at {in_wheel}; install hgld again"

@@ -13,6 +13,8 @@ from hgld.errors import ConfigurationError
 from tests.child_processes import run_child, run_script
 
 CHECKOUT = Path(__file__).parent.parent
+#: Folders beside the package, and where a wheel has them below hgld/_resources.
+FOLDERS = {"annotations": "annotations", "data/sample": "sample", "pipelines/benchmarks": "pipelines/benchmarks"}
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +27,9 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_wheel_contains_annotations_and_sample(unpacked: Path) -> None:
+def test_wheel_contains_annotations_sample_and_presets(unpacked: Path) -> None:
     inside = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
-    for folder, where in (("annotations", "annotations"), ("data/sample", "sample")):
+    for folder, where in FOLDERS.items():
         files = [path for path in (CHECKOUT / folder).rglob("*") if path.is_file()]
         assert {
             f"hgld/_resources/{where}/{path.relative_to(CHECKOUT / folder).as_posix()}" for path in files
@@ -38,10 +40,12 @@ def test_wheel_contains_annotations_and_sample(unpacked: Path) -> None:
 
 def test_installed_wheel_finds_its_files(unpacked: Path) -> None:
     script = (
-        "import hgld\nfrom hgld.resources import annotation_file, sample_file\n"
-        "print(annotation_file('taxonomy.csv'), sample_file('train_label_to_category.csv'))"
+        "from hgld.resources import annotation_file, sample_file\n"
+        "from hgld.io.preset_files import comparison_file, training_file\n"
+        "print(annotation_file('taxonomy.csv'), sample_file('train_label_to_category.csv'))\n"
+        "print(training_file('happier'), training_file('h-gldv2/happier'), comparison_file('own_images'))"
     )
-    assert run_script(script, cwd=unpacked).count(str(unpacked)) == 2
+    assert run_script(script, cwd=unpacked).count(str(unpacked)) == 5
 
 
 def test_missing_file_is_reported() -> None:

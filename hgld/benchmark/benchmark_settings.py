@@ -24,7 +24,8 @@ class MethodSettings(Settings):
     Args:
         title: Title in tables and figures.
         latex: Title in LaTeX; None to escape ``title``.
-        training: Settings file of the training, relative to the file that names it.
+        training: Settings file of the training, relative to the file that names it; or the name of a preset, such as
+            ``own_images/happier``.
         baseline: Whether other methods are compared with this one.
     """
 

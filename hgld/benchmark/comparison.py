@@ -97,7 +97,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def read_comparison(
-    path: Path,
+    config: str | Path,
     out: Path,
     *,
     overrides: Sequence[str] = (),
@@ -108,7 +108,7 @@ def read_comparison(
     """Read the settings of a comparison and select its runs.
 
     Args:
-        path: YAML file of the comparison.
+        config: YAML file of the comparison, or the name of a preset.
         out: Output folder.
         overrides: Settings to change in all trainings, such as ``data.manifest=mine.parquet``.
         methods: Methods of the table to select; all if empty.
@@ -119,7 +119,7 @@ def read_comparison(
         InputError: A settings file cannot be read.
         ConfigurationError: Settings are invalid, or there is no such method or sweep.
     """
-    settings = read_benchmark(path)
+    settings = read_benchmark(config)
     if seeds:
         settings = settings.model_copy(update={"seeds": tuple(seeds)})
     unknown = [method for method in methods if method not in settings.methods]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.errors import ConfigurationError
+from hgld.io.preset_files import comparison_file, training_presets
 from hgld.io.settings import read_settings, to_dict
 from hgld.training.run import read_training_settings
 from hgld.training.training_settings import TrainingSettings
@@ -55,16 +56,21 @@ class SweepPoint:
     runs: tuple[Run, ...]
 
 
-def read_benchmark(path: Path) -> BenchmarkSettings:
+def read_benchmark(config: str | Path) -> BenchmarkSettings:
     """Read the settings of a comparison, with paths of trainings relative to the folder of the file.
+
+    Args:
+        config: The YAML file, or the name of a preset (:mod:`hgld.io.preset_files`).
 
     Raises:
         InputError: See :func:`~hgld.io.settings.read_settings`.
-        ConfigurationError: See :func:`~hgld.io.settings.read_settings`.
+        ConfigurationError: Settings are invalid, or there is no such preset.
     """
+    path = comparison_file(config)
     settings = read_settings(BenchmarkSettings, path)
+    presets = training_presets()
     methods = {
-        name: method.model_copy(update={"training": path.parent / method.training})
+        name: method.model_copy(update={"training": presets.get(str(method.training), path.parent / method.training)})
         for name, method in settings.methods.items()
     }
     return settings.model_copy(update={"methods": methods})

@@ -8,12 +8,17 @@ from typing import Annotated
 import typer
 
 from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
+from hgld.cli.presets import Images, Manifest, complete_comparison, with_images
 
 
 @app.command(rich_help_panel="Retrieval")
 def benchmark(
     config: Annotated[
-        Path, typer.Argument(help="Settings of the comparison (YAML), such as those in pipelines/benchmarks.")
+        str,
+        typer.Argument(
+            help="Preset, such as own_images (hgld presets lists all), or file of settings of the comparison (YAML).",
+            autocompletion=complete_comparison,
+        ),
     ],
     out: Annotated[
         Path,
@@ -25,6 +30,8 @@ def benchmark(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Setting to change in all training runs; repeatable."),
     ] = None,
+    manifest: Manifest = None,
+    images: Images = None,
     method: Annotated[
         list[str] | None, typer.Option(help="Method to run; repeatable.", show_default="all in CONFIG")
     ] = None,
@@ -55,7 +62,7 @@ def benchmark(
 
     Finished runs are kept; an interrupted comparison is resumed.
 
-    Example: hgld benchmark pipelines/benchmarks/washington.yaml -o runs/washington
+    Example: hgld benchmark own_images --manifest grocery.parquet --images data/grocery -o runs/grocery
     """
     with friendly_errors():
         from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
@@ -68,7 +75,7 @@ def benchmark(
         comparison = read_comparison(
             config,
             out,
-            overrides=overrides or (),
+            overrides=with_images(overrides, manifest, images),
             methods=method or (),
             seeds=parse_seeds(seeds) if seeds else (),
             sweeps=sweep or (),

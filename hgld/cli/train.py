@@ -8,11 +8,18 @@ from typing import Annotated
 import typer
 
 from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
+from hgld.cli.presets import Images, Manifest, complete_training, with_images
 
 
 @app.command(rich_help_panel="Retrieval")
 def train(
-    config: Annotated[Path, typer.Argument(help="Training settings (YAML), such as those in pipelines/benchmarks.")],
+    config: Annotated[
+        str,
+        typer.Argument(
+            help="Preset, such as happier or h-gldv2/happier (hgld presets lists all), or file of settings (YAML).",
+            autocompletion=complete_training,
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -23,6 +30,8 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. loss.lambda=0.3; repeatable."),
     ] = None,
+    manifest: Manifest = None,
+    images: Images = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder, if there is one.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Delete an existing run in the folder, and start again.")
@@ -38,7 +47,7 @@ def train(
 
     Several processes share each batch: torchrun --nproc-per-node 2 -m hgld train ...
 
-    Example: hgld train pipelines/benchmarks/washington/happier.yaml -o runs/happier
+    Example: hgld train happier --manifest grocery.parquet --images data/grocery -o runs/happier
     """
     with friendly_errors(again="continue with --resume"):
         import torch
@@ -51,7 +60,7 @@ def train(
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
 
-        settings = run.read_training_settings(config, overrides or ())
+        settings = run.read_training_settings(config, with_images(overrides, manifest, images))
         if plan:
             typer.echo(format_plan(TrainingImages(settings)))
             return

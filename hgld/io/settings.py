@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.io.preset_files import training_presets
 
 #: The key that names the file which a file extends.
 BASE = "base"
@@ -39,8 +41,9 @@ Keys = tuple[str, ...]
 def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S:
     """Read settings from a YAML file.
 
-    A file whose key ``base`` names another file (relative to its own folder) is merged over that file, mapping by
-    mapping. A mapping whose ``name`` differs from that of the mapping below it, such as another loss, replaces it.
+    A file whose key ``base`` names another file (relative to its own folder) or a preset of a training is merged over
+    that file, mapping by mapping. A mapping whose ``name`` differs from that of the mapping below it, such as another
+    loss, replaces it.
 
     Args:
         kind: The model to validate against.
@@ -59,6 +62,32 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
     except ValidationError as error:
         problems = [_problem(detail, kind, layer, path) for detail in error.errors(include_url=False)]
         raise ConfigurationError(f"invalid settings, {len(problems)} in all:\n{indented_list(problems)}") from None
+
+
+def read_origins(path: Path) -> dict[str, tuple[Any, Path]]:
+    """Return the values that a YAML file and those that it extends set, each with the file that sets it.
+
+    Args:
+        path: The YAML file.
+
+    Returns:
+        Values and files by keys joined with dots, such as ``loss.lambda``.
+
+    Raises:
+        InputError: See :func:`read_settings`.
+    """
+    layer = _read_file(path, ())
+    origins = {".".join(keys): Path(origin) for keys, origin in layer.origins.items()}
+    return {key: (value, origins[key]) for key, value in flatten(layer.values).items()}
+
+
+def override(key: str, value: str | Path | None) -> str:
+    """Return an override of a setting by a text or a path, which YAML would read as something else where it can.
+
+    >>> override("data.manifest", Path("1e5"))
+    'data.manifest="1e5"'
+    """
+    return f"{key}={json.dumps(None if value is None else str(value), ensure_ascii=False)}"
 
 
 def to_yaml(settings: BaseModel) -> str:
@@ -144,7 +173,8 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
     layer = _Layer.from_mapping(values, str(path))
     if base is None:
         return layer
-    return _read_file(path.parent / str(base), (*extending, path.resolve())).overridden_by(layer)
+    base_path = training_presets().get(str(base), path.parent / str(base))
+    return _read_file(base_path, (*extending, path.resolve())).overridden_by(layer)
 
 
 def _parse_override(text: str) -> _Layer:

@@ -15,6 +15,7 @@ from hgld.compute.processes import Processes
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError
 from hgld.io.locks import exclusive_lock
+from hgld.io.preset_files import training_file
 from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
@@ -54,18 +55,18 @@ class TrainingSummary:
     n_skipped_images: int
 
 
-def read_training_settings(config: Path, overrides: Sequence[str] = ()) -> TrainingSettings:
+def read_training_settings(config: str | Path, overrides: Sequence[str] = ()) -> TrainingSettings:
     """Read the settings of a training; image normalisation defaults to that of the backbone.
 
     Args:
-        config: The YAML file.
+        config: The YAML file, or the name of a preset (:mod:`hgld.io.preset_files`).
         overrides: Values such as ``loss.lambda=0.3``.
 
     Raises:
         InputError: See :func:`~hgld.io.settings.read_settings`.
-        ConfigurationError: Settings are invalid, or timm does not know the backbone.
+        ConfigurationError: Settings are invalid, timm does not know the backbone, or there is no such preset.
     """
-    settings = read_settings(TrainingSettings, config, overrides)
+    settings = read_settings(TrainingSettings, training_file(config), overrides)
     return settings.model_copy(update={"image": image_settings_for(settings.model, settings.image)})
 
 

@@ -7,8 +7,9 @@ The sections ``model``, ``image`` and ``loss`` are defined in :mod:`hgld.models`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -48,6 +49,13 @@ class DataSettings(Settings):
     test: str | None = None
     queries: str | None = None
     gallery: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _require_manifest(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("manifest") is None:
+            raise ValueError("no images are named; give their table with `manifest`, see `hgld manifest --help`")
+        return values
 
     @model_validator(mode="after")
     def _require_one_protocol(self) -> DataSettings:

@@ -117,7 +117,7 @@ def test_error_lists_all_problems_with_file_key_and_suggestion(base: Path, tmp_p
         ("data.queries=q", "`overrides`: data: give either test (leave-one-out), or queries and gallery"),
         ("optimiser.head.momentum=0.9", "momentum is a setting of sgd, not of adam"),
         ("evaluation={metrics: [R@1], best: H-AP}", 'best is "H-AP", which is not among the metrics'),
-        ("data={test: test}", "data.manifest: is missing"),
+        ("model={pretrained: false}", "model.backbone: is missing"),
         ("lr", "`overrides` lr: expected KEY=VALUE"),
         ("a..b=1", "`overrides` a..b=1: expected KEY=VALUE"),
         ("seed=[", "`overrides` seed=[: the value is not YAML"),
@@ -126,8 +126,8 @@ def test_error_lists_all_problems_with_file_key_and_suggestion(base: Path, tmp_p
 def test_error_messages(base: Path, override: str, message: str) -> None:
     # A mapping without a name is merged over the lower one, which is emptied first.
     text = base.read_text().replace("{name: happier, lambda: 0.1}", "{}") if override.startswith("loss={") else None
-    if override.startswith("data={"):
-        text = base.read_text().replace("{manifest: manifest.parquet, test: test}", "{}")
+    if override.startswith("model={"):
+        text = base.read_text().replace("{backbone: resnet18, pretrained: false}", "{}")
     if text:
         base.write_text(text)
     assert message in problems(base, override)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,26 @@ def test_plan_writes_nothing(config: Path, tmp_path: Path, monkeypatch: pytest.M
     assert result.exit_code == 0, result.output
     assert "batches per epoch, 7 steps" in result.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_preset_is_trained_on_images_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    images = config.parent / "images"
+    shutil.copy(images / "manifest.parquet", "a: table.parquet")  # a name that YAML would read as a mapping
+    small = ["model={backbone: test_resnet, pretrained: false}", "image.size=32", "image.resize=32", "frozen=[]"]
+    small += ["warm_up_epochs=0", "steps=1", "epochs=null", "batch_size=8", "workers=0"]
+    options = [word for setting in small for word in ("--set", setting)]
+    command = ["train", "happier", "--manifest", "a: table.parquet", "--images", str(images), "-o", "run", *options]
+    result = CliRunner().invoke(app, [*command, "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert "1 steps; H-AP" in result.stdout
+    written = yaml.safe_load(Path("run/settings.yaml").read_text())
+    assert written["data"]["root"] == str(images)
+    # The folder of a preset's own images does not apply to another manifest.
+    other = CliRunner().invoke(app, ["train", "sop/happier", "--manifest", "a: table.parquet", "--plan"])
+    assert "Stanford_Online_Products" not in other.output
 
 
 def test_error_messages(config: Path, tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""Describe presets: what each trains, the table of the paper that it belongs to, and where its values come from.
+
+The first line of a training's file names the method and its table, that of ``base.yaml`` beside it the images.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from hgld.benchmark.runs import read_benchmark
+from hgld.io.preset_files import OWN_IMAGES, SHARED, comparison_presets, training_file, training_presets
+from hgld.io.settings import flatten, override, read_origins, to_dict
+from hgld.resources import preset_folder
+from hgld.training.run import read_training_settings
+
+#: Stands for the manifest in presets for images of your own.
+_MANIFEST = "MANIFEST"
+_TABLES = re.compile(r"(?<!not in )(?:first row of )?Tables? ([IVX]+(?:(?:, | and )[IVX]+)*)")
+#: The beginning of a sentence up to its first punctuation outside parentheses.
+_FIRST_CLAUSE = re.compile(r"(?:\([^)]*\)|[^,;.:(])*")
+
+
+@dataclass(frozen=True)
+class TrainingPreset:
+    """A preset of ``hgld train``.
+
+    Args:
+        name: Its name.
+        method: What it trains with.
+        tables: Numbers of the paper's tables that have a row of it, such as ``I, II``; "" for none.
+        backbone: Its backbone: a preset of models or a model of timm.
+        images: The images that it is for.
+    """
+
+    name: str
+    method: str
+    tables: str
+    backbone: str
+    images: str
+
+
+@dataclass(frozen=True)
+class ComparisonPreset:
+    """A preset of ``hgld benchmark``.
+
+    Args:
+        name: Its name.
+        title: Its title.
+        methods: Names of its methods.
+    """
+
+    name: str
+    title: str
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ResolvedSetting:
+    """A setting, its value, and the file, preset of models or default that the value comes from."""
+
+    key: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class ResolvedPreset:
+    """A preset with all of its settings.
+
+    Args:
+        name: Its name.
+        path: Its file.
+        settings: All settings, in order.
+    """
+
+    name: str
+    path: Path
+    settings: tuple[ResolvedSetting, ...]
+
+
+def list_presets() -> tuple[list[TrainingPreset], list[ComparisonPreset]]:
+    """Return the presets that come with hgld, of trainings and of comparisons."""
+    trainings = [_describe(name, path) for name, path in training_presets().items()]
+    comparisons = []
+    for name in comparison_presets():
+        settings = read_benchmark(name)
+        comparisons.append(ComparisonPreset(name, settings.title, tuple(settings.methods)))
+    return trainings, comparisons
+
+
+def resolve_preset(name: str) -> ResolvedPreset:
+    """Return all settings of a preset, or of a file of settings, with the origin of each.
+
+    A name of both kinds is that of the comparison.
+
+    Args:
+        name: Name of a preset or path of a file of training settings.
+
+    Raises:
+        ConfigurationError: There is no such preset, or settings are invalid.
+        InputError: There is no such file.
+    """
+    comparisons = comparison_presets()
+    if name in comparisons:
+        path = comparisons[name]
+        return ResolvedPreset(name, path, _resolve(read_benchmark(name), read_origins(path)))
+    path = training_file(name)
+    origins = read_origins(path)
+    missing = [] if "data.manifest" in origins else [override("data.manifest", _MANIFEST)]
+    return ResolvedPreset(name, path, _resolve(read_training_settings(path, missing), origins))
+
+
+def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> tuple[ResolvedSetting, ...]:
+    model = origins.get("model.preset", (None,))[0]
+    values = []
+    for key, value in flatten(to_dict(settings)).items():
+        if key in origins:
+            origin = _short(origins[key][1])
+        elif key.startswith("model.") and model:
+            origin = f"model preset {model}"
+        elif key in ("image.mean", "image.std"):
+            origin = "backbone"
+        elif key == "data.manifest":
+            origin = "to be given: --manifest"
+        else:
+            origin = "default"
+        values.append(ResolvedSetting(key, _short(Path(value)) if key.endswith(".training") else value, origin))
+    return tuple(values)
+
+
+def _describe(name: str, path: Path) -> TrainingPreset:
+    values, line = read_origins(path), _first_line(path)
+    tables = _TABLES.search(line)
+    backbone = next(str(values[key][0]) for key in ("model.preset", "model.backbone") if key in values)
+    return TrainingPreset(
+        name.removeprefix(f"{OWN_IMAGES}/"),
+        _first_clause(line),
+        tables[1].replace(" and", ",") if tables else "",
+        backbone,
+        _first_clause(_first_line(path.with_name(f"{SHARED}.yaml"))),
+    )
+
+
+def _first_clause(sentence: str) -> str:
+    clause = _FIRST_CLAUSE.match(sentence)
+    assert clause is not None  # it matches the empty text
+    return clause[0].strip()
+
+
+def _first_line(path: Path) -> str:
+    """Return the first line of a settings file, which is a comment."""
+    with path.open(encoding="utf-8") as stream:
+        return stream.readline().strip("# \n")
+
+
+def _short(path: Path) -> str:
+    """Return a path as text: that of a preset without the folder of all presets."""
+    folder = preset_folder().resolve()
+    return path.resolve().relative_to(folder).as_posix() if path.resolve().is_relative_to(folder) else str(path)

@@ -1,0 +1,87 @@
+"""Presets: the settings files that come with hgld, found by name.
+
+``h-gldv2/happier`` is the training in ``pipelines/benchmarks/h-gldv2/happier.yaml``, and ``h-gldv2`` the comparison
+in ``pipelines/benchmarks/h-gldv2.yaml``. A training's name without a folder is one for images of your own:
+``happier`` is ``own_images/happier``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.resources import preset_folder
+
+#: The folder of trainings that are named without it.
+OWN_IMAGES = "own_images"
+#: Settings that the trainings of a folder share; not a preset.
+SHARED = "base"
+_SUFFIXES = (".yaml", ".yml")
+
+
+def training_presets() -> dict[str, Path]:
+    """Return the settings files of trainings by name, those for images of your own first.
+
+    >>> list(training_presets())[0].partition("/")[0]
+    'own_images'
+    """
+    paths = {
+        f"{path.parent.name}/{path.stem}": path for path in preset_folder().glob("*/*.yaml") if path.stem != SHARED
+    }
+    return dict(sorted(paths.items(), key=lambda entry: (entry[1].parent.name != OWN_IMAGES, entry[0])))
+
+
+def comparison_presets() -> dict[str, Path]:
+    """Return the settings files of comparisons by name."""
+    return {path.stem: path for path in sorted(preset_folder().glob("*.yaml"))}
+
+
+def training_file(name: str | Path) -> Path:
+    """Return the settings file of a training.
+
+    Args:
+        name: Name of a preset, such as ``h-gldv2/happier`` or ``happier``; or path of a file.
+
+    Raises:
+        ConfigurationError: There is neither a preset nor a file of this name.
+        InputError: There is no such file.
+
+    >>> training_file("happier").parent.name
+    'own_images'
+    """
+    presets = training_presets()
+    return presets.get(f"{OWN_IMAGES}/{name}") or _find(str(name), presets, comparison_presets(), "training")
+
+
+def comparison_file(name: str | Path) -> Path:
+    """Return the settings file of a comparison; see :func:`training_file`."""
+    return _find(str(name), comparison_presets(), training_presets(), "comparison")
+
+
+def _find(name: str, presets: Mapping[str, Path], others: Mapping[str, Path], kind: str) -> Path:
+    path = Path(name)
+    if name in presets:
+        return presets[name]
+    if path.is_file():
+        return path
+    if path.suffix in _SUFFIXES:
+        preset = next((known for known in presets if path.with_suffix("").as_posix().endswith(known)), None)
+        raise InputError(f"{path}: no such file" + (f"; the preset is called {preset}" if preset else ""))
+    problem = f'there is neither a preset nor a file "{name}"'
+    if name in others or f"{OWN_IMAGES}/{name}" in others:
+        problem = f'"{name}" is the preset of a {"comparison" if kind == "training" else "training"}, not of a {kind}'
+    raise ConfigurationError(f"{problem}; {_suggestion(name, list(presets))}`hgld presets` lists all")
+
+
+def _suggestion(name: str, presets: Sequence[str]) -> str:
+    """Name the presets of which a name is a part, otherwise those with similar names."""
+    short_names = [known.removeprefix(f"{OWN_IMAGES}/") for known in presets]
+    similar = (
+        [known for known in presets if name in known.split("/")]
+        or get_close_matches(name, short_names, n=3)
+        or [known for known in short_names if name in known]
+    )
+    *others, last = similar or [""]
+    return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}? " if similar else ""

@@ -1,0 +1,65 @@
+"""``hgld presets``: what the presets are, and where their values come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hgld.benchmark.presets import list_presets, resolve_preset
+from hgld.benchmark.runs import read_benchmark
+from hgld.cli import app
+from hgld.io.preset_files import comparison_presets, training_presets
+
+
+def test_presets_are_listed_with_their_tables() -> None:
+    trainings, comparisons = list_presets()
+    assert len(trainings) == len(training_presets())
+    assert all(preset.method and preset.backbone and preset.images for preset in trainings)
+    listed = {preset.name: (preset.method, preset.tables, preset.backbone, preset.images) for preset in trainings}
+    assert listed["happier"] == ("HAPPIER (Eq. 22)", "", "efficientnet-lite0", "Your own images")
+    assert listed["h-gldv2/happier_f"] == ("HAPPIER_F (Sec. V-A1)", "VII", "resnet101-gem-pca", "H-GLDv2")
+    assert listed["h-gldv2/arcface"][1] == ""  # its file says "not in Table VII"
+    assert listed["sop/smooth_ap"][1] == "I, II, V"
+    of_paper = [preset for preset in trainings if preset.name.startswith(("sop/", "inat/"))]
+    assert all(preset.tables for preset in of_paper)
+    assert {preset.name: len(preset.methods) for preset in comparisons}["h-gldv2"] == 10
+
+
+@pytest.mark.parametrize("name", ["happier", "sop/happier", "washington_head/untrained"])
+def test_resolved_settings_name_their_origin(name: str) -> None:
+    settings = {setting.key: setting for setting in resolve_preset(name).settings}
+    folder = "own_images" if "/" not in name else name.partition("/")[0]
+    assert settings["data.test"].origin == f"{folder}/base.yaml"
+    assert settings["loss.name"].origin == f"{folder}/{name.rpartition('/')[2]}.yaml"
+    assert settings["seed"].origin == "default"
+    if name == "sop/happier":
+        assert (settings["model.dim"].value, settings["model.dim"].origin) == (512, "model preset resnet50")
+        assert settings["image.mean"].origin == "backbone"
+    if name == "happier":
+        assert settings["data.manifest"].origin == "to be given: --manifest"
+
+
+def test_command_prints_all_presets_or_one() -> None:
+    everything = CliRunner().invoke(app, ["presets"])
+    assert everything.exit_code == 0, everything.output
+    names = {line.split("  ")[0] for line in everything.stdout.splitlines()}
+    assert names >= {name.removeprefix("own_images/") for name in training_presets()} | set(comparison_presets())
+    one = CliRunner().invoke(app, ["presets", "own_images"]).stdout
+    assert "methods.happier.training" in one
+    assert "own_images/happier.yaml" in one
+
+
+def test_comparison_of_own_files_names_presets(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "title: Mine\nmethods:\n"
+        "  own: {title: Own, training: own_images/happier}\n  paper: {title: Paper, training: sop/happier}\n"
+    )
+    methods = read_benchmark(path).methods
+    presets = training_presets()
+    assert {name: method.training for name, method in methods.items()} == {
+        "own": presets["own_images/happier"],
+        "paper": presets["sop/happier"],
+    }
