@@ -66,6 +66,9 @@ PUBLIC_NAMES = {
         adjudicate adjudicate_files agreement_files cohen_kappa export_decisions export_sheets import_sheet
         krippendorff_alpha measure_agreement open_store raw_agreement read_store
     """,
+    "hgld.search": """
+        Answers Gallery QueryModel Searcher load_query_model read_gallery vote
+    """,
     "hgld.tables": """
         CLASSES CLEAN CLUSTERS COMPARISON COMPLETED HIERARCHY IMAGES INSTANCE_OF LABEL_EMBEDDINGS
         LABEL_SOURCES MANIFEST NEAREST Provenance REMOVED SCRAPED SPLITS STUDY SUGGESTIONS TABLES

@@ -38,6 +38,7 @@ OUTPUTS = {
     "release": ["-o"],
     "review": ["--store"],
     "scrape": ["-o"],
+    "search": ["--out", "--page"],
     "stats": ["-o"],
     "suggest": ["-o"],
     "train": ["-o"],

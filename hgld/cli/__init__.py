@@ -19,6 +19,7 @@ from hgld.cli import (
     benchmark,
     embed_images,
     evaluate,
+    search,
 )
 from hgld.cli.base import app
 
@@ -35,5 +36,6 @@ __all__ = [
     "presets",
     "release",
     "review",
+    "search",
     "train",
 ]

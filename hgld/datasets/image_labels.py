@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +35,13 @@ class ImageLabels:
         labels: int64, shape (N, L), finest first and nested; -1 in the rows of unlabelled images.
         level_names: Names of the L levels, finest first.
         labelled: bool, shape (N,): whether each image has labels; at least one has.
+        names: Names of the labels at each level, where a file states them as texts; otherwise empty.
     """
 
     labels: LabelMatrix
     level_names: tuple[str, ...]
     labelled: npt.NDArray[np.bool_]
+    names: tuple[Mapping[int, str], ...] = ()
 
 
 def read_labels(
@@ -84,10 +86,10 @@ def read_labels(
         with _prefix_errors(path):
             return labels_from_landmarks(landmark_ids[rows], hierarchy, split)
     _require_no_hierarchy(path, hierarchy)
-    ids, labels, names = _read_levels(path, present)
+    ids, labels, level_names, names = _read_levels(path, present)
     rows = _rows_of_embeddings(path, embeddings, ids, labels)
     with _prefix_errors(path):
-        return _image_labels(labels[rows], names)
+        return replace(_image_labels(labels[rows], level_names), names=names)
 
 
 def labels_from_landmarks(
@@ -143,8 +145,10 @@ def _read_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None,
     return image_labels
 
 
-def _read_levels(path: Path, present: Sequence[str]) -> tuple[pa.Array, LabelMatrix, tuple[str, ...]]:
-    """Read image ids, their labels and the names of the levels, from a file with one column per level."""
+def _read_levels(
+    path: Path, present: Sequence[str]
+) -> tuple[pa.Array, LabelMatrix, tuple[str, ...], tuple[Mapping[int, str], ...]]:
+    """Read image ids, their labels, and the names of levels and labels, from a file with one column per level."""
     names = tuple(level_columns(present) if is_manifest(present) else [name for name in present if name != "id"])
     key = "path" if is_manifest(present) and "id" not in present else "id"
     if key not in present or not names or len(set(present)) < len(present):
@@ -161,18 +165,23 @@ def _read_levels(path: Path, present: Sequence[str]) -> tuple[pa.Array, LabelMat
     with _prefix_errors(path):
         encoded = [encode_names(table[name], name, describe) for name in names]
         check_tree(names, encoded, describe)
-    return ids, np.stack([_integer_labels(codes, texts) for codes, texts in encoded], axis=1), names
+    integers = [_integer_labels(texts) for _, texts in encoded]
+    labels = np.stack([values[codes] for values, (codes, _) in zip(integers, encoded, strict=True)], axis=1)
+    class_names = tuple(
+        dict(zip(values.tolist(), texts, strict=True)) for values, (_, texts) in zip(integers, encoded, strict=True)
+    )
+    return ids, labels, names, class_names
 
 
-def _integer_labels(codes: npt.NDArray[np.int64], names: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return an integer per row: its name if all names are integers, else a hash of its name."""
+def _integer_labels(names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return an integer for each name: the name itself if all names are integers, else a hash of it."""
     if all(_INTEGER.fullmatch(name) for name in names):
-        return np.array([int(name) for name in names], np.int64)[codes]
+        return np.array([int(name) for name in names], np.int64)
     # A hash is the same in every file, so queries and gallery may be in separate files.
     digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     hashes = np.array([int.from_bytes(digest, "big") >> 1 for digest in digests], np.int64)
     assert len(np.unique(hashes)) == len(names)  # 10 million names collide with a probability of 1 in 200,000
-    return hashes[codes]
+    return hashes
 
 
 def _check_nested(labels: LabelMatrix, level_names: Sequence[str]) -> None:

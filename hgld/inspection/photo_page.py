@@ -11,10 +11,15 @@ import pandas as pd
 
 from hgld.inspection.level_styles import LevelStyle
 from hgld.inspection.photos import Photo, PhotoSource
-from hgld.inspection.thumbnails import thumbnail_url
+from hgld.inspection.thumbnails import FindImage, thumbnail_url
 from hgld.inspection.top_k import TopK
 from hgld.io.files import atomic_write
 from hgld.pages.templates import page_templates
+
+_EXPLANATION = (
+    "Each result shows the level that it shares with the query, its score, and what it depicts. Each query shows the "
+    "number of gallery items at each level."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +65,7 @@ def write_photo_page(
     title: str,
     about: str,
     levels: Sequence[LevelStyle],
+    explanation: str = _EXPLANATION,
     thumbnail_size: int = 128,
 ) -> None:
     """Write a page of ranked photographs: a single HTML file without scripts, thumbnails included.
@@ -70,23 +76,28 @@ def write_photo_page(
         photos: Descriptions and photographs; images without a photograph are shown by their ids.
         title: Title of the page.
         about: Paragraph below the title.
-        levels: Styles of all levels, in the order of the legend.
+        levels: Styles of all levels, in the order of the legend; without any, results show no level.
+        explanation: Paragraph that says what queries and results show.
         thumbnail_size: Longer side of the thumbnails in pixels; at 128 a thumbnail takes up to about 6 kB.
     """
-    renderer = _PhotoRenderer(photos, thumbnail_size)
+    renderer = _PhotoRenderer(photos.image, thumbnail_size)
+    query_renderer = renderer if photos.query_image is None else _PhotoRenderer(photos.query_image, thumbnail_size)
     rendered = {
-        heading: [_render_query(query, renderer) for query in queries] for heading, queries in sections.items()
+        heading: [_render_query(query, photos, query_renderer, renderer) for query in queries]
+        for heading, queries in sections.items()
     }
+    thumbnails = [url for each in {renderer, query_renderer} for url in each.thumbnails.values()]
     html = (
         page_templates("retrieval")
         .get_template("photo_page.html")
         .render(
             title=title,
             about=about,
+            explanation=explanation,
             levels=levels,
             sections=rendered,
-            n_photos=len(renderer.thumbnails),
-            n_missing=sum(url is None for url in renderer.thumbnails.values()),
+            n_photos=len(thumbnails),
+            n_missing=sum(url is None for url in thumbnails),
         )
     )
     with atomic_write(out) as draft:
@@ -109,31 +120,33 @@ def level_counts(values: pd.Series[float], n_levels: int) -> list[tuple[int, int
 class _PhotoRenderer:
     """Renders photos as template values, with one thumbnail per id."""
 
-    def __init__(self, photos: PhotoSource, thumbnail_size: int) -> None:
-        self.photos, self._thumbnail_size = photos, thumbnail_size
+    def __init__(self, image: FindImage, thumbnail_size: int) -> None:
+        self._image, self._thumbnail_size = image, thumbnail_size
         self.thumbnails: dict[str, str | None] = {}
 
     def render(self, photo: Photo) -> dict[str, object]:
         if photo.id not in self.thumbnails:
-            self.thumbnails[photo.id] = thumbnail_url(self.photos.image(photo.id), self._thumbnail_size)
+            self.thumbnails[photo.id] = thumbnail_url(self._image(photo.id), self._thumbnail_size)
         link = photo.link if photo.link and photo.link.startswith(("https://", "http://")) else None
         return {"id": photo.id, "names": photo.names, "link": link, "thumbnail": self.thumbnails[photo.id]}
 
 
-def _render_query(query: PageQuery, renderer: _PhotoRenderer) -> dict[str, object]:
+def _render_query(
+    query: PageQuery, photos: PhotoSource, query_renderer: _PhotoRenderer, renderer: _PhotoRenderer
+) -> dict[str, object]:
     return {
-        **renderer.render(renderer.photos.query(query.position)),
+        **query_renderer.render(photos.query(query.position)),
         "note": query.note,
         "level_counts": query.level_counts,
-        "rankings": [_render_ranking(ranking, renderer) for ranking in query.rankings],
+        "rankings": [_render_ranking(ranking, photos, renderer) for ranking in query.rankings],
     }
 
 
-def _render_ranking(ranking: PageRanking, renderer: _PhotoRenderer) -> dict[str, object]:
+def _render_ranking(ranking: PageRanking, photos: PhotoSource, renderer: _PhotoRenderer) -> dict[str, object]:
     top_k, row = ranking.top_k, ranking.row
     items = [
         {
-            **renderer.render(renderer.photos.gallery(position)),
+            **renderer.render(photos.gallery(position)),
             "level": int(top_k.levels[row, column]),
             "score": float(top_k.scores[row, column]),
         }

@@ -37,11 +37,13 @@ class PhotoSource:
         query: Return the description of the query at a position.
         gallery: Return the description of the gallery item at a position.
         image: Return the photograph of an id, or None where it is not available.
+        query_image: The same for queries whose ids are not those of the gallery. Default: ``image``.
     """
 
     query: Callable[[int], Photo]
     gallery: Callable[[int], Photo]
     image: FindImage
+    query_image: FindImage | None = None
 
 
 def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | None = None) -> Photo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from hgld.errors import ConfigurationError
 from hgld.io.locks import exclusive_lock
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.embedding_output import (
+    EmbeddingRecord,
+    EmbeddingSources,
     images_digest,
     output_is_up_to_date,
     skipped_path,
@@ -159,7 +161,9 @@ def embed_images(
         embedded = _embed_missing(shards, network, dataset, config, processes, progress or NoProgress())
         n_images, skipped = 0, list[str]()
         if is_first:
-            n_images, skipped = _join(shards, out, manifest, landmark_ids, provenance, center=config.center)
+            sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
+            record = EmbeddingRecord(provenance, sources)
+            n_images, skipped = _join(shards, out, manifest, landmark_ids, record, center=config.center)
         n_images, skipped = processes.gather((n_images, skipped))[0]
     seconds = time.monotonic() - start
     return EmbedImagesSummary(n_images, model.dim, tuple(skipped), embedded, seconds, skipped_path(out))
@@ -217,20 +221,22 @@ def _join(
     out: Path,
     manifest: Manifest,
     landmark_ids: NDArray[np.int64] | None,
-    provenance: Provenance,
+    record: EmbeddingRecord,
     *,
     center: bool,
 ) -> tuple[int, list[str]]:
     """Turn the shards into the output; returns the number of embedded images and the ids of the skipped ones."""
     joined = shards.join()
     if center:
-        _center(joined.vectors)
-    write_output(out, joined, manifest.ids, landmark_ids, provenance)
+        record = replace(record, mean=tuple(_center(joined.vectors).tolist()))
+    write_output(out, joined, manifest.ids, landmark_ids, record)
     shards.remove()
     return len(joined.rows), [manifest.ids[image.row] for image in joined.skipped]
 
 
-def _center(vectors: torch.Tensor) -> None:
-    """Subtract the mean of unit vectors, shape (N, d), and normalise them again, in place."""
-    vectors -= vectors.mean(0, dtype=torch.float64).float()
+def _center(vectors: torch.Tensor) -> torch.Tensor:
+    """Subtract the mean of unit vectors, shape (N, d), and normalise them again, in place; returns the mean."""
+    mean = vectors.mean(0, dtype=torch.float64).float()
+    vectors -= mean
     torch.nn.functional.normalize(vectors, dim=1, out=vectors)
+    return mean

@@ -1,7 +1,8 @@
 """The files of ``hgld embed-images``: embeddings, the skipped images, and a record of what they are made from.
 
 Beside the embeddings, ``{stem}.skipped.csv`` lists the images that could not be read, and ``{stem}.made.json`` holds
-the provenance, with the size and modification time of the embeddings that it describes.
+the provenance and where images and model were, with the size and modification time of the embeddings that it
+describes. ``hgld search`` finds the model and the photographs by it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import csv
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,63 @@ from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.embedding_shards import EmbeddingShard
+from hgld.models.image_embedder import ModelSource
 from hgld.tables import Provenance
 from hgld.tables.embeddings import write_embeddings
+
+
+@dataclass(frozen=True)
+class EmbeddingSources:
+    """Where the images and the model of embeddings were when they were embedded.
+
+    Args:
+        images: Absolute path of the manifest, table or folder of the images.
+        root: Absolute path of the folder that paths in it are relative to.
+        model: Where the model was loaded from; None if it was built in memory.
+    """
+
+    images: Path
+    root: Path
+    model: ModelSource | None = None
+
+
+@dataclass(frozen=True)
+class EmbeddingRecord:
+    """What embeddings are made from.
+
+    Args:
+        provenance: Settings, and digests of inputs.
+        sources: Where images and model were.
+        mean: The mean that was subtracted from the embeddings, d numbers; None if none was.
+    """
+
+    provenance: Provenance
+    sources: EmbeddingSources
+    mean: tuple[float, ...] | None = None
+
+
+def read_embedding_record(path: Path) -> EmbeddingRecord | None:
+    """Return what embeddings are made from; None if hgld did not write them, or their record is not beside them.
+
+    Args:
+        path: File of the embeddings.
+    """
+    try:
+        record = json.loads(_record_path(path).read_text())
+        if record["embeddings"][0] != path.stat().st_size:
+            return None
+        sources, mean = record["sources"], record["mean"]
+        return EmbeddingRecord(
+            Provenance(**record["provenance"]),
+            EmbeddingSources(
+                Path(sources["images"]),
+                Path(sources["root"]),
+                None if sources["model"] is None else ModelSource(**sources["model"]),
+            ),
+            None if mean is None else tuple(mean),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def skipped_path(out: Path) -> Path:
@@ -36,7 +92,7 @@ def write_output(
     embeddings: EmbeddingShard,
     ids: StringArray,
     landmark_ids: NDArray[np.int64] | None,
-    provenance: Provenance,
+    record: EmbeddingRecord,
 ) -> None:
     """Write embeddings with their ids, the list of skipped images, and the record of both.
 
@@ -45,7 +101,7 @@ def write_output(
         embeddings: Embeddings of all readable images.
         ids: The id of each image of the manifest.
         landmark_ids: int64, shape (N,): the landmark of each image of the manifest, if known.
-        provenance: What the embeddings are made from.
+        record: What the embeddings are made from.
 
     Raises:
         InputError: No image could be read.
@@ -63,9 +119,9 @@ def write_output(
     write_embeddings(
         out, embeddings.vectors, ids[rows].tolist(), None if landmark_ids is None else landmark_ids[rows]
     )
-    record = {"provenance": asdict(provenance), "embeddings": _size_and_time(out)}
+    content = {**asdict(record), "embeddings": _size_and_time(out)}
     with atomic_write(_record_path(out)) as draft:
-        draft.write_text(json.dumps(record, indent=1) + "\n")
+        draft.write_text(json.dumps(content, indent=1, default=str) + "\n")
 
 
 def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:

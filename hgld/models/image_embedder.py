@@ -28,6 +28,19 @@ from hgld.tables.embeddings import Embeddings
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model was loaded from, by which :func:`hgld.load_model` loads it again.
+
+    Args:
+        model: Absolute path of a run or a checkpoint, or a name.
+        pretrained: Weights of a model given by name, if they were given.
+    """
+
+    model: str
+    pretrained: str | None = None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageEmbedder:
     """A model in evaluation mode with the transform of its images, as :func:`hgld.load_model` returns it.
@@ -35,6 +48,7 @@ class ImageEmbedder:
     Args:
         network: The model from tensors to unit vectors, a :class:`torch.nn.Module`.
         image_settings: Size and normalisation of the images that it expects.
+        source: Where it was loaded from, if it was.
 
     >>> from hgld.models import load_model
     >>> model = load_model("test_resnet", "none", size=32, resize=32)  # random weights
@@ -46,6 +60,7 @@ class ImageEmbedder:
 
     network: EmbeddingModel
     image_settings: ImageSettings
+    source: ModelSource | None = None
 
     def __post_init__(self) -> None:
         self.network.eval()

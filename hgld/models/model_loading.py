@@ -16,7 +16,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.models.backbones import image_settings_for
 from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import build_model
-from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.image_embedder import ImageEmbedder, ModelSource
 from hgld.models.model_settings import FEATURES, PRESETS, ModelSettings
 
 
@@ -46,7 +46,8 @@ def load_model(
     """
     sizes = {key: value for key, value in (("size", size), ("resize", resize)) if value is not None}
     if isinstance(model, str) and _is_name(model):
-        return load_untrained_model(model, pretrained, _image_settings(sizes))
+        untrained = load_untrained_model(model, pretrained, _image_settings(sizes))
+        return replace(untrained, source=ModelSource(model, pretrained))
     if pretrained is not None:
         raise ConfigurationError(f"`pretrained` is for models given by name; {model} has its own weights")
     path = _checkpoint(Path(model))
@@ -56,7 +57,8 @@ def load_model(
             f"{path}: a head trained on features of {trained.settings.n_features:,} numbers, which takes no "
             "images; name the checkpoint of a model with a backbone"
         )
-    return replace(trained, image_settings=_image_settings(trained.image_settings.model_dump() | sizes))
+    image_settings = _image_settings(trained.image_settings.model_dump() | sizes)
+    return replace(trained, image_settings=image_settings, source=ModelSource(str(path.absolute())))
 
 
 def load_checkpoint_model(path: Path) -> ImageEmbedder:

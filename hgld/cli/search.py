@@ -1,0 +1,109 @@
+"""The command ``search``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hgld.cli.base import app, friendly_errors, writable_file
+
+
+@app.command(rich_help_panel="Retrieval")
+def search(
+    embeddings: Annotated[
+        Path, typer.Option(help="Gallery to search in: embeddings from hgld embed-images, or of any model.")
+    ],
+    query: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Image to search with, a folder or tar file of images, or a manifest.", show_default=False
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Model of the embeddings: a run of hgld train, a checkpoint, or the name of an untrained model.",
+            show_default="the one recorded by hgld embed-images",
+        ),
+    ] = None,
+    pretrained: Annotated[
+        str | None, typer.Option(help="Weights of an untrained model, as for hgld embed-images.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labels of the gallery, as for hgld evaluate.",
+            show_default="those of the manifest that was embedded, or landmark_id of the embeddings",
+        ),
+    ] = None,
+    hierarchy: Annotated[
+        Path | None, typer.Option(help="Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of the landmark ids, if the hierarchy has several.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of nearest images, all of which vote on the labels.")] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", callback=writable_file, help="Answers to write: .csv, .parquet or .json."),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(callback=writable_file, help="HTML page to write, with photographs.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            help="Photographs of the gallery: a manifest, the table from hgld index-images, or a folder.",
+            show_default="the images that were embedded",
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that the paths in --images are relative to.", show_default="the folder of --images"
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
+) -> None:
+    """Search a gallery of embeddings with images: the nearest photographs, and the labels that they vote for.
+
+    The number beside a label is its share of the votes, which count the more the more similar a photograph is: the
+    weight of a cosine s is exp(s / 0.07). It is not a calibrated probability.
+
+    Example: hgld search photo.jpg --embeddings embeddings.npy --page search.html
+    """
+    with friendly_errors(k="--top"):
+        from hgld.cli.summaries.search import format_answers
+        from hgld.errors import ConfigurationError
+        from hgld.evaluation.ranking import RankingConfig
+        from hgld.progress import TerminalProgress
+        from hgld.search.answer_files import answers_to_json, check_answers_suffix, write_answers
+        from hgld.search.answer_page import write_answer_page
+        from hgld.search.gallery import read_gallery
+        from hgld.search.photographs import gallery_photographs
+        from hgld.search.query_model import load_query_model
+        from hgld.search.searcher import Searcher
+        from hgld.tables import Provenance, input_digests
+
+        if query is None:
+            raise ConfigurationError("there is nothing to search with; name an image or a folder as `query`")
+        if out is not None:
+            check_answers_suffix(out)
+        gallery = read_gallery(embeddings, labels, hierarchy, split)
+        query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
+        with TerminalProgress("search", "images") as progress:
+            vectors, ids = query_model.embed_path(query, progress=progress)
+        searcher = Searcher(gallery, config=RankingConfig(device=device))
+        answers = searcher.search(vectors, top, ids=ids)
+        typer.echo(answers_to_json(answers) if json else format_answers(answers))
+        if out is not None:
+            inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
+            write_answers(out, answers, Provenance("search", {"top": top, "split": split}, inputs))
+            typer.echo(out, err=json)
+        if page is not None:
+            photographs = gallery_photographs(embeddings, images, root)
+            write_answer_page(answers, page, gallery_photographs(query, query), photographs)
+            typer.echo(page, err=json)

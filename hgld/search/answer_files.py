@@ -1,0 +1,99 @@
+"""The answers of a search as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from hgld.errors import ConfigurationError
+from hgld.io.files import atomic_write
+from hgld.search.searcher import Answers
+from hgld.tables import Provenance, with_provenance
+
+_SUFFIXES = (".csv", ".parquet", ".json")
+
+
+def check_answers_suffix(path: Path) -> None:
+    """Raise a ConfigurationError unless answers can be written in the format of a suffix."""
+    if path.suffix not in _SUFFIXES:
+        raise ConfigurationError(f'{path}: the suffix is "{path.suffix}"; choose one of {", ".join(_SUFFIXES)}')
+
+
+def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
+    """Write answers in the format of the suffix, ``.csv``, ``.parquet`` or ``.json``.
+
+    Args:
+        path: File to write or replace.
+        answers: The answers.
+        provenance: Command, parameters and inputs of the search, which Parquet files keep.
+
+    Raises:
+        ConfigurationError: The suffix is another one.
+    """
+    check_answers_suffix(path)
+    with atomic_write(path) as draft:
+        if path.suffix == ".json":
+            draft.write_text(answers_to_json(answers) + "\n", encoding="utf-8")
+            return
+        table = answers_table(answers)
+        if path.suffix == ".csv":
+            pa_csv.write_csv(table, draft)
+        else:
+            pq.write_table(table.cast(with_provenance(table.schema, "search/1", provenance)), draft)
+
+
+def answers_table(answers: Answers) -> pa.Table:
+    """Return a table with a row for each query and result.
+
+    Columns: ``query``; ``rank``, from 1; ``id`` of the image in the gallery; ``score``, the cosine; ``level``, the
+    one that it shares with the answer, 0 to L. Then, for each level, finest first, ``name`` with the label of the
+    image, ``answer_name`` with that of the query, and ``share_name`` with its share of the votes; null where there is
+    none.
+    """
+    gallery = answers.gallery
+    rows = []
+    for query in range(len(answers)):
+        answer = {f"answer_{level.level}": level.name for level in answers.answer(query)}
+        shares = {f"share_{level.level}": level.share for level in answers.answer(query)}
+        for rank, (position, score, level) in enumerate(answers.results(query), start=1):
+            row = {"query": answers.query_ids[query], "rank": rank, "id": str(gallery.ids[position])}
+            row |= {"score": score, "level": level}
+            names = gallery.names(gallery.labels[position])
+            rows.append({**row, **dict(zip(gallery.level_names, names, strict=False)), **answer, **shares})
+    fields = [("query", pa.string()), ("rank", pa.int64()), ("id", pa.string()), ("score", pa.float32())]
+    fields += [("level", pa.int64())]
+    for name in gallery.level_names:
+        fields += [(name, pa.string()), (f"answer_{name}", pa.string()), (f"share_{name}", pa.float64())]
+    return pa.Table.from_pylist(rows, pa.schema(fields))
+
+
+def answers_to_json(answers: Answers) -> str:
+    """Format answers as JSON.
+
+    ``{"levels": [...], "queries": [...]}``, with the names of the levels, finest first, and for each query ``id``;
+    ``answer``, a list of ``level``, ``name`` and ``share``, finest first, empty if no near image has labels; and
+    ``results``, a list of ``rank``, ``id``, ``score``, ``level`` and ``labels``.
+    """
+    gallery = answers.gallery
+    queries = []
+    for query in range(len(answers)):
+        results: list[dict[str, Any]] = []
+        for rank, (position, score, level) in enumerate(answers.results(query), start=1):
+            labels = list(gallery.names(gallery.labels[position]))
+            entry = {"rank": rank, "id": str(gallery.ids[position]), "score": _rounded(score)}
+            results.append({**entry, "level": level, "labels": labels})
+        answer = [{**vars(level), "share": _rounded(level.share)} for level in answers.answer(query)]
+        queries.append({"id": answers.query_ids[query], "answer": answer, "results": results})
+    return json.dumps({"levels": list(gallery.level_names), "queries": queries}, indent=2, ensure_ascii=False)
+
+
+def _rounded(value: float) -> float:
+    """Return a number to six digits, which is what float32 holds."""
+    assert math.isfinite(value)
+    return float(f"{value:.6g}")

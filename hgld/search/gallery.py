@@ -1,0 +1,168 @@
+"""The gallery of a search: embeddings of images with their ids and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
+from hgld.datasets.image_sources import read_images
+from hgld.errors import ConfigurationError, HgldError
+from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
+from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
+from hgld.inspection.photos import landmark_names
+from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
+from hgld.tables.embeddings import Embeddings, read_embeddings
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """Images to search in.
+
+    Args:
+        vectors: float16, float32, float64 or bfloat16, shape (N, d), in memory or memory-mapped; they are compared by
+            their cosine, whatever their lengths.
+        ids: N texts.
+        labels: int64, shape (N, L), finest first and nested: indices into ``class_names``; -1 in the rows of
+            unlabelled images. L is 0 without labels.
+        level_names: Names of the L levels, finest first.
+        class_names: Names of the labels of each level.
+    """
+
+    vectors: torch.Tensor
+    ids: npt.NDArray[np.str_]
+    labels: LabelMatrix
+    level_names: tuple[str, ...] = ()
+    class_names: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def from_arrays(
+        cls,
+        vectors: Vectors,
+        ids: Sequence[str],
+        labels: Sequence[Sequence[str]] | None = None,
+        level_names: Sequence[str] = (),
+    ) -> Gallery:
+        """Create a gallery in memory.
+
+        Args:
+            vectors: float, shape (N, d).
+            ids: N texts.
+            labels: Names of the labels of each image, finest first, L for each of N; None without labels.
+            level_names: Names of the L levels, finest first.
+
+        Raises:
+            ConfigurationError: Numbers of images or levels differ.
+
+        >>> Gallery.from_arrays(np.eye(2), ["a", "b"], [["lake"], ["dam"]], ["group"]).class_names
+        (('dam', 'lake'),)
+        """
+        rows = [[]] * len(ids) if labels is None else labels
+        if not len(vectors) == len(ids) == len(rows) or any(len(row) != len(level_names) for row in rows):
+            raise ConfigurationError(
+                f"{len(vectors):,} `vectors`, {len(ids):,} `ids` and {len(rows):,} `labels` of {len(level_names)} "
+                "levels; expected a row for each image, and a label for each level"
+            )
+        names, codes = [], []
+        for column in zip(*rows, strict=True):
+            values, code = np.unique(np.array(column, np.str_), return_inverse=True)
+            names.append(tuple(values.tolist()))
+            codes.append(code)
+        matrix = np.stack(codes, axis=1) if codes else np.empty((len(ids), 0), np.int64)
+        return cls(as_tensor(vectors), np.array(list(ids), np.str_), matrix, tuple(level_names), tuple(names))
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the vectors."""
+        return int(self.vectors.shape[1])
+
+    @property
+    def n_levels(self) -> int:
+        """Number of levels L."""
+        return len(self.level_names)
+
+    def names(self, labels: npt.NDArray[np.int64]) -> tuple[str, ...]:
+        """Return the names of a row of labels, finest first; empty if it is unlabelled."""
+        if (labels < 0).any():
+            return ()
+        return tuple(names[code] for names, code in zip(self.class_names, labels.tolist(), strict=True))
+
+
+def read_gallery(
+    path: Path, labels: Path | None = None, hierarchy: Path | None = None, split: str | None = None
+) -> Gallery:
+    """Read a gallery from files.
+
+    Args:
+        path: File of the embeddings; see :mod:`hgld.tables.embeddings`.
+        labels: Labels of the images; see :func:`hgld.datasets.image_labels.read_labels`. Default: the manifest that
+            ``hgld embed-images`` embedded, if it is still there; else the landmark ids that come with the embeddings,
+            if there are any.
+        hierarchy: Levels above landmarks.
+        split: Split of the landmark ids, where the hierarchy has several.
+
+    Raises:
+        InputError: A file cannot be read or does not fit the embeddings.
+        ConfigurationError: There is a hierarchy, but no landmarks.
+    """
+    embeddings = read_embeddings(path)
+    levels = None if hierarchy is None else load_hierarchy(hierarchy)
+    if labels is None and levels is None:
+        labels = _embedded_manifest(read_embedding_record(path))
+    image_labels = _labels(labels, embeddings, levels, split)
+    ids = np.arange(len(embeddings)).astype(np.str_) if embeddings.ids is None else embeddings.ids
+    if image_labels is None:
+        return Gallery(embeddings.vectors, ids, np.empty((len(ids), 0), np.int64))
+    rows = image_labels.labelled
+    codes = np.full_like(image_labels.labels, -1)
+    names = []
+    for column in range(len(image_labels.level_names)):
+        values, known = np.unique(image_labels.labels[rows, column], return_inverse=True)
+        codes[rows, column] = known
+        names.append(tuple(_name(image_labels, column, value, levels) for value in values.tolist()))
+    return Gallery(embeddings.vectors, ids, codes, image_labels.level_names, tuple(names))
+
+
+def _labels(
+    path: Path | None, embeddings: Embeddings, hierarchy: Hierarchy | None, split: str | None
+) -> ImageLabels | None:
+    if path is not None:
+        return read_labels(path, embeddings, hierarchy, split=split)
+    if embeddings.landmark_ids is not None:
+        return labels_from_landmarks(embeddings.landmark_ids, hierarchy, split)
+    if hierarchy is not None:
+        raise ConfigurationError(
+            f"{embeddings.path} does not say which landmark an image shows; give `labels`, such as GLDv2's train.csv"
+        )
+    return None
+
+
+def _embedded_manifest(record: EmbeddingRecord | None) -> Path | None:
+    """Return the manifest that was embedded, if it has levels."""
+    if record is None or not record.sources.images.is_file():
+        return None
+    try:
+        return record.sources.images if read_images(record.sources.images).level_names else None
+    except HgldError:  # it is another file by now
+        return None
+
+
+def _name(labels: ImageLabels, column: int, value: int, hierarchy: Hierarchy | None) -> str:
+    """Return the name of a label."""
+    if labels.names:
+        name = labels.names[column][value]
+    elif hierarchy is None:
+        name = str(value)
+    elif column:
+        return hierarchy.nodes[column - 1][value]
+    else:
+        return landmark_names(hierarchy, hierarchy.labels[value])[0]
+    return f"{labels.level_names[column].replace('_', ' ')} {name}" if name.isdecimal() else name

@@ -1,0 +1,158 @@
+"""The model that embeds queries as the images of a gallery were embedded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hgld.datasets.batch import ExampleDataset
+from hgld.datasets.image_list import AnyImage, ImageList
+from hgld.datasets.image_sources import open_images
+from hgld.datasets.transforms import ImageSettings, evaluation_transform
+from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
+from hgld.models.embedding_model import MEMORY_FORMAT
+from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record, weights_digest
+from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.inference import embed_rows
+from hgld.models.model_loading import load_model
+from hgld.progress import Progress
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class QueryModel:
+    """A model, and what else made the embeddings of a gallery.
+
+    Args:
+        embedder: The model.
+        scales: Factors of height and width at which each image is embedded.
+        half: Whether the backbone computes in 16 bits.
+        mean: Mean to subtract from embeddings, which are then normalised again, as that of the gallery was; None for
+            none.
+    """
+
+    embedder: ImageEmbedder
+    scales: Sequence[float] = (1.0,)
+    half: bool = False
+    mean: torch.Tensor | None = None
+
+    def embed(self, images: Sequence[AnyImage]) -> torch.Tensor:
+        """Embed a list of images as float32, shape (n, d), of length 1.
+
+        Raises:
+            InputError: An image cannot be read.
+        """
+        return self._embed(ImageList(images, evaluation_transform(self.embedder.image_settings)), 1)[0]
+
+    def embed_path(
+        self, path: Path, *, batch_size: int = 32, workers: int = 0, progress: Progress | None = None
+    ) -> tuple[torch.Tensor, list[str]]:
+        """Embed an image, or those of a folder, a tar file or a manifest.
+
+        Args:
+            path: See :func:`hgld.datasets.image_sources.read_images`.
+            batch_size: Number of images embedded at once.
+            workers: Number of processes that read images; 0 reads them in this one.
+            progress: Reporter of the number of images done.
+
+        Returns:
+            Embeddings as :meth:`embed` returns them, and the ids of the images. Images that cannot be read are left
+            out, and logged as a warning.
+
+        Raises:
+            InputError: There are no images, or none can be read.
+        """
+        dataset = open_images(path, evaluation_transform(self.embedder.image_settings))
+        if progress:
+            progress.start(len(dataset))
+        vectors, rows, reasons = self._embed(dataset, batch_size, workers, progress)
+        if not len(rows):
+            raise InputError(
+                f"{path}: none of the {len(dataset):,} images can be read:\n{indented_list(reasons, limit=5)}"
+            )
+        if reasons:
+            log.warning("%s: %d images cannot be read:\n%s", path, len(reasons), indented_list(reasons, limit=5))
+        return vectors, dataset.manifest.ids[rows.numpy()].tolist()
+
+    def _embed(
+        self, dataset: ExampleDataset, batch_size: int, workers: int = 0, progress: Progress | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
+        """Return the embeddings of the readable images, their rows, and why others cannot be read."""
+        shard = embed_rows(
+            self.embedder.network,
+            dataset,
+            np.arange(len(dataset)),
+            batch_size=batch_size,
+            workers=workers,
+            scales=self.scales,
+            half=self.half,
+            progress=progress,
+        )
+        vectors = shard.vectors
+        if self.mean is not None:
+            vectors = torch.nn.functional.normalize(vectors - self.mean, dim=1)
+        return vectors, shard.rows, [image.reason for image in shard.skipped]
+
+
+def load_query_model(
+    embeddings: Path, dim: int, model: str | None = None, pretrained: str | None = None, device: str = "cpu"
+) -> QueryModel:
+    """Load the model that made the embeddings of a gallery.
+
+    Args:
+        embeddings: File of the embeddings of the gallery.
+        dim: Their dimension.
+        model: Model to load; see :func:`hgld.load_model`. Default: the one that ``hgld embed-images`` recorded beside
+            the embeddings, with its image size, scales and mean.
+        pretrained: Weights of a model given by name.
+        device: A torch device.
+
+    Raises:
+        ConfigurationError: No model is recorded or it is no longer there, or the model is not the one that made the
+            embeddings.
+        InputError: The file of the model is unusable.
+    """
+    record = read_embedding_record(embeddings)
+    embedder = _load(embeddings, record, model, pretrained)
+    if embedder.dim != dim:
+        raise ConfigurationError(
+            f"`model` has {embedder.dim:,} dimensions, but {embeddings} has {dim:,}; name the model that made them"
+        )
+    if record is None:
+        query_model = QueryModel(embedder)
+    else:
+        if weights_digest(embedder.network) != record.provenance.inputs.get("weights"):
+            raise ConfigurationError(
+                f"`model` has other weights than the model that made {embeddings}; name that one, or embed the "
+                "images again"
+            )
+        settings = record.provenance.parameters
+        embedder = replace(embedder, image_settings=ImageSettings.model_validate(settings["image"]))
+        mean = None if record.mean is None else torch.tensor(record.mean)
+        query_model = QueryModel(embedder, tuple(settings["scales"]), settings["half"], mean)
+    embedder.to(device).network.to(memory_format=MEMORY_FORMAT)
+    return query_model
+
+
+def _load(
+    embeddings: Path, record: EmbeddingRecord | None, model: str | None, pretrained: str | None
+) -> ImageEmbedder:
+    if model is not None:
+        return load_model(model, pretrained)
+    if record is None or record.sources.model is None:
+        raise ConfigurationError(
+            f"{embeddings}: it is not recorded beside it which model made these embeddings; give `model`"
+        )
+    source = record.sources.model
+    try:
+        return load_model(source.model, source.pretrained)
+    except HgldError as error:
+        raise ConfigurationError(
+            f"{embeddings}: made by {source.model}, which cannot be loaded: {error}; give its place now as `model`"
+        ) from error

@@ -1,0 +1,156 @@
+"""Search a gallery by embeddings: the nearest images of each query, and the labels that they vote for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
+from hgld.evaluation.ranking import RankingConfig
+from hgld.hierarchy import LabelMatrix
+from hgld.inspection.search import nearest_neighbours
+from hgld.inspection.top_k import TopK
+from hgld.search.gallery import Gallery
+from hgld.search.votes import TEMPERATURE, vote
+
+
+class NeighbourIndex(Protocol):
+    """An approximate index of a gallery, such as :class:`hgld.search.faiss_index.FaissIndex`."""
+
+    def search(
+        self, queries: npt.NDArray[np.float32], k: int
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Return cosines and positions of the k nearest, (n, k), best first; NaN and -1 where there are fewer.
+
+        Args:
+            queries: float32, shape (n, d).
+            k: Number of images per query.
+        """
+
+
+@dataclass(frozen=True)
+class LevelAnswer:
+    """The answer at one level.
+
+    Args:
+        level: Name of the level.
+        name: Name of the label.
+        share: Its share of the votes, from 0 to 1; see :func:`hgld.search.votes.vote`.
+    """
+
+    level: str
+    name: str
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The answers to n queries.
+
+    Args:
+        gallery: The gallery.
+        query_ids: n texts.
+        top_k: Nearest images. Their levels are those that they share with the answer; 0 for unlabelled images.
+        labels: int64, shape (n, L), the labels that the nearest images vote for, finest first; -1 if none has labels.
+        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.search.votes.vote`.
+    """
+
+    gallery: Gallery
+    query_ids: tuple[str, ...]
+    top_k: TopK
+    labels: LabelMatrix
+    shares: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    def answer(self, row: int) -> tuple[LevelAnswer, ...]:
+        """Return the answer to a query at each level, finest first; empty if no near image has labels."""
+        names = self.gallery.names(self.labels[row])
+        levels = self.gallery.level_names[: len(names)]
+        shares = self.shares[row].tolist()[: len(names)]
+        return tuple(map(LevelAnswer, levels, names, shares))
+
+    def results(self, row: int) -> Iterator[tuple[int, float, int]]:
+        """Iterate over the nearest images of a query: position, cosine, and level shared with the answer."""
+        columns = (self.top_k.positions[row], self.top_k.scores[row], self.top_k.levels[row])
+        for position, score, level in zip(*(column.tolist() for column in columns), strict=True):
+            if position >= 0:
+                yield position, score, level
+
+
+class Searcher:
+    """Searches a gallery, exactly unless it gets an index.
+
+    Args:
+        gallery: The gallery.
+        index: Index of the same images, which finds most of the nearest ones. Default: all images are compared, in
+            blocks.
+        temperature: Temperature of the votes; see :func:`hgld.search.votes.vote`.
+        config: Device and precision of the exact search.
+
+    >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
+    >>> answers = Searcher(gallery).search(np.array([[0.9, 0.8, 0.1]]), k=2)
+    >>> [gallery.ids[position].item() for position, *_ in answers.results(0)]
+    ['a', 'b']
+    >>> [(answer.name, round(answer.share, 2)) for answer in answers.answer(0)]
+    [('A', 0.76), ('x', 1.0)]
+    """
+
+    def __init__(
+        self,
+        gallery: Gallery,
+        *,
+        index: NeighbourIndex | None = None,
+        temperature: float = TEMPERATURE,
+        config: RankingConfig | None = None,
+    ) -> None:
+        if temperature <= 0:
+            raise ConfigurationError(f"`temperature` is {temperature}; expected a number above 0")
+        self.gallery = gallery
+        self._index, self._temperature, self._config = index, temperature, config
+
+    def search(self, queries: Vectors, k: int = 10, *, ids: Sequence[str] | None = None) -> Answers:
+        """Find the k nearest images of each query, and let them vote on its labels.
+
+        Args:
+            queries: float, shape (n, d).
+            k: Number of images per query, all of which vote; there are fewer results if the gallery is smaller.
+            ids: Names of the queries. Default: their rows.
+
+        Raises:
+            ConfigurationError: ``k`` is less than 1.
+            InputError: A query has another dimension than the gallery, or is not finite, or only zeros.
+        """
+        vectors = as_tensor(queries)
+        if vectors.ndim != 2 or vectors.shape[1] != self.gallery.dim:
+            raise InputError(
+                f"the queries have the shape {tuple(vectors.shape)}; expected (n, {self.gallery.dim}), the dimension "
+                "of the gallery"
+            )
+        names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
+        scores, positions = self._neighbours(vectors, k)
+        # Position -1 would be the last image, but its score is NaN, which has no vote.
+        near = np.where(positions[..., None] >= 0, self.gallery.labels[positions], -1)
+        labels = np.full((len(vectors), self.gallery.n_levels), -1)
+        shares = np.full(labels.shape, np.nan)
+        for row in range(len(vectors)):
+            labels[row], shares[row] = vote(scores[row], near[row], self._temperature)
+        shared = (near == labels[:, None, :]) & (near >= 0)
+        top_k = TopK(scores, positions, shared.sum(axis=2))
+        return Answers(self.gallery, names, top_k, labels, shares)
+
+    def _neighbours(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        if not len(queries):
+            return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+        if self._index is None:
+            return nearest_neighbours(queries, self.gallery.vectors, k, config=self._config)
+        if k < 1:
+            raise ConfigurationError(f"`k` is {k}; expected at least 1")
+        return self._index.search(queries.float().numpy(), k)
