@@ -80,7 +80,8 @@ PUBLIC_NAMES = {
         read_taxonomy read_vocabulary unify_labels write_decisions write_taxonomy
     """,
     "hgld.training": """
-        RunFolder Trainer TrainingSettings TrainingSummary is_finished read_training_settings train
+        PushConfig PushSummary RunFolder Trainer TrainingSettings TrainingSummary is_finished push_model
+        read_training_settings train
     """,
     "hgld.wikimedia": """
         ClientConfig LandmarkCategory ScrapeConfig ScrapeSummary WikimediaClient read_categories scrape_file

@@ -35,6 +35,7 @@ OUTPUTS = {
     "manifest folder": ["-o"],
     "manifest gldv2": ["-o"],
     "manifest table": ["-o"],
+    "push-model": ["-o"],
     "release": ["-o"],
     "review": ["--store"],
     "scrape": ["-o"],

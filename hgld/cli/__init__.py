@@ -20,6 +20,7 @@ from hgld.cli import (
     embed_images,
     evaluate,
     search,
+    models,
 )
 from hgld.cli.base import app
 
@@ -33,6 +34,7 @@ __all__ = [
     "hierarchy",
     "labels",
     "manifest",
+    "models",
     "presets",
     "release",
     "review",

@@ -28,7 +28,8 @@ def embed_images(
     model: Annotated[
         str,
         typer.Option(
-            help="Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset or a timm model."
+            help="Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub, or "
+            "untrained: a preset or a timm model."
         ),
     ],
     pretrained: Annotated[

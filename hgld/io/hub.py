@@ -1,13 +1,24 @@
-"""Files of the Hugging Face hub, with an error instead of a long wait where it cannot be reached."""
+"""Files of the Hugging Face hub, with an error instead of a long wait where it cannot be reached.
+
+The hub's own variables apply: ``HF_TOKEN`` for the token, ``HF_ENDPOINT`` for another server of the same protocol,
+``HF_HOME`` for the cache.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hgld.errors import SourceError
+from hgld.errors import ConfigurationError, SourceError
+from hgld.version import __version__
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
 
 _TIMEOUT_S = 10
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def hub_file(repository: str, names: Sequence[str]) -> Path:
@@ -40,3 +51,109 @@ def hub_file(repository: str, names: Sequence[str]) -> Path:
     except Exception as error:  # the exceptions of the hub's client differ between versions
         raise SourceError(f"{url} cannot be downloaded: {error}") from error
     raise AssertionError("unreachable: raise_for_status raises when no response was ok")
+
+
+def hub_snapshot(repository: str, names: Sequence[str], revision: str | None = None) -> Path:
+    """Return a folder with files of a repository, all of one commit.
+
+    Args:
+        repository: Name of the repository, ``owner/name``.
+        names: Names of files; those that the repository lacks are absent from the folder.
+        revision: Branch, tag or commit. Default: the main branch, of which the hub is asked for the present commit;
+            where it cannot be reached, that of the last download is taken.
+
+    Raises:
+        ConfigurationError: The name is malformed.
+        SourceError: There is no such repository or revision, the token may not read it, or the hub cannot be reached
+            and the files are not in the cache.
+    """
+    require_repository_name(repository)
+    try:
+        return Path(
+            _api().snapshot_download(
+                repository, revision=revision, allow_patterns=list(names), etag_timeout=_TIMEOUT_S
+            )
+        )
+    except Exception as error:  # see hub_file
+        revision_text = f" of the revision {revision}" if revision else ""
+        raise SourceError(f"{repository}: files{revision_text} cannot be downloaded: {_reason(error)}") from error
+
+
+def require_repository_name(repository: str) -> None:
+    """Raise a :class:`ConfigurationError` unless a text is the name of a repository, ``owner/name``."""
+    if not _REPOSITORY.fullmatch(repository):
+        raise ConfigurationError(
+            f'"{repository}" is no name of a repository; expected owner/name, of letters, digits, "-", "_" and "."'
+        )
+
+
+def repository_files(repository: str) -> tuple[list[str], bool] | None:
+    """Return the names of the files of a repository and whether it is private; None if there is none to be seen.
+
+    Raises:
+        SourceError: The hub cannot be reached, or refuses the token.
+    """
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        info = _api().model_info(repository, timeout=_TIMEOUT_S)
+    except RepositoryNotFoundError:
+        return None
+    except Exception as error:  # see hub_file
+        raise SourceError(f"{repository}: {_reason(error)}") from error
+    return [file.rfilename for file in info.siblings or ()], bool(info.private)
+
+
+def upload_folder(folder: Path, repository: str, *, private: bool, message: str, replaces: Sequence[str]) -> str:
+    """Upload the files of a folder in one commit, and create the repository if there is none.
+
+    An upload that is interrupted changes no file of the repository.
+
+    Args:
+        folder: Folder of the files.
+        repository: Name of the repository, ``owner/name``.
+        private: Whether a new repository can be seen only by its owner.
+        message: Message of the commit.
+        replaces: Names of files that are removed from the repository if the folder lacks them.
+
+    Returns:
+        URL of the commit.
+
+    Raises:
+        SourceError: The hub cannot be reached or refuses the upload, or the upload was cut off.
+    """
+    api = _api()
+    try:
+        api.create_repo(repository, private=private, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repository, folder_path=folder, commit_message=message, delete_patterns=list(replaces)
+        )
+    except Exception as error:  # see hub_file
+        raise SourceError(
+            f"{repository}: cannot be uploaded: {_reason(error)}. No file of the repository was changed"
+        ) from error
+    return str(commit.commit_url)
+
+
+def _api() -> HfApi:
+    from huggingface_hub import HfApi
+
+    return HfApi(library_name="hgld", library_version=__version__)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a request failed, in a line that says what to do."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    kind = type(error).__name__
+    if kind == "RevisionNotFoundError":
+        return "there is no such revision"
+    if kind == "GatedRepoError":
+        return "its owner grants access on request; ask for it on its page, and set HF_TOKEN"
+    if kind == "RepositoryNotFoundError":
+        return "there is no such repository, or it is private; set HF_TOKEN to a token that may read it"
+    if status in (401, 403):
+        return f"the hub refuses access ({status}); set HF_TOKEN to a token with write access to it"
+    if kind in ("LocalEntryNotFoundError", "IncompleteSnapshotError"):
+        return "the hub cannot be reached, and they are not in the cache"
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error  # of "Error while uploading ..."
+    return " ".join(str(cause).split()).removesuffix(".") or type(cause).__name__

@@ -33,7 +33,7 @@ class ModelSource:
     """Where a model was loaded from, by which :func:`hgld.load_model` loads it again.
 
     Args:
-        model: Absolute path of a run or a checkpoint, or a name.
+        model: Absolute path of a checkpoint or of a published folder, a repository of the hub, or a name.
         pretrained: Weights of a model given by name, if they were given.
     """
 

@@ -1,4 +1,4 @@
-"""Models that are ready to embed: trained ones from checkpoints, untrained ones by name."""
+"""Models that are ready to embed: from runs, checkpoints, folders or the hub, and untrained ones by name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from timm import is_model
 
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError, InputError
+from hgld.io.hub import hub_snapshot
 from hgld.models.backbones import image_settings_for
 from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder, ModelSource
+from hgld.models.model_folder import MODEL_FILES, is_model_folder, read_model
 from hgld.models.model_settings import FEATURES, PRESETS, ModelSettings
+
+#: Before the name of a repository of the Hugging Face hub.
+HUB_PREFIX = "hf:"
 
 
 def load_model(
@@ -30,8 +35,10 @@ def load_model(
     """Load a model that is ready to embed images: a trained one from files, or an untrained one by name.
 
     Args:
-        model: Folder of a training run, of which the best checkpoint is loaded; a checkpoint of ``hgld train``; or
-            the name of a preset or a timm model. A folder that has the name of a model is meant by ``./name``.
+        model: Folder of a training run, of which the best checkpoint is loaded; a checkpoint of ``hgld train``; a
+            folder of ``hgld push-model``; ``hf:owner/name`` or ``hf:owner/name@revision``, a repository of the
+            Hugging Face hub that ``hgld push-model`` or timm wrote; or the name of a preset or a timm model. A
+            folder that has the name of a model is meant by ``./name``.
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
         size: Input size in pixels. Default: that of the training, or 224.
         resize: Length in pixels of the shorter side before the centre crop. Default: that of the training, or 256.
@@ -43,22 +50,45 @@ def load_model(
         ConfigurationError: There is no such model, its weights are not available, the sizes do not fit, or the
             checkpoint holds a head without a backbone.
         InputError: There is no such file, or it is unusable.
+        SourceError: The repository does not exist, or the hub cannot be reached.
     """
     sizes = {key: value for key, value in (("size", size), ("resize", resize)) if value is not None}
-    if isinstance(model, str) and _is_name(model):
-        untrained = load_untrained_model(model, pretrained, _image_settings(sizes))
-        return replace(untrained, source=ModelSource(model, pretrained))
+    if _is_name(model):
+        untrained = load_untrained_model(str(model), pretrained, _image_settings(sizes))
+        return replace(untrained, source=ModelSource(str(model), pretrained))
     if pretrained is not None:
         raise ConfigurationError(f"`pretrained` is for models given by name; {model} has its own weights")
-    path = _checkpoint(Path(model))
-    trained = load_checkpoint_model(path)
-    if trained.settings.backbone == FEATURES:
-        raise ConfigurationError(
-            f"{path}: a head trained on features of {trained.settings.n_features:,} numbers, which takes no "
-            "images; name the checkpoint of a model with a backbone"
-        )
+    checkpoint = find_checkpoint(model)
+    trained = _load_trained(checkpoint) if checkpoint else _load_published(model)
+    on_hub = str(model).startswith(HUB_PREFIX)
+    source = ModelSource(str(model) if on_hub else str((checkpoint or Path(model)).absolute()))
     image_settings = _image_settings(trained.image_settings.model_dump() | sizes)
-    return replace(trained, image_settings=image_settings, source=ModelSource(str(path.absolute())))
+    return replace(trained, image_settings=image_settings, source=source)
+
+
+def is_published(model: str | Path) -> bool:
+    """Return whether :func:`load_model` finds a model on the hub or in a folder of ``hgld push-model``."""
+    return str(model).startswith(HUB_PREFIX) or (not _is_name(model) and is_model_folder(Path(model)))
+
+
+def find_checkpoint(model: str | Path) -> Path | None:
+    """Return the checkpoint that :func:`load_model` reads; None for models that it finds elsewhere.
+
+    Raises:
+        InputError: The path is that of a folder without a model.
+    """
+    path = Path(model)
+    if _is_name(model) or is_published(model):
+        return None
+    if not path.is_dir():
+        return path
+    for name in ("best.pt", "last.pt"):
+        if (path / name).is_file():
+            return path / name
+    raise InputError(
+        f"{path}: contains no model; expected the folder of a training, with best.pt or last.pt, or one of "
+        "hgld push-model"
+    )
 
 
 def load_checkpoint_model(path: Path) -> ImageEmbedder:
@@ -119,22 +149,30 @@ def load_untrained_model(
         return ImageEmbedder(build_model(settings), expected)
 
 
-def _is_name(model: str) -> bool:
-    """Return whether a text is the name of a model, also a misspelt one, rather than a path."""
+def _is_name(model: str | Path) -> bool:
+    """Return whether a model is given by a name, also a misspelt one, rather than by a path or a repository."""
+    if isinstance(model, Path) or model.startswith(HUB_PREFIX):
+        return False
     if model in PRESETS or is_model(model):
         return True
     return not (Path(model).exists() or "/" in model or Path(model).suffix == ".pt")
 
 
-def _checkpoint(path: Path) -> Path:
-    """Return the checkpoint that is meant by a path: the file, or the best one in the folder of a run."""
-    if not path.is_dir():
-        return path
-    candidates = [path / name for name in ("best.pt", "last.pt")]
-    found = next((candidate for candidate in candidates if candidate.is_file()), None)
-    if found is None:
-        raise InputError(f"{path}: contains no model; expected the folder of a training, with best.pt or last.pt")
-    return found
+def _load_published(model: str | Path) -> ImageEmbedder:
+    if not str(model).startswith(HUB_PREFIX):
+        return read_model(Path(model), str(model))
+    repository, _, revision = str(model).removeprefix(HUB_PREFIX).partition("@")
+    return read_model(hub_snapshot(repository, MODEL_FILES, revision or None), str(model))
+
+
+def _load_trained(path: Path) -> ImageEmbedder:
+    trained = load_checkpoint_model(path)
+    if trained.settings.backbone == FEATURES:
+        raise ConfigurationError(
+            f"{path}: a head trained on features of {trained.settings.n_features:,} numbers, which takes no "
+            "images; name the checkpoint of a model with a backbone"
+        )
+    return trained
 
 
 def _image_settings(values: Mapping[str, object]) -> ImageSettings:

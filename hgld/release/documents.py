@@ -15,6 +15,7 @@ import pyarrow as pa
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.official import without_completed
 from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
+from hgld.io.markdown import markdown_table
 from hgld.release.croissant import COLUMN_DESCRIPTIONS
 from hgld.release.origins import Origin, annotations_creators, count_origins
 from hgld.tables import Provenance
@@ -117,7 +118,7 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
 
 
 def _descriptions(descriptions: Mapping[str, str], key: str) -> str:
-    return _markdown_table([key, "description"], [[f"`{name}`", text] for name, text in descriptions.items()])
+    return markdown_table([key, "description"], [[f"`{name}`", text] for name, text in descriptions.items()])
 
 
 def _counts_table(counts: HierarchyStats) -> str:
@@ -127,7 +128,7 @@ def _counts_table(counts: HierarchyStats) -> str:
         for split, by_root in counts.landmarks.items()
     ]
     groups = [str(sum(group.root == root for group in counts.groups)) for root in roots]
-    return _markdown_table(["", "all", *roots], [*rows, ["groups", str(len(counts.groups)), *groups]], n_numeric=3)
+    return markdown_table(["", "all", *roots], [*rows, ["groups", str(len(counts.groups)), *groups]], n_numeric=3)
 
 
 def _groups_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
@@ -148,7 +149,7 @@ def _groups_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
         n_landmarks = [f"{by_split[group.group, split]:,}" for split in facts.splits]
         examples = ", ".join(label for label, _ in by_frequency[:_EXAMPLES])
         rows.append([group.group, group.root, *n_landmarks, f"{len(by_frequency):,}", examples])
-    return _markdown_table(["group", "root", *facts.splits, "labels", "most frequent labels"], rows)
+    return markdown_table(["group", "root", *facts.splits, "labels", "most frequent labels"], rows)
 
 
 def _decisions_text(decisions: Sequence[Decision]) -> str:
@@ -183,7 +184,7 @@ def _completed_texts(facts: ReleaseFacts) -> dict[str, str]:
 def _origins_table(origins: Mapping[Origin, int]) -> str:
     """Return a table of the origins with their numbers of landmarks."""
     rows = [[origin.name, origin.description, origin.creator, f"{n:,}"] for origin, n in origins.items()]
-    return _markdown_table(["origin of the group", "meaning", "annotations", "landmarks"], rows, n_numeric=1)
+    return markdown_table(["origin of the group", "meaning", "annotations", "landmarks"], rows, n_numeric=1)
 
 
 def _provenance_text(provenance: Provenance) -> str:
@@ -191,20 +192,13 @@ def _provenance_text(provenance: Provenance) -> str:
     parameters = json.dumps(provenance.parameters, sort_keys=True, ensure_ascii=False)
     inputs = [[role, f"`{digest}`"] for role, digest in sorted(provenance.inputs.items())]
     command = f"`hgld {provenance.command}`, version {provenance.version}"
-    table = _markdown_table(["input", "SHA-256"], inputs)
+    table = markdown_table(["input", "SHA-256"], inputs)
     return f"Built by {command}, with the settings `{parameters}`, from\n\n{table}"
 
 
 def _feature(kind: pa.DataType) -> str:
     """Return the type of a column in the notation of the Hugging Face hub."""
     return f"list: {kind.value_type}" if pa.types.is_list(kind) else f"dtype: {kind}"
-
-
-def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], n_numeric: int = 0) -> str:
-    """Return a Markdown table whose last ``n_numeric`` columns are aligned to the right."""
-    alignment = ["---"] * (len(header) - n_numeric) + ["--:"] * n_numeric
-    cells = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, alignment, *cells])
 
 
 def _template(name: str) -> str:

@@ -1,9 +1,11 @@
-"""Format the output of ``hgld embed-images``."""
+"""Format the output of ``hgld embed-images`` and ``hgld push-model``."""
 
 from __future__ import annotations
 
 from hgld.errors import indented_list
 from hgld.models.embed_images import EmbedImagesSummary
+from hgld.progress import byte_size
+from hgld.training.publish_model import PushSummary
 
 
 def format_embed_images(summary: EmbedImagesSummary) -> str:
@@ -18,3 +20,9 @@ def format_embed_images(summary: EmbedImagesSummary) -> str:
         text += f"{summary.skipped_file}:\n"
         text += indented_list(summary.skipped, limit=5)
     return text
+
+
+def format_push(summary: PushSummary) -> str:
+    """Format what was published."""
+    evaluations = "1 evaluation" if summary.evaluations == 1 else f"{summary.evaluations} evaluations"
+    return f"{summary.model}, {byte_size(summary.n_bytes)}, with {evaluations} on its card"

@@ -1,0 +1,18 @@
+"""Markdown that hgld writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], n_numeric: int = 0) -> str:
+    r"""Return a table whose last ``n_numeric`` columns are aligned to the right.
+
+    >>> print(markdown_table(["metric", "value"], [["R@1", "1.0"]], n_numeric=1))
+    | metric | value |
+    | --- | --: |
+    | R@1 | 1.0 |
+    """
+    alignment = ["---"] * (len(header) - n_numeric) + ["--:"] * n_numeric
+    cells = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, alignment, *cells])

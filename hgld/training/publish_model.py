@@ -1,0 +1,242 @@
+"""``hgld push-model``: publish a model as a folder or as a repository of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.io.folders import folder_draft, replace_folder
+from hgld.io.hub import hub_snapshot, repository_files, require_repository_name, upload_folder
+from hgld.io.locks import exclusive_lock
+from hgld.models.checkpoint_files import read_checkpoint
+from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.model_card import CardFacts, ModelEvaluation, model_card
+from hgld.models.model_folder import CARD, CONFIG, TRAINING, WEIGHTS, is_written_by_hgld, write_model
+from hgld.models.model_loading import HUB_PREFIX, find_checkpoint, is_published, load_model
+from hgld.training.run_folder import RunFolder
+from hgld.version import __version__
+
+#: Files that the hub adds to a new repository.
+_OF_THE_HUB = (".gitattributes", CARD)
+
+
+@dataclass(frozen=True)
+class PushConfig:
+    """Description of a published model.
+
+    Args:
+        license: Licence of the weights, by its identifier on the hub, such as ``apache-2.0``. Default: not stated.
+        datasets: Names of data sets on the hub that the model was trained on.
+        evaluations: Files of ``hgld evaluate --json``, whose names become those of the data sets.
+        private: Whether a new repository can be seen only by its owner.
+        force: Whether to replace files of a repository or folder that holds something else than a model of hgld.
+    """
+
+    license: str | None = None
+    datasets: Sequence[str] = ()
+    evaluations: Sequence[Path] = ()
+    private: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class PushSummary:
+    """Result of publishing a model.
+
+    Args:
+        model: Description of the model.
+        n_bytes: Size of all files.
+        evaluations: Number of evaluations on the model card.
+        url: URL of the commit; None if nothing was uploaded.
+    """
+
+    model: str
+    n_bytes: int
+    evaluations: int
+    url: str | None
+
+
+def push_model(
+    model: str | Path,
+    repository: str | None = None,
+    *,
+    out: Path | None = None,
+    pretrained: str | None = None,
+    config: PushConfig | None = None,
+) -> PushSummary:
+    """Write a model with its card to a folder, upload it to the Hugging Face hub, or both.
+
+    The folder is written completely or not at all, and the upload is one commit.
+
+    Args:
+        model: The folder of a run, a checkpoint, or the name of a preset or a timm model, as in
+            :func:`hgld.load_model`; not what is published already, whose files can be copied as they are.
+        repository: Name of the repository, ``owner/name``; it is created if there is none.
+        out: Folder to write.
+        pretrained: Weights of a model given by name; see :func:`hgld.load_model`.
+        config: Description of the model.
+
+    Raises:
+        ConfigurationError: Neither ``repository`` nor ``out`` is given, or one holds files that are not those of a
+            model of hgld; a public repository was to be private; or see :func:`hgld.load_model`.
+        InputError: A file cannot be read.
+        SourceError: The hub cannot be reached or refuses the upload.
+        BusyError: Another run is writing ``out``.
+    """
+    config = config or PushConfig()
+    if repository is None and out is None:
+        raise ConfigurationError("expected `repository`, `out` or both; found neither")
+    if is_published(model):
+        raise ConfigurationError(f"{model}: is published already; copy its files as they are, with hf upload")
+    evaluations = [evaluation for path in config.evaluations for evaluation in read_evaluations(path)]
+    if repository is not None:
+        require_repository_name(repository)
+    embedder, checkpoint = load_model(model, pretrained), find_checkpoint(model)
+    training = None
+    if checkpoint is not None:
+        training, evaluation = training_record(checkpoint)
+        evaluations = [*([evaluation] if evaluation else []), *evaluations]
+    if repository is not None:
+        _require_replaceable_repository(repository, config)
+    facts = CardFacts(
+        title=(repository or (out or Path()).absolute().name).rpartition("/")[2],
+        source=f"{HUB_PREFIX}{repository}" if repository else "path/to/this/folder",
+        training=training,
+        evaluations=evaluations,
+        license=config.license,
+        datasets=config.datasets,
+    )
+    url = None
+    if out is not None:
+        out = out.absolute()
+        with exclusive_lock(out), folder_draft(out) as draft:
+            _require_replaceable_folder(out, config)
+            n_bytes = _write_folder(draft, embedder, facts)
+            replace_folder(draft, out)
+    if repository is not None:
+        with tempfile.TemporaryDirectory(prefix="hgld-push-") as name:
+            n_bytes = _write_folder(Path(name), embedder, facts)
+            url = upload_folder(
+                Path(name),
+                repository,
+                private=config.private,
+                message=f"Upload {embedder.settings.backbone} with hgld {__version__}",
+                replaces=[TRAINING],
+            )
+    return PushSummary(repr(embedder), n_bytes, len(facts.evaluations), url)
+
+
+def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation | None]:
+    """Return what ``training.json`` says of a checkpoint, and its evaluation during the training.
+
+    Files are named without their folders, which are those of a machine. The evaluation is None if the checkpoint is
+    not in the folder of its run, or was not evaluated.
+
+    Raises:
+        InputError: The checkpoint cannot be read.
+    """
+    state, run = read_checkpoint(checkpoint), RunFolder(checkpoint.parent)
+    recorded = run.recorded_run()
+    is_of_run = recorded is not None and recorded[1]["digests"] == state["digests"]
+    record = {
+        "settings": _without_folders(state["settings"]),
+        "digests": state["digests"],
+        "checkpoint": checkpoint.name,
+        "epoch": state["epoch"],
+        "step": state["step"],
+        "versions": recorded[1]["versions"] if recorded and is_of_run else {},
+    }
+    rows = [row for row in run.history("evaluation") if row["step"] == state["step"]] if is_of_run else []
+    return record, _evaluation(record, rows[-1]) if rows else None
+
+
+def _evaluation(record: Mapping[str, Any], row: Mapping[str, Any]) -> ModelEvaluation:
+    """Return the evaluation in a line of the history of a training."""
+    data = record["settings"]["data"]
+    is_best = record["checkpoint"] == RunFolder(Path()).best.name
+    return ModelEvaluation(
+        dataset=f"{Path(data['manifest']).stem} ({data['test'] or data['queries']})",
+        protocol="leave-one-out" if data["test"] else f"gallery {data['gallery']}",
+        means={name: value for name, value in row.items() if name not in ("kind", "step", "epoch")},
+        digest=record["digests"]["manifest"],
+        selected_by=record["settings"]["evaluation"]["best"] if is_best else None,
+    )
+
+
+def read_evaluations(path: Path) -> list[ModelEvaluation]:
+    """Read the output of ``hgld evaluate --json``; the name of the file is that of the data set.
+
+    Raises:
+        InputError: The file cannot be read, or is something else.
+    """
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+        return [
+            ModelEvaluation(
+                dataset=path.stem,
+                protocol=str(result["name"]),
+                means={
+                    str(name): math.nan if mean is None else float(mean) for name, mean in result["means"].items()
+                },
+                n_queries=result["counts"].get("queries"),
+            )
+            for result in results
+        ]
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; expected the output of hgld evaluate --json") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: not the output of hgld evaluate --json: {error!r}") from error
+
+
+def _write_folder(folder: Path, embedder: ImageEmbedder, facts: CardFacts) -> int:
+    """Write all files, and return their size in bytes."""
+    write_model(embedder, folder)
+    if facts.training is not None:
+        text = json.dumps(facts.training, indent=2, ensure_ascii=False) + "\n"
+        (folder / TRAINING).write_text(text, encoding="utf-8")
+    (folder / CARD).write_text(model_card(embedder, facts), encoding="utf-8")
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def _without_folders(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a training with the names of files in place of their paths."""
+    data, model = dict(settings["data"]), dict(settings["model"])
+    for name in ("manifest", "features"):
+        data[name] = data[name] and Path(data[name]).name
+    data["root"] = None
+    if isinstance(model["pretrained"], str):
+        model["pretrained"] = Path(model["pretrained"]).name
+    return {**settings, "data": data, "model": model}
+
+
+def _require_replaceable_folder(out: Path, config: PushConfig) -> None:
+    if out.exists() and any(out.iterdir()) and not is_written_by_hgld(out) and not config.force:
+        raise ConfigurationError(
+            f"{out}: contains files that are not those of a model of hgld; name another folder, or replace all of it "
+            "with `force`"
+        )
+
+
+def _require_replaceable_repository(repository: str, config: PushConfig) -> None:
+    existing = repository_files(repository)
+    if existing is None:
+        return
+    names, is_private = existing
+    if config.private and not is_private:
+        raise ConfigurationError(
+            f"{repository}: exists and is public, which `private` does not change; change it on its page, or name "
+            "another one"
+        )
+    if not {CONFIG, WEIGHTS} & set(names) and set(names) <= set(_OF_THE_HUB):
+        return
+    if not config.force and not (CONFIG in names and is_written_by_hgld(hub_snapshot(repository, [CONFIG]))):
+        raise ConfigurationError(
+            f"{repository}: exists and holds something else than a model of hgld ({', '.join(names[:5])}); name "
+            "another one, or replace its files with `force`"
+        )

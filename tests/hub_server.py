@@ -1,0 +1,258 @@
+"""A local server that speaks the protocol of the Hugging Face hub, as far as models need it.
+
+Repositories hold commits; a file is uploaded in the commit itself or, as the hub asks for it, by Git LFS before.
+Tokens are ``write`` and ``read``, and every owner but ``somebody`` belongs to them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+#: Suffix of files that the server takes by Git LFS.
+_LFS = ".safetensors"
+
+
+@dataclass
+class Repository:
+    private: bool
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    main: str = ""
+
+    def commit(self, files: dict[str, bytes]) -> str:
+        digest = hashlib.sha1(f"{len(self.commits)} {sorted(files)}".encode()).hexdigest()
+        self.commits[digest] = files
+        self.main = digest
+        return digest
+
+    def files(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
+        commit = self.main if revision == "main" else revision
+        return (commit, self.commits[commit]) if commit in self.commits else None
+
+
+@dataclass
+class Hub:
+    """State of the server.
+
+    Args:
+        url: Address of the server.
+        repositories: Repositories by name.
+        blobs: Files that were uploaded by Git LFS, by SHA-256.
+        requests: Method and path of every request.
+        cut_uploads: Number of uploads that are cut off, counted down.
+    """
+
+    url: str = ""
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    cut_uploads: int = 0
+
+    def add(self, name: str, files: dict[str, bytes], *, private: bool = False) -> str:
+        """Add a commit to a repository, which is created if there is none; returns the commit."""
+        return self.repositories.setdefault(name, Repository(private)).commit(files)
+
+    def head(self, name: str) -> dict[str, bytes]:
+        """Return the files of the last commit."""
+        repository = self.repositories[name]
+        return repository.commits[repository.main]
+
+
+@contextmanager
+def hub_server() -> Iterator[Hub]:
+    """Run the server on a free port of this machine."""
+    hub = Hub()
+
+    class Handler(_Handler):
+        state = hub
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    state: Hub
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._dispatch()
+
+    def do_HEAD(self) -> None:
+        self._dispatch()
+
+    def do_POST(self) -> None:
+        self._dispatch()
+
+    def do_PUT(self) -> None:
+        digest = self.path.rpartition("/")[2]
+        self.state.requests.append(f"PUT {self.path}")
+        n_bytes = int(self.headers["Content-Length"])
+        if self.state.cut_uploads:
+            self.state.cut_uploads -= 1
+            self.rfile.read(n_bytes // 2)
+            self.close_connection = True
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        data = self.rfile.read(n_bytes)
+        assert hashlib.sha256(data).hexdigest() == digest
+        self.state.blobs[digest] = data
+        self._reply(200, b"")
+
+    def _dispatch(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.state.requests.append(f"{self.command} {path}")
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = path.strip("/").split("/")
+        if path == "/api/validate-yaml":
+            assert json.loads(body)["content"].startswith("---\n")
+            self._json({"errors": [], "warnings": []})
+        elif path == "/api/repos/create":
+            self._create(json.loads(body))
+        elif parts[:2] == ["api", "models"]:
+            self._api("/".join(parts[2:4]), parts[4] if parts[4:] else "", parts[5] if parts[5:] else "main", body)
+        elif path.endswith(".git/info/lfs/objects/batch"):
+            self._lfs_batch(json.loads(body))
+        elif parts[2:3] == ["resolve"]:
+            self._resolve("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
+        else:
+            self._json({"error": "no such address"}, 404)
+
+    @property
+    def _token(self) -> str:
+        return str(self.headers.get("Authorization", "")).removeprefix("Bearer ")
+
+    def _create(self, request: dict[str, Any]) -> None:
+        name = f"{request['organization']}/{request['name']}"
+        if self._token != "write":
+            self._json({"error": "Invalid username or password."}, 401)
+        elif request["organization"] == "somebody":
+            self._json({"error": "You don't have the rights to create a model under this namespace"}, 403)
+        elif name in self.state.repositories:
+            self._json({"error": "You already created this model repo", "url": f"{self.state.url}/{name}"}, 409)
+        else:
+            private = request.get("visibility") == "private" or bool(request.get("private"))
+            self.state.add(name, {".gitattributes": b""}, private=private)
+            self._json({"url": f"{self.state.url}/{name}"})
+
+    def _readable(self, name: str) -> Repository | None:
+        repository = self.state.repositories.get(name)
+        if repository is None or (repository.private and self._token not in ("read", "write")):
+            self._json(
+                {"error": "Repository not found"}, 404 if self._token else 401, {"X-Error-Code": "RepoNotFound"}
+            )
+            return None
+        return repository
+
+    def _api(self, name: str, what: str, revision: str, body: bytes) -> None:
+        repository = self._readable(name)
+        if repository is None:
+            return
+        found = repository.files(revision)
+        if found is None:
+            self._json({"error": "Revision not found"}, 404, {"X-Error-Code": "RevisionNotFound"})
+            return
+        commit, files = found
+        if what in ("", "revision"):
+            siblings = [{"rfilename": path} for path in files]
+            self._json({"id": name, "sha": commit, "private": repository.private, "tags": [], "siblings": siblings})
+        elif what == "tree":
+            self._json([self._entry(path, data) for path, data in files.items()])
+        elif self._token != "write":
+            self._json({"error": "Forbidden"}, 403)
+        elif what == "preupload":
+            modes = [
+                {
+                    "path": file["path"],
+                    "uploadMode": "lfs" if file["path"].endswith(_LFS) else "regular",
+                    "shouldIgnore": False,
+                }
+                for file in json.loads(body)["files"]
+            ]
+            self._json({"files": modes})
+        elif what == "commit":
+            self._commit(name, repository, body)
+
+    def _entry(self, path: str, data: bytes) -> dict[str, Any]:
+        entry: dict[str, Any] = {"type": "file", "path": path, "size": len(data), "oid": _git_digest(data)}
+        if path.endswith(_LFS):
+            digest = hashlib.sha256(data).hexdigest()
+            entry["lfs"] = {"oid": digest, "size": len(data), "pointerSize": 100}
+        return entry
+
+    def _lfs_batch(self, request: dict[str, Any]) -> None:
+        objects = [
+            {
+                **{key: item[key] for key in ("oid", "size")},
+                **(
+                    {}
+                    if item["oid"] in self.state.blobs
+                    else {"actions": {"upload": {"href": f"{self.state.url}/lfs/{item['oid']}"}}}
+                ),
+            }
+            for item in request["objects"]
+        ]
+        self._json({"transfer": "basic", "objects": objects})
+
+    def _commit(self, name: str, repository: Repository, body: bytes) -> None:
+        files = dict(repository.commits[repository.main])
+        for line in map(json.loads, body.splitlines()):
+            value = line["value"]
+            if line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = self.state.blobs[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
+        commit = repository.commit(files)
+        url = f"{self.state.url}/{name}/commit/{commit}"
+        self._json({"success": True, "commitOid": commit, "commitUrl": url, "hookOutput": ""})
+
+    def _resolve(self, name: str, revision: str, path: str) -> None:
+        repository = self._readable(name)
+        if repository is None:
+            return
+        found = repository.files(revision)
+        if found is None or path not in found[1]:
+            code = "RevisionNotFound" if found is None else "EntryNotFound"
+            self._json({"error": "not found"}, 404, {"X-Error-Code": code})
+            return
+        data = found[1][path]
+        self._reply(200, data, {"X-Repo-Commit": found[0], "ETag": f'"{hashlib.sha256(data).hexdigest()}"'})
+
+    def _json(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        message = {"X-Error-Message": value["error"]} if isinstance(value, dict) and "error" in value else {}
+        kind = {"Content-Type": "application/json"}
+        self._reply(status, json.dumps(value).encode(), {**kind, **message, **(headers or {})})
+
+    def _reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+
+def _git_digest(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
