@@ -39,6 +39,18 @@ def preset_folder() -> Path:
     return _find("pipelines", "benchmarks")
 
 
+def subset_file(name: str) -> Path:
+    """Return the path of ``data/subsets/<name>``, a list about a part of GLDv2.
+
+    Raises:
+        ConfigurationError: The installation lacks the file.
+
+    >>> subset_file("washington/train.csv").name
+    'train.csv'
+    """
+    return _find("data/subsets", name)
+
+
 def _find(folder: str, name: str) -> Path:
     in_checkout = _PACKAGE.parent / folder / name
     in_wheel = _PACKAGE / "_resources" / folder.rpartition("/")[2] / name

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from hgld.io.journal import Journal
 from hgld.tables import SCRAPED, read_table
 from hgld.wikimedia.client import ClientConfig
-from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.scraper import ScrapeConfig
 
 

@@ -25,6 +25,8 @@ DOCUMENTS = [
         "docs/architecture.md",
         "docs/losses.md",
         "docs/reproduce.md",
+        "docs/washington.md",
+        "data/subsets/README.md",
     )
 ]
 

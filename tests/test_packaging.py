@@ -14,7 +14,12 @@ from tests.child_processes import run_child, run_script
 
 CHECKOUT = Path(__file__).parent.parent
 #: Folders beside the package, and where a wheel has them below hgld/_resources.
-FOLDERS = {"annotations": "annotations", "data/sample": "sample", "pipelines/benchmarks": "pipelines/benchmarks"}
+FOLDERS = {
+    "annotations": "annotations",
+    "data/sample": "sample",
+    "data/subsets": "subsets",
+    "pipelines/benchmarks": "pipelines/benchmarks",
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +45,13 @@ def test_wheel_contains_annotations_sample_and_presets(unpacked: Path) -> None:
 
 def test_installed_wheel_finds_its_files(unpacked: Path) -> None:
     script = (
-        "from hgld.resources import annotation_file, sample_file\n"
+        "from hgld.resources import annotation_file, sample_file, subset_file\n"
         "from hgld.io.preset_files import comparison_file, training_file\n"
         "print(annotation_file('taxonomy.csv'), sample_file('train_label_to_category.csv'))\n"
-        "print(training_file('happier'), training_file('h-gldv2/happier'), comparison_file('own_images'))"
+        "print(training_file('happier'), training_file('h-gldv2/happier'), comparison_file('own_images'))\n"
+        "print(subset_file('washington/train.csv'))"
     )
-    assert run_script(script, cwd=unpacked).count(str(unpacked)) == 5
+    assert run_script(script, cwd=unpacked).count(str(unpacked)) == 6
 
 
 def test_missing_file_is_reported() -> None:

@@ -30,7 +30,8 @@ PUBLIC_NAMES = {
         evaluate_files evaluate_retrieval evaluate_tasks
     """,
     "hgld.gldv2": """
-        FetchConfig FetchSummary ImageReader IndexSummary fetch_gldv2 index_images read_image_to_landmark
+        FetchConfig FetchSummary ImageReader IndexSummary PhotographList PhotographsConfig PhotographsSummary
+        fetch_gldv2 fetch_photographs index_images read_image_to_landmark read_photograph_list
         read_retrieval_solution
     """,
     "hgld.hierarchy": """
@@ -71,7 +72,7 @@ PUBLIC_NAMES = {
     """,
     "hgld.tables": """
         CLASSES CLEAN CLUSTERS COMPARISON COMPLETED HIERARCHY IMAGES INSTANCE_OF LABEL_EMBEDDINGS
-        LABEL_SOURCES MANIFEST NEAREST Provenance REMOVED SCRAPED SPLITS STUDY SUGGESTIONS TABLES
+        LABEL_SOURCES MANIFEST NEAREST PHOTOGRAPHS Provenance REMOVED SCRAPED SPLITS STUDY SUGGESTIONS TABLES
         TableSpec classes_path find_scraped_tables input_digests is_up_to_date read_provenance
         read_table repeated_keys with_provenance write_table
     """,

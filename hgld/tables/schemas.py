@@ -268,6 +268,34 @@ IMAGES = TableSpec(
     key=("id",),
 )
 
+PHOTOGRAPHS = TableSpec(
+    "photographs",
+    1,
+    pa.schema(
+        [
+            required("id", pa.string()),
+            # "ok", or why there is no photograph.
+            required("status", pa.string()),
+            # Address in GLDv2's lists, and page of the file on Commons, where it may have another name by now.
+            pa.field("url", pa.string()),
+            pa.field("page", pa.string()),
+            pa.field("author", pa.string()),
+            pa.field("licence", pa.string()),
+            pa.field("licence_url", pa.string()),
+            # Of the version of the file on Commons, which may be later than GLDv2's.
+            pa.field("uploaded_at", pa.timestamp("ms", tz="UTC")),
+            # Address or tar file that the bytes are from, and the tar file that they are in.
+            pa.field("source", pa.string()),
+            pa.field("shard", pa.string()),
+            pa.field("width", pa.int64()),
+            pa.field("height", pa.int64()),
+            # Of the bytes, in hexadecimal.
+            pa.field("sha1", pa.string()),
+        ]
+    ),
+    key=("id",),
+)
+
 MANIFEST = TableSpec(
     "manifest",
     1,
@@ -339,6 +367,7 @@ TABLES: Mapping[str, TableSpec] = {
         HIERARCHY,
         COMPLETED,
         IMAGES,
+        PHOTOGRAPHS,
         MANIFEST,
         COMPARISON,
         STUDY,

@@ -186,6 +186,29 @@ class _Revision(Document):
     slots: _Slots
 
 
+class _MetadataValue(Document):
+    value: Any = None
+
+
+class _FileMetadata(Document):
+    """Values are HTML; those that are no text say nothing."""
+
+    artist: _MetadataValue = Field(default=_MetadataValue(), alias="Artist")
+    licence: _MetadataValue = Field(default=_MetadataValue(), alias="LicenseShortName")
+    licence_url: _MetadataValue = Field(default=_MetadataValue(), alias="LicenseUrl")
+
+
+class FileVersion(Document):
+    """The current version of a file, with the iiprops ``url``, ``timestamp`` and ``extmetadata``."""
+
+    descriptionurl: Text | None = None
+    thumburl: Text | None = None
+    timestamp: Text | None = None
+    filemissing: bool = False
+    filehidden: bool = False
+    extmetadata: Annotated[_FileMetadata, _EmptyListAsMap] = _FileMetadata()
+
+
 class Page(Document):
     """A page, or the part of it in one of several responses."""
 
@@ -197,10 +220,11 @@ class Page(Document):
     categories: list[PageTitle] = []
     links: list[PageTitle] = []
     revisions: list[_Revision] = []
+    imageinfo: list[FileVersion] = []
 
     def merged(self, part: Page) -> Page:
         """Return the page with a further part of it."""
-        lists = {"templates", "categories", "links", "revisions"}
+        lists = {"templates", "categories", "links", "revisions", "imageinfo"}
         update = {
             name: getattr(self, name) + getattr(part, name) if name in lists else getattr(part, name)
             for name in part.model_fields_set

@@ -13,13 +13,12 @@ from hgld.wikimedia.api_documents import (
     ItemEntity,
     MissingEntity,
     Page,
-    PageTitle,
-    QueryDocument,
     RevisionEntity,
     SitelinkEntity,
     Statement,
     read_document,
 )
+from hgld.wikimedia.api_query import QueryResult
 from hgld.wikimedia.source import ClassFact
 from hgld.wikimedia.titles import CATEGORY_PREFIX, is_sendable, normalise_title
 
@@ -82,48 +81,6 @@ class PageFact(NamedTuple):
     item: str | None
     redirected: bool
     soft_redirect: bool
-
-
-class QueryResult:
-    """The response to ``action=query``, collected from all its parts.
-
-    Attributes:
-        normalized: Normalised titles by requested title.
-        redirects: Targets of hard redirects by title; None for a redirect to another wiki.
-        pages: Pages by title.
-        odd: Titles of pages that had another shape in one of the parts, with the reason.
-    """
-
-    def __init__(self) -> None:
-        self.normalized: dict[str, str] = {}
-        self.redirects: dict[str, str | None] = {}
-        self.pages: dict[str, Page] = {}
-        self.odd: dict[str, str] = {}
-
-    def add(self, document: QueryDocument) -> None:
-        """Add a part of the response.
-
-        Raises:
-            ValueError: No page has the shape of a page, or an odd one has no title. Nothing was added.
-        """
-        pages, odd = [], {}
-        for value in document.query.pages:
-            try:
-                pages.append(read_document(Page, value))
-            except ValueError as error:
-                odd[read_document(PageTitle, value).title] = str(error)
-        if odd and not pages:
-            raise ValueError(f"query.pages: {next(iter(odd.values()))}")
-        self.odd |= odd
-        self.normalized.update((row.source, row.target) for row in document.query.normalized)
-        self.redirects.update((row.source, None if row.interwiki else row.target) for row in document.query.redirects)
-        for page in pages:
-            known = self.pages.get(page.title)
-            self.pages[page.title] = known.merged(page) if known else page
-
-    def page(self, title: str) -> Page | None:
-        """Return a page, or None if the response does not contain it, or not all of it."""
-        return None if title in self.odd else self.pages.get(title)
 
 
 def best_rank_items(statements: Sequence[Statement]) -> tuple[str, ...]:
@@ -215,25 +172,18 @@ def page_fact(requested: str, query: QueryResult) -> PageFact | None:
     Returns:
         The fact; None if the response does not contain the title.
     """
-    title = query.normalized.get(requested, requested)
-    visited: set[str] = set()
-    while title in query.redirects:
-        if title in visited:
-            return PageFact("redirect_loop", title, None, True, False)
-        visited.add(title)
-        target = query.redirects[title]
-        if target is None:
-            return PageFact("redirect_unresolved", title, None, True, False)
-        title = target
+    title, problem, redirected = query.follow(requested)
+    if problem is not None:
+        return PageFact(problem, title, None, redirected, False)
     page = query.page(title)
     if page is None:
         return None
     if page.invalid:
         return PageFact("invalid_title", title, None, False, False)
     if page.missing:
-        return PageFact("missing", title, None, bool(visited), False)
+        return PageFact("missing", title, None, redirected, False)
     is_soft_redirect = bool(page.templates or page.categories)
-    return PageFact("found", title, page.pageprops.wikibase_item, bool(visited), is_soft_redirect)
+    return PageFact("found", title, page.pageprops.wikibase_item, redirected, is_soft_redirect)
 
 
 def soft_redirect_target(page: Page) -> str | None:

@@ -17,17 +17,17 @@ from sys import intern
 from typing import Any
 
 from hgld.errors import SourceError
-from hgld.wikimedia.api_documents import LANGUAGE, EntitiesDocument, QueryDocument, read_document
+from hgld.wikimedia.api_documents import LANGUAGE, EntitiesDocument, read_document
 from hgld.wikimedia.api_facts import (
     ItemFact,
     PageFact,
-    QueryResult,
     class_fact,
     item_fact,
     page_fact,
     sitelink_fact,
     soft_redirect_target,
 )
+from hgld.wikimedia.api_query import query_titles
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.source import (
     ClassFact,
@@ -53,8 +53,6 @@ _Answer = tuple[dict[str, Any], str | None]
 
 WIKIMEDIA_CATEGORY = "Q4167836"
 _REDIRECT_TEMPLATE = "Template:Category redirect"
-#: Limit of the parts of one response, far above what fifty pages need.
-_MAX_PARTS = 500
 
 
 class ApiSource:
@@ -211,7 +209,8 @@ class ApiSource:
         return self._client.wikidata({"action": "wbgetentities", "props": props} | parameters, read_response)
 
     def _fetch_pages(self, titles: Sequence[str]) -> dict[str, Any]:
-        query = self._query(
+        query = query_titles(
+            self._client,
             titles,
             {
                 "prop": "pageprops|templates|categories",
@@ -228,31 +227,11 @@ class ApiSource:
 
     def _fetch_redirect_targets(self, titles: Sequence[str]) -> dict[str, Any]:
         parameters = {"prop": "revisions|links", "rvprop": "content", "rvslots": "main"}
-        query = self._query(titles, parameters | {"plnamespace": "14", "pllimit": "max"})
+        query = query_titles(self._client, titles, parameters | {"plnamespace": "14", "pllimit": "max"})
         pages = ((title, query.page(title)) for title in titles)
         return {
             title: soft_redirect_target(page) for title, page in pages if page and (page.revisions or page.missing)
         }
-
-    def _query(self, titles: Sequence[str], parameters: dict[str, str]) -> QueryResult:
-        """Call ``action=query`` until it is complete: a response, and even a page, may come in several parts."""
-        result = QueryResult()
-        continuation: dict[str, str] = {}
-
-        def read_part(value: dict[str, Any]) -> dict[str, str]:
-            document = read_document(QueryDocument, value)
-            following = {name: str(text) for name, text in (document.continuation or {}).items()}
-            if following and following == continuation:
-                raise ValueError(f"it continues where it began: {following}")
-            result.add(document)
-            return following
-
-        for _ in range(_MAX_PARTS):
-            call = {"action": "query", "titles": "|".join(titles)} | parameters | continuation
-            continuation = self._client.commons(call, read_part)
-            if not continuation:
-                return result
-        raise SourceError(f"a response of Commons has more than {_MAX_PARTS} parts")
 
 
 def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Answer:

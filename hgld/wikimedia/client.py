@@ -223,6 +223,27 @@ class WikimediaClient:
                 raise SourceError(f"{title}: redirected to {url}, which is not below {root}")
         raise SourceError(f"{title}: redirected more than {_MAX_PAGE_REDIRECTS} times, last to {url}")
 
+    def file(self, url: str, read: Callable[[bytes], T]) -> T | None:
+        """Request a file, such as a thumbnail, and read it.
+
+        Args:
+            url: Address of the file, as the API names it.
+            read: Reads the content. If it raises ValueError, the request is repeated.
+
+        Returns:
+            What ``read`` returns; None if there is no such file (404 or 410).
+
+        Raises:
+            SourceError: The request failed after the last repetition, or the redirects do not end.
+            ConfigurationError: The server refuses this client (403).
+        """
+        for _ in range(_MAX_PAGE_REDIRECTS):
+            outcome = self._http.retry(partial(self._get_file, url, read))
+            if not isinstance(outcome, _Redirect):
+                return outcome
+            url = outcome.target
+        raise SourceError(f"{url}: redirected more than {_MAX_PAGE_REDIRECTS} times")
+
     def close(self) -> None:
         """Wake all waiting threads; they raise :class:`SourceError`, as does every later request."""
         self._http.close()
@@ -236,6 +257,18 @@ class WikimediaClient:
 
     def _get_page(self, url: str, read: Callable[[HtmlResponse], T], session: Session) -> T | _Redirect:
         return _read_page(self._send(session, "GET", url), read)
+
+    def _get_file(self, url: str, read: Callable[[bytes], T], session: Session) -> T | _Redirect | None:
+        response = self._send(session, "GET", url)
+        _check_status(response)
+        if response.is_redirect:
+            return _Redirect(urljoin(response.url, response.headers["Location"]))
+        if response.status_code in (404, 410):
+            return None
+        if response.status_code != 200:
+            text = " ".join(response.text.split())[:200]
+            raise SourceError(f"{response.url} answered {response.status_code}: {text!r}")
+        return _retry_unexpected(response, lambda: read(response.content))
 
     def _send(self, session: Session, method: str, url: str, **options: Any) -> Response:
         timeout = (CONNECT_TIMEOUT_S, self.config.timeout_s)

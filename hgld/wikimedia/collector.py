@@ -9,9 +9,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from hgld.errors import SourceError
+from hgld.io.journal import Journal
 from hgld.progress import Progress
 from hgld.wikimedia.client import WikimediaClient
-from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.plausibility import StatusCheck
 from hgld.wikimedia.source import ClassFact, FactStore, MissingFactsError, Resolution, Source
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from hgld.errors import SourceError
-from hgld.wikimedia.journal import Journal
+from hgld.io.journal import Journal
 from hgld.wikimedia.source import FactStore, MissingFactsError, Source
 
 #: Share of the landmarks of a block above which a status is unlikely; far above what GLDv2 has, far below one.

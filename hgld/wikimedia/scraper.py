@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
+from hgld.io.journal import Journal
 from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables import (
@@ -36,7 +37,6 @@ from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.collector import FactCollector
 from hgld.wikimedia.earlier import NO_SCRAPE, EarlierScrape, read_earlier
 from hgld.wikimedia.html_source import HtmlSource
-from hgld.wikimedia.journal import Journal
 from hgld.wikimedia.plausibility import (
     UNLIKELY_SHARES,
     StatusCheck,

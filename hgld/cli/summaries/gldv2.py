@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hgld.gldv2.fetch import FetchSummary
+from hgld.gldv2.fetch_photographs import FetchPlan, PhotographsSummary
 from hgld.gldv2.image_index import IndexSummary
 from hgld.progress import byte_size
 
@@ -23,3 +24,47 @@ def format_index(summary: IndexSummary) -> str:
         f"{summary.images:,} photographs in {summary.shards:,} tar files, {summary.read:,} of them read in "
         f"{summary.seconds:.1f} s; {summary.skipped:,} other members skipped"
     )
+
+
+def format_plan(plan: FetchPlan) -> str:
+    """Format what a run is going to download or copy, and how long that takes."""
+    work = plan.work
+    left = plan.wanted - plan.there - work.absent
+    counts = [f"{plan.there:,} are there" if plan.there else "", f"{work.absent:,} are not" if work.absent else ""]
+    known = ", ".join(filter(None, counts))
+    size = byte_size(work.n_bytes)
+    if work.kind == "commons":
+        time = "" if work.seconds is None else f", {_duration(work.seconds)} at the rate of requests"
+        task = (
+            f"{left:,} thumbnails {work.width} pixels wide from {work.place}: {work.requests:,} requests, "
+            f"about {size}{time}"
+        )
+    elif work.kind == "mirror":
+        task = (
+            f"{left:,} to be searched in {work.shards:,} tar files from {work.place}: about {size} are downloaded, "
+            "one tar file after the other, and only these photographs kept"
+        )
+    else:
+        task = f"{left:,} to be copied from {work.shards:,} tar files of {work.place} ({size})"
+    return f"{plan.wanted:,} photographs{f' ({known})' if known else ''}; {task}"
+
+
+def format_photographs(summary: PhotographsSummary) -> str:
+    """Format the numbers of photographs by status."""
+    others = ", ".join(f"{n:,} {name}" for name, n in sorted(summary.statuses.items()) if name != "ok")
+    return (
+        f"{sum(summary.statuses.values()):,} photographs: {summary.statuses.get('ok', 0):,} in the folder"
+        f"{f', {others}' if others else ''}; {summary.fetched:,} added "
+        f"({byte_size(summary.n_bytes)} in {summary.seconds:.1f} s)"
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Format a duration.
+
+    >>> _duration(1_887), _duration(20)
+    ('31 minutes', '20 seconds')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5_400 else f"{seconds / 3600:.1f} hours"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.wikimedia.journal import Journal
+from hgld.io.journal import Journal
 
 ORIGIN = {"source": "api"}
 BATCHES: list[tuple[str, int, dict[str, Any]]] = [

@@ -1,9 +1,9 @@
-"""Journal of a scrape: every batch of facts is on disk before the next one is requested.
+"""Journal of long work with a server: every batch of facts is on disk before the next one is requested.
 
 Each line holds one batch: a checksum, and a JSON object that also names the origin of the facts. Facts are keyed by
-titles and items, so that they stay true for another list of landmarks. The file is only appended to; a later line
-names facts that turned out to be wrong. A damaged line loses its own facts and no others; one that a kill cut short
-at the end is dropped.
+what they are about, such as a title, so that they stay true for another list. The file is only appended to; a later
+line names facts that turned out to be wrong. A damaged line loses its own facts and no others; one that a kill cut
+short at the end is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hgld.errors import InputError
 
 log = logging.getLogger(__name__)
 
-_FORMAT = "hgld.scrape-journal/2"
+_FORMAT = "hgld.journal/3"
 _MOST_NUMBERS = 10
 _FORGOTTEN = "forgotten"
 
@@ -63,7 +63,7 @@ class Journal:
             if record["origin"] != self._origin:
                 raise InputError(
                     f"{self._path}: line {number} of this journal is from another source, other servers or another "
-                    "hgld: finish that scrape, choose another output, or use `force` to discard it and start again"
+                    "hgld: finish that run, choose another output, or use `force` to discard it and start again"
                 )
             kind, facts = record["kind"], record["facts"]
             yield kind, record["at"], {key: facts[key] for key in facts if forgotten.get((kind, key), 0) < number}
