@@ -20,14 +20,8 @@ from hgld.cli.base import (
     writable_file,
     writable_folder,
 )
-from hgld.cli.served_page import announced_page
+from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError
-
-# Options of the commands that serve a page.
-Port = Annotated[
-    int, typer.Option(help="Port of the page; 0 for a free one, each time the same if possible.", min=0, max=65535)
-]
-OpenBrowser = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
 
 
 @app.command(rich_help_panel="Review")
@@ -61,9 +55,7 @@ def review(
             "beside CLUSTERS.",
         ),
     ] = True,
-    host: Annotated[
-        str, typer.Option(help="Network address of the page; the default is reachable from this machine only.")
-    ] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Port = 0,
     open_browser: OpenBrowser = True,
 ) -> None:

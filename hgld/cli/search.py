@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hgld.cli.base import app, friendly_errors, writable_file
+from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -67,6 +68,13 @@ def search(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="Serve a local page where pictures are dropped or pasted, until Ctrl-C."),
+    ] = False,
+    host: Host = "127.0.0.1",
+    port: Port = 0,
+    open_browser: OpenBrowser = True,
 ) -> None:
     """Search a gallery of embeddings with images: the nearest photographs, and the labels that they vote for.
 
@@ -79,6 +87,7 @@ def search(
         from hgld.cli.summaries.search import format_answers
         from hgld.errors import ConfigurationError
         from hgld.evaluation.ranking import RankingConfig
+        from hgld.pages.server import ServerConfig
         from hgld.progress import TerminalProgress
         from hgld.search.answer_files import answers_to_json, check_answers_suffix, write_answers
         from hgld.search.answer_page import write_answer_page
@@ -86,17 +95,25 @@ def search(
         from hgld.search.photographs import gallery_photographs
         from hgld.search.query_model import load_query_model
         from hgld.search.searcher import Searcher
+        from hgld.search.served_page import serve_search
         from hgld.tables import Provenance, input_digests
 
-        if query is None:
-            raise ConfigurationError("there is nothing to search with; name an image or a folder as `query`")
+        if (query is None) != serve:
+            found = "both `query` and --serve" if serve else "nothing"
+            raise ConfigurationError(f"expected a `query`, an image or a folder, or --serve; found {found}")
         if out is not None:
             check_answers_suffix(out)
         gallery = read_gallery(embeddings, labels, hierarchy, split)
         query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
+        searcher = Searcher(gallery, config=RankingConfig(device=device))
+        if query is None:
+            photographs = gallery_photographs(embeddings, images, root)
+            with announced_page(open_browser, Path.home()) as on_address:
+                address = ServerConfig(host, port)
+                serve_search(searcher, query_model, photographs, embeddings, address, top=top, on_address=on_address)
+            return
         with TerminalProgress("search", "images") as progress:
             vectors, ids = query_model.embed_path(query, progress=progress)
-        searcher = Searcher(gallery, config=RankingConfig(device=device))
         answers = searcher.search(vectors, top, ids=ids)
         typer.echo(answers_to_json(answers) if json else format_answers(answers))
         if out is not None:

@@ -11,8 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from html import escape
 from pathlib import Path
+from typing import Annotated
 
 import typer
+
+# Options of the commands that serve a page.
+Host = Annotated[
+    str, typer.Option(help="Network address of the page; the default is reachable from this machine only.")
+]
+Port = Annotated[
+    int, typer.Option(help="Port of the page; 0 for a free one, each time the same if possible.", min=0, max=65535)
+]
+OpenBrowser = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")]
 
 _REDIRECT = (
     '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">{0}</a>\n'

@@ -49,12 +49,14 @@ class PageQuery:
         level_counts: Levels, finest first, with the number of gallery items at each.
         rankings: Rankings to show, one above the other.
         note: Text below the names of the query.
+        votes: Labels that the nearest items vote for, with the share of the votes of each.
     """
 
     position: int
     level_counts: Sequence[tuple[int, int]]
     rankings: Sequence[PageRanking]
     note: str | None = None
+    votes: Sequence[tuple[str, float]] = ()
 
 
 def write_photo_page(
@@ -137,6 +139,7 @@ def _render_query(
     return {
         **query_renderer.render(photos.query(query.position)),
         "note": query.note,
+        "votes": query.votes,
         "level_counts": query.level_counts,
         "rankings": [_render_ranking(ranking, photos, renderer) for ranking in query.rankings],
     }

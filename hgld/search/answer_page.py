@@ -40,8 +40,8 @@ def write_answer_page(
     gallery = answers.gallery
     queries = []
     for row in range(len(answers)):
-        shares = [(answer.name, answer.share) for answer in answers.answer(row)]
-        queries.append(PageQuery(row, [], [PageRanking(answers.top_k, row, shares)]))
+        shares = [(answer.name, answer.share) for answer in reversed(answers.answer(row))]
+        queries.append(PageQuery(row, [], [PageRanking(answers.top_k, row, [])], votes=shares))
     source = PhotoSource(
         query=lambda row: Photo(answers.query_ids[row]),
         gallery=lambda position: gallery_photo(gallery, position),
