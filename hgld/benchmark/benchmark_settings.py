@@ -129,6 +129,9 @@ class BenchmarkSettings(Settings):
         title: Title of the table.
         methods: Methods by name, in the order of the table; the names are those of folders.
         seeds: Seeds of the trainings: each method is trained once per seed, and an untrained model evaluated once.
+        splits: Seeds of random splits of the images (``data.random_split.seed`` of the trainings): each method is
+            trained with all seeds on each of them. Empty for the splits of the manifest.
+        set: Changes to all trainings, such as ``data.manifest=mine.parquet``.
         evaluation: Evaluation of the trained models.
         metrics: Names of metrics as in ``hgld evaluate``; those of the papers if empty.
         columns: Metrics of the LaTeX table, in order.
@@ -139,6 +142,8 @@ class BenchmarkSettings(Settings):
     title: str
     methods: Mapping[str, MethodSettings] = Field(min_length=1)
     seeds: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
+    splits: tuple[NonNegativeInt, ...] = ()
+    set: tuple[str, ...] = ()
     evaluation: Annotated[SplitEvaluation | Gldv2Evaluation, Field(discriminator="name")] = SplitEvaluation()
     metrics: tuple[str, ...] = ()
     columns: tuple[str, ...] = ("mAP@100", "H-AP", "ASI", "NDCG")
@@ -161,6 +166,7 @@ class BenchmarkSettings(Settings):
                 raise ValueError(
                     f'{key}: there is no method "{unknown[0]}"; expected one of {", ".join(self.methods)}'
                 )
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"the seeds are {', '.join(map(str, self.seeds))}; expected different seeds")
+        for name, values in (("seeds", self.seeds), ("splits", self.splits)):
+            if len(dict.fromkeys(values)) < len(values):
+                raise ValueError(f"the {name} are {', '.join(map(str, values))}; expected different {name}")
         return self

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep
 from hgld.benchmark.launcher import Slot, launch
 from hgld.benchmark.method_results import MethodResults
@@ -56,10 +56,10 @@ class Comparison:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """All runs without duplicates, ordered by seed, so that each method has a result early."""
+        """All runs without duplicates, ordered by seed and split, so that each method has a result early."""
         points = [point.runs for points in self.sweeps.values() for point in points]
-        by_seed = zip_longest(*self.table.values(), *points)
-        return tuple({run.folder: run for runs in by_seed for run in runs if run is not None}.values())
+        by_draw = zip_longest(*self.table.values(), *points)
+        return tuple({run.folder: run for runs in by_draw for run in runs if run is not None}.values())
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class ComparisonSummary:
     n_new: int
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Parse seeds separated by commas.
+def parse_seeds(text: str, name: str = "seeds") -> tuple[int, ...]:
+    """Parse seeds separated by commas; ``name`` says in messages what they are.
 
     Raises:
         ConfigurationError: The seeds are not different numbers from 0.
@@ -92,7 +92,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """
     names = text.split(",")
     if not all(name.isdecimal() for name in names) or len(set(names)) < len(names):
-        raise ConfigurationError(f'the seeds are "{text}"; expected different numbers from 0, such as 0,1,2')
+        raise ConfigurationError(f'the {name} are "{text}"; expected different numbers from 0, such as 0,1,2')
     return tuple(map(int, names))
 
 
@@ -103,6 +103,7 @@ def read_comparison(
     overrides: Sequence[str] = (),
     methods: Sequence[str] = (),
     seeds: Sequence[int] = (),
+    splits: Sequence[int] = (),
     sweeps: Sequence[str] = (),
 ) -> Comparison:
     """Read the settings of a comparison and select its runs.
@@ -113,6 +114,7 @@ def read_comparison(
         overrides: Settings to change in all trainings, such as ``data.manifest=mine.parquet``.
         methods: Methods of the table to select; all if empty.
         seeds: Seeds to use instead of those of the file.
+        splits: Seeds of random splits to use instead of those of the file.
         sweeps: Sweeps to select instead of the table; ``all`` selects all sweeps of the file.
 
     Raises:
@@ -120,8 +122,13 @@ def read_comparison(
         ConfigurationError: Settings are invalid, or there is no such method or sweep.
     """
     settings = read_benchmark(config)
-    if seeds:
-        settings = settings.model_copy(update={"seeds": tuple(seeds)})
+    chosen = {name: tuple(values) for name, values in (("seeds", seeds), ("splits", splits)) if values}
+    settings = settings.model_copy(update=chosen)
+    if settings.splits and not isinstance(settings.evaluation, SplitEvaluation):
+        raise ConfigurationError(
+            f"`splits` are {', '.join(map(str, settings.splits))}, but the images of {settings.evaluation.name} are "
+            "not split at random; omit them"
+        )
     unknown = [method for method in methods if method not in settings.methods]
     if unknown:
         raise ConfigurationError(f'there is no method "{unknown[0]}"; expected one of {", ".join(settings.methods)}')

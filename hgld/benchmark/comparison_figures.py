@@ -8,8 +8,8 @@
     figures/scores.png              cosine similarities of pairs by the level they share
     sweeps/NAME.png                 metrics over the values of a setting (paper, Figs. 6 to 8)
 
-Learning curves and sweeps show all seeds, the other figures the runs of the first seed. Baselines are dashed, and the
-two methods that the settings single out are thick.
+Learning curves and sweeps show all splits and seeds, the other figures the first run of each method. Baselines are
+dashed, and the two methods that the settings single out are thick.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
 from hgld.benchmark.evaluated_images import read_evaluated_images
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
-from hgld.benchmark.runs import SweepPoint
+from hgld.benchmark.runs import Draw, SweepPoint
 from hgld.figures.class_means import ClassMeans, draw_class_means
 from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
 from hgld.figures.scores import ScoreDensities, draw_scores
@@ -43,8 +43,8 @@ _LEARNING_METRICS = ("H-AP", "mAP@100", "ASI")
 #: Classes of the coarsest level are drawn with different markers up to this number.
 _MAX_MARKERS = 4
 
-#: Metric in percent by position on the x axis, then by seed.
-_Curve = dict[float, dict[int, float]]
+#: Metric in percent by position on the x axis, then by split and seed.
+_Curve = dict[float, dict[Draw, float]]
 
 
 def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
@@ -103,8 +103,8 @@ def draw_sweep(
     for metric in sweep.metrics:
         curves: dict[str, _Curve] = {name: {} for name in sweep.curves}
         for point, runs in points:
-            by_seed = {run.run.seed: 100 * run.result.means[metric] for run in runs}
-            curves[point.curve][positions[str(point.value)]] = by_seed
+            by_draw = {run.run.draw: 100 * run.result.means[metric] for run in runs}
+            curves[point.curve][positions[str(point.value)]] = by_draw
         title = f"{metric} in %"
         if sweep.relative_to is not None:
             curves = _relative(curves, sweep.relative_to)
@@ -122,13 +122,13 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        histories = {run.run.seed: RunFolder(run.run.folder).history("evaluation") for run in method.runs}
+        histories = {run.run.draw: RunFolder(run.run.folder).history("evaluation") for run in method.runs}
         for metric in _LEARNING_METRICS:
             curve: _Curve = {}
-            for seed, history in histories.items():
+            for draw, history in histories.items():
                 for row in history:
                     if metric in row:
-                        curve.setdefault(row["step"], {})[seed] = 100 * row[metric]
+                        curve.setdefault(row["step"], {})[draw] = 100 * row[metric]
             if len(curve) > 1:
                 lines[metric].append(_line(method.title, styles[method.name], curve))
     return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
@@ -214,22 +214,22 @@ def _draw(
 
 def _line(title: str, style: LineStyle, curve: _Curve) -> Line:
     positions = sorted(curve)
-    seeds = sorted({seed for by_seed in curve.values() for seed in by_seed})
-    y = np.array([[curve[position].get(seed, np.nan) for position in positions] for seed in seeds])
+    draws = dict.fromkeys(draw for by_draw in curve.values() for draw in by_draw)
+    y = np.array([[curve[position].get(draw, np.nan) for position in positions] for draw in draws])
     return Line(title, style, np.array(positions, np.float64), y)
 
 
 def _relative(curves: Mapping[str, _Curve], base: str) -> dict[str, _Curve]:
-    """Return differences from the base curve at the same position and seed, in percent of its value."""
+    """Return differences from the base curve at the same position, split and seed, in percent of its value."""
     return {
         name: {
             position: {
-                seed: 100 * (value / base_value - 1)
-                for seed, value in by_seed.items()
-                if (base_value := base_by_seed.get(seed))
+                draw: 100 * (value / base_value - 1)
+                for draw, value in by_draw.items()
+                if (base_value := base_by_draw.get(draw))
             }
-            for position, by_seed in curve.items()
-            if (base_by_seed := curves[base].get(position))
+            for position, by_draw in curve.items()
+            if (base_by_draw := curves[base].get(position))
         }
         for name, curve in curves.items()
     }

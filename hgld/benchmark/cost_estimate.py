@@ -32,7 +32,7 @@ _READ_IMAGES = 32
 
 @dataclass(frozen=True)
 class RunCost:
-    """Cost of a method's runs, which differ in the seed.
+    """Cost of a method's runs, which differ in split and seed; the first one is measured.
 
     Args:
         title: Name of the method, and the changed setting in a study.
@@ -294,5 +294,4 @@ def _device_text(slot: Slot) -> str:
 
 
 def _title(run: Run) -> str:
-    changed = run.folder.parent.name
-    return run.method if changed == run.method else f"{run.method} {changed}"
+    return " ".join([run.method, ",".join(run.changes)]).rstrip()

@@ -10,10 +10,10 @@ import torch
 
 from hgld.benchmark.run_evaluation import evaluation_folder
 from hgld.benchmark.runs import Run
-from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.datasets.manifest import Manifest
 from hgld.evaluation.retrieval_task import RetrievalTask, split_task
 from hgld.tables.embeddings import read_embeddings
-from hgld.training.training_images import evaluation_manifest
+from hgld.training.training_images import evaluation_manifest, read_training_manifest
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ def read_evaluated_images(run: Run) -> EvaluatedImages:
     data = run.settings.data
     embeddings = read_embeddings(evaluation_folder(run) / "embeddings.npy")
     assert embeddings.ids is not None
-    manifest = evaluation_manifest(read_manifest(data.manifest, data.root or data.manifest.parent), data)
+    manifest = evaluation_manifest(read_training_manifest(data, data.root or data.manifest.parent), data)
     row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}
     manifest = manifest.take(np.array([row_of[name] for name in embeddings.ids.tolist()]))
     return EvaluatedImages(

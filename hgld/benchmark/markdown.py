@@ -10,25 +10,43 @@ from pathlib import Path
 import numpy as np
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, SweepSettings
-from hgld.benchmark.method_results import MethodResults, best_baselines, difference, means_of, stds_of
+from hgld.benchmark.method_results import (
+    MethodResults,
+    best_baselines,
+    by_split,
+    difference,
+    means_of,
+    seed_stds,
+    stds_of,
+)
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import SweepPoint
-from hgld.datasets.manifest import read_manifest
 from hgld.evaluation.result_columns import mark_best, metric_names
 from hgld.evaluation.setting_notes import setting_notes
-from hgld.training.training_images import evaluation_manifest
+from hgld.training.training_images import evaluation_manifest, read_training_manifest
 from hgld.training.training_settings import DataSettings
 
 _LEVEL_METRIC = re.compile(r"AP_l\d+")
 _MISSING = "–"
-_MEANS = "In %, mean over the seeds ± standard deviation; the best is bold, the second best underlined."
+_BEST = "the best is bold, the second best underlined."
 _LEVELS = "Level 1 is the coarsest. Positives are the images that share the level, or a finer one."
-_INTERVALS = """\
+_CLASS_INTERVALS = """\
 Difference from the best baseline, the one with the highest mean of the metric: mean of the differences per query,
 each averaged over the seeds, with a 95 % confidence interval. The interval is a bootstrap over landmarks, drawn
 10,000 times with replacement and with all their queries, because queries of one landmark resemble one another. It
 reflects the choice of landmarks; the ± above reflects the choice of seeds. An interval that contains 0 leaves open
 which of the two is better, and about one in twenty intervals misses the true difference."""
+_SPLIT_INTERVALS = """\
+Difference from the best baseline, the one with the highest mean of the metric: mean over the splits, each of which
+gives one difference between the means of its queries and seeds, with a 95 % confidence interval. The splits are drawn
+from the same images, so they share classes and are not independent: the interval is that of the corrected resampled
+t-test of Nadeau and Bengio (Machine Learning 52, 2003), in which the variance of the mean of J differences is
+(1/J + n_test/n_train) times their variance, with J - 1 degrees of freedom. It reflects the choice of the classes to
+train on and to evaluate on, and of the seeds, but no other kinds of images and no other settings. An interval that
+contains 0 leaves open which of the two is better, and about one in twenty intervals misses the true difference."""
+_VARIATION = """\
+Standard deviation of the splits' means and, after the slash, over the seeds of a split, in percentage points. What a
+split does to all methods alike cancels out in the differences above."""
 
 
 def results_markdown(
@@ -42,17 +60,26 @@ def results_markdown(
         columns: Metrics that come first.
         out: Output folder, whose figures are linked.
     """
-    metrics = metric_names([run.result for method in methods for run in method.runs])
+    runs = [run for method in methods for run in method.runs]
+    metrics = metric_names([run.result for run in runs])
     level_metrics = [metric for metric in metrics if _LEVEL_METRIC.fullmatch(metric)]
     main = [*columns, *(metric for metric in metrics if metric not in (*columns, *level_metrics))]
     level_metrics = [metric for metric in level_metrics if metric not in main]
-    sections = [f"# {settings.title}", _MEANS, _means_table(methods, main)]
+    splits = list(by_split(runs))
+    intervals = _CLASS_INTERVALS if len(splits) == 1 else _SPLIT_INTERVALS
+    sections = [f"# {settings.title}", f"In %, {describe_means(splits)}; {_BEST}", _means_table(methods, main)]
     if gains := _gains_table(methods, main):
-        sections += ["## Difference from the best baseline", _INTERVALS, gains]
+        sections += ["## Difference from the best baseline", intervals, gains]
     if level_metrics:
         sections += ["## AP of each level", _LEVELS, _means_table(methods, level_metrics)]
         if gains := _gains_table(methods, level_metrics):
             sections += ["Difference from the best baseline:", gains]
+    if len(splits) > 1:
+        sections += [
+            "## Variation of splits and seeds",
+            _VARIATION,
+            _variation_table(methods, [*main, *level_metrics]),
+        ]
     sections += ["## Training runs", _trainings_table(methods)]
     sections += ["## Setup", _bullets(_setup(settings, methods))]
     if links := _links(out):
@@ -72,11 +99,10 @@ def sweep_markdown(
     """
     means = {(point.curve, point.value): means_of(runs) for point, runs in points}
     stds = {(point.curve, point.value): stds_of(runs) for point, runs in points}
-    seeds = sorted({run.run.seed for _, runs in points for run in runs})
-    sections = [
-        f"# {settings.title}",
-        f"`{settings.key}`; in %, mean over the seeds {_distinct(seeds)} ± standard deviation.",
-    ]
+    runs = [run for _, of_point in points for run in of_point]
+    seeds, splits = sorted({run.run.seed for run in runs}), list(by_split(runs))
+    drawn = f"seeds {_distinct(seeds)}" + (f"; splits {_distinct(splits)}" if len(splits) > 1 else "")
+    sections = [f"# {settings.title}", f"`{settings.key}`; in %, {describe_means(splits)} ({drawn})."]
     for metric in settings.metrics:
         cells = {key: mean_and_std(means[key], stds[key], metric) for key in means}
         sections += [f"## {metric}", _grid(settings, list(settings.curves), cells)]
@@ -91,6 +117,17 @@ def sweep_markdown(
     if figure.is_file():
         sections.append(f"![{settings.title}]({figure.name})")
     return "\n\n".join(sections)
+
+
+def describe_means(splits: Sequence[int | None]) -> str:
+    """Return the words for means and standard deviations over runs of some splits.
+
+    >>> describe_means([None])
+    'mean over the seeds ± standard deviation'
+    """
+    if len(splits) == 1:
+        return "mean over the seeds ± standard deviation"
+    return f"mean over {len(splits)} random splits and their seeds ± standard deviation of the splits' means"
 
 
 def mean_and_std(means: Mapping[str, float], stds: Mapping[str, float], metric: str) -> str:
@@ -119,7 +156,7 @@ def describe_data(data: DataSettings) -> str:
     Raises:
         InputError: The manifest cannot be read.
     """
-    manifest = read_manifest(data.manifest)
+    manifest = read_training_manifest(data)
     train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
     n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size
     shared = f"{n_shared:,} of which are also training classes" if n_shared else "none of which is a training class"
@@ -159,13 +196,30 @@ def _gains_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> st
     return _table(["Method", *baselines], rows)
 
 
+def _variation_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
+    """Return the table of standard deviations over splits, and over the seeds of a split."""
+    rows = []
+    for method in methods:
+        over_seeds = seed_stds(method.runs)
+        stds = [(method.stds.get(metric, math.nan), over_seeds.get(metric, math.nan)) for metric in metrics]
+        rows.append(
+            [
+                method.title,
+                *(" / ".join(_MISSING if math.isnan(std) else f"{100 * std:.2f}" for std in pair) for pair in stds),
+            ]
+        )
+    return _table(["Method", *metrics], rows)
+
+
 def _trainings_table(methods: Sequence[MethodResults]) -> str:
     rows = []
+    splits = by_split([run for method in methods for run in method.runs])
     for method in methods:
         minutes = [training.train_seconds / 60 for training in method.trainings]
         rows.append(
             [
                 method.title,
+                *([] if None in splits else [_distinct(run.run.split for run in method.runs)]),
                 _distinct(run.run.seed for run in method.runs),
                 _distinct(f"{training.steps:,}" for training in method.trainings),
                 _distinct(f"{run.run.settings.batch_size:,}" for run in method.runs),
@@ -173,12 +227,27 @@ def _trainings_table(methods: Sequence[MethodResults]) -> str:
                 _distinct(training.device for training in method.trainings),
             ]
         )
-    return _table(["Method", "Seeds", "Steps", "Batch size", "Minutes per run", "Device"], rows)
+    columns = ["Seeds", "Steps", "Batch size", "Minutes per run", "Device"]
+    return _table(["Method", *([] if None in splits else ["Splits"]), *columns], rows)
 
 
 def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> list[str]:
     """Return sentences on data, protocol, machine and software."""
     runs = [run for method in methods for run in method.runs]
+    sentences = []
+    for split, of_split in by_split(runs).items():
+        texts = _describe_queries(settings, of_split)
+        sentences += texts if split is None else [f"Split {split}: {' '.join(texts)}"]
+    sentences.append("The last checkpoint of each training is evaluated; no checkpoint was selected on these images.")
+    trainings = [training for method in methods for training in method.trainings]
+    versions = (f"{name} {version}" for training in trainings for name, version in training.versions.items())
+    machines = _distinct(training.machine for training in trainings)
+    sentences.append(f"Machine: {machines}. Software: {_distinct(versions)}.")
+    return sentences + setting_notes([runs[0].result])
+
+
+def _describe_queries(settings: BenchmarkSettings, runs: Sequence[EvaluatedRun]) -> list[str]:
+    """Return sentences on the images of runs of one split."""
     result = runs[0].result
     n_queries, n_gallery = (f"{result.counts[name]:,}" for name in ("queries", "gallery"))
     if isinstance(settings.evaluation, Gldv2Evaluation):
@@ -195,13 +264,7 @@ def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> lis
         for name, count in result.counts.items()
         if name.startswith("without_positives_l")
     )
-    sentences.append(f"Means exclude queries without a positive: {without}.")
-    sentences.append("The last checkpoint of each training is evaluated; no checkpoint was selected on these images.")
-    trainings = [training for method in methods for training in method.trainings]
-    versions = (f"{name} {version}" for training in trainings for name, version in training.versions.items())
-    machines = _distinct(training.machine for training in trainings)
-    sentences.append(f"Machine: {machines}. Software: {_distinct(versions)}.")
-    return sentences + setting_notes([result])
+    return [*sentences, f"Means exclude queries without a positive: {without}."]
 
 
 def _links(out: Path) -> list[str]:

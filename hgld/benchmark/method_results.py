@@ -1,4 +1,8 @@
-"""Results of a method: means and standard deviations over its runs, and differences between methods."""
+"""Results of a method: means and standard deviations over its runs, and differences between methods.
+
+A value of a split is the mean over its seeds. Where there are several splits, means, standard deviations and
+differences are those of these values.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from hgld.benchmark.run_evaluation import EvaluatedRun
-from hgld.benchmark.statistics import Difference, paired_difference, sample_std
+from hgld.benchmark.statistics import Difference, difference_over_splits, paired_difference, sample_std
 from hgld.benchmark.training_records import TrainingRecord, read_training_record
 from hgld.evaluation.result_columns import metric_names
 
@@ -25,7 +30,7 @@ class MethodResults:
         title: Title in tables and figures.
         latex: Title in LaTeX; None to escape ``title``.
         baseline: Whether other methods are compared with this one.
-        runs: Evaluated runs in the order of the seeds; at least one.
+        runs: Evaluated runs; at least one, and of each split as many as of the others.
     """
 
     name: str
@@ -46,7 +51,7 @@ class MethodResults:
 
     @cached_property
     def stds(self) -> dict[str, float]:
-        """Sample standard deviation of each metric over the runs; NaN for a single run."""
+        """Sample standard deviation of each metric, see :func:`stds_of`."""
         return stds_of(self.runs)
 
     @cached_property
@@ -61,8 +66,34 @@ def means_of(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
 
 
 def stds_of(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
-    """Return the sample standard deviation of each metric over runs; NaN for a single run."""
-    return {name: sample_std(values) for name, values in _values(runs).items()}
+    """Return the sample standard deviation of each metric: over splits, or else over seeds; NaN for a single run."""
+    splits = by_split(runs)
+    if len(splits) == 1:
+        return {name: sample_std(values) for name, values in _values(runs).items()}
+    means = [means_of(of_split) for of_split in splits.values()]
+    return {name: sample_std([of_split[name] for of_split in means if name in of_split]) for name in means_of(runs)}
+
+
+def seed_stds(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
+    """Return the standard deviation of each metric over the seeds of a split; NaN without several seeds.
+
+    Variances are averaged over the splits.
+    """
+    stds = [
+        {name: sample_std(values) for name, values in _values(of_split).items()}
+        for of_split in by_split(runs).values()
+    ]
+    return {
+        name: math.sqrt(np.mean([of_split.get(name, math.nan) ** 2 for of_split in stds])) for name in means_of(runs)
+    }
+
+
+def by_split(runs: Sequence[EvaluatedRun]) -> dict[int | None, list[EvaluatedRun]]:
+    """Group runs by split."""
+    groups: dict[int | None, list[EvaluatedRun]] = {}
+    for run in runs:
+        groups.setdefault(run.run.split, []).append(run)
+    return groups
 
 
 def best_baseline(methods: Sequence[MethodResults], metric: str) -> MethodResults | None:
@@ -77,15 +108,33 @@ def best_baselines(methods: Sequence[MethodResults], metrics: Sequence[str]) -> 
 
 
 def difference(method: MethodResults, baseline: MethodResults, metric: str) -> Difference:
-    """Return the difference of a method from a baseline, over the queries that all runs of both have.
+    """Return the difference of a method from a baseline, with its 95 % confidence interval.
 
-    See :func:`~hgld.benchmark.statistics.paired_difference`; the classes are the landmarks of the queries.
+    On each split, over the queries that all runs of both have. The interval is that of
+    :func:`~hgld.benchmark.statistics.difference_over_splits` where both have runs of several splits, and else that of
+    :func:`~hgld.benchmark.statistics.paired_difference`, with the finest classes of the queries as classes.
     """
-    runs = [*method.runs, *baseline.runs]
-    table = pd.concat([run.result.per_query[metric] for run in runs], axis=1, join="inner")
+    runs, baselines = by_split(method.runs), by_split(baseline.runs)
+    splits = [split for split in runs if split in baselines]
+    paired = {split: _paired_values(runs[split], baselines[split], metric) for split in splits}
+    if len(splits) == 1:
+        return paired_difference(*paired[splits[0]])
+    differences = [float(np.nanmean(values.mean(0) - base.mean(0))) for values, base, _ in paired.values()]
+    data = method.runs[0].run.settings.data
+    assert data.random_split is not None
+    share = data.random_split.test_share
+    return difference_over_splits(differences, test_train_ratio=share / (1 - share))
+
+
+def _paired_values(
+    runs: Sequence[EvaluatedRun], baselines: Sequence[EvaluatedRun], metric: str
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.object_]]:
+    """Return values of shape (n_seeds, n_query), those of the baseline, and the finest classes of the queries."""
+    both = [*runs, *baselines]
+    table = pd.concat([run.result.per_query[metric] for run in both], axis=1, join="inner")
     values = table.to_numpy(np.float64).T
-    classes = runs[0].result.per_query["class"].loc[table.index].to_numpy(object)
-    return paired_difference(values[: len(method.runs)], values[len(method.runs) :], classes)
+    classes = both[0].result.per_query["class"].loc[table.index].to_numpy(object)
+    return values[: len(runs)], values[len(runs) :], classes
 
 
 def _values(runs: Sequence[EvaluatedRun]) -> dict[str, list[float]]:

@@ -2,10 +2,10 @@
 
 ::
 
-    OUT/results.parquet       a row per method, seed and metric
+    OUT/results.parquet       a row per method, split, seed and metric
     OUT/results.md            tables with confidence intervals, and the setup
     OUT/results.tex           in the layout of the paper's Table VII
-    OUT/sweeps/NAME.parquet   a row per curve, value, seed and metric of a sweep
+    OUT/sweeps/NAME.parquet   a row per curve, value, split, seed and metric of a sweep
     OUT/sweeps/NAME.md        a table per metric
 """
 
@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
-from hgld.benchmark.markdown import results_markdown, sweep_markdown
-from hgld.benchmark.method_results import MethodResults
+from hgld.benchmark.markdown import describe_means, results_markdown, sweep_markdown
+from hgld.benchmark.method_results import MethodResults, by_split
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import SweepPoint
 from hgld.benchmark.training_records import TrainingRecord, read_training_record
@@ -61,7 +61,9 @@ def write_results(settings: BenchmarkSettings, methods: Sequence[MethodResults],
         for method in methods
         if set(method.metrics).intersection(columns)
     ]
-    _write_text(files.latex, latex_table(latex, columns, caption=escape_latex(settings.title)))
+    splits = list(by_split(runs))
+    caption = settings.title if len(splits) == 1 else f"{settings.title}; {describe_means(splits)}"
+    _write_text(files.latex, latex_table(latex, columns, caption=escape_latex(caption).replace("±", r"$\pm$")))
     _write_text(files.markdown, results_markdown(settings, methods, columns, out))
     rows = [
         {"method": method.name, "title": method.title, "baseline": method.baseline, **row}
@@ -110,7 +112,7 @@ def _rows(run: EvaluatedRun, training: TrainingRecord) -> list[dict[str, Any]]:
     """Return a row per metric, without the columns that name the method."""
     record = {name: getattr(training, name) for name in ("steps", "train_seconds", "device", "machine")}
     return [
-        {"seed": run.run.seed, "metric": metric, "value": value, **record}
+        {"split": run.run.split, "seed": run.run.seed, "metric": metric, "value": value, **record}
         for metric, value in run.result.means.items()
     ]
 

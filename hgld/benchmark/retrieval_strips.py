@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
 from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_images
 from hgld.benchmark.method_results import MethodResults
+from hgld.benchmark.runs import describe_draw
 from hgld.hierarchy import load_hierarchy
 from hgld.inspection.method_differences import find_method_differences
 from hgld.inspection.method_differences_picture import draw_method_differences
@@ -23,7 +24,7 @@ _METRIC = "H-AP"
 
 
 def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
-    """Write ``strips.html`` and ``strips.png`` for the first seed that both methods of the figures have.
+    """Write ``strips.html`` and ``strips.png`` for the first split and seed that both methods have runs of.
 
     Ids stand in place of photographs that are not available.
 
@@ -47,17 +48,17 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
     if figures.baseline not in by_name or figures.method not in by_name:
         return []
     pair = by_name[figures.baseline], by_name[figures.method]
-    runs, other_runs = ({run.run.seed: run for run in method.runs} for method in pair)
-    seed = next((seed for seed in runs if seed in other_runs), None)
-    if seed is None or not all(_METRIC in run.result.metrics for run in (runs[seed], other_runs[seed])):
+    runs, other_runs = ({run.run.draw: run for run in method.runs} for method in pair)
+    draw = next((draw for draw in runs if draw in other_runs), None)
+    if draw is None or not all(_METRIC in run.result.metrics for run in (runs[draw], other_runs[draw])):
         return []
     baseline, method = (
-        replace(by_seed[seed].result, name=results.title)
-        for by_seed, results in zip((runs, other_runs), pair, strict=True)
+        replace(by_draw[draw].result, name=results.title)
+        for by_draw, results in zip((runs, other_runs), pair, strict=True)
     )
-    run = runs[seed].run
+    run = runs[draw].run
     images = read_evaluated_images(run)
-    tasks = images.task(), read_evaluated_images(other_runs[seed].run).task()
+    tasks = images.task(), read_evaluated_images(other_runs[draw].run).task()
     differences = find_method_differences((baseline, method), tasks, metric=_METRIC, n=figures.n_queries)
     if differences is None:
         return []
@@ -68,7 +69,7 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
     data = run.settings.data
     photos = PhotoSource(query, gallery, images_of_manifest(images.manifest, data.root or data.manifest.parent))
     page, picture = out / "strips.html", out / "strips.png"
-    title = f"{baseline.name} and {method.name}, seed {seed}: largest differences"
+    title = f"{baseline.name} and {method.name}, {describe_draw(draw)}: largest differences"
     write_method_differences_page(differences, page, photos, title=title)
     draw_method_differences(picture, differences, photos)
     return [page, picture]

@@ -3,6 +3,7 @@
 ::
 
     OUT/runs/METHOD/seed0                        a run of the table, see hgld.training.run_folder
+    OUT/runs/METHOD/split1/seed0                 the same, where there are several random splits
     OUT/runs/METHOD/loss.lambda=0.3/seed0        a run of a sweep
     OUT/runs/METHOD/seed0/evaluation/            its evaluation, see hgld.benchmark.run_evaluation
 
@@ -22,6 +23,9 @@ from hgld.io.settings import read_settings, to_dict
 from hgld.training.run import read_training_settings
 from hgld.training.training_settings import TrainingSettings
 
+#: Seed of the random split, or None for the splits of the manifest; and seed of the training.
+Draw = tuple[int | None, int]
+
 
 @dataclass(frozen=True)
 class Run:
@@ -29,31 +33,51 @@ class Run:
 
     Args:
         method: Name of the method.
+        split: Seed of the random split of the images; None for the splits of the manifest.
         seed: Seed of the training.
-        overrides: Changes to the settings file of the method, such as ``loss.lambda=0.3``, besides the seed.
+        overrides: Changes to the settings of all trainings besides those of the comparison, such as
+            ``data.manifest=mine.parquet``.
+        changes: Changes to the settings of the method in a sweep, such as ``loss.lambda=0.3``.
         config: Settings file of the method.
         folder: Folder of the run.
         settings: Resolved settings.
     """
 
     method: str
+    split: int | None
     seed: int
     overrides: tuple[str, ...]
+    changes: tuple[str, ...]
     config: Path
     folder: Path
     settings: TrainingSettings
 
+    @property
+    def draw(self) -> Draw:
+        """Split and seed, by which runs of different methods are paired."""
+        return self.split, self.seed
+
     def __str__(self) -> str:
-        return ", ".join([self.method, f"seed {self.seed}", *self.overrides])
+        return ", ".join([self.method, describe_draw(self.draw), *self.overrides, *self.changes])
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """Runs of one curve of a sweep at one value, one per seed."""
+    """Runs of one curve of a sweep at one value, one per split and seed."""
 
     curve: str
     value: int | float | str
     runs: tuple[Run, ...]
+
+
+def describe_draw(draw: Draw) -> str:
+    """Return the words for a split and a seed.
+
+    >>> describe_draw((1, 0)), describe_draw((None, 0))
+    ('split 1, seed 0', 'seed 0')
+    """
+    split, seed = draw
+    return f"seed {seed}" if split is None else f"split {split}, seed {seed}"
 
 
 def read_benchmark(config: str | Path) -> BenchmarkSettings:
@@ -77,7 +101,9 @@ def read_benchmark(config: str | Path) -> BenchmarkSettings:
 
 
 def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] = ()) -> dict[str, tuple[Run, ...]]:
-    """Return the runs of the table by method, in the order of the seeds; one run of an untrained model.
+    """Return the runs of the table by method, ordered by seed, then by split.
+
+    An untrained model has those of the first seed alone.
 
     Args:
         settings: Settings of the comparison.
@@ -90,9 +116,10 @@ def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] 
     """
     table = {}
     for method in settings.methods:
-        first = _run(settings, out, method, settings.seeds[0], overrides)
-        other_seeds = settings.seeds[1:] if first.settings.steps != 0 else ()
-        table[method] = (first, *(_run(settings, out, method, seed, overrides) for seed in other_seeds))
+        runs = [_run(settings, out, method, draw, overrides) for draw in _draws(settings, settings.seeds[:1])]
+        if runs[0].settings.steps != 0:
+            runs += [_run(settings, out, method, draw, overrides) for draw in _draws(settings, settings.seeds[1:])]
+        table[method] = tuple(runs)
     return table
 
 
@@ -114,8 +141,8 @@ def sweep_runs(
             title,
             value,
             tuple(
-                _run(settings, out, curve.method, seed, overrides, (*curve.set, f"{sweep.key}={value}"))
-                for seed in settings.seeds
+                _run(settings, out, curve.method, draw, overrides, (*curve.set, f"{sweep.key}={value}"))
+                for draw in _draws(settings, settings.seeds)
             ),
         )
         for title, curve in sweep.curves.items()
@@ -123,22 +150,29 @@ def sweep_runs(
     )
 
 
+def _draws(settings: BenchmarkSettings, seeds: Sequence[int]) -> list[Draw]:
+    """Return all splits of the first seed, then those of the next."""
+    return [(split, seed) for seed in seeds for split in settings.splits or (None,)]
+
+
 def _run(
     settings: BenchmarkSettings,
     out: Path,
     method: str,
-    seed: int,
+    draw: Draw,
     overrides: Sequence[str],
     changes: Sequence[str] = (),
 ) -> Run:
     """Return a run; ``changes`` without effect are ignored, so that equal runs share a folder."""
     config = settings.methods[method].training
-    common = (*overrides, f"seed={seed}")
+    split, seed = draw
+    of_split = [] if split is None else [f"data.random_split.seed={split}"]
+    common = (*settings.set, *overrides, *of_split, f"seed={seed}")
     resolved = read_training_settings(config, common)
     effective: tuple[str, ...] = ()
     for change in changes:
         changed = read_training_settings(config, (*common, *effective, change))
         if to_dict(changed) != to_dict(resolved):
             resolved, effective = changed, (*effective, change)
-    folder = out.joinpath("runs", method, *([",".join(effective)] if effective else []), f"seed{seed}")
-    return Run(method, seed, (*overrides, *effective), config, folder, resolved)
+    folder = out / "runs" / method / ",".join(effective) / ("" if split is None else f"split{split}") / f"seed{seed}"
+    return Run(method, split, seed, tuple(overrides), effective, config, folder, resolved)

@@ -1,4 +1,9 @@
-"""Statistics of comparisons: confidence intervals of differences, and standard deviations."""
+"""Statistics of comparisons: confidence intervals of differences, and standard deviations.
+
+What an interval covers depends on what varies. On one split, :func:`paired_difference` resamples the classes of the
+test: the interval is for these trained models and other test classes. Over several random splits,
+:func:`difference_over_splits` also covers the choice of the classes to train on.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from hgld.evaluation.results import check_resampling
 
@@ -67,6 +73,33 @@ def paired_difference(
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
     return Difference(float(differences[known].mean()), float(low), float(high))
+
+
+def difference_over_splits(
+    differences: Sequence[float], *, test_train_ratio: float, confidence: float = 0.95
+) -> Difference:
+    """Return the mean difference over random splits of the same images, with a corrected t interval.
+
+    Runs of one split resemble one another, so that each split gives one difference, of means over its queries and
+    seeds. Random splits share classes, so that their differences are correlated, too, and an ordinary t interval is
+    too narrow. If their correlation is rho = n_test / (n_test + n_train), the variance of the mean of J differences
+    is (1 / J + n_test / n_train) times their sample variance: the corrected resampled t-test of Nadeau and Bengio
+    (Inference for the Generalization Error, Machine Learning 52, 2003), with J - 1 degrees of freedom. For
+    open-set splits, rho is exact where a difference is the mean of effects of the test classes.
+
+    Args:
+        differences: Difference of each of the J splits; at least 2.
+        test_train_ratio: Number of test classes divided by that of training classes; with 0, the ordinary t interval.
+        confidence: Confidence level of the interval, between 0 and 1.
+
+    >>> difference_over_splits([0.01, 0.02, 0.03], test_train_ratio=1)
+    Difference(mean=0.02, low=-0.029..., high=0.069...)
+    """
+    n_splits = len(differences)
+    mean, variance = float(np.mean(differences)), float(np.var(differences, ddof=1))
+    quantile = float(stats.t.ppf((1 + confidence) / 2, n_splits - 1))
+    half_width = quantile * math.sqrt((1 / n_splits + test_train_ratio) * variance)
+    return Difference(mean, mean - half_width, mean + half_width)
 
 
 def sample_std(values: Sequence[float]) -> float:

@@ -38,6 +38,10 @@ def benchmark(
     seeds: Annotated[
         str | None, typer.Option(help="Random seeds of the training runs, e.g. 0,1.", show_default="those in CONFIG")
     ] = None,
+    splits: Annotated[
+        str | None,
+        typer.Option(help="Seeds of random splits of the images, e.g. 0,1.", show_default="those in CONFIG"),
+    ] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(help="Sweep in CONFIG to run instead of the methods, or all; repeatable."),
@@ -58,7 +62,7 @@ def benchmark(
         typer.Option("--force", help="Retrain only runs whose settings or data changed, and rewrite the results."),
     ] = False,
 ) -> None:
-    """Train methods with several seeds, evaluate and compare them: tables, figures, confidence intervals.
+    """Train methods with several seeds and splits, evaluate and compare them: tables, figures, confidence intervals.
 
     Finished runs are kept; an interrupted comparison is resumed.
 
@@ -78,6 +82,7 @@ def benchmark(
             overrides=with_images(overrides, manifest, images),
             methods=method or (),
             seeds=parse_seeds(seeds) if seeds else (),
+            splits=parse_seeds(splits, "splits") if splits else (),
             sweeps=sweep or (),
         )
         if plan:

@@ -83,8 +83,8 @@ def _normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
         default = ImageSettings()
         return default.mean, default.std
     if settings.pretrained in PACKAGED_WEIGHTS:
-        # MEAN_RGB 127 and STDDEV_RGB 128 for values from 0 to 255, in efficientnet/lite/efficientnet_lite_builder.py of
-        # https://github.com/tensorflow/tpu; timm's own conversion of the weights has 127.5 for both.
+        # MEAN_RGB 127 and STDDEV_RGB 128 for values from 0 to 255, in efficientnet/lite/efficientnet_lite_builder.py
+        # of https://github.com/tensorflow/tpu; timm's own conversion of the weights has 127.5 for both.
         return (127 / 255,) * 3, (128 / 255,) * 3
     configuration = _timm_configuration(settings.backbone)
     return tuple(configuration.mean), tuple(configuration.std)

@@ -127,8 +127,8 @@ def load_untrained_model(
 
     Args:
         name: Name of a preset, or of a timm model.
-        pretrained: A file of weights, ``efficientnet-lite0``, or ``none`` for random ones. Default: the weights that
-            the preset names, or those of timm's hub.
+        pretrained: A file of weights, ``efficientnet-lite0`` (or lite1, lite2), or ``none`` for random ones. Default:
+            the weights that the preset names, or those of timm's hub.
         image_settings: Image settings; unless set, the mean and standard deviation are those of the backbone.
 
     Returns:

@@ -316,6 +316,8 @@ MANIFEST = TableSpec(
 
 #: Result and cost of a run.
 _RUN_COLUMNS = [
+    # Seed of the random split; null for the splits of the manifest.
+    pa.field("split", pa.int64()),
     required("seed", pa.int64()),
     required("metric", pa.string()),
     # From 0 to 1; NaN where no query has the metric.
@@ -328,7 +330,7 @@ _RUN_COLUMNS = [
 
 COMPARISON = TableSpec(
     "comparison",
-    1,
+    2,
     pa.schema(
         [
             required("method", pa.string()),
@@ -337,12 +339,12 @@ COMPARISON = TableSpec(
             *_RUN_COLUMNS,
         ]
     ),
-    key=("method", "seed", "metric"),
+    key=("method", "split", "seed", "metric"),
 )
 
 STUDY = TableSpec(
     "study",
-    1,
+    2,
     pa.schema(
         [
             required("curve", pa.string()),
@@ -352,7 +354,7 @@ STUDY = TableSpec(
             *_RUN_COLUMNS,
         ]
     ),
-    key=("curve", "setting", "seed", "metric"),
+    key=("curve", "setting", "split", "seed", "metric"),
 )
 
 TABLES: Mapping[str, TableSpec] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +12,7 @@ from hgld.datasets.feature_dataset import FeatureDataset
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler
+from hgld.datasets.splits import split_at_random
 from hgld.datasets.transforms import evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
@@ -42,7 +45,7 @@ class TrainingImages:
         self.settings = settings
         data = settings.data
         root = data.root or data.manifest.parent
-        manifest = read_manifest(data.manifest, root if data.features is None else None)
+        manifest = read_training_manifest(data, root if data.features is None else None)
         train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
         self.train: ExampleDataset
         self.untransformed: ExampleDataset
@@ -90,6 +93,29 @@ def data_digests(data: DataSettings) -> dict[str, str]:
         if not path.is_file():
             raise InputError(f"{path}: no such file, which data.{name} names")
     return {name: sha256_of(path) for name, path in paths.items()}
+
+
+def read_training_manifest(data: DataSettings, root: Path | None = None) -> Manifest:
+    """Read the manifest of a training, with the splits that its settings ask for.
+
+    Args:
+        data: Settings of the data.
+        root: Folder of the images, see :func:`~hgld.datasets.manifest.read_manifest`.
+
+    Raises:
+        InputError: The manifest cannot be read.
+        ConfigurationError: There is no such level to split, or one of the two sets is empty.
+    """
+    manifest, split = read_manifest(data.manifest, root), data.random_split
+    if split is None:
+        return manifest
+    level = split.level or manifest.level_names[0]
+    if level not in manifest.level_names:
+        raise ConfigurationError(
+            f'data.random_split.level is "{level}"; the levels of {data.manifest} are '
+            f"{', '.join(manifest.level_names)}"
+        )
+    return split_at_random(manifest, split.test_share, level, split.seed)
 
 
 def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from hgld.datasets.splits import OPEN_SET_SHARE
 from hgld.datasets.transforms import ImageSettings
 from hgld.io.settings import Settings
 from hgld.losses.registry import LOSSES, LossSettings, loss_settings
@@ -25,6 +26,21 @@ else:
         Union[tuple(loss_settings(name) for name in LOSSES)],  # noqa: UP007
         Field(discriminator="name"),
     ]
+
+
+class RandomSplitSettings(Settings):
+    """A random open-set split of all images of a manifest into the splits train and test.
+
+    Args:
+        level: Level whose classes are either in the training or in the test split; None for the finest.
+        test_share: Share of the classes of each label one level above in the test split; a fractional number is
+            rounded up or down at random.
+        seed: Seed of the random choice.
+    """
+
+    level: str | None = None
+    test_share: float = Field(default=OPEN_SET_SHARE, gt=0, lt=1)
+    seed: NonNegativeInt = 0
 
 
 class DataSettings(Settings):
@@ -40,6 +56,8 @@ class DataSettings(Settings):
             ``gallery``.
         queries: Split of the queries.
         gallery: Split that is ranked for the queries.
+        random_split: Random split of all images, in place of the splits of the manifest; None for those. It goes
+            with the splits train and test.
     """
 
     manifest: Path
@@ -49,6 +67,7 @@ class DataSettings(Settings):
     test: str | None = None
     queries: str | None = None
     gallery: str | None = None
+    random_split: RandomSplitSettings | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -62,6 +81,11 @@ class DataSettings(Settings):
         given = [split is not None for split in (self.test, self.queries, self.gallery)]
         if given not in ([True, False, False], [False, True, True]):
             raise ValueError("give either test (leave-one-out), or queries and gallery")
+        if self.random_split is not None and (self.train, self.test) != ("train", "test"):
+            raise ValueError(
+                f"random_split makes the splits train and test; train is {self.train}, and test is "
+                f"{self.test or 'not set'}"
+            )
         return self
 
 

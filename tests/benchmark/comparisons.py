@@ -50,7 +50,12 @@ def write_data(folder: Path, n_classes: int = 8, per_class: int = 4, *, landmark
 
 
 def write_comparison(
-    folder: Path, *, seeds: tuple[int, ...] = (0,), pictures: bool = True, **trainings: Mapping[str, Any]
+    folder: Path,
+    *,
+    seeds: tuple[int, ...] = (0,),
+    splits: tuple[int, ...] = (),
+    pictures: bool = True,
+    **trainings: Mapping[str, Any],
 ) -> Path:
     """Write the settings of a comparison of HAPPIER with ROADMAP, with changes to their trainings."""
     data = {"manifest": str(folder / "manifest.parquet"), "features": str(folder / "features.npy"), "test": "test"}
@@ -64,6 +69,7 @@ def write_comparison(
             "happier": {"title": "HAPPIER", "training": "happier.yaml"},
         },
         "seeds": list(seeds),
+        "splits": list(splits),
         "metrics": METRICS,
         "columns": METRICS,
         "pictures": {"baseline": "roadmap", "method": "happier", "n_queries": 2} if pictures else None,

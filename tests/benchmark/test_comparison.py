@@ -27,6 +27,8 @@ from hgld.io.locks import exclusive_lock
 from hgld.models.checkpoint_files import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 
+PRESETS = Path(__file__).parents[2] / "pipelines" / "benchmarks"
+
 
 def launch_here(names: list[str], tasks: Sequence[WorkerTask], slots: object, *, progress: object = None) -> None:
     """Train and evaluate in this process, which is faster than starting others."""
@@ -122,6 +124,26 @@ def test_methods_and_seeds_are_selected(folder: Path, launched: list[str]) -> No
     ]  # fmt: skip
 
 
+def test_splits_are_compared_and_selected(folder: Path, launched: list[str]) -> None:
+    write_comparison(folder, splits=(0, 1), seeds=(0, 1))
+    summary = compare(folder)
+    assert launched == [
+        f"{method}/split{split}/seed{seed}"
+        for seed in (0, 1) for split in (0, 1) for method in ("roadmap", "happier")
+    ]  # fmt: skip
+    assert summary is not None
+    assert "mean over 2 random splits and their seeds" in " ".join(format_comparison(summary).split())
+    assert compare(folder) is None
+    text = (folder / "out" / "results.md").read_text()
+    for split in (0, 1):
+        assert f"- Split {split}: Trained on 16 images of 4 classes (landmark), evaluated on 16 images" in text
+    assert "split 0, seed 0: largest differences" in (folder / "out" / "strips.html").read_text()
+    assert compare(folder, splits=[1], sweeps=["lambda"]) is not None
+    assert launched[8:] == ["happier/loss.lambda=0.5/split1/seed0", "happier/loss.lambda=0.5/split1/seed1"]
+    assert compare(folder, splits=[1, 7], seeds=[1], methods=["happier"]) is not None
+    assert launched[10:] == ["happier/split7/seed1"]
+
+
 def test_force_retrains_only_runs_with_other_settings(folder: Path, launched: list[str]) -> None:
     compare(folder)
     del launched[:]
@@ -151,6 +173,10 @@ def test_unknown_methods_sweeps_and_seeds_are_errors(folder: Path) -> None:
     ]:
         with pytest.raises(ConfigurationError, match=message):
             read_comparison(folder / "comparison.yaml", folder / "out", **chosen)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="the images of gldv2-retrieval are not split at random; omit them"):
+        read_comparison(PRESETS / "h-gldv2.yaml", folder / "out", splits=[0])
+    with pytest.raises(ConfigurationError, match='the splits are "0,0"'):
+        parse_seeds("0,0", "splits")
     assert parse_seeds("2,0") == (2, 0)
     for wrong in ("", "0,0", "-1", "1;2"):
         with pytest.raises(ConfigurationError, match="expected different numbers from 0"):
@@ -211,6 +237,7 @@ def test_error_messages_of_the_command(folder: Path) -> None:
 
     assert "there is no such setting; did you mean steps?" in error("--set", "stepz=3")
     assert 'the seeds are "0,x"' in error("--seeds", "0,x")
+    assert 'the splits are "a"' in error("--splits", "a")
     assert 'there is no device "cuda:99"' in error("--devices", "cuda:99")
     (folder / "roadmap.yaml").write_text(yaml.safe_dump({"base": "nowhere.yaml"}))
     assert "no such file" in error()

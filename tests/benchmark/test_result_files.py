@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hgld.benchmark.method_results import MethodResults, best_baseline, differen
 from hgld.benchmark.result_files import write_results, write_sweep
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import Run, read_benchmark, sweep_runs, table_runs
-from hgld.benchmark.statistics import paired_difference
+from hgld.benchmark.statistics import difference_over_splits, paired_difference
 from hgld.cli.summaries.benchmark import format_results
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.per_query_table import write_per_query
@@ -154,13 +155,63 @@ def test_parquet_has_a_row_per_run_and_metric(
     (row,) = table[(table.method == "happier") & (table.seed == 1) & (table.metric == "H-AP")].to_dict("records")
     assert row.pop("value") == pytest.approx(0.54)
     assert row.pop("train_seconds") == pytest.approx(6)  # 1, 2 and 3 seconds for 8 images
+    assert math.isnan(row.pop("split"))  # pandas' null
     assert row == {
-        "method": "happier", "title": "HAPPIER_F", "baseline": False, "seed": 1, "metric": "H-AP", "steps": 3,
-        "device": "cpu", "machine": "a machine",
+        "method": "happier", "title": "HAPPIER_F", "baseline": False, "seed": 1, "metric": "H-AP",
+        "steps": 3, "device": "cpu", "machine": "a machine",
     }  # fmt: skip
     inputs = tables.read_provenance(path).inputs
     assert inputs["runs/happier/seed1"] == sha256_of(per_query_file(methods[2].runs[1].run))
     assert len(inputs) == 6
+
+
+def test_results_over_splits(settings: BenchmarkSettings, tmp_path: Path) -> None:
+    """Two splits of two seeds; Smooth-AP is evaluated with one."""
+    settings = settings.model_copy(update={"splits": (0, 1)})
+    h_ap = {
+        "smooth_ap": {(0, 0): 0.30, (1, 0): 0.50},
+        "roadmap": {(0, 0): 0.39, (1, 0): 0.50, (0, 1): 0.41, (1, 1): 0.50},
+        "happier": {(0, 0): 0.41, (1, 0): 0.54, (0, 1): 0.45, (1, 1): 0.54},
+    }
+    methods = [
+        MethodResults(
+            name,
+            method.title,
+            method.latex,
+            method.baseline,
+            tuple(evaluated(run, H_AP=h_ap[name][run.draw]) for run in runs if run.draw in h_ap[name]),
+        )
+        for (name, runs), method in zip(
+            table_runs(settings, tmp_path / "out").items(), settings.methods.values(), strict=True
+        )
+    ]
+    happier, roadmap = methods[2], methods[1]
+    files = write_results(settings.model_copy(update={"columns": ("H-AP",)}), methods, tmp_path / "out")
+    means, gains, variation, trainings = markdown_tables(files.markdown)
+    deviation = 100 * statistics.stdev([0.43, 0.54])
+    assert means["HAPPIER_F"]["H-AP"] == f"**48.50** ± {deviation:.2f}"
+    assert means["Smooth-AP"]["H-AP"] == f"40.00 ± {100 * statistics.stdev([0.3, 0.5]):.2f}"
+    interval = difference_over_splits([0.03, 0.04], test_train_ratio=1)
+    assert difference(happier, roadmap, "H-AP") == pytest.approx(interval)
+    _, low, high = (100 * end for end in interval)
+    assert gains["HAPPIER_F"]["H-AP"] == f"+3.50 [{low:+.2f}, {high:+.2f}]"
+    over_seeds = 100 * math.sqrt((statistics.variance([0.41, 0.45]) + 0) / 2)
+    assert variation["HAPPIER_F"]["H-AP"] == f"{deviation:.2f} / {over_seeds:.2f}"
+    assert variation["Smooth-AP"]["H-AP"].endswith(" / –")
+    assert (trainings["HAPPIER_F"]["Splits"], trainings["Smooth-AP"]["Seeds"]) == ("0, 1", "0")
+    text = files.markdown.read_text(encoding="utf-8")
+    assert text.count("corrected resampled") == 1
+    assert "bootstrap" not in text
+    assert "mean over 2 random splits and their seeds" in files.latex.read_text(encoding="utf-8")
+    rows = tables.read_table(files.parquet, tables.COMPARISON).to_pandas()
+    assert rows[rows.method == "happier"][["split", "seed"]].to_numpy().tolist() == [[0, 0], [1, 0], [0, 1], [1, 1]]
+    apart = [replace(method, runs=tuple(run for run in method.runs if run.run.split == 1)) for method in methods]
+    values, baseline = _values(apart[2]), _values(apart[1])
+    assert difference(apart[2], apart[1], "H-AP") == pytest.approx(paired_difference(values, baseline, LANDMARKS))
+
+
+def _values(method: MethodResults) -> np.ndarray:
+    return np.array([run.result.per_query["H-AP"] for run in method.runs], np.float64)
 
 
 def test_latex_has_the_columns_of_the_settings(
@@ -273,7 +324,7 @@ def test_sweep_has_a_table_per_metric(settings: BenchmarkSettings, tmp_path: Pat
         "0.5": {"A": "41.00 ± 1.41", "B": "–"},
     }
     assert relative == {"0.1": {"B": f"{100 * (0.56 / 0.51 - 1):+.2f}"}, "0.5": {"B": "–"}}
-    assert "mean over the seeds 0, 1" in text.read_text(encoding="utf-8")
+    assert "mean over the seeds ± standard deviation (seeds 0, 1)" in text.read_text(encoding="utf-8")
     assert "![" not in text.read_text(encoding="utf-8")
     rows = tables.read_table(table, tables.STUDY).to_pandas()
     assert rows[["curve", "setting", "seed"]].to_numpy().tolist() == [

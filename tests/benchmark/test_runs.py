@@ -51,6 +51,32 @@ def test_each_method_has_a_run_per_seed(tmp_path: Path) -> None:
         assert run.overrides == ("data.manifest=other.parquet",)
 
 
+def test_settings_change_all_trainings(tmp_path: Path) -> None:
+    settings = read_benchmark(benchmark(tmp_path, set=["steps=7", "batch_size=8"]))
+    for runs in table_runs(settings, tmp_path / "out", ["batch_size=12"]).values():
+        assert {(run.settings.steps, run.settings.batch_size) for run in runs} == {(7, 12)}
+
+
+def test_each_split_has_all_seeds(tmp_path: Path) -> None:
+    settings = read_benchmark(benchmark(tmp_path, seeds=[3, 5], splits=[0, 2]))
+    runs = table_runs(settings, tmp_path / "out")["happier"]
+    assert [run.folder.relative_to(tmp_path / "out/runs/happier").as_posix() for run in runs] == [
+        "split0/seed3", "split2/seed3", "split0/seed5", "split2/seed5"
+    ]  # fmt: skip
+    for run in runs:
+        split = run.settings.data.random_split
+        assert split is not None
+        assert (split.seed, split.level, split.test_share) == (run.split, None, 0.5)
+        assert run.settings.seed == run.seed
+    assert str(runs[1]) == "happier, split 2, seed 3"
+
+
+def test_untrained_model_is_evaluated_once_per_split(tmp_path: Path) -> None:
+    settings = read_benchmark(benchmark(tmp_path, seeds=[3, 5], splits=[0, 2]))
+    runs = table_runs(settings, tmp_path / "out", ["steps=0"])["plain"]
+    assert [run.draw for run in runs] == [(0, 3), (2, 3)]
+
+
 def test_sweep_shares_runs_with_the_table(tmp_path: Path) -> None:
     study = {
         "title": "Weight",
@@ -91,6 +117,7 @@ def test_invalid_sweep_values_are_errors(tmp_path: Path) -> None:
     [
         ({"methods": {"../up": METHODS["plain"]}}, r'"../up" names a folder'),
         ({"seeds": [1, 1]}, r"the seeds are 1, 1; expected different seeds"),
+        ({"splits": [0, 0]}, r"the splits are 0, 0; expected different splits"),
         ({"pictures": {"baseline": "plane", "method": "happier"}}, r'pictures: there is no method "plane"'),
         ({"evaluation": {"name": "gldv2"}}, r'evaluation.name: found "gldv2"; expected one of split'),
         ({"colums": ["H-AP"]}, r"there is no such setting; did you mean columns\?"),
@@ -108,8 +135,8 @@ def test_missing_training_file_is_an_error(tmp_path: Path) -> None:
         table_runs(settings, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["washington", "washington_fine_tuned"])
-def test_washington_comparisons_have_the_methods_of_table_vii(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["washington", "washington_fine_tuned", "grocery"])
+def test_comparisons_have_the_methods_of_table_vii(name: str, tmp_path: Path) -> None:
     settings = read_benchmark(PRESETS / f"{name}.yaml")
     runs = table_runs(settings, tmp_path)
     named = {
@@ -125,9 +152,22 @@ def test_washington_comparisons_have_the_methods_of_table_vii(name: str, tmp_pat
     }
     assert set(runs) >= {"untrained", *named}
     untrained = runs["untrained"]
-    assert [(run.settings.steps, run.seed) for run in untrained] == [(0, settings.seeds[0])]  # seeds do nothing to it
+    assert {(run.settings.steps, run.seed) for run in untrained} == {(0, settings.seeds[0])}  # seeds do nothing to it
+    assert [run.split for run in untrained] == list(settings.splits or [None])
     trained = [run.settings for of_method in runs.values() if of_method != untrained for run in of_method]
     assert len({(settings.steps, settings.epochs) for settings in trained}) == 1  # the same budget
     assert len({run.settings.batch_size for runs in runs.values() for run in runs}) == 1
     for sweep in settings.sweeps:
         assert sweep_runs(settings, sweep, tmp_path)
+
+
+def test_groceries_are_compared_with_the_settings_of_washington(tmp_path: Path) -> None:
+    pairs = (("grocery", "washington"), ("grocery_fine_tuned", "washington_fine_tuned"))
+    for runs, others in (
+        [table_runs(read_benchmark(PRESETS / f"{name}.yaml"), tmp_path) for name in pair] for pair in pairs
+    ):
+        for method, (run, *_) in runs.items():
+            settings, other = run.settings, others[method][0].settings
+            assert settings.data.manifest == Path("data/grocery/manifest.parquet")
+            changed = {"image": other.image, "data": other.data}
+            assert settings.model_copy(update=changed) == other

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from hgld.benchmark.statistics import Difference, paired_difference, sample_std
+from hgld.benchmark.statistics import Difference, difference_over_splits, paired_difference, sample_std
 from hgld.errors import ConfigurationError
 
 
@@ -103,3 +104,53 @@ def test_invalid_settings_are_errors(wrong: dict[str, float]) -> None:
 def test_sample_std() -> None:
     assert sample_std([0.1, 0.4, 0.7]) == pytest.approx(statistics.stdev([0.1, 0.4, 0.7]))
     assert math.isnan(sample_std([0.5]))
+
+
+# Several splits
+
+
+@settings(max_examples=20)
+@given(st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=9), st.sampled_from([0.25, 1.0, 4.0]))
+def test_interval_over_splits_is_that_of_the_corrected_t_test(differences: list[float], ratio: float) -> None:
+    """The p-value of the corrected test of a difference from either end of the interval is 5 %."""
+    interval = difference_over_splits(differences, test_train_ratio=ratio)
+    n, mean, deviation = len(differences), statistics.fmean(differences), statistics.stdev(differences)
+    assert interval.mean == pytest.approx(mean, abs=1e-12)
+    if deviation > 1e-6:
+        for end in (interval.low, interval.high):
+            statistic = abs(mean - end) / (deviation * math.sqrt(1 / n + ratio))
+            assert 2 * stats.t.sf(statistic, n - 1) == pytest.approx(0.05)
+    plain = difference_over_splits(differences, test_train_ratio=0)
+    expected = stats.t.interval(0.95, n - 1, mean, deviation / math.sqrt(n) or math.nan)
+    assert (plain.low, plain.high) == pytest.approx(expected, abs=1e-9, nan_ok=True) or deviation == 0
+
+
+@pytest.mark.parametrize("share", [0.5, 0.25])
+def test_interval_over_splits_covers_a_population_of_classes(share: float) -> None:
+    """Classes have effects, those to train on as those to test on; each data set of 40 is split at random 4 times.
+
+    The true difference is that of the population. An interval over the seeds of one split misses it nearly always,
+    one over splits that takes them as independent far too often.
+    """
+    rng, n_data_sets, n_classes, n_splits, n_seeds, truth = np.random.default_rng(3), 400, 40, 4, 3, 0.02
+    n_test = int(share * n_classes)
+    covered = dict.fromkeys(["corrected", "independent", "seeds"], 0)
+    for _ in range(n_data_sets):
+        when_tested, when_trained = rng.normal(truth, 0.1, n_classes), rng.normal(0, 0.02, n_classes)
+        runs = []
+        for _ in range(n_splits):
+            order = rng.permutation(n_classes)
+            effect = when_tested[order[:n_test]].mean() + when_trained[order[n_test:]].mean()
+            runs.append(effect + rng.normal(0, 0.002, n_seeds))
+        means = [float(of_split.mean()) for of_split in runs]
+        intervals = {
+            "corrected": difference_over_splits(means, test_train_ratio=share / (1 - share)),
+            "independent": difference_over_splits(means, test_train_ratio=0),
+            "seeds": difference_over_splits(runs[0].tolist(), test_train_ratio=0),
+        }
+        for name, (_, low, high) in intervals.items():
+            covered[name] += low <= truth <= high
+    shares = {name: count / n_data_sets for name, count in covered.items()}
+    assert 0.92 <= shares["corrected"] <= 0.98
+    assert shares["independent"] < 0.88
+    assert shares["seeds"] < 0.35

@@ -167,8 +167,8 @@ def test_layouts_change_only_with_their_version() -> None:
     }
     values = "list<element: struct<item: string, label: string not null, language: string> not null>"
     of_run = [
-        "seed: int64 !", "metric: string !", "value: double !", "steps: int64 !", "train_seconds: double !",
-        "device: string !", "machine: string !",
+        "split: int64", "seed: int64 !", "metric: string !", "value: double !", "steps: int64 !",
+        "train_seconds: double !", "device: string !", "machine: string !",
     ]  # fmt: skip
     assert layouts == {
         "scraped/1": [
@@ -268,8 +268,8 @@ def test_layouts_change_only_with_their_version() -> None:
             "sha1: string",
         ],
         "manifest/1": ["id: string !", "path: string !", "offset: int64", "size: int64", "split: string !"],
-        "comparison/1": ["method: string !", "title: string !", "baseline: bool !", *of_run],
-        "study/1": ["curve: string !", "setting: string !", "method: string !", *of_run],
+        "comparison/2": ["method: string !", "title: string !", "baseline: bool !", *of_run],
+        "study/2": ["curve: string !", "setting: string !", "method: string !", *of_run],
     }
 
 

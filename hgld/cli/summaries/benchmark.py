@@ -7,8 +7,8 @@ from textwrap import fill, wrap
 from hgld.benchmark.comparison import ComparisonSummary
 from hgld.benchmark.cost_estimate import CostEstimate
 from hgld.benchmark.launcher import Slot
-from hgld.benchmark.markdown import gain, mean_and_std
-from hgld.benchmark.method_results import best_baselines
+from hgld.benchmark.markdown import describe_means, gain, mean_and_std
+from hgld.benchmark.method_results import best_baselines, by_split
 from hgld.benchmark.step_timing import CPU_PICTURES
 from hgld.cli.render import aligned, wrapped_table
 from hgld.errors import indented_list
@@ -43,6 +43,9 @@ def format_results(summary: ComparisonSummary, *, width: int = 80) -> str:
         parts.append(wrapped_table("difference, 95 % CI", list(baselines), gains, width=width))
         titles = ", ".join(f"{metric} {best.title}" for metric, best in baselines.items())
         parts.append(fill(f"Best baseline, from which differences are taken: {titles}.", width))
+    splits = list(by_split([run for method in methods for run in method.runs]))
+    if len(splits) > 1:
+        parts.append(fill(f"Values are {describe_means(splits)}; intervals cover the choice of the split.", width))
     return "\n".join(parts)
 
 
