@@ -26,9 +26,12 @@ $(VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/hgld demo
 
-# Workers compute in one thread each: more than cores would only wait for each other.
+# Workers compute in one thread each. There is one more than two cores can run, as tests also wait, and no more, as each
+# imports all tests. Compiled modules are kept even where a container says otherwise. Files start in the order of their
+# names, not those with most tests first: the long ones have few.
 test: $(VENV)/.installed
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -m "not slow" \
+		-n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

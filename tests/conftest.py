@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # No deadline: the first example of a test may import something heavy, and other machines are slower than this one.
 hypothesis.settings.register_profile("hgld", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "hgld"))
 

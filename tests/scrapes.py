@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from hgld.io.journal import Journal
 from hgld.tables import SCRAPED, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig
+
+#: Landmarks of scrapes of single pages.
+N_PAGES = 160
 
 
 def write_categories(path: Path, urls: Iterable[str]) -> Path:
@@ -31,6 +35,13 @@ def config_for(server: Any, source: str = "api", **settings: Any) -> ScrapeConfi
     client |= {name: settings.pop(name) for name in list(settings) if name in ClientConfig.__dataclass_fields__}
     urls = (f"{server.base_url}/commons", f"{server.base_url}/wikidata")
     return ScrapeConfig("train", source, client=ClientConfig(*urls, **client), **settings)  # type: ignore[arg-type]
+
+
+def command(categories: Path, out: Path, server: Any, *options: str) -> list[str]:
+    """Return a command that scrapes ``server`` as fast as it answers."""
+    urls = ["--commons-url", f"{server.base_url}/commons", "--wikidata-url", f"{server.base_url}/wikidata"]
+    run = [sys.executable, "-c", "from hgld.cli import app; app()", "scrape", str(categories), "--split", "train"]
+    return [*run, "-o", str(out), "--rate", "0", *urls, *options]
 
 
 def untimed(out: Path) -> pa.Table:

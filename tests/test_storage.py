@@ -44,30 +44,21 @@ OUTPUTS = {
     "suggest": ["-o"],
     "train": ["-o"],
 }
-#: Run every command with nothing but one of its outputs, and print exit code and stderr of each as JSON.
+#: Run every command with nothing but one of its outputs in each place; print exit codes and stderr as JSON.
 SCRIPT = """
 import json, sys
-from typer.testing import CliRunner
+from click.testing import CliRunner
+from typer.main import get_command
 from hgld.cli import app
-outcomes = {}
-for command, options in json.loads(sys.argv[1]).items():
+outputs, *places = sys.argv[1:]
+outcomes, hgld = [], get_command(app)
+for command, options in json.loads(outputs).items():
     for option in options:
-        result = CliRunner().invoke(app, [*command.split(), option, sys.argv[2]])
-        outcomes[f"{command} {option}"] = (result.exit_code, result.stderr)
+        for place in places:
+            result = CliRunner().invoke(hgld, [*command.split(), option, place])
+            outcomes.append((f"{command} {option}", place, result.exit_code, result.stderr))
 print(json.dumps(outcomes))
 """
-
-
-def errors_of_all_commands(path: Path, *prefix: str) -> dict[str, str]:
-    """Return the error of each command that is told to write to ``path``, by command and option."""
-    command = [*prefix, sys.executable, "-c", SCRIPT, json.dumps(OUTPUTS), str(path)]
-    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-    assert child.returncode == 0, child.stderr
-    errors = {}
-    for name, (exit_code, text) in json.loads(child.stdout).items():
-        assert exit_code == 1, f"{name}: {text}"
-        (errors[name],) = text.splitlines()
-    return errors
 
 
 def mounted(folder: Path, options: str) -> list[str]:
@@ -79,18 +70,21 @@ def mounted(folder: Path, options: str) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", script, str(folder)]
 
 
-def test_output_below_a_file_is_refused_before_the_work(tmp_path: Path) -> None:
-    file = tmp_path / "file"
+def test_output_below_a_file_or_in_a_read_only_folder_is_refused_before_the_work(tmp_path: Path) -> None:
+    file, folder = tmp_path / "file", tmp_path / "read-only"
     file.write_text("precious")
-    for name, error in errors_of_all_commands(file / "out.parquet").items():
-        assert error.startswith(f"error: {file} is a file"), name
+    errors = {
+        str(file / "out.parquet"): f"error: {file} is a file",
+        str(folder / "new" / "out.parquet"): f"error: {folder} is read-only",
+    }
+    command = [*mounted(folder, "ro"), sys.executable, "-c", SCRIPT, json.dumps(OUTPUTS), *errors]
+    child = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr
+    for name, place, exit_code, text in json.loads(child.stdout):
+        assert exit_code == 1, f"{name}: {text}"
+        (line,) = text.splitlines()
+        assert line.startswith(errors[place]), name
     assert file.read_text() == "precious"
-
-
-def test_read_only_output_is_refused_before_the_work(tmp_path: Path) -> None:
-    folder = tmp_path / "read-only"
-    for name, error in errors_of_all_commands(folder / "new" / "out.parquet", *mounted(folder, "ro")).items():
-        assert error.startswith(f"error: {folder} is read-only"), name
 
 
 @pytest.mark.parametrize("command", ["compare", "stats"])

@@ -202,6 +202,7 @@ def test_released_index_labels(shared: Path) -> None:
     assert not np.isin(table["landmark_id"][~image_labels.labelled], hierarchy.landmark_ids).any()
 
 
+@pytest.mark.slow
 def test_a_million_images_are_read_in_seconds(tmp_path: Path) -> None:
     n = 1_000_000
     ids = pa.array([f"{(number * 2654435761) % 2**64:016x}" for number in range(n)])

@@ -360,6 +360,7 @@ def test_released_labels_round_trip(shared: Path, tmp_path: Path) -> None:
     assert written.read_bytes() == released.read_bytes()
 
 
+@pytest.mark.slow
 def test_304_000_landmarks_load_fast(tmp_path: Path) -> None:
     names = sorted(TREE)
     landmarks = [("train" if n < 203_000 else "index", n * 2, names[n % len(names)]) for n in range(304_000)]

@@ -154,6 +154,7 @@ def test_reading_maps_the_file(tmp_path: Path, suffix: str) -> None:
     assert resident_mb("RssFile") - mapped > 90
 
 
+@pytest.mark.slow
 def test_a_million_ids_are_read_in_seconds(tmp_path: Path) -> None:
     ids = [f"{(n * 2654435761) % 2**64:016x}" for n in range(1_000_000)]
     write_embeddings(tmp_path / "g.npy", torch.zeros(1_000_000, 2, dtype=torch.float16), ids)

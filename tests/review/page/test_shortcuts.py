@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.review.conftest import LABELS
+from tests.review.conftest import LABELS, Label
 from tests.review.page.page_server import Server, serve_clusters
 from tests.review.page.tab import Tab, wait_for
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def clusters(tables: Callable[..., Path]) -> Path:
-    return tables(LABELS)
+    """Labels of which one stays undecided: the page leaves a list as soon as all its labels are decided."""
+    return tables((*LABELS, Label("Q5", "pond", 0, 3)))
 
 
 @pytest.fixture

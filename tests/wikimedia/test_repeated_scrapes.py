@@ -1,0 +1,170 @@
+"""Scrapes of what was scraped before, with the same list or another: what is asked again, and what is replaced."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from hgld.errors import ConfigurationError
+from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
+from hgld.wikimedia.scraper import journal_path, scrape_file
+from tests.child_processes import run_child
+from tests.scrapes import N_PAGES, command, config_for, interrupt_after, untimed
+
+Replica = Callable[..., Any]
+
+
+def changed_list(categories: Path, path: Path) -> Path:
+    """The landmarks 100 to 199, of which 150 to 159 have another category, and three new ones; two are the same."""
+    header, *rows = categories.read_text(encoding="utf-8").splitlines()
+    swapped = [row.split(",", 1) for row in rows[100:200]]
+    for n in range(50, 60):
+        swapped[n][1] = rows[400 + n].split(",", 1)[1]
+    new = [
+        f"{number},{row.split(',', 1)[1]}"
+        for number, row in zip((990001, 990002, 990003), [*rows[:2], rows[0]], strict=True)
+    ]
+    path.write_text("\n".join([header, *(",".join(row) for row in swapped), *new, ""]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_finished_scrape_is_used_for_a_changed_list(
+    replica: Replica, categories: dict[str, Path], tmp_path: Path, source: str
+) -> None:
+    rows = categories["api"].read_text(encoding="utf-8").splitlines(keepends=True)
+    first = tmp_path / "first.csv"
+    first.write_text("".join([*rows[:1], *rows[101:261]]), encoding="utf-8")
+    second = changed_list(categories["api"], tmp_path / "second.csv")
+    out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
+    with replica("washington.json.gz") as server:
+        config = config_for(server, source)
+        scrape_file(second, fresh, config)
+        assert scrape_file(first, out, config) is not None
+        server.stats.reset()
+        summary = scrape_file(second, out, config)
+        asked = server.stats.snapshot()["asked"]
+        assert summary is not None
+        assert (summary.landmarks, summary.taken_over) == (103, 90)
+        assert asked["wikidata_titles" if source == "api" else "commons_pages"] == 12  # two of 13 have one category
+        assert scrape_file(second, out, config) is None
+    assert untimed(out).equals(untimed(fresh))
+    if source == "api":
+        assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+    assert not journal_path(out).exists()
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+def test_unfinished_scrape_is_used_for_a_changed_list(
+    replica: Replica, categories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    second = changed_list(categories["api"], tmp_path / "second.csv")
+    out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
+    with replica("washington.json.gz") as server:
+        config = config_for(server, source)
+        scrape_file(second, fresh, config)
+        with monkeypatch.context() as patch:
+            interrupt_after(patch, 4 if source == "api" else 140)
+            with pytest.raises(KeyboardInterrupt):
+                scrape_file(categories["html"], out, config)
+        server.stats.reset()
+        summary = scrape_file(second, out, config)
+        asked = server.stats.snapshot()["asked"]
+    assert summary is not None
+    assert asked["wikidata_titles" if source == "api" else "commons_pages"] < 100
+    assert untimed(out).equals(untimed(fresh))
+
+
+def test_kill_of_a_scrape_of_a_changed_list_resumes(
+    replica: Replica, categories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = changed_list(categories["api"], tmp_path / "second.csv")
+    out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
+    with replica("washington.json.gz") as server:
+        config = config_for(server)
+        scrape_file(second, fresh, config)
+        scrape_file(categories["html"], out, config)
+        before = out.read_bytes()
+        with monkeypatch.context() as patch:
+            interrupt_after(patch, 1)
+            with pytest.raises(KeyboardInterrupt):
+                scrape_file(second, out, config)
+        assert out.read_bytes() == before
+        with monkeypatch.context() as patch:  # between the two tables
+            patch.setattr("hgld.wikimedia.scraper._write_scraped", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                scrape_file(second, out, config)
+        assert out.read_bytes() == before
+        assert scrape_file(second, out, config) is not None
+    assert untimed(out).equals(untimed(fresh))
+    assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+
+
+def test_changed_class_depth_asks_for_classes_only(replica: Replica, washington: Path, tmp_path: Path) -> None:
+    out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
+    with replica("washington.json.gz") as server:
+        scrape_file(washington, fresh, config_for(server))
+        for depth in (1, 10):
+            server.stats.reset()
+            scrape_file(washington, out, config_for(server, class_depth=depth))
+        assert server.stats.snapshot()["asked"].get("wikidata_titles", 0) == 0
+    assert untimed(out).equals(untimed(fresh))
+    assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
+
+
+def test_other_tables_are_not_replaced(replica: Replica, categories: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz") as server, replica("washington.json.gz") as other:
+        scrape_file(categories["html"], out, config_for(server))
+        for config in (
+            config_for(server, "html"),
+            config_for(other),
+            replace(config_for(server), split="index"),
+        ):
+            with pytest.raises(ConfigurationError, match="is not a scrape of this split, source and servers"):
+                scrape_file(categories["html"], out, config)
+        (tmp_path / "notes.parquet").write_text("mine")
+        with pytest.raises(ConfigurationError, match="is not a scrape"):
+            scrape_file(categories["html"], tmp_path / "notes.parquet", config_for(server))
+        server.stats.reset()
+        summary = scrape_file(categories["html"], out, config_for(server), force=True)
+    assert summary is not None
+    assert summary.taken_over == 0
+    assert summary.requests > 5
+    assert untimed(out).num_rows == N_PAGES
+
+
+def test_repeated_run_is_up_to_date_and_another_scrape_is_not_overwritten(
+    replica: Replica, categories: dict[str, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz") as server:
+        config = config_for(server)
+        assert scrape_file(categories["html"], out, config) is not None
+        server.stats.reset()
+        assert scrape_file(categories["html"], out, config) is None
+        assert server.stats.snapshot()["requests"] == 0
+        with pytest.raises(ConfigurationError, match="is not a scrape of this split, source and servers"):
+            scrape_file(categories["html"], out, config_for(server, "html"))
+        assert scrape_file(categories["html"], out, config_for(server, "html"), force=True) is not None
+    assert read_table(out, SCRAPED)["source"].unique().to_pylist() == ["html"]
+
+
+def test_command_fails_and_says_how_to_retry(replica: Replica, washington: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    with replica("washington.json.gz", error_rate=0.3, error_kinds=("http500",), seed=3) as server:
+        port = server.port
+        run = command(washington, out, server, "--max-retries", "0")
+        failed = run_child(run, exit_code=1)
+    assert "rows or classes failed; to try only these again, run\n  hgld scrape " in failed.stderr
+    advice = failed.stderr.strip().splitlines()[-1].strip()
+    assert shlex.split(advice)[1:] == run[3:]
+    with replica("washington.json.gz", port=port):
+        run_child([*run[:3], *shlex.split(advice)[1:]])
+    assert set(read_table(out, SCRAPED)["status"].to_pylist()) == {"ok", "no_instance_of"}
