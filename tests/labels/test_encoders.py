@@ -92,7 +92,7 @@ def test_missing_weights_are_reported_quickly(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("bert", 'no encoder is called "bert"; expected "minilm" or "open_clip:<model>/<pretrained>"'),
+        ("bert", 'no encoder is called "bert"; expected "minilm", "ngrams" or "open_clip:<model>/<pretrained>"'),
         ("open_clip:ViT-L-14", "no encoder is called"),
         ("open_clip:/x", "no encoder is called"),
         ("open_clip:ViT-Q-14/x", 'open_clip has no model "ViT-Q-14"'),

