@@ -23,6 +23,7 @@ DOCUMENTS = [
         "pipelines/README.md",
         "benchmarks/README.md",
         "docs/architecture.md",
+        "docs/loggers.md",
         "docs/losses.md",
         "docs/reproduce.md",
         "docs/washington.md",

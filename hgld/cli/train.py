@@ -32,6 +32,14 @@ def train(
     ] = None,
     manifest: Manifest = None,
     images: Images = None,
+    loggers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logger",
+            help="Where to log besides history.jsonl: tensorboard, wandb or mlflow; repeatable.",
+            show_default="tensorboard",
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder, if there is one.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Delete an existing run in the folder, and start again.")
@@ -49,7 +57,12 @@ def train(
 
     Example: hgld train happier --manifest grocery.parquet --images data/grocery -o runs/happier
     """
-    with friendly_errors(again="continue with --resume"):
+    settings_options = {
+        "batch_size": "--set batch_size",
+        "per_class": "--set sampler.per_class",
+        "pretrained": "--set model.pretrained",
+    }
+    with friendly_errors(again="continue with --resume", **settings_options):
         import torch
 
         from hgld.cli.summaries.training import format_plan, format_training
@@ -60,7 +73,10 @@ def train(
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
 
-        settings = run.read_training_settings(config, with_images(overrides, manifest, images))
+        changes = with_images(overrides, manifest, images)
+        if loggers:
+            changes.append(f"loggers=[{', '.join(loggers)}]")
+        settings = run.read_training_settings(config, changes)
         if plan:
             typer.echo(format_plan(TrainingImages(settings)))
             return

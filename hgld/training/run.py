@@ -26,6 +26,7 @@ from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import EmbeddingModel, build_model
 from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
+from hgld.training.loggers import require_loggers
 from hgld.training.random_state import seed_generators
 from hgld.training.run_folder import RunFolder
 from hgld.training.run_identity import require_same_run
@@ -95,11 +96,12 @@ def train(
     Raises:
         KeyboardInterrupt: A stop was requested; a checkpoint of the last step is saved.
         ConfigurationError: There is a run already, or it was started with other settings or data; the device does
-            not exist; memory does not suffice, or the loss is not finite.
+            not exist; a logger cannot start; memory does not suffice, or the loss is not finite.
         InputError: The manifest, an image archive or all images cannot be read.
         BusyError: Another process is writing to the folder.
     """
     processes = processes or Processes()
+    require_loggers(settings.loggers)
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out) if processes.rank == 0 else nullcontext():
         folder, images, torch_device = RunFolder(out), TrainingImages(settings), _device(device)
@@ -108,12 +110,16 @@ def train(
         trainer = _build_trainer(images, folder, torch_device, processes, progress, initialise=not resuming)
         n_history_lines = _load_checkpoint(trainer) if resuming else 0
         if processes.rank == 0:
-            folder.open_run(to_yaml(settings), _run_record(trainer), n_history_lines=n_history_lines)
+            folder.open_run(
+                to_yaml(settings), _run_record(trainer), n_history_lines=n_history_lines, loggers=settings.loggers
+            )
+        finished = False
         try:
             trainer.train()
+            finished = True
         finally:
             if processes.rank == 0:
-                folder.close()
+                folder.close(finished=finished)
         if processes.rank == 0:
             folder.mark_finished()
         summary = processes.gather(_summary(trainer) if processes.rank == 0 else None)[0]

@@ -8,6 +8,7 @@
     skipped.csv       images that could not be read
     last.pt, best.pt  checkpoints
     tensorboard/      the history for TensorBoard
+    wandb/            files of Weights & Biases, if it logs the run
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import csv
 import json
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import yaml
 from hgld.errors import ConfigurationError
 from hgld.io.files import atomic_write
 from hgld.io.settings import flatten
+from hgld.training.loggers import LoggedRun, RunLoggers
 from hgld.version import __version__
 
 
@@ -46,7 +48,7 @@ class RunFolder:
         self.last, self.best = path / "last.pt", path / "best.pt"
         self._settings, self._run = path / "settings.yaml", path / "run.json"
         self._history, self._skipped = path / "history.jsonl", path / "skipped.csv"
-        self._tensorboard = path / "tensorboard"
+        self._logger_folders = [path / "tensorboard", path / "wandb"]
         self._skipped_ids: set[str] = set()
         self.n_history_lines = 0
 
@@ -65,7 +67,7 @@ class RunFolder:
         """
         if resume and force:
             raise ConfigurationError("`resume` continues the run in the folder, `force` deletes it; choose one")
-        existing = [path for path in self._files() if path.exists()]
+        existing = self._existing()
         if existing and not (resume or force):
             raise ConfigurationError(
                 f"{self.path}: there is a run already ({existing[0].name}); resume it (`resume`), delete it "
@@ -73,39 +75,56 @@ class RunFolder:
             )
         if resume and self.last.exists():
             return True
-        for path in existing:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        self._delete()
         self.path.mkdir(parents=True, exist_ok=True)
         return False
 
-    def open_run(self, settings: str, record: Mapping[str, Any], *, n_history_lines: int = 0) -> None:
-        """Write the settings and ``run.json``, and open the history.
+    def open_run(
+        self,
+        settings: str,
+        record: Mapping[str, Any],
+        *,
+        n_history_lines: int = 0,
+        loggers: Sequence[str] = ("tensorboard",),
+    ) -> None:
+        """Write the settings and ``run.json``, and open the history and the loggers.
 
         Args:
             settings: The settings as YAML.
             record: Contents of ``run.json``, such as the digests of the data and the machine.
             n_history_lines: Number of lines to keep of the history of a resumed run; lines that it wrote after its
                 last checkpoint are dropped.
-        """
-        from torch.utils.tensorboard import SummaryWriter  # TensorBoard takes a second to import
+            loggers: Names of loggers.
 
+        Raises:
+            ConfigurationError: A logger cannot start; a new run leaves no files.
+        """
+        lines = self._history.read_text(encoding="utf-8").splitlines()[:n_history_lines] if n_history_lines else []
+        recorded = self.recorded_run()
+        logged = LoggedRun(
+            self.path,
+            flatten(yaml.safe_load(settings)),
+            [json.loads(line) for line in lines],
+            recorded[1].get("loggers", {}) if recorded else {},
+        )
+        try:
+            self._loggers = RunLoggers(loggers, logged)
+        except ConfigurationError:
+            if not n_history_lines:
+                self._delete()
+            raise
         versions = {"hgld": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
         with atomic_write(self._settings) as draft:
             draft.write_text(settings, encoding="utf-8")
-        self._write_record({"versions": versions, **record, "finished": False})
-        lines = self._history.read_text(encoding="utf-8").splitlines()[:n_history_lines] if n_history_lines else []
+        ids = {**logged.earlier_ids, **self._loggers.ids}
+        self._write_record({"versions": versions, **record, "loggers": ids, "finished": False})
         with atomic_write(self._history) as draft:
             draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         self.n_history_lines = len(lines)
         if self._skipped.exists():
             with self._skipped.open(encoding="utf-8", newline="") as stream:
                 self._skipped_ids = {row["id"] for row in csv.DictReader(stream)}
-        next_step = json.loads(lines[-1])["step"] + 1 if lines else None
         self._history_stream = self._history.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(self._tensorboard), purge_step=next_step)
 
     def log(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Append a line to the history.
@@ -119,8 +138,7 @@ class RunFolder:
         self._history_stream.write(f"{line}\n")
         self._history_stream.flush()
         self.n_history_lines += 1
-        for name, value in flatten(values).items():
-            self._board.add_scalar(f"{kind}/{name}", value, step)
+        self._loggers.log(kind, step, values)
 
     def log_skipped(self, images: Mapping[str, str]) -> None:
         """Append images that could not be read to ``skipped.csv``, each once.
@@ -138,10 +156,14 @@ class RunFolder:
             writer.writerows(new.items())
         self._skipped_ids.update(new)
 
-    def close(self) -> None:
-        """Close the history."""
+    def close(self, *, finished: bool) -> None:
+        """Close the history and the loggers.
+
+        Args:
+            finished: Whether the training is complete.
+        """
         self._history_stream.close()
-        self._board.close()
+        self._loggers.close(finished=finished)
 
     def mark_finished(self) -> None:
         """Record in ``run.json`` that the run is complete."""
@@ -168,7 +190,13 @@ class RunFolder:
         with atomic_write(self._run) as draft:
             draft.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
-    def _files(self) -> list[Path]:
-        return [
-            self.last, self.best, self._settings, self._run, self._history, self._skipped, self._tensorboard
-        ]  # fmt: skip
+    def _existing(self) -> list[Path]:
+        files = [self.last, self.best, self._settings, self._run, self._history, self._skipped, *self._logger_folders]
+        return [path for path in files if path.exists()]
+
+    def _delete(self) -> None:
+        for path in self._existing():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()

@@ -12,7 +12,7 @@ from hgld.io.settings import flatten
 #: Settings that do not affect the result, so they may change when a run is resumed. Data files are identified by
 #: their digests rather than by their paths.
 _NOT_RESULT_AFFECTING = (
-    *("workers", "checkpoint_steps", "evaluation.every", "evaluation.batch_size"),
+    *("workers", "loggers", "checkpoint_steps", "evaluation.every", "evaluation.batch_size"),
     *("data.manifest", "data.root", "data.features"),
 )
 

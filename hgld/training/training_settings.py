@@ -18,6 +18,7 @@ from hgld.datasets.transforms import ImageSettings
 from hgld.io.settings import Settings
 from hgld.losses.registry import LOSSES, LossSettings, loss_settings
 from hgld.models.model_settings import FEATURES, ModelSettings
+from hgld.training.loggers import LoggerName
 
 if TYPE_CHECKING:
     AnyLoss = LossSettings
@@ -218,6 +219,7 @@ class TrainingSettings(Settings):
         checkpoint_steps: Number of steps between checkpoints, in addition to one after every epoch.
         seed: Seed of all random numbers.
         workers: Number of processes that read images, per training process.
+        loggers: Where the history is logged besides ``history.jsonl``, see :mod:`hgld.training.loggers`.
     """
 
     model: ModelSettings
@@ -241,6 +243,7 @@ class TrainingSettings(Settings):
     checkpoint_steps: PositiveInt = 1000
     seed: NonNegativeInt = 0
     workers: NonNegativeInt = 4
+    loggers: tuple[LoggerName, ...] = ("tensorboard",)
 
     @model_validator(mode="after")
     def _require_consistency(self) -> TrainingSettings:
