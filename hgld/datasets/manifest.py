@@ -164,8 +164,9 @@ class Manifest:
             ConfigurationError: There is no such split.
         """
         if split not in self.split_names:
+            advice = "; divide the images: hgld manifest --test-share or --open-set" * (len(self.split_names) == 1)
             raise ConfigurationError(
-                f'there is no split "{split}" among the images; expected {" or ".join(self.split_names)}'
+                f'there is no split "{split}" among the images; expected {" or ".join(self.split_names)}{advice}'
             )
         return self.take(np.flatnonzero(self.splits == split))
 

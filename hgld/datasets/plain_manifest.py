@@ -15,17 +15,24 @@ from hgld.io.text_columns import read_text_columns, text_column_names
 from hgld.tables import MANIFEST
 from hgld.tables.provenance import TABLE_KEY, read_metadata
 
+#: First bytes of a Parquet file.
+_PARQUET = b"PAR1"
 #: Columns of a manifest that are no levels.
 _NO_LEVELS = MANIFEST.schema.names
 
 
 def is_plain_table(path: Path) -> bool:
-    """Return whether a file is a CSV file, or a Parquet file that does not say that hgld wrote it.
+    """Return whether a file is not a table that hgld wrote, but a CSV file or another Parquet file.
 
     Raises:
-        InputError: The file does not exist, or has another suffix than CSV files and is not Parquet.
+        InputError: The file does not exist.
     """
-    return ".csv" in path.suffixes[-2:] or TABLE_KEY not in read_metadata(path)
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "no such file"
+        raise InputError(f"{path}: {found}; expected a manifest: hgld manifest table or folder writes one")
+    with path.open("rb") as stream:
+        is_parquet = stream.read(len(_PARQUET)) == _PARQUET
+    return not is_parquet or TABLE_KEY not in read_metadata(path)
 
 
 def is_manifest(columns: Sequence[str]) -> bool:

@@ -20,6 +20,8 @@ from hgld.io.preset_files import training_presets
 
 #: The key that names the file which a file extends.
 BASE = "base"
+#: Number of characters of a value that error messages show.
+_MAX_QUOTED = 100
 #: The origin of overridden values in error messages.
 _OVERRIDES = "`overrides`"
 
@@ -247,7 +249,10 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def _quoted(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else "nothing" if value is None else repr(value)
+    if isinstance(value, str):
+        text = " ".join(value.split())
+        return f'"{text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"}"'
+    return "nothing" if value is None else repr(value)
 
 
 def _keys_of(model: type[BaseModel]) -> list[str]:

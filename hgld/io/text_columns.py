@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +20,13 @@ def text_column_names(path: Path) -> list[str]:
     """Return the column names of a CSV or Parquet table.
 
     Raises:
-        InputError: The file does not exist, is no such table, has two columns of one name, or does not separate its
-            columns by commas.
+        InputError: The file does not exist, is no such table, is not UTF-8, has two columns of one name, or does not
+            separate its columns by commas.
     """
     if path.suffix.lower() in (".xlsx", ".xls", ".ods"):
         raise InputError(f"{path}: a spreadsheet; save it as CSV (UTF-8)")
+    if path.is_file() and _first_bytes(path) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        raise InputError(f"{path}: its text is UTF-16, which spreadsheets call Unicode; save it as CSV (UTF-8)")
     names = column_names(path)
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -99,6 +102,11 @@ def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if pc.all(pc.match_substring_regex(texts, _WHOLE_NUMBER)).as_py():
         texts = pc.replace_substring_regex(texts, r"\.0+$", "")
     return texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(2)
 
 
 def _describe(table: pa.Table, row: int) -> str:

@@ -40,7 +40,10 @@ def read_checkpoint(path: Path, device: str | torch.device = "cpu") -> dict[str,
     try:
         checkpoint = torch.load(path, map_location=device, weights_only=True, mmap=True)
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-        raise InputError(f"{path}: not a readable checkpoint, or an incomplete one: {error}") from error
+        reason = str(error).partition(". ")[0]  # torch goes on for several sentences
+        raise InputError(
+            f"{path}: not a readable checkpoint, or an incomplete one ({reason}); copy it again, or train again"
+        ) from error
     file_format = checkpoint.get("format") if isinstance(checkpoint, dict) else None
     if file_format != CHECKPOINT_FORMAT:
         raise InputError(
