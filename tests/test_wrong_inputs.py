@@ -257,7 +257,8 @@ CASES = {
         f"{EMBED.replace('images --model', 'labels.csv --root images --model')} --split val", 'no split "val"'
     ),
     "folder without a checkpoint": Case(
-        EMBED.replace("--model run", "--model images"), "images: .*(no run|no checkpoint|no model|best.pt)"
+        EMBED.replace("--model run", "--model images"),
+        "images: contains no model; expected the folder of a training, with best.pt",
     ),
     "half-written checkpoint": Case(
         EMBED.replace("--model run", "--model half/best.pt"), "best.pt: not a readable checkpoint", half_written_run
