@@ -29,6 +29,7 @@ OUTPUTS = {
     "embed-images": ["-o"],
     "evaluate": ["--per-query", "--page"],
     "export": ["-o"],
+    "export-embeddings": ["-o"],
     "fetch": ["-o"],
     "import-sheet": ["-o"],
     "index-images": ["-o"],

@@ -20,6 +20,7 @@ from hgld.cli import (
     embed_images,
     evaluate,
     search,
+    export_embeddings,
     models,
 )
 from hgld.cli.base import app
@@ -31,6 +32,7 @@ __all__ = [
     "data",
     "embed_images",
     "evaluate",
+    "export_embeddings",
     "hierarchy",
     "labels",
     "manifest",

@@ -68,6 +68,10 @@ def search(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
+    index: Annotated[
+        Path | None,
+        typer.Option(help="Index of the gallery from hgld export-embeddings.", show_default="exact search"),
+    ] = None,
     serve: Annotated[
         bool,
         typer.Option("--serve", help="Serve a local page where pictures are dropped or pasted, until Ctrl-C."),
@@ -84,13 +88,14 @@ def search(
     Example: hgld search photo.jpg --embeddings embeddings.npy --page search.html
     """
     with friendly_errors(k="--top"):
-        from hgld.cli.summaries.search import format_answers
+        from hgld.cli.summaries.search import format_answers, format_index
         from hgld.errors import ConfigurationError
         from hgld.evaluation.ranking import RankingConfig
         from hgld.pages.server import ServerConfig
         from hgld.progress import TerminalProgress
         from hgld.search.answer_files import answers_to_json, check_answers_suffix, write_answers
         from hgld.search.answer_page import write_answer_page
+        from hgld.search.faiss_index import open_index
         from hgld.search.gallery import read_gallery
         from hgld.search.photographs import gallery_photographs
         from hgld.search.query_model import load_query_model
@@ -105,7 +110,10 @@ def search(
             check_answers_suffix(out)
         gallery = read_gallery(embeddings, labels, hierarchy, split)
         query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
-        searcher = Searcher(gallery, config=RankingConfig(device=device))
+        neighbours = None if index is None else open_index(index, gallery)
+        if neighbours is not None:
+            typer.echo(format_index(neighbours.record), err=True)
+        searcher = Searcher(gallery, index=neighbours, config=RankingConfig(device=device))
         if query is None:
             photographs = gallery_photographs(embeddings, images, root)
             with announced_page(open_browser, Path.home()) as on_address:

@@ -1,8 +1,9 @@
-"""Format the output of ``hgld search``."""
+"""Format the output of ``hgld search`` and ``hgld export-embeddings``."""
 
 from __future__ import annotations
 
 from hgld.cli.render import aligned
+from hgld.search.faiss_index import IndexRecord
 from hgld.search.searcher import Answers
 
 
@@ -20,3 +21,12 @@ def format_answers(answers: Answers) -> str:
         lines = aligned(["", "score", "id", *gallery.level_names], results)
         blocks.append("\n".join([title, *(f"  {line}" for line in lines)]))
     return "\n\n".join(blocks)
+
+
+def format_index(record: IndexRecord) -> str:
+    """Format what an index holds, how many of the nearest images it finds, and how fast."""
+    return (
+        f"{record.description}: {record.images:,} images of {record.dim:,} dimensions\n"
+        f"recall@10 {record.recall:.3f} against exact search, {record.speedup:.1f} times as fast, for "
+        f"{record.queries:,} images of the gallery"
+    )

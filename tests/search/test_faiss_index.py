@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.errors import ConfigurationError, InputError
+from hgld.search.faiss_index import build_index, open_index
+from hgld.search.gallery import Gallery
+from hgld.search.searcher import Searcher
+from tests.search.conftest import PATHS
+from tests.search.galleries import obvious_neighbours, toy_gallery
+
+faiss = pytest.importorskip("faiss")
+
+
+def test_flat_index_finds_what_the_obvious_search_finds(tmp_path: Path) -> None:
+    gallery = toy_gallery(40, 5)
+    record = build_index(gallery, tmp_path / "x.faiss", "flat")
+    assert (record.recall, record.images, record.dim, record.queries) == (1.0, 40, 5, 40)
+    queries = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32) * 7
+    scores, positions = open_index(tmp_path / "x.faiss", gallery).search(queries, 50)
+    expected = obvious_neighbours(queries, gallery.vectors.numpy(), 50)
+    assert positions[:, :40].tolist() == [[position for position, _ in row] for row in expected]
+    np.testing.assert_allclose(scores[:, :40], [[score for _, score in row] for row in expected], atol=1e-5)
+    assert (positions[:, 40:] == -1).all(), "more were asked for than there are"
+    assert np.isnan(scores[:, 40:]).all()
+    exact, indexed = Searcher(gallery), Searcher(gallery, index=open_index(tmp_path / "x.faiss", gallery))
+    for k in (3, 50):
+        one, other = exact.search(queries, k), indexed.search(queries, k)
+        assert one.top_k.positions.tolist() == other.top_k.positions.tolist()
+        np.testing.assert_allclose(one.shares, other.shares, atol=1e-5)
+
+
+def test_equal_images_are_in_the_order_of_the_gallery(tmp_path: Path) -> None:
+    gallery = Gallery.from_arrays(np.ones((9, 3)), [str(row) for row in range(9)])
+    record = build_index(gallery, tmp_path / "x.faiss", "flat")
+    assert record.recall > 0.5
+    assert open_index(tmp_path / "x.faiss", gallery).search(np.ones((1, 3), np.float32), 9)[1].tolist() == [
+        list(range(9))
+    ]
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw", "IVF8,PQ4x4"])
+def test_recall_is_that_of_the_written_index(tmp_path: Path, kind: str) -> None:
+    gallery = toy_gallery(2000, 16)
+    record = build_index(gallery, tmp_path / "x.faiss", kind, queries=2000)
+    index = open_index(tmp_path / "x.faiss", gallery)
+    assert index.record == record
+    found = index.search(gallery.vectors.numpy(), 11)[1].tolist()
+    wanted = obvious_neighbours(gallery.vectors.numpy()[:60], gallery.vectors.numpy(), 11)
+    hits = [
+        len({position for position, _ in wanted[row] if position != row}
+            & set([position for position in found[row] if position != row][:10]))
+        for row in range(60)
+    ]  # fmt: skip
+    assert sum(hits) / 600 == pytest.approx(record.recall, abs=0.12)
+    assert 0.2 < record.recall <= 1
+    assert (tmp_path / "x.faiss.ids.txt").read_text().splitlines() == gallery.ids.tolist()
+    assert faiss.read_index(str(tmp_path / "x.faiss")).ntotal == 2000
+
+
+def test_index_of_another_gallery_is_refused(tmp_path: Path) -> None:
+    build_index(toy_gallery(), tmp_path / "x.faiss", "flat")
+    other = Gallery.from_arrays(np.ones((12, 4)), [f"other {row}" for row in range(12)])
+    for gallery in (toy_gallery(11), toy_gallery(dim=5), other):
+        with pytest.raises(ConfigurationError, match=r"x\.faiss: the index of other embeddings, 12 of 4 dimensions"):
+            open_index(tmp_path / "x.faiss", gallery)
+    (tmp_path / "x.faiss").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"no whole index with its record x\.faiss\.json"):
+        open_index(tmp_path / "x.faiss", toy_gallery())
+    with pytest.raises(InputError, match="no whole index"):
+        open_index(tmp_path / "none.faiss", toy_gallery())
+
+
+def test_what_cannot_be_built_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = np.ones((12, 4))
+    vectors[3] = np.nan
+    with pytest.raises(InputError, match="NaN"):
+        build_index(Gallery.from_arrays(vectors, "abcdefghijkl"), tmp_path / "x.faiss")
+    with pytest.raises(ConfigurationError, match='cannot make an index "no such"'):
+        build_index(toy_gallery(), tmp_path / "x.faiss", "no such")
+    with pytest.raises(ConfigurationError, match='cannot make an index "IVF100,Flat" of 12 images'):
+        build_index(toy_gallery(), tmp_path / "x.faiss", "IVF100,Flat")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'hgld\[faiss\]'"):
+        build_index(toy_gallery(), tmp_path / "x.faiss")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_search_with_an_index_says_its_recall(gallery_folder: Path, tmp_path: Path) -> None:
+    embeddings = str(gallery_folder / "all.npy")
+    index = str(tmp_path / "x.faiss")
+    built = CliRunner().invoke(app, ["export-embeddings", embeddings, "-o", index, "--index", "flat"])
+    assert built.exit_code == 0, built.stderr
+    assert built.stdout.startswith("Flat: 9 images of 96 dimensions\nrecall@10 1.000 against exact search, ")
+    query = str(gallery_folder / "pictures" / PATHS[3])
+    result = CliRunner().invoke(app, ["search", query, "--embeddings", embeddings, "--index", index, "--json"])
+    assert result.exit_code == 0, result.stderr
+    assert "recall@10 1.000 against exact search" in result.stderr
+    assert json.loads(result.stdout)["queries"][0]["results"][0]["id"] == PATHS[3]
