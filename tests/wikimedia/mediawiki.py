@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,14 +32,40 @@ $wgHooks['ParserFirstCallInit'][] = static function ( $parser ) {
     } );
 };
 """
+#: For a wiki with files. Pillow stands in for ImageMagick, which makes Commons' thumbnails.
+_UPLOAD_SETTINGS = r"""
+$wgEnableUploads = true;
+$wgFileExtensions = [ 'png', 'jpg', 'jpeg', 'tif' ];
+$wgUploadDirectory = "%(uploads)s";
+$wgUploadPath = "$wgServer/commons/images";
+$wgMaxShellMemory = 0;
+$wgUseImageMagick = false;
+$wgCustomConvertCommand = "%(python)s %(script)s %%s %%d %%w %%h";
+"""
+_SCALE = """
+import sys
+from PIL import Image
+source, target, width, height = sys.argv[1:]
+Image.open(source).resize((int(width), int(height))).save(target)
+"""
 _ROUTER = r"""<?php
 $path = parse_url( $_SERVER['REQUEST_URI'], PHP_URL_PATH );
+if ( str_starts_with( $path, '/commons/images/' ) ) {
+    $file = '%(uploads)s/' . rawurldecode( substr( $path, strlen( '/commons/images/' ) ) );
+    if ( !is_file( $file ) ) {
+        http_response_code( 404 );
+        return true;
+    }
+    header( 'Content-Type: ' . mime_content_type( $file ) );
+    readfile( $file );
+    return true;
+}
 $script = $path === '/commons/w/api.php' ? 'api.php' : 'index.php';
 $_SERVER['SCRIPT_NAME'] = "/commons/w/$script";
 chdir( '%(program)s' );
 require "%(program)s/$script";
 """
-_NAMESPACES = {"Category": 14, "Template": 10}
+_NAMESPACES = {"Category": 14, "Template": 10, "File": 6}
 
 
 def is_installed() -> bool:
@@ -52,10 +79,12 @@ class MediaWiki:
     Args:
         folder: Empty folder for the wiki's files.
         pages: Wikitext by title with namespace. ``<wikibaseitem>Q1</wikibaseitem>`` names the item of a page.
+        files: Contents of files by name, such as ``Comet Falls.jpg``.
     """
 
-    def __init__(self, folder: Path, pages: Mapping[str, str]) -> None:
-        self._folder, self._pages = folder, pages
+    def __init__(self, folder: Path, pages: Mapping[str, str], files: Mapping[str, bytes] | None = None) -> None:
+        self._folder, self._pages, self._files = folder, pages, files or {}
+        self._uploads = folder / "images"
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             self._port: int = listener.getsockname()[1]
@@ -63,9 +92,11 @@ class MediaWiki:
 
     def __enter__(self) -> MediaWiki:
         self._install()
+        if self._files:
+            self._import_files()
         self._import_pages()
         router = self._folder / "router.php"
-        router.write_text(_ROUTER % {"program": PROGRAM}, encoding="utf-8")
+        router.write_text(_ROUTER % {"program": PROGRAM, "uploads": self._uploads}, encoding="utf-8")
         with (self._folder / "server.log").open("wb") as log:
             self._server = subprocess.Popen(
                 ["php", "-S", f"127.0.0.1:{self._port}", str(router)],
@@ -104,6 +135,17 @@ class MediaWiki:
         )
         with (self._folder / "LocalSettings.php").open("a", encoding="utf-8") as settings:
             settings.write(_SETTINGS)
+
+    def _import_files(self) -> None:
+        script, incoming = self._folder / "scale.py", self._folder / "incoming"
+        script.write_text(_SCALE, encoding="utf-8")
+        with (self._folder / "LocalSettings.php").open("a", encoding="utf-8") as settings:
+            settings.write(_UPLOAD_SETTINGS % {"uploads": self._uploads, "python": sys.executable, "script": script})
+        for folder in (self._uploads, incoming):
+            folder.mkdir()
+        for name, content in self._files.items():
+            (incoming / name).write_bytes(content)
+        self._maintain("importImages.php", incoming)
 
     def _import_pages(self) -> None:
         pages = "".join(

@@ -1,0 +1,104 @@
+"""How far retrieval moves when the same photographs come as other files, such as thumbnails of Wikimedia Commons.
+
+GLDv2's photographs and Commons' thumbnails of them differ in size, in compression and, where photographs were
+squeezed into squares, in what a square crop sees. Each of these is applied here to photographs of a folder that
+``hgld fetch gldv2 --ids washington`` wrote, which a network that was never trained on landmarks then embeds::
+
+    python benchmarks/photograph_forms.py data/washington --photographs 1000
+
+The photographs of the folder may already be squeezed: then only their known pixels are changed, and the shape of 4:3
+that stands for a thumbnail is an assumption.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from report import table
+
+import hgld
+from hgld.gldv2.image_index import index_images
+from hgld.gldv2.tar_images import ImageReader
+from hgld.io.images import open_image, upright_rgb
+from hgld.tables.image_landmarks import read_image_landmarks
+
+Change = Callable[[Image.Image], Image.Image]
+METRICS = ("mAP@100", "R@1", "H-AP", "NDCG", "ASI")
+#: Quality of Commons' thumbnails: https://www.mediawiki.org/wiki/Manual:$wgJpegQuality is 80 by default.
+QUALITY = 80
+SIZE = 224
+
+
+def compress(image: Image.Image) -> Image.Image:
+    """Return an image as it looks after JPEG compression."""
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", quality=QUALITY)
+    return Image.open(stream).convert("RGB")
+
+
+def thumbnail(image: Image.Image) -> Image.Image:
+    """Return a thumbnail of 500 x 375 pixels."""
+    return compress(image.resize((500, 375), Image.Resampling.BICUBIC))
+
+
+def squeeze(image: Image.Image) -> Image.Image:
+    """Return an image in a square, without regard to its shape."""
+    return image.resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+
+
+CHANGES: dict[str, Change] = {
+    "as they are": lambda image: image,
+    "compressed again": compress,
+    "500 x 375, squeezed back": lambda image: squeeze(thumbnail(image)),
+    "500 x 375, centre crop": thumbnail,
+}
+
+
+def main() -> None:
+    """Embed the photographs in each form, and print how results differ."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--photographs", type=int, default=1_000, help="of landmarks drawn at random, about")
+    arguments = parser.parse_args()
+    ids, labels = sample(arguments.folder, arguments.photographs)
+    index = arguments.folder / "images.parquet"
+    index_images(arguments.folder, index)
+    reader = ImageReader(index, arguments.folder)
+    model = hgld.load_model("efficientnet-lite0", size=SIZE, resize=SIZE)
+    rows, original = [], None
+    for name, change in CHANGES.items():
+        vectors = np.concatenate([model.embed(batch) for batch in batches(reader, ids, change)])
+        original = vectors if original is None else original
+        means = hgld.evaluate_retrieval(vectors, labels).means
+        cosine = float((vectors * original).sum(1).mean())
+        rows.append([name, f"{cosine:.3f}", *(f"{100 * means[metric]:.2f}" for metric in METRICS)])
+    print(f"{len(ids):,} photographs of {len(set(labels[:, 0].tolist())):,} landmarks\n")
+    print(table(["photographs", "cosine to the same", *METRICS], rows))
+
+
+def sample(folder: Path, n: int) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the photographs of landmarks drawn at random until there are ``n``, and their labels."""
+    ids, landmark_ids = read_image_landmarks(folder / "train.csv")
+    hierarchy = hgld.load_hierarchy(folder / "train_label_to_hierarchical.csv")
+    chosen: list[int] = []
+    for landmark_id in np.random.default_rng(0).permutation(np.unique(landmark_ids)):
+        members = np.flatnonzero(landmark_ids == landmark_id)
+        if len(chosen) < n and len(members) >= 4 and hierarchy.contains(landmark_ids[members[:1]]).all():
+            chosen += members.tolist()
+    return [ids[row].as_py() for row in chosen], hierarchy.labels_of(landmark_ids[chosen])
+
+
+def batches(reader: ImageReader, ids: list[str], change: Change, size: int = 64) -> Iterator[list[Image.Image]]:
+    """Yield the changed photographs in lists."""
+    for start in range(0, len(ids), size):
+        yield [change(upright_rgb(open_image(reader.read(image_id)))) for image_id in ids[start : start + size]]
+
+
+if __name__ == "__main__":
+    main()
