@@ -112,6 +112,19 @@ def test_disk_that_fills_up_ends_in_one_line_and_leaves_nothing(command: str, tm
     assert "No space left on device; free some space, then run the same command again" in line
 
 
+def test_photographs_that_do_not_fit_are_refused_before_the_work(shared: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    run = [sys.executable, "-m", "hgld", "fetch", "gldv2", "--ids", "washington", "--from", str(shared / "wa_gldv2")]
+    script = f"{shlex.join([*run, '-o', str(disk)])}; code=$?; ls {disk}/train; exit $code"
+    child = subprocess.run(
+        [*mounted(disk, "size=8m"), "sh", "-c", script], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert child.returncode == 1, child.stderr
+    error, absent = child.stderr.splitlines()
+    assert "the photographs need about 41.7 MB, but the disk has only 7." in error
+    assert "No such file" in absent
+
+
 def test_checkpoints_and_embeddings_that_do_not_fit_are_errors_of_the_storage(tmp_path: Path) -> None:
     """torch and safetensors raise errors of their own for a full disk."""
     disk = tmp_path / "disk"

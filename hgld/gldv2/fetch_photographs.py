@@ -89,7 +89,7 @@ class FetchPlan:
 
     Args:
         wanted: Number of photographs in the list.
-        there: Number of them that are in the folder, or known to be absent.
+        there: Number of them that earlier runs put into the folder, or found to be absent.
         work: What the source is going to do for the others.
         disk_bytes: Bytes that it needs on the disk, about.
     """

@@ -316,7 +316,7 @@ def test_command(server: CommonsServer, titles: dict[str, str], tmp_path: Path) 
     assert "error: 1 photographs could not be fetched:\n  " in result.stderr
     result = CliRunner().invoke(app, run)
     assert result.exit_code == 0, result.stderr
-    assert "8 photographs (7 are there); 1 thumbnails" in result.stderr
+    assert "8 photographs (7 done before); 1 thumbnails" in result.stderr
     assert CliRunner().invoke(app, run).stdout == f"{tmp_path / 'out'}: up to date\n"
 
 

@@ -181,7 +181,7 @@ def test_command_for_the_photographs_of_washington(shared: Path, tmp_path: Path)
 def test_command_writes_the_lists_of_a_part(copy: Path, tmp_path: Path) -> None:
     code, stdout, stderr = run("--ids", "washington", "--from", copy, "-o", tmp_path / "out")
     assert code == 0, stderr
-    assert "4,625 photographs (4,619 are not); 6 to be copied from 3 tar files" in stderr
+    assert "4,625 photographs (4,619 not to be had); 6 to be copied from 3 tar files" in stderr
     assert stdout.startswith("4,625 photographs: 6 in the folder, 4,619 not_in_tar_files; 6 added (")
     names = ["train.csv", "train_label_to_category.csv", "train_label_to_hierarchical.csv"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TABLE_NAME, "train", *names]

@@ -30,8 +30,8 @@ def format_plan(plan: FetchPlan) -> str:
     """Format what a run is going to download or copy, and how long that takes."""
     work = plan.work
     left = plan.wanted - plan.there - work.absent
-    counts = [f"{plan.there:,} are there" if plan.there else "", f"{work.absent:,} are not" if work.absent else ""]
-    known = ", ".join(filter(None, counts))
+    counts = {"done before": plan.there, "not to be had": work.absent}
+    known = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     size = byte_size(work.n_bytes)
     if work.kind == "commons":
         time = "" if work.seconds is None else f", {_duration(work.seconds)} at the rate of requests"
