@@ -132,12 +132,14 @@ def test_checkpoints_and_embeddings_that_do_not_fit_are_errors_of_the_storage(tm
 import os
 from pathlib import Path
 import torch
-from hgld.models import save_checkpoint
+from hgld.models import load_model, save_checkpoint
+from hgld.models.model_folder import write_model
 from hgld.tables.embeddings import write_embeddings
 folder = Path({str(disk)!r})
 for name, write in {{
     "last.pt": lambda path: save_checkpoint(path, {{"model": torch.zeros(100_000)}}),
     "embeddings.safetensors": lambda path: write_embeddings(path, torch.zeros(2, 50_000), ["a", "b"]),
+    "model.safetensors": lambda path: write_model(load_model("test_vit", "none"), path.parent),
 }}.items():
     try:
         write(folder / name)
@@ -150,5 +152,6 @@ print(os.listdir(folder))
     assert child.stdout.splitlines() == [
         "Input/output error last",
         "No space left on device embeddings",
+        "No space left on device model",
         "[]",
     ], child.stderr

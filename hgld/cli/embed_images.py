@@ -29,14 +29,14 @@ def embed_images(
         str,
         typer.Option(
             help="Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub, or "
-            "untrained: a preset or a timm model."
+            "untrained: a preset, a timm model or open_clip:NAME."
         ),
     ],
     pretrained: Annotated[
         str | None,
         typer.Option(
-            help="Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), or "
-            "none.",
+            help="Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag of "
+            "open_clip, or none.",
             show_default="those of the preset, or of timm's hub",
         ),
     ] = None,

@@ -15,7 +15,8 @@ def push_model(
     model: Annotated[
         str,
         typer.Argument(
-            help="Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset or a timm model."
+            help="Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or "
+            "open_clip:NAME."
         ),
     ],
     repository: Annotated[
@@ -36,7 +37,8 @@ def push_model(
     pretrained: Annotated[
         str | None,
         typer.Option(
-            help="Weights of an untrained model: a file, efficientnet-lite0 (from a package), or none.",
+            help="Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag of "
+            "open_clip, or none.",
             show_default="those of the preset, or of timm's hub",
         ),
     ] = None,

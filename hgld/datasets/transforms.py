@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from PIL import Image
 from pydantic import Field, model_validator
-from torchvision.transforms import v2
+from torchvision.transforms import InterpolationMode, v2
 
 from hgld.io.settings import Settings
 
@@ -28,6 +29,8 @@ class ImageSettings(Settings):
     Args:
         size: Height and width of the input of the model, in pixels.
         resize: For evaluation, length of the shorter side before the centre crop, in pixels.
+        squash: For evaluation, whether to resize to size x size, whatever the aspect ratio, instead of cropping.
+        interpolation: Interpolation between pixels.
         mean: Mean of red, green and blue, subtracted from values of 0 to 1. Default: ImageNet's.
         std: Standard deviation of red, green and blue, by which they are then divided. Default: ImageNet's.
         crop_scale: For training, smallest and largest area of the random crop, as a fraction of the picture's.
@@ -36,6 +39,8 @@ class ImageSettings(Settings):
 
     size: int = Field(default=224, ge=1)
     resize: int = Field(default=256, ge=1)
+    squash: bool = False
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     crop_scale: tuple[float, float] = (0.16, 1.0)
@@ -60,14 +65,18 @@ def training_transform(settings: ImageSettings) -> Transform:
 
     It draws from torch's CPU generator, which :class:`hgld.datasets.image_dataset.ImageDataset` seeds.
     """
-    crop = v2.RandomResizedCrop(settings.size, scale=settings.crop_scale, antialias=True)
+    interpolation = InterpolationMode(settings.interpolation)
+    crop = v2.RandomResizedCrop(settings.size, scale=settings.crop_scale, interpolation=interpolation, antialias=True)
     flip = [v2.RandomHorizontalFlip()] if settings.flip else []
     return _compose([crop, *flip], settings)
 
 
 def evaluation_transform(settings: ImageSettings) -> Transform:
-    """Return a transform that resizes the shorter side and takes the centre crop."""
-    resize = v2.Resize(settings.resize, antialias=True)
+    """Return a transform that resizes the shorter side and takes the centre crop, or squashes."""
+    interpolation = InterpolationMode(settings.interpolation)
+    if settings.squash:
+        return _compose([v2.Resize((settings.size, settings.size), interpolation, antialias=True)], settings)
+    resize = v2.Resize(settings.resize, interpolation, antialias=True)
     return _compose([resize, v2.CenterCrop(settings.size)], settings)
 
 

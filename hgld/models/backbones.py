@@ -1,4 +1,4 @@
-"""Backbones: timm models without their classifiers, their weights, and the input normalisation that they expect."""
+"""Backbones: timm models without their classifiers, their weights, and the images that they expect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from torch import nn
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError, SourceError
 from hgld.io.hub import hub_file
-from hgld.models.model_settings import FEATURES, PRESETS, ModelSettings
+from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
+from hgld.models.open_clip_towers import create_tower, tower_image_settings
 
 #: Weights that come in packages, and the timm model of each: the packages have them under other names, in the same
 #: order.
@@ -36,11 +37,13 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         features it is the identity.
 
     Raises:
-        ConfigurationError: timm does not know the model, or its weights are not available.
+        ConfigurationError: timm or open_clip does not know the model, or its weights are not available.
     """
     if settings.backbone == FEATURES:
         assert settings.n_features is not None
         return nn.Identity(), settings.n_features
+    if settings.backbone.startswith(OPEN_CLIP):
+        return create_tower(settings)
     configuration = _timm_configuration(settings.backbone)
     if settings.pretrained is False:
         backbone = _create(settings, configuration)
@@ -61,17 +64,20 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
 
 
 def image_settings_for(model: ModelSettings, image_settings: ImageSettings) -> ImageSettings:
-    """Return image settings with the mean and standard deviation that the backbone was trained with.
+    """Return image settings with the normalisation that the backbone was trained with; of open_clip also the size.
 
     Args:
         model: Settings of the model.
-        image_settings: Image settings; a mean or standard deviation that is set explicitly is kept.
+        image_settings: Image settings; what is set explicitly is kept.
 
     Raises:
-        ConfigurationError: timm does not know the backbone.
+        ConfigurationError: timm or open_clip does not know the backbone.
     """
-    mean, std = _normalisation(model)
-    defaults = {"mean": mean, "std": std}
+    if model.backbone.startswith(OPEN_CLIP):
+        defaults = tower_image_settings(model)
+    else:
+        mean, std = _normalisation(model)
+        defaults = {"mean": mean, "std": std}
     return image_settings.model_copy(
         update={name: value for name, value in defaults.items() if name not in image_settings.model_fields_set}
     )

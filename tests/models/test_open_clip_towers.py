@@ -1,0 +1,142 @@
+"""Image towers of open_clip as backbones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+from PIL import Image
+from pydantic import ValidationError
+from safetensors.torch import save_file
+
+import hgld
+from hgld.datasets.transforms import ImageSettings, evaluation_transform
+from hgld.errors import ConfigurationError, InputError, SourceError
+from hgld.models.backbones import image_settings_for
+from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.model_settings import ModelSettings
+from hgld.training.publish_model import push_model
+
+TINY = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 100, "width": 16, "heads": 2, "layers": 1},
+}
+PHOTOGRAPH = Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8))
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights of a CLIP model that is made known to open_clip as "tiny-tower"."""
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "tiny-tower.json").write_text(json.dumps(TINY))
+    open_clip.add_model_config(folder / "tiny-tower.json")
+    torch.manual_seed(0)
+    save_file(open_clip.create_model("tiny-tower").state_dict(), folder / "weights.safetensors")
+    return folder / "weights.safetensors"
+
+
+@pytest.fixture(scope="module")
+def model(weights: Path) -> ImageEmbedder:
+    return hgld.load_model("open_clip:tiny-tower", str(weights))
+
+
+def test_a_tower_embeds_as_open_clip_does(model: ImageEmbedder, weights: Path) -> None:
+    theirs, _, preprocess = open_clip.create_model_and_transforms("tiny-tower", pretrained=str(weights))
+    theirs.eval()
+    torch.testing.assert_close(model.preprocess(PHOTOGRAPH), preprocess(PHOTOGRAPH), atol=1e-6, rtol=1e-5)
+    with torch.no_grad():
+        expected = theirs.encode_image(preprocess(PHOTOGRAPH)[None], normalize=True)
+    np.testing.assert_allclose(model.embed([PHOTOGRAPH]), expected.numpy(), atol=1e-5)
+    assert (model.dim, model.image_settings.size, model.image_settings.interpolation) == (16, 32, "bicubic")
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [("ViT-B-32", "laion2b_s34b_b79k"), ("ViT-B-16-SigLIP", "webli"), ("MobileCLIP-S1", "datacompdr")],
+)
+def test_images_are_transformed_as_a_tag_says(name: str, tag: str) -> None:
+    """No weights are needed to know the transform: crops, squashed images and bilinear interpolation."""
+    settings = ModelSettings(backbone=f"open_clip:{name}", pretrained=tag)
+    ours = evaluation_transform(image_settings_for(settings, ImageSettings()))
+    expected: dict[str, Any] = merge_preprocess_dict(PreprocessCfg(), open_clip.get_pretrained_cfg(name, tag))
+    expected["size"] = open_clip.get_model_config(name)["vision_cfg"]["image_size"]
+    theirs = image_transform_v2(PreprocessCfg(**expected), is_train=False)
+    torch.testing.assert_close(ours(PHOTOGRAPH), theirs(PHOTOGRAPH), atol=1e-6, rtol=1e-5)
+
+
+def test_a_tower_is_published_and_loaded_without_its_weights_file(
+    model: ImageEmbedder, weights: Path, tmp_path: Path
+) -> None:
+    push_model("open_clip:tiny-tower", out=tmp_path / "model", pretrained=str(weights))
+    loaded = hgld.load_model(tmp_path / "model")
+    assert loaded.image_settings == model.image_settings
+    np.testing.assert_array_equal(loaded.embed([PHOTOGRAPH]), model.embed([PHOTOGRAPH]))
+
+
+def test_folders_of_open_clip_are_loaded_as_the_model_of_that_architecture(
+    model: ImageEmbedder, weights: Path, tmp_path: Path
+) -> None:
+    images = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "interpolation": "bilinear", "resize_mode": "squash"}
+    config = {"model_cfg": TINY, "preprocess_cfg": images}
+    (tmp_path / "config.json").write_text('{"model_type": "clip"}')  # that of transformers
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"has no open_clip_model.safetensors"):
+        hgld.load_model(tmp_path)
+    (tmp_path / "open_clip_model.safetensors").write_bytes(weights.read_bytes())
+    loaded = hgld.load_model(tmp_path)
+    assert (loaded.settings.backbone, loaded.image_settings.squash) == ("open_clip:tiny-tower", True)
+    pixels = model.preprocess(PHOTOGRAPH)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.network(pixels), model.network(pixels), rtol=0, atol=0)
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({**config, "model_cfg": {**TINY, "embed_dim": 8}}))
+    with pytest.raises(ConfigurationError, match="open_clip knows no model of this architecture by name"):
+        hgld.load_model(tmp_path)
+
+
+def test_unusable_towers_are_explained(model: ImageEmbedder, weights: Path, tmp_path: Path) -> None:
+    def expect(name: str, pretrained: str | None, message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            hgld.load_model(f"open_clip:{name}", pretrained)
+
+    expect("ViT-Q-14", "none", 'open_clip has no model "ViT-Q-14"')
+    expect(
+        "ViT-B-32", None, r"set `pretrained` to the weights of open_clip:ViT-B-32: a tag \(openai, .*\), a file, or"
+    )
+    expect(
+        "ViT-B-32", "x.pt", r'"x.pt" is neither a file nor a tag of the open_clip model ViT-B-32 \(its tags: openai'
+    )
+    (tmp_path / "broken.pt").write_bytes(b"no weights")
+    expect("tiny-tower", str(tmp_path / "broken.pt"), r"open_clip:tiny-tower cannot be created with .*broken.pt")
+    with pytest.raises(ConfigurationError, match="takes no images of 48 x 48; set `size` to 32"):
+        hgld.load_model("open_clip:tiny-tower", str(weights), size=48, resize=48).embed([PHOTOGRAPH])
+    with pytest.raises(ValidationError, match="towers of open_clip pool by themselves"):
+        ModelSettings(backbone="open_clip:tiny-tower", pooling="gem")
+
+
+def test_weights_of_another_activation_name_the_model_that_has_it(
+    weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hgld.io.open_clip_weights._download", lambda *_: weights)
+    with pytest.raises(
+        ConfigurationError, match="activation than ViT-B-32; the model is open_clip:ViT-B-32-quickgelu"
+    ):
+        hgld.load_model("open_clip:ViT-B-32", "openai")
+
+
+def test_weights_that_cannot_be_downloaded_are_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub.constants
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(SourceError, match="the weights laion2b_s34b_b79k of ViT-B-32 are not on this machine, and"):
+        hgld.load_model("open_clip:ViT-B-32", "laion2b_s34b_b79k")
