@@ -208,7 +208,7 @@ def log_to_stderr(verbose: bool = False) -> None:
         datefmt="%H:%M:%S",
         level=logging.DEBUG if verbose else logging.INFO,
     )
-    for package in ("urllib3", "matplotlib", "PIL", "httpx", "httpcore", "filelock", "faiss"):
+    for package in ("urllib3", "matplotlib", "PIL", "httpx", "httpx2", "httpcore", "httpcore2", "filelock", "faiss"):
         logging.getLogger(package).setLevel(logging.WARNING)
 
 

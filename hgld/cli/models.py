@@ -37,8 +37,8 @@ def push_model(
     pretrained: Annotated[
         str | None,
         typer.Option(
-            help="Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag of "
-            "open_clip, or none.",
+            help="Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag "
+            "of open_clip, or none.",
             show_default="those of the preset, or of timm's hub",
         ),
     ] = None,

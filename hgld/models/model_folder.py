@@ -15,6 +15,7 @@ has a ``config.json`` of another format, and one of open_clip the files ``open_c
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
@@ -120,6 +121,7 @@ def write_model(model: ImageEmbedder, folder: Path) -> None:
     )
     text = json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     (folder / CONFIG).write_text(text, encoding="utf-8")
+    shutil.copymode(folder / CONFIG, folder / WEIGHTS)  # safetensors lets nobody but the owner read its files
 
 
 def read_model(folder: Path, name: str) -> ImageEmbedder:

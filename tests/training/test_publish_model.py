@@ -76,6 +76,7 @@ def test_a_published_folder_gives_the_same_embeddings_and_describes_the_training
     }  # fmt: skip
     assert summary.n_bytes == sum(path.stat().st_size for path in out.iterdir())
     assert (summary.url, summary.evaluations) == (None, 1)
+    assert len({path.stat().st_mode for path in out.iterdir()}) == 1, "who may read one file may read all"
     np.testing.assert_array_equal(embeddings(out), embeddings(run))
     assert hgld.load_model(out).image_settings == hgld.load_model(run).image_settings
 
