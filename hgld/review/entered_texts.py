@@ -1,4 +1,4 @@
-"""Texts that an annotator enters: names, guidelines and comments, cleaned and limited in length."""
+"""Texts that an annotator enters: names, guidelines and comments, cleaned and limited in length, and numbers."""
 
 from __future__ import annotations
 
@@ -38,6 +38,15 @@ def guideline(text: str) -> str:
 def comment(text: str) -> str:
     """Return a comment, which may be empty."""
     return _limited("comment", without_control_characters(text), MAX_COMMENT)
+
+
+def parse_number(text: str) -> int | None:
+    """Return a number of at most 18 digits 0 to 9; None if the text is anything else.
+
+    >>> parse_number("12"), parse_number("-1"), parse_number("²"), parse_number("9" * 5000)
+    (12, None, None, None)
+    """
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
 
 
 def _single_line(what: str, text: str, longest: int, if_empty: str) -> str:

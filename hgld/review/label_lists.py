@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from hgld.review.entered_texts import parse_number
 from hgld.review.label_filters import FILTERS, DecidedLabel, LabelFilter, fold, scores_below, searchable_text
 from hgld.review.label_order import ORDERS, LabelOrders, Order
 from hgld.review.review_labels import ReviewLabel
@@ -20,8 +21,6 @@ from hgld.review.session import ReviewSession
 
 #: Orders that follow the scores of suggestions, which a blind review hides.
 _ORDERS_BY_SUGGESTION = ("uncertain", "settling")
-#: Longest number in an address that is read.
-_MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def parse_view(fields: str | Iterable[tuple[str, str]]) -> View | None:
     """
     pairs = parse_qsl(fields) if isinstance(fields, str) else list(fields)
     values = dict(reversed([pair for pair in pairs if pair[1]]))  # the first value of each field
-    if (cluster := _number(values.get("cluster", ""))) is not None:
+    if (cluster := parse_number(values.get("cluster", ""))) is not None:
         return View(cluster)
     if not values.keys() & {"filter", "group", "below", "q", "order"}:
         return None
@@ -85,15 +84,11 @@ def parse_view(fields: str | Iterable[tuple[str, str]]) -> View | None:
     return View(
         filters=tuple(name for name in FILTERS if name in chosen),
         group=values.get("group", ""),
-        below=_number(values.get("below", "")),
+        below=parse_number(values.get("below", "")),
         text=" ".join(values.get("q", "").split()),
         order=next((order for order in ORDERS if order == values.get("order")), "table"),
-        as_of=_number(values.get("as_of", "")),
+        as_of=parse_number(values.get("as_of", "")),
     )
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
 class LabelLists:

@@ -29,8 +29,8 @@ from hgld.pages.limits import LimitsMiddleware
 from hgld.pages.static_files import static_route
 from hgld.pages.theme import keep_theme, theme_of
 from hgld.review.actions import InvalidActionError, StaleError
+from hgld.review.entered_texts import parse_number
 from hgld.review.label_lists import LabelLists
-from hgld.review.page.forms import parse_number
 from hgld.review.page.handlers import HANDLERS, Handler
 from hgld.review.page.history import describe_step, sentence, undo_title
 from hgld.review.page.photographs import PhotographEndpoints

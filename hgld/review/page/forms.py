@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hgld.pages.forms import FormFields
 from hgld.review.actions import InvalidActionError, LabelAction
+from hgld.review.entered_texts import parse_number
 
 _NO_LINE_BREAKS = str.maketrans("", "", "\r\n")
 
@@ -13,33 +14,28 @@ def label_versions(form: FormFields) -> dict[str, int]:
 
     These are the label of the pressed button, else the ticked labels, else the current label.
     """
-    return {label_id: version for label_id, (version, _) in _labels(form).items()}
+    return versions_and_estimates(form)[0]
 
 
-def label_estimates(form: FormFields) -> dict[str, int]:
-    """Return the numbers of the estimates whose suggestions the annotator saw, by label_id."""
-    return {label_id: estimate for label_id, (_, estimate) in _labels(form).items()}
+def versions_and_estimates(form: FormFields) -> tuple[dict[str, int], dict[str, int]]:
+    """Return versions as :func:`label_versions`, and the estimates whose suggestions the annotator saw, by number.
 
-
-def _labels(form: FormFields) -> dict[str, tuple[int, int]]:
-    """Return versions and estimates by label_id; a label is written as ``version.estimate:label_id``.
-
-    Without an estimate, the suggestions of the table are meant.
+    A label is written as ``version.estimate:label_id``; without an estimate, the suggestions of the table are meant.
 
     Raises:
         InvalidActionError: A label is written in another way.
     """
     button = form.get("choose", "").partition("@")[2] if form.get("choose", "").startswith("take:") else ""
     texts = [button] if button else form.getlist("label") or list(filter(None, form.getlist("focus")))
-    labels = {}
+    versions, estimates = {}, {}
     for text in texts:
         seen, _, label_id = text.partition(":")
-        version, _, estimate = seen.partition(".")
-        numbers = parse_number(version), parse_number(estimate or "0")
-        if numbers[0] is None or numbers[1] is None:
+        before, _, after = seen.partition(".")
+        version, estimate = parse_number(before), parse_number(after or "0")
+        if version is None or estimate is None:
             raise InvalidActionError(f'"{text}" is not a label with its version')
-        labels[label_id] = numbers[0], numbers[1]
-    return labels
+        versions[label_id], estimates[label_id] = version, estimate
+    return versions, estimates
 
 
 def label_action(form: FormFields) -> LabelAction:
@@ -78,12 +74,3 @@ def int_field(form: FormFields, name: str) -> int:
     if number is None:
         raise InvalidActionError(f'"{name}" is "{text}"; expected a number')
     return number
-
-
-def parse_number(text: str) -> int | None:
-    """Return a number of at most 18 digits 0 to 9; None if the text is anything else.
-
-    >>> parse_number("12"), parse_number("-1"), parse_number("²"), parse_number("9" * 5000)
-    (12, None, None, None)
-    """
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from hgld.pages.forms import FormFields
 from hgld.review.actions import InvalidActionError, StaleError
-from hgld.review.page.forms import int_field, label_action, label_estimates, label_versions, parse_number
+from hgld.review.entered_texts import parse_number
+from hgld.review.page.forms import int_field, label_action, label_versions, versions_and_estimates
 from hgld.review.session import ReviewSession
 
 #: Applies a form to the session and returns the step, or None if nothing changed.
@@ -16,7 +17,8 @@ Handler = Callable[[ReviewSession, FormFields], "int | None"]
 def _decide(session: ReviewSession, form: FormFields) -> int | None:
     if form.get("choose") == "enter" and form.get("name"):
         return _move(session, form)  # Enter was pressed in the name of a new cluster
-    versions, action, estimates = label_versions(form), label_action(form), label_estimates(form)
+    action = label_action(form)
+    versions, estimates = versions_and_estimates(form)
     try:
         return session.decide(versions, action, estimates)
     except StaleError as error:

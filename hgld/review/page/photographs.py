@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from hgld.pages.theme import theme_of
+from hgld.review.entered_texts import parse_number
 from hgld.review.page.render import PageRenderer
 from hgld.review.page.views import photographs_view
 from hgld.review.photographs import LabelPhotographs
@@ -52,12 +53,13 @@ class PhotographEndpoints:
         label_id = request.query_params.get("label", "")
         if label_id not in self._session.labels:
             return Response(status_code=404)
-        start = _number(request.query_params.get("from"), 0)
-        count = min(_number(request.query_params.get("count"), _PER_PAGE), _PER_PAGE)
+        start = parse_number(request.query_params.get("from", "")) or 0
+        count = parse_number(request.query_params.get("count", ""))
+        count = _PER_PAGE if count is None else min(count, _PER_PAGE)
         view = photographs_view(self._photographs, self._session, label_id, start, count)
         if request.headers.get("accept") == "application/json":
             return JSONResponse({"html": self._renderer.photograph_items(view), "next": view.next_start})
-        return HTMLResponse(self._renderer.photographs_page(view, theme_of(request)))
+        return HTMLResponse(self._renderer.render("all_photographs.html", view=view, theme=theme_of(request)))
 
     async def image(self, request: Request) -> Response:
         """Answer with a photograph, or with a placeholder that says why it cannot be shown."""
@@ -76,8 +78,3 @@ class PhotographEndpoints:
         if thumbnail.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         return Response(thumbnail.jpeg, media_type="image/jpeg", headers=headers)
-
-
-def _number(text: str | None, default: int) -> int:
-    """Return the number that a text of up to nine digits says, else the default."""
-    return int(text) if text and len(text) < 10 and text.isascii() and text.isdecimal() else default

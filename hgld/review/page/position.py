@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from hgld.pages.forms import FormFields
+from hgld.review.entered_texts import parse_number
 from hgld.review.label_lists import LabelLists, View, parse_view
-from hgld.review.page.forms import parse_number
 from hgld.review.review_labels import ReviewLabel
 from hgld.review.session import ReviewSession
 

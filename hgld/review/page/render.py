@@ -164,10 +164,6 @@ class PageRenderer:
         """Return a page made from a template."""
         return self._environment.get_template(template).render(values)
 
-    def photographs_page(self, view: PhotographsView, theme: str) -> str:
-        """Return a page of photographs of a label."""
-        return self._environment.get_template("all_photographs.html").render(view=view, theme=theme)
-
     def photograph_items(self, view: PhotographsView) -> Markup:
         """Return photographs of a label as list items."""
         html: Markup = self._photograph_macros.items(view.photographs)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from hgld.review.entered_texts import MAX_COMMENT
 from hgld.review.sheets.entries import Entry, RowProblem, SheetRow, collect_entries
 from hgld.review.sheets.rows import fit_for_cell
 from hgld.taxonomy.decisions import DECISIONS, Decision, decision_problem
@@ -111,3 +112,6 @@ def _entry_problems(row: SheetRow, entry: Entry, groups: Collection[str]) -> Ite
         yield row.problem("comment", "a comment without a decision; decide, or remove the comment")
     elif problem := decision_problem(decision, entry.group or None, groups):
         yield row.problem("group" if decision in DECISIONS else "decision", problem)
+    if len(entry.comment) > MAX_COMMENT:
+        text = f"the comment has {len(entry.comment):,} characters; the longest has {MAX_COMMENT:,}"
+        yield row.problem("comment", text)

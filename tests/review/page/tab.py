@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -95,3 +96,22 @@ class Tab:
         self.focus()
         self.browser.close()
         return errors
+
+
+@contextmanager
+def open_tab(browser: Chrome, address: str, expected_errors: Sequence[str] = ()) -> Iterator[Tab]:
+    """Open the page in a tab; close it afterwards, and fail for errors in its log.
+
+    Args:
+        browser: Browser.
+        address: Address of the page.
+        expected_errors: Parts of messages of the errors that are expected.
+    """
+    first = browser.current_window_handle
+    tab = Tab(browser, address)
+    try:
+        yield tab
+    finally:
+        errors = [entry["message"] for entry in tab.close()]
+        browser.switch_to.window(first)
+    assert [message for message in errors if not any(part in message for part in expected_errors)] == []

@@ -12,7 +12,7 @@ import pytest
 
 from tests.review.conftest import Label
 from tests.review.page.page_server import Server
-from tests.review.page.tab import Tab, wait_for
+from tests.review.page.tab import open_tab, wait_for
 from tests.test_storage import mounted
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ def disk(server: Server, disk_folder: Path) -> Disk:
 
 
 def test_decision_waits_on_the_page_until_there_is_space_again(browser: Chrome, server: Server, disk: Disk) -> None:
-    first = browser.current_window_handle
-    tab = Tab(browser, server.address)
-    try:
+    with open_tab(browser, server.address, ["503"]) as tab:
         tab.press("d")
         tab.wait_for_decisions(Q1="✕ drop")
         disk.fill()
@@ -79,8 +77,5 @@ def test_decision_waits_on_the_page_until_there_is_space_again(browser: Chrome, 
         tab.click("#unsaved [data-all]")
         tab.wait_for_decisions(Q1="✕ drop", Q2="? unsure")
         wait_for(lambda: tab.find("#unsaved").is_displayed(), False)
-    finally:
-        tab.close()
-        browser.switch_to.window(first)
     server.post("decide", choose="drop", focus="0:Q3", comment="x" * 500)
     assert [row.split(",")[2] for row in server.get("decisions.csv").splitlines()[1:]] == ["drop", "unsure", "drop"]

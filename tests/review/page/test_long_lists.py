@@ -12,7 +12,7 @@ import pytest
 from tests.review.conftest import Label
 from tests.review.page.clients import open_client
 from tests.review.page.page_server import serve_clusters
-from tests.review.page.tab import Tab, wait_for
+from tests.review.page.tab import Tab, open_tab, wait_for
 from tests.review.sessions import label, open_session
 
 if TYPE_CHECKING:
@@ -42,13 +42,8 @@ def test_page_with_a_cluster_of_2000_labels_is_below_1_mb(tmp_path: Path) -> Non
 @pytest.fixture
 def tab(browser: Chrome, tables: Callable[..., Path]) -> Iterator[Tab]:
     labels = [Label(f"Q{n}", f"label {n}", 1, n // 50, group="lake") for n in range(400)]
-    first = browser.current_window_handle
-    with serve_clusters(tables(labels)) as server:
-        opened = Tab(browser, server.address)
+    with serve_clusters(tables(labels)) as server, open_tab(browser, server.address) as opened:
         yield opened
-        errors = opened.close()
-    browser.switch_to.window(first)
-    assert errors == []
 
 
 @pytest.mark.slow

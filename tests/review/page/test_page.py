@@ -16,7 +16,7 @@ from hgld.taxonomy.decisions import Decision, read_named_decisions, write_decisi
 from hgld.taxonomy.groups import read_taxonomy
 from tests.review.conftest import Label
 from tests.review.page.page_server import ServedSession, Server, serve_clusters
-from tests.review.page.tab import Tab, wait_for
+from tests.review.page.tab import Tab, open_tab, wait_for
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -46,13 +46,8 @@ def server(clusters: Path) -> Iterator[ServedSession]:
 
 @pytest.fixture
 def tab(browser: Chrome, server: ServedSession) -> Iterator[Tab]:
-    first = browser.current_window_handle
-    opened = Tab(browser, server.address)
-    yield opened
-    errors = opened.close()
-    browser.switch_to.window(first)
-    # Refused forms and a stopped server are expected.
-    assert [error for error in errors if "409" not in error["message"] and "ERR_CON" not in error["message"]] == []
+    with open_tab(browser, server.address, ["409", "ERR_CON"]) as opened:  # refused forms, and a stopped server
+        yield opened
 
 
 def test_decide_undo_and_redo_by_key(tab: Tab) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hgld.tables import CLEAN, CLUSTERS, Provenance, write_table
 from tests.review.conftest import Label, clean_table, clusters_table
 from tests.review.page.page_server import ServedSession, serve_clusters
-from tests.review.page.tab import Tab, wait_for
+from tests.review.page.tab import Tab, open_tab, wait_for
 from tests.review.photograph_files import jpeg, write_photographs
 
 if TYPE_CHECKING:
@@ -38,12 +38,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSession]:
 
 @pytest.fixture
 def tab(browser: Chrome, server: ServedSession) -> Iterator[Tab]:
-    first = browser.current_window_handle
-    opened = Tab(browser, server.address)
-    yield opened
-    errors = opened.close()
-    browser.switch_to.window(first)
-    assert errors == []
+    with open_tab(browser, server.address) as opened:
+        yield opened
 
 
 def photographs(tab: Tab, within: str = "#photographs") -> list[tuple[str, bool]]:
@@ -218,7 +214,7 @@ def test_photographs_without_script(browser: Chrome, server: ServedSession) -> N
         browser.find_element("css selector", ".enlarge").click()
         assert browser.current_url.endswith("/large")
         browser.back()
-        browser.find_element("link text", "back to the label").click()
+        browser.find_element("link text", "Back to the labels").click()
         assert browser.find_element("css selector", "#card h2").text == "lake"
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

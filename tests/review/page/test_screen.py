@@ -10,7 +10,7 @@ import pytest
 
 from tests.review.conftest import Label
 from tests.review.page.page_server import ServedSession, serve_clusters
-from tests.review.page.tab import Tab, wait_for
+from tests.review.page.tab import open_tab, wait_for
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -31,19 +31,16 @@ def server(tables: Callable[..., Path]) -> Iterator[ServedSession]:
 def test_sure_suggestions_on_the_screen_are_accepted_with_one_key(browser: Chrome, server: ServedSession) -> None:
     from selenium.webdriver import Keys
 
-    first = browser.current_window_handle
-    tab = Tab(browser, server.address)
-    tab.press("d")
-    wait_for(lambda: tab.texts(".current .name"), ["lake 2"])
-    decided = ".row[data-decision=group] .name"
-    tab.press(Keys.ENTER, shift=True)
-    wait_for(lambda: "lake 2" in tab.texts(decided), True)
-    accepted = tab.texts(decided)
-    assert tab.texts(".current .name") == ["lake 3"], "the first label that is not sure"
-    assert not {"lake 1", "lake 3", "lake 5", "lake 8"} & set(accepted), "dropped, or not sure"
-    assert "lake 60" not in accepted, "nobody has seen it"
-    assert accepted == [f"lake {n}" for n in range(2, 61) if n not in (3, 5, 8)][: len(accepted)]
-    tab.press("z")
-    wait_for(lambda: tab.texts(decided), [])
-    assert tab.close() == []
-    browser.switch_to.window(first)
+    with open_tab(browser, server.address) as tab:
+        tab.press("d")
+        wait_for(lambda: tab.texts(".current .name"), ["lake 2"])
+        decided = ".row[data-decision=group] .name"
+        tab.press(Keys.ENTER, shift=True)
+        wait_for(lambda: "lake 2" in tab.texts(decided), True)
+        accepted = tab.texts(decided)
+        assert tab.texts(".current .name") == ["lake 3"], "the first label that is not sure"
+        assert not {"lake 1", "lake 3", "lake 5", "lake 8"} & set(accepted), "dropped, or not sure"
+        assert "lake 60" not in accepted, "nobody has seen it"
+        assert accepted == [f"lake {n}" for n in range(2, 61) if n not in (3, 5, 8)][: len(accepted)]
+        tab.press("z")
+        wait_for(lambda: tab.texts(decided), [])

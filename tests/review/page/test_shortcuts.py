@@ -10,7 +10,7 @@ import pytest
 
 from tests.review.conftest import LABELS, Label
 from tests.review.page.page_server import Server, serve_clusters
-from tests.review.page.tab import Tab, wait_for
+from tests.review.page.tab import Tab, open_tab, wait_for
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -24,13 +24,9 @@ def clusters(tables: Callable[..., Path]) -> Path:
 
 @pytest.fixture
 def tab(browser: Chrome, clusters: Path) -> Iterator[Tab]:
-    first = browser.current_window_handle
-    with serve_clusters(clusters) as server:
-        opened = Tab(browser, server.address)
+    with serve_clusters(clusters) as server, open_tab(browser, server.address, ["ERR_CON"]) as opened:
         yield opened
         browser.delete_cookie("hgld-keys")
-        opened.close()
-    browser.switch_to.window(first)
 
 
 def change_key(tab: Tab, name: str, *keys: str) -> str:

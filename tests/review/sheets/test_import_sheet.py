@@ -178,6 +178,11 @@ def test_valid_rows_only(review: Path) -> None:
         ({"group": "puddle", "decision": "unsure"}, "K2", 'the taxonomy has no group "puddle"'),
         ({"decision": "yes"}, "L2", 'the decision is "yes"; expected one of group, drop, unsure'),
         ({"comment": "hm"}, "M2", "a comment without a decision"),
+        (
+            {"decision": "drop", "comment": "x" * 2001},
+            "M2",
+            "the comment has 2,001 characters",
+        ),
     ],
 )
 def test_invalid_entries_are_reported(review: Path, entries: dict[str, str], cell: str, text: str) -> None:
