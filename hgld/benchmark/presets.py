@@ -13,11 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hgld.benchmark.runs import read_benchmark
 from hgld.io.preset_files import OWN_IMAGES, SHARED, comparison_presets, training_file, training_presets
 from hgld.io.settings import flatten, override, read_origins, to_dict
 from hgld.resources import preset_folder
-from hgld.training.run import read_training_settings
 
 #: Stands for the manifest in presets for images of your own.
 _MANIFEST = "MANIFEST"
@@ -88,9 +86,10 @@ def list_presets() -> tuple[list[TrainingPreset], list[ComparisonPreset]]:
     """Return the presets that come with hgld, of trainings and of comparisons."""
     trainings = [_describe(name, path) for name, path in training_presets().items()]
     comparisons = []
-    for name in comparison_presets():
-        settings = read_benchmark(name)
-        comparisons.append(ComparisonPreset(name, settings.title, tuple(settings.methods)))
+    for name, path in comparison_presets().items():
+        values = read_origins(path)
+        methods = dict.fromkeys(key.split(".")[1] for key in values if key.startswith("methods."))
+        comparisons.append(ComparisonPreset(name, values["title"][0], tuple(methods)))
     return trainings, comparisons
 
 
@@ -106,6 +105,10 @@ def resolve_preset(name: str) -> ResolvedPreset:
         ConfigurationError: There is no such preset, or settings are invalid.
         InputError: There is no such file.
     """
+    # PyTorch takes seconds to import, and the list of presets needs nothing of it.
+    from hgld.benchmark.runs import read_benchmark
+    from hgld.training.run import read_training_settings
+
     comparisons = comparison_presets()
     if name in comparisons:
         path = comparisons[name]
