@@ -25,6 +25,7 @@ DOCUMENTS = [
         "docs/architecture.md",
         "docs/loggers.md",
         "docs/losses.md",
+        "docs/own_images.md",
         "docs/reproduce.md",
         "docs/washington.md",
         "data/subsets/README.md",
