@@ -1,4 +1,4 @@
-"""Comparison of retrieval methods over several seeds: training runs, evaluation, statistics and result files."""
+"""Comparison of retrieval methods over several seeds and splits: runs, evaluation, statistics, result files."""
 
 from __future__ import annotations
 

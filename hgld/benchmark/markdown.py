@@ -32,10 +32,11 @@ _BEST = "the best is bold, the second best underlined."
 _LEVELS = "Level 1 is the coarsest. Positives are the images that share the level, or a finer one."
 _CLASS_INTERVALS = """\
 Difference from the best baseline, the one with the highest mean of the metric: mean of the differences per query,
-each averaged over the seeds, with a 95 % confidence interval. The interval is a bootstrap over landmarks, drawn
-10,000 times with replacement and with all their queries, because queries of one landmark resemble one another. It
-reflects the choice of landmarks; the ± above reflects the choice of seeds. An interval that contains 0 leaves open
-which of the two is better, and about one in twenty intervals misses the true difference."""
+each averaged over the seeds, with a 95 % confidence interval. The interval is a bootstrap over the finest classes,
+drawn 10,000 times with replacement and with all their queries, because queries of one class resemble one another. It
+reflects the choice of the classes to evaluate on, not of those to train on; the ± above reflects the choice of seeds.
+An interval that contains 0 leaves open which of the two is better, and about one in twenty intervals misses the true
+difference."""
 _SPLIT_INTERVALS = """\
 Difference from the best baseline, the one with the highest mean of the metric: mean over the splits, each of which
 gives one difference between the means of its queries and seeds, with a 95 % confidence interval. The splits are drawn

@@ -119,7 +119,7 @@ def difference(method: MethodResults, baseline: MethodResults, metric: str) -> D
     paired = {split: _paired_values(runs[split], baselines[split], metric) for split in splits}
     if len(splits) == 1:
         return paired_difference(*paired[splits[0]])
-    differences = [float(np.nanmean(values.mean(0) - base.mean(0))) for values, base, _ in paired.values()]
+    differences = [float(pd.Series(values.mean(0) - base.mean(0)).mean()) for values, base, _ in paired.values()]
     data = method.runs[0].run.settings.data
     assert data.random_split is not None
     share = data.random_split.test_share
