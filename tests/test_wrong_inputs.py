@@ -14,10 +14,12 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
+from typer.main import get_command
 
 from hgld.cli import app
 from tests.datasets.pictures import save_pictures
@@ -108,6 +110,10 @@ def embeddings(ids: list[str], dim: int = 8) -> Callable[[], None]:
 
 def nothing() -> None:
     """Write no file."""
+
+
+#: All commands; made once, as that takes longer than most mistakes.
+HGLD: Any = get_command(app)
 
 
 @dataclass(frozen=True)
@@ -236,7 +242,7 @@ CASES = {
         "train labels.csv -o out", "expected settings such as 'batch_size: 256', found .{,110}$"
     ),
     "batch of more classes than there are": Case(
-        f"{TRAIN} --set batch_size=64", "lower `per_class` or `batch_size`, or add"
+        f"{TRAIN} --set batch_size=64", "lower --set sampler.per_class or --set batch_size, or add images"
     ),
     "run that exists": Case("train settings.yaml -o run", r"run: there is a run already .*--resume.*--force"),
     "half-written checkpoint of a run": Case(
@@ -279,7 +285,7 @@ CASES = {
         write("wrong.csv", "name,class\na,b\n"),
     ),
     # search
-    "no query": Case(SEARCH.format(""), "nothing to search with; name an image or a folder as QUERY"),
+    "no query": Case(SEARCH.format(""), "expected a QUERY, an image or a folder, or --serve; found nothing"),
     "query that is not there": Case(SEARCH.format("absent.jpg"), "absent.jpg: no such file"),
     "query that is no image": Case(
         SEARCH.format("page.jpg"),
@@ -313,7 +319,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         os.chdir(folder)
         for command in ("train settings.yaml -o run", EMBED.replace("out.parquet", "run.parquet")):
-            result = CliRunner().invoke(app, shlex.split(command))
+            result = CliRunner().invoke(HGLD, shlex.split(command))
             assert result.exit_code == 0, result.output
     finally:
         os.chdir(before)
@@ -332,7 +338,7 @@ def test_wrong_input(name: str, workspace: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     case.files()
     before = contents(tmp_path), contents(workspace)
-    result = CliRunner().invoke(app, shlex.split(case.command), env=case.environment)
+    result = CliRunner().invoke(HGLD, shlex.split(case.command), env=case.environment)
     assert isinstance(result.exception, SystemExit), result.exception
     assert (result.exit_code, result.stdout) == (1, ""), result.output
     first, *examples = result.stderr.splitlines()

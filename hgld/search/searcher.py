@@ -96,11 +96,11 @@ class Searcher:
         config: Device and precision of the exact search.
 
     >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
-    >>> answers = Searcher(gallery).search(np.array([[0.9, 0.8, 0.1]]), k=2)
+    >>> answers = Searcher(gallery).search(np.array([[0.9, 0.7, 0.1]]), k=2)
     >>> [gallery.ids[position].item() for position, *_ in answers.results(0)]
     ['a', 'b']
     >>> [(answer.name, round(answer.share, 2)) for answer in answers.answer(0)]
-    [('A', 0.76), ('x', 1.0)]
+    [('A', 0.92), ('x', 1.0)]
     """
 
     def __init__(

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import ConfigurationError, HgldError, InputError, StorageError
+from hgld.pages import server
 from hgld.review.actions import LabelAction
 from hgld.review.events import Change
-from hgld.review.page import server
 from hgld.review.projections import current_decisions
 from hgld.review.store import open_store, read_store
 from hgld.review.table_changes import log_table_changes
