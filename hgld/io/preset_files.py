@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
@@ -21,7 +22,8 @@ SHARED = "base"
 _SUFFIXES = (".yaml", ".yml")
 
 
-def training_presets() -> dict[str, Path]:
+@cache
+def training_presets() -> Mapping[str, Path]:
     """Return the settings files of trainings by name, those for images of your own first.
 
     >>> list(training_presets())[0].partition("/")[0]
@@ -33,7 +35,8 @@ def training_presets() -> dict[str, Path]:
     return dict(sorted(paths.items(), key=lambda entry: (entry[1].parent.name != OWN_IMAGES, entry[0])))
 
 
-def comparison_presets() -> dict[str, Path]:
+@cache
+def comparison_presets() -> Mapping[str, Path]:
     """Return the settings files of comparisons by name."""
     return {path.stem: path for path in sorted(preset_folder().glob("*.yaml"))}
 
