@@ -125,6 +125,7 @@ def test_photographs_that_do_not_fit_are_refused_before_the_work(shared: Path, t
     assert "No such file" in absent
 
 
+@pytest.mark.slow
 def test_checkpoints_and_embeddings_that_do_not_fit_are_errors_of_the_storage(tmp_path: Path) -> None:
     """torch and safetensors raise errors of their own for a full disk."""
     disk = tmp_path / "disk"

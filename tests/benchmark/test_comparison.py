@@ -124,6 +124,7 @@ def test_methods_and_seeds_are_selected(folder: Path, launched: list[str]) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_splits_are_compared_and_selected(folder: Path, launched: list[str]) -> None:
     write_comparison(folder, splits=(0, 1), seeds=(0, 1))
     summary = compare(folder)

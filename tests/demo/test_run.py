@@ -63,7 +63,7 @@ def test_scraper_reads_the_sample_from_the_server(source: SourceName, tmp_path: 
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DemoSummary, list[str]]:
     out = tmp_path_factory.mktemp("demo")
     stages: list[str] = []
-    return out, run_demo(out, on_stage=lambda stage, _: stages.append(stage)), stages
+    return out, run_demo(out, encoder="ngrams", on_stage=lambda stage, _: stages.append(stage)), stages
 
 
 def test_outputs_are_consistent_with_each_other_and_the_summary(
@@ -104,9 +104,9 @@ def test_sheet_entries_are_discarded_by_force_only(demo: tuple[Path, DemoSummary
     shutil.copytree(demo[0], tmp_path, dirs_exist_ok=True)
     sheet = tmp_path / "review" / f"{ANNOTATORS[0]}.csv"
     fill_csv(sheet, csv_rows(sheet)[3]["label_id"], decision="unsure")
-    run_demo(tmp_path)
+    run_demo(tmp_path, encoder="ngrams")
     assert csv_rows(sheet)[3]["decision"] == "unsure"
-    run_demo(tmp_path, force=True)
+    run_demo(tmp_path, encoder="ngrams", force=True)
     assert not any(row["decision"] for row in csv_rows(sheet))
 
 

@@ -218,6 +218,7 @@ def test_lengths_of_embeddings_do_not_matter(change: Any) -> None:
     pd.testing.assert_frame_equal(before.per_query, after.per_query)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(0, 1000), st.sampled_from([np.exp, np.cbrt, np.arctan, lambda x: 5 * x - 3]))
 def test_monotone_changes_of_scores_and_the_order_of_images_do_not_matter(seed: int, change: Any) -> None:

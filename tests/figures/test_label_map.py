@@ -153,6 +153,7 @@ def test_colours_differ_in_simulated_colour_blindness() -> None:
             assert nearest > (0.14 if sight == "normal" else 0.09), sight
 
 
+@pytest.mark.slow
 def test_hover_and_search_in_a_browser(browser: Chrome, tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.by import By

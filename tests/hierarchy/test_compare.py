@@ -172,6 +172,7 @@ def test_compare_command(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_compare_released_labels_with_merged_groups(shared: Path) -> None:
     released = load_hierarchy(shared / "released")
     assert compare(released, released).identical

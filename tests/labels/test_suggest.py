@@ -155,6 +155,7 @@ def test_decision_on_a_label_does_not_change_its_suggestions(
     assert close(before[place], after[place])
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(label_lists, class_graphs, decision_lists, ids, texts, groups)
 def test_more_decisions_never_remove_evidence(
@@ -231,6 +232,7 @@ def shipped() -> SuggestionInputs:
     )
 
 
+@pytest.mark.slow
 def test_superclasses_decide_where_names_mislead(shipped: SuggestionInputs) -> None:
     result = dict(zip(shipped.labels.texts, suggest_groups(shipped), strict=True))
     expected = {

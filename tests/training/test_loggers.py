@@ -92,6 +92,7 @@ def test_loggers_have_the_history_and_the_settings(manifest: Path, tmp_path: Pat
     assert not (out / "tensorboard").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])  # MLflow has more steps than the checkpoint when killed, or fewer
 def test_resumed_run_continues_the_runs_of_its_loggers(
     manifest: Path, tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch

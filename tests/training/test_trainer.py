@@ -167,6 +167,7 @@ def assert_same_except_settings(folder: Path, expected: Path) -> None:
         assert leaves(actual) == leaves(wanted)
 
 
+@pytest.mark.slow
 def test_process_killed_at_any_moment_resumes(uninterrupted: Path, manifest: Path, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.training import toy; toy.use_toy_model(); "

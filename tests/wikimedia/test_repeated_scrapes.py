@@ -156,6 +156,7 @@ def test_repeated_run_is_up_to_date_and_another_scrape_is_not_overwritten(
     assert read_table(out, SCRAPED)["source"].unique().to_pylist() == ["html"]
 
 
+@pytest.mark.slow
 def test_command_fails_and_says_how_to_retry(replica: Replica, washington: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz", error_rate=0.3, error_kinds=("http500",), seed=3) as server:

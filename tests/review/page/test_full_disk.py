@@ -56,6 +56,7 @@ def disk(server: Server, disk_folder: Path) -> Disk:
     return Disk(server, disk_folder)
 
 
+@pytest.mark.slow
 def test_decision_waits_on_the_page_until_there_is_space_again(browser: Chrome, server: Server, disk: Disk) -> None:
     with open_tab(browser, server.address, ["503"]) as tab:
         tab.press("d")

@@ -90,6 +90,7 @@ def tap(tab: Tab, element: WebElement) -> None:
     actions.perform()
 
 
+@pytest.mark.slow
 def test_decisions_by_touch(tab: Tab, screen: Screen) -> None:
     decided = dict(tab.decided_kinds)
     assert decided["Q1"] == decided["Q2"] == ""
@@ -109,6 +110,7 @@ def test_decisions_by_touch(tab: Tab, screen: Screen) -> None:
     assert tab.decided_kinds == decided
 
 
+@pytest.mark.slow
 def test_decisions_by_keyboard_without_keys_of_one_character(tab: Tab) -> None:
     from selenium.webdriver import Keys
 

@@ -167,6 +167,7 @@ def rows(tab: Tab) -> list[str]:
     return label_ids
 
 
+@pytest.mark.slow
 def test_queue_by_key(tab: Tab) -> None:
     from selenium.webdriver import Keys
 

@@ -124,6 +124,7 @@ def test_decide_by_mouse_on_labels_in_other_scripts(tab: Tab) -> None:
     wait_for(lambda: tab.current, "Q6")
 
 
+@pytest.mark.slow
 def test_change_clusters_and_groups_by_key(tab: Tab) -> None:
     from selenium.webdriver import Keys
 
@@ -192,6 +193,7 @@ def test_decided_label_is_not_overwritten_unseen_after_undo(tab: Tab) -> None:
     tab.wait_for_decisions(Q6="? unsure", Q7="✕ drop")
 
 
+@pytest.mark.slow
 def test_landmarks_and_guideline_are_read_in_front_of_the_labels(tab: Tab) -> None:
     from selenium.webdriver import Keys
 
@@ -251,6 +253,7 @@ def test_two_tabs_show_the_same(tab: Tab, server: ServedSession) -> None:
     tab.focus()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "left"), [("Keep theirs", "✕ drop"), ("Save mine", "✓ lake")])
 def test_stale_decision_is_shown_beside_the_saved_one(tab: Tab, server: ServedSession, way: str, left: str) -> None:
     from selenium.webdriver import Keys

@@ -61,6 +61,7 @@ def wait_for_photographs(tab: Tab, *ids: str) -> None:
     wait_for(lambda: photographs(tab), [(image_id, True) for image_id in ids])
 
 
+@pytest.mark.slow
 def test_photographs_follow_the_current_label(tab: Tab) -> None:
     from selenium.webdriver import Keys
 

@@ -48,6 +48,7 @@ def tab(browser: Chrome, tmp_path: Path) -> Iterator[Tab]:
         server.stop()
 
 
+@pytest.mark.slow
 def test_message_with_undo_is_spoken_once_and_polling_changes_nothing(tab: Tab) -> None:
     run = tab.browser.execute_script
     run(OBSERVE)
@@ -70,6 +71,7 @@ def test_message_with_undo_is_spoken_once_and_polling_changes_nothing(tab: Tab) 
     assert run("return spoken") == ["Lake: drop.", "Undone: lake: drop."]
 
 
+@pytest.mark.slow
 def test_back_stays_in_the_tool(tab: Tab) -> None:
     start = tab.browser.execute_script("return history.length")
     tab.press("j")

@@ -28,6 +28,7 @@ def server(tables: Callable[..., Path]) -> Iterator[ServedSession]:
         yield served
 
 
+@pytest.mark.slow
 def test_sure_suggestions_on_the_screen_are_accepted_with_one_key(browser: Chrome, server: ServedSession) -> None:
     from selenium.webdriver import Keys
 

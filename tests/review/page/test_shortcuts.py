@@ -62,6 +62,7 @@ def test_key_is_changed_shown_and_kept(tab: Tab, browser: Chrome, clusters: Path
         other.stop()
 
 
+@pytest.mark.slow
 def test_keys_of_one_character_are_switched_off_and_on(tab: Tab) -> None:
     from selenium.webdriver import Keys
 

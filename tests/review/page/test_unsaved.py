@@ -61,6 +61,7 @@ def warns_before_closing(tab: Tab) -> bool:
     return bool(tab.browser.execute_script(script))
 
 
+@pytest.mark.slow
 def test_queue_survives_faulty_answers(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
     proxy = FaultyProxy(server.address)
     tab = open_tab(proxy.address)
@@ -175,6 +176,7 @@ def test_decisions_wait_for_a_server_that_was_killed(
         server.stop()
 
 
+@pytest.mark.slow
 def test_group_that_was_undone_in_another_window(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
     server.post("propose-group", name="quay", root="human-made", guideline="Where boats land.")
     tab = open_tab(server.address)
@@ -269,6 +271,7 @@ def test_typed_text_is_kept(server: ServedSession, open_tab: Callable[[str], Tab
     assert tab.find("#propose-group [name=guideline]").get_property("value") == "Twice.", "the form stays as it is"
 
 
+@pytest.mark.slow
 def test_enter_in_the_name_of_a_new_cluster_splits(server: ServedSession, open_tab: Callable[[str], Tab]) -> None:
     from selenium.webdriver import Keys
 

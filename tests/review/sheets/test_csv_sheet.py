@@ -183,6 +183,7 @@ def test_columns_that_excel_omits_are_blank(tmp_path: Path) -> None:
     assert problems_of(path, to_text(omitted))[0].startswith("row 21: line 21 has 4 cells, not 13")
 
 
+@pytest.mark.slow
 def test_libreoffice_keeps_escaped_text(tmp_path: Path, soffice: Callable[..., Path]) -> None:
     labels = [Label("Q1", "=1+1"), Label("Q2", "-5"), Label("Q3", "'=x"), Label("Q4", "@é")]
     path = tmp_path / "a.csv"

@@ -254,6 +254,7 @@ def test_libreoffice_round_trip_changes_nothing(tables: TABLES, tmp_path: Path, 
         assert import_sheet(soffice(sheet, kind), out, ADA, clusters=clusters) is None
 
 
+@pytest.mark.slow
 def test_problems_in_ods_have_the_same_addresses(review: Path, soffice: Callable[..., Path]) -> None:
     add_mistakes(review / "ada.xlsx")
     saved = soffice(review / "ada.xlsx", "ods")
