@@ -130,7 +130,8 @@ class _PhotoRenderer:
         if photo.id not in self.thumbnails:
             self.thumbnails[photo.id] = thumbnail_url(self._image(photo.id), self._thumbnail_size)
         link = photo.link if photo.link and photo.link.startswith(("https://", "http://")) else None
-        return {"id": photo.id, "names": photo.names, "link": link, "thumbnail": self.thumbnails[photo.id]}
+        thumbnail = self.thumbnails[photo.id]
+        return {"id": photo.id, "names": photo.names, "link": link, "thumbnail": thumbnail}
 
 
 def _render_query(
@@ -147,13 +148,10 @@ def _render_query(
 
 def _render_ranking(ranking: PageRanking, photos: PhotoSource, renderer: _PhotoRenderer) -> dict[str, object]:
     top_k, row = ranking.top_k, ranking.row
-    items = [
-        {
-            **renderer.render(photos.gallery(position)),
-            "level": int(top_k.levels[row, column]),
-            "score": float(top_k.scores[row, column]),
-        }
-        for column, position in enumerate(top_k.positions[row].tolist())
-        if position >= 0
-    ]
+    items = []
+    for column, position in enumerate(top_k.positions[row].tolist()):
+        if position >= 0:
+            photo = photos.gallery(position)
+            level = int(top_k.levels[row, column]) if photo.has_labels else None
+            items.append({**renderer.render(photo), "level": level, "score": float(top_k.scores[row, column])})
     return {"method": ranking.method, "metrics": ranking.metrics, "items": items}

@@ -22,11 +22,13 @@ class Photo:
         id: Id by which the photograph is found.
         names: Names of what the image shows, finest first, such as the landmark and its group.
         link: Source of the photograph; pages ignore links that are not http or https.
+        has_labels: Whether its labels are known; without them, it shares no level with anything.
     """
 
     id: str
     names: tuple[str, ...] = ()
     link: str | None = None
+    has_labels: bool = True
 
 
 @dataclass(frozen=True)

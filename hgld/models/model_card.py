@@ -140,6 +140,7 @@ def _training_text(training: Mapping[str, Any] | None) -> str:
         ["batch size", str(settings["batch_size"])],
         ["epochs, steps", f"{training['epoch']}, {training['step']:,} (`{training['checkpoint']}`)"],
         ["seed", str(settings["seed"])],
+        *_split_rows(settings["data"]["random_split"]),
         *([f"version of {name}", version] for name, version in training["versions"].items()),
     ]
     digests = [[f"`{settings['data'][name]}`", f"`{digest}`"] for name, digest in training["digests"].items()]
@@ -147,6 +148,16 @@ def _training_text(training: Mapping[str, Any] | None) -> str:
         f"{markdown_table(['', ''], rows)}\n\n`training.json` holds all settings. The data, by their SHA-256:\n\n"
         f"{markdown_table(['file', 'SHA-256'], digests)}"
     )
+
+
+def _split_rows(split: Mapping[str, Any] | None) -> list[list[str]]:
+    """Return the rows of the table about a random split of the images."""
+    if split is None:
+        return []
+    level = f"level `{split['level']}`" if split["level"] else "finest level"
+    return [
+        ["random split", f"{split['test_share']:.4g} of the classes of the {level} for testing, seed {split['seed']}"]
+    ]
 
 
 def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:

@@ -67,7 +67,8 @@ def write_answer_page(
 
 def gallery_photo(gallery: Gallery, position: int) -> Photo:
     """Return the description of an image of a gallery."""
-    return Photo(str(gallery.ids[position]), gallery.names(gallery.labels[position]))
+    names = gallery.names(gallery.labels[position])
+    return Photo(str(gallery.ids[position]), names, has_labels=bool(names))
 
 
 def answer_levels(gallery: Gallery) -> list[LevelStyle]:

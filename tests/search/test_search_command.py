@@ -14,9 +14,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hgld.cli import app
+from hgld.search.answer_page import write_answer_page
 from hgld.search.query_model import load_query_model
+from hgld.search.searcher import Searcher
 from hgld.tables import read_provenance
 from tests.search.conftest import PATHS
+from tests.search.galleries import toy_gallery
 
 
 def run(*arguments: object) -> Result:
@@ -81,6 +84,20 @@ def test_gallery_without_labels_and_photographs(gallery_folder: Path, tmp_path: 
     assert "The photographs have no labels." in html
     assert "2 of 3 photographs are not available." in html
     assert "level 0" not in html
+
+
+def test_unlabelled_photographs_of_a_page_have_no_level(tmp_path: Path) -> None:
+    gallery = toy_gallery(4)
+    gallery.labels[2] = -1
+    answers = Searcher(gallery).search(gallery.vectors[2:3], 4)
+    write_answer_page(answers, tmp_path / "page.html", lambda _: None, lambda _: None)
+    html = (tmp_path / "page.html").read_text()
+    first, *others = re.findall(r'<li(?: class="level-\d")?>\n<div class="photo">.*?</li>', html, re.DOTALL)
+    assert "<span>no label</span>" in first
+    assert 'aria-label="rank 1, no label: image 2, no photograph"' in first
+    assert "level" not in first
+    assert len(others) == 3
+    assert all("<span>level " in other for other in others)
 
 
 def test_wrong_inputs_end_in_one_line(gallery_folder: Path, tmp_path: Path) -> None:

@@ -23,8 +23,10 @@ import hgld
 from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.io.files import sha256_of
-from hgld.training.publish_model import PushConfig, push_model, read_evaluations
+from hgld.models.model_card import CardFacts, model_card
+from hgld.training.publish_model import PushConfig, push_model, read_evaluations, training_record
 from hgld.training.run import train
+from hgld.training.training_settings import RandomSplitSettings
 from tests.hub_server import Hub, hub_server
 from tests.training import toy
 
@@ -104,6 +106,16 @@ def test_a_published_folder_gives_the_same_embeddings_and_describes_the_training
     assert result["dataset"]["revision"] == sha256_of(manifest)
     assert "The weights were selected by H-AP on the images of manifest (test)" in card
     assert 'hgld.load_model("path/to/this/folder")' in card
+
+
+def test_a_random_split_is_on_the_card(run: Path) -> None:
+    training, _ = training_record(run / "best.pt")
+    card = model_card(hgld.load_model(run), CardFacts("model", "model", training))
+    assert "random split" not in card
+    split = RandomSplitSettings(level="group", test_share=0.5, seed=7).model_dump()
+    training["settings"]["data"]["random_split"] = split
+    card = model_card(hgld.load_model(run), CardFacts("model", "model", training))
+    assert "0.5 of the classes of the level `group` for testing, seed 7" in card
 
 
 def test_a_model_is_pushed_to_the_hub_and_loaded_from_there(run: Path, hub: Hub, tmp_path: Path) -> None:

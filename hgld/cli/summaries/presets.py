@@ -21,8 +21,8 @@ def format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[Co
         ),
         "",
         "Tables are those of Optimization of Rank Losses for Image Retrieval (Ramzi et al.). The weights of",
-        "efficientnet-lite0 come with the extra offline, features from hgld embed-images; weights of other backbones",
-        "are downloaded from timm's hub once.",
+        "efficientnet-lite0, -lite1 and -lite2 come with the extra offline, features from hgld embed-images; weights",
+        "of other backbones are downloaded from timm's hub once.",
     ]
     return "\n".join(lines)
 
