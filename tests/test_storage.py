@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.child_processes import run_child, single_thread_environment
+from tests.datasets.pictures import save_pictures
+
 CHECKOUT = Path(__file__).parent.parent
 #: The options of every command that name a file or folder to write.
 OUTPUTS = {
@@ -71,6 +74,21 @@ def mounted(folder: Path, options: str) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", script, str(folder)]
 
 
+def own_images(folder: Path) -> None:
+    """Write six images, two tables of their labels, and the embeddings of all and of four of them."""
+    from hgld.models import load_model
+    from hgld.models.embed_images import EmbedImagesConfig, embed_images
+
+    save_pictures(folder / "images", *[f"{number}.jpg" for number in range(6)])
+    rows = [f"{number}.jpg,{'train' if number % 2 else 'test'},c{number // 2}\n" for number in range(6)]
+    (folder / "labels.csv").write_text("path,split,class\n" + "".join(rows[:4]))
+    (folder / "more.csv").write_text("path,split,class\n" + "".join(rows))
+    model = load_model("test_resnet", "none", size=32, resize=32)
+    for table in ("labels.csv", "more.csv"):
+        out = folder / ("few.npy" if table == "labels.csv" else "all.npy")
+        embed_images(folder / table, out, model, EmbedImagesConfig(workers=0), root=folder / "images")
+
+
 def test_output_below_a_file_or_in_a_read_only_folder_is_refused_before_the_work(tmp_path: Path) -> None:
     file, folder = tmp_path / "file", tmp_path / "read-only"
     file.write_text("precious")
@@ -110,6 +128,129 @@ def test_disk_that_fills_up_ends_in_one_line_and_leaves_nothing(command: str, tm
     (line,) = child.stderr.splitlines()
     assert line.startswith("error: ")
     assert "No space left on device; free some space, then run the same command again" in line
+
+
+FULL = """
+import json, os, sys
+from pathlib import Path
+from click.testing import CliRunner
+from typer.main import get_command
+from hgld.cli import app
+
+disk, hgld = Path(sys.argv[1]), get_command(app)
+try:
+    with (disk / "full").open("wb", buffering=0) as stream:
+        while True:
+            stream.write(bytes(4096))
+except OSError:
+    pass
+outcomes = []
+for command in json.loads(sys.argv[2]):
+    result = CliRunner().invoke(hgld, command.split())
+    outcomes.append((command, result.exit_code, result.stderr, os.listdir(disk)))
+print(json.dumps(outcomes))
+"""
+
+
+@pytest.mark.slow
+def test_full_disk_under_own_images(tmp_path: Path) -> None:
+    """From a table to an index, a page and a published model."""
+    disk = tmp_path / "disk"
+    own_images(tmp_path)
+    commands = [
+        f"manifest table labels.csv --images images --levels class -o {disk}/x.parquet",
+        f"push-model test_resnet --pretrained none -o {disk}/model",
+        f"export-embeddings all.npy -o {disk}/x.parquet",
+        f"export-embeddings all.npy --index flat -o {disk}/x.faiss",
+        *(f"search images/0.jpg --embeddings all.npy --{place}" for place in (
+            f"out {disk}/x.csv", f"out {disk}/x.json", f"out {disk}/x.parquet", f"page {disk}/x.html"
+        )),
+    ]  # fmt: skip
+    child = [*mounted(disk, "size=64k"), sys.executable, "-c", FULL, str(disk), json.dumps(commands)]
+    for command, exit_code, text, left in json.loads(
+        run_child(child, cwd=tmp_path, environment=single_thread_environment()).stdout
+    ):
+        assert exit_code == 1, f"{command}: {text}"
+        (line,) = text.splitlines()
+        assert line.startswith("error: "), command
+        assert "free some space, then run the same command again" in line, command
+        assert left == ["full"], command
+
+
+KILLED = """
+import shutil, sys
+from pathlib import Path
+from click.testing import CliRunner
+from typer.main import get_command
+from hgld.cli import app
+from tests.kill_points import kill_points
+
+before, command = sys.argv[1:]
+hgld, folder, old = get_command(app), Path("out").absolute(), Path("old").absolute()
+
+def run(text=command):
+    result = CliRunner().invoke(hgld, text.split())
+    assert result.exit_code == 0, result.output
+
+def files(folder=folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+def visible():
+    return {name: content for name, content in files().items() if not name.startswith(".")}
+
+def prepare():
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(old, folder)
+
+folder.mkdir()
+run(before)
+folder.rename(old)
+former = files(old)
+prepare()
+run()
+new = files()
+assert former.keys() == new.keys() and all(not name.startswith(".") for name in new)
+for number in kill_points(run, folder, prepare):
+    left = visible()
+    whole = left in (former, new)
+    # Of several files, some may be missing until the next run, but those of two runs are never side by side.
+    assert whole or len(former) > 1 and (left.items() <= former.items() or left.items() <= new.items()), number
+    run()
+    assert files().keys() == new.keys(), (number, "the next run removes what is left")
+print(number)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "command"),
+    [
+        (
+            "manifest table labels.csv --images images --levels class -o out/x.parquet",
+            "manifest table more.csv --images images --levels class -o out/x.parquet",
+        ),
+        (
+            "search images/0.jpg --embeddings all.npy --top 2 --out out/x.csv",
+            "search images --embeddings all.npy --top 2 --out out/x.csv",
+        ),
+        (
+            "push-model test_resnet --pretrained none --license mit -o out/model",
+            "push-model test_resnet --pretrained none --license bsd -o out/model",
+        ),
+        ("export-embeddings all.npy -o out/x.parquet", "export-embeddings few.npy -o out/x.parquet"),
+        (
+            "export-embeddings all.npy --index flat -o out/x.faiss",
+            "export-embeddings few.npy --index flat -o out/x.faiss",
+        ),
+    ],
+    ids=["manifest table", "search", "push-model", "export-embeddings", "index"],
+)
+def test_killed_commands_leave_old_or_new_files(before: str, command: str, tmp_path: Path) -> None:
+    if "faiss" in command:
+        pytest.importorskip("faiss")
+    own_images(tmp_path)
+    child = [sys.executable, "-c", KILLED, before, command]
+    assert int(run_child(child, cwd=tmp_path, environment=single_thread_environment()).stdout) >= 2
 
 
 def test_photographs_that_do_not_fit_are_refused_before_the_work(shared: Path, tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ TRAIN = "train settings.yaml -o out"
 EMBED = "embed-images --workers 0 --images images --model run -o out.parquet"
 EVALUATE = "evaluate --embeddings run.parquet --labels labels.csv"
 SEARCH = "search {} --embeddings run.parquet --page out.html"
+FETCH = "fetch gldv2 -o out --ids"
+GLDV2_ID = "1272ef793ebba7a2"
+NO_CONTACT = {"HGLD_CONTACT": ""}
 #: What is saved as an image without being one, by its name.
 NO_IMAGES = {
     "c3/0.jpg": b"",
@@ -303,6 +306,56 @@ CASES = {
         embeddings(["x"]),
     ),
     "unknown format of answers": Case(SEARCH.format("images/c0/0.jpg") + " -o out.txt", r"out.txt: .*\.csv"),
+    "index that is not there": Case(
+        SEARCH.format("images/c0/0.jpg --index absent.faiss"),
+        "absent.faiss: no whole index with its record absent.faiss.json; write it with hgld export-embeddings",
+    ),
+    "index cut short": Case(
+        SEARCH.format("images/c0/0.jpg --index cut.faiss"),
+        "cut.faiss: no whole index with its record cut.faiss.json; write it",
+        write("cut.faiss", b"IxFI"),
+    ),
+    # exports
+    "unknown format of an export": Case(
+        "export-embeddings run.parquet -o out.csv", r'the suffix is ".csv"; choose .faiss or .parquet'
+    ),
+    "export onto the embeddings": Case(
+        "export-embeddings run.parquet -o run.parquet", "would replace the embeddings; choose another --out"
+    ),
+    "misspelt index": Case(
+        "export-embeddings run.parquet -o out.faiss --index iv",
+        'cannot make an index "iv" of 8 dimensions; choose flat, ivf, hnsw',
+    ),
+    "export of a table": Case("export-embeddings labels.csv -o out.faiss", r"embeddings are in \.npy, "),
+    # models
+    "model for nowhere": Case("push-model run", "expected OWNER/NAME, --out or both; found neither"),
+    "name of a repository without owner": Case("push-model run apples", '"apples" is no name .* owner/name'),
+    "folder of something else": Case(
+        "push-model run -o images", "files that are not those of a model .* name another folder, or .*--force"
+    ),
+    "folder of images as a model": Case("push-model images -o out", "contains no model; expected the folder of a"),
+    "table as an evaluation": Case(
+        "push-model run -o out --evaluation labels.csv", "labels.csv: not the output of hgld evaluate --json"
+    ),
+    "pretrained weights for a run": Case("push-model run -o out --pretrained none", "run has its own weights"),
+    # photographs by id
+    "no list of ids": Case(f"{FETCH} washingtn", "no such file; expected ids such as .* are called washington"),
+    "folder as a list of ids": Case(f"{FETCH} images", "images: a folder; expected ids such as"),
+    "workbook of ids": Case(
+        f"{FETCH} labels.xlsx", "a spreadsheet; save it as CSV", write("labels.xlsx", b"PK\x03\x04")
+    ),
+    "empty list of ids": Case(f"{FETCH} ids.txt", "no ids in this file; expected ids", write("ids.txt", "")),
+    "table without ids": Case(f"{FETCH} labels.csv", "no column id; found path, .*; expected ids such as"),
+    "ids of something else": Case(
+        f"{FETCH} ids.txt", "1 of 2 ids are not those of GLDv2.*hello", write("ids.txt", f"{GLDV2_ID}\nhello\n")
+    ),
+    "ids in UTF-16": Case(
+        f"{FETCH} ids.txt", r"line 1: not UTF-8 \(byte 0xff\)", write("ids.txt", f"{GLDV2_ID}\n".encode("utf-16"))
+    ),
+    "no one to write to": Case(f"{FETCH} ids.txt", "as --contact or in", write("ids.txt", GLDV2_ID), NO_CONTACT),
+    "folder without tar files": Case(
+        f"{FETCH} ids.txt --from images --plan", "images: no tar files in this folder", write("ids.txt", GLDV2_ID)
+    ),
     # presets
     "unknown preset": Case("presets hapier", "hapier.*happier"),
 }
@@ -328,6 +381,24 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_byte_order_marks_are_no_mistakes(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spreadsheets write one before the first column of a CSV file."""
+    for path in workspace.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    Path("bom.csv").write_text(LABELS, encoding="utf-8-sig")
+    for command in (
+        TABLE.format("bom.csv"),
+        "train settings.yaml -o out --plan --manifest bom.csv --images images",
+        "embed-images --workers 0 --images bom.csv --root images --model run -o all.parquet",
+        "search images/c0/0.jpg --embeddings run.parquet --labels bom.csv",
+        "evaluate --embeddings run.parquet --labels bom.csv",
+        "export-embeddings run.parquet --labels bom.csv -o exported.parquet",
+    ):
+        result = CliRunner().invoke(HGLD, shlex.split(command))
+        assert result.exit_code == 0, f"{command}\n{result.output}"
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -12,13 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import InputError, indented_list
-from hgld.io.columns import column_names, preview, read_columns
+from hgld.gldv2.subsets import SUBSETS
+from hgld.io.columns import preview, read_columns
 from hgld.io.csv_files import locate_invalid_byte
+from hgld.io.text_columns import SPREADSHEETS, text_column_names
 
 #: Columns of GLDv2's train.csv and train_attribution.csv that say something about a photograph.
 _FACTS = ("url", "author", "license")
 _ID = re.compile("[0-9a-f]{16}")
-_EXPECTED = "expected ids such as 1272ef793ebba7a2, one a line, or a CSV or Parquet file with a column id"
+_EXPECTED = (
+    "expected ids such as 1272ef793ebba7a2, one a line, or a CSV or Parquet file with a column id; "
+    f"lists that come with hgld are called {', '.join(SUBSETS)}"
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def read_photograph_list(path: Path, urls: Path | None = None) -> PhotographList
     if bad := [str(value) for value in ids if value is None or not _ID.fullmatch(value)]:
         raise InputError(
             f"{path}: {len(bad):,} of {len(ids):,} ids are not those of GLDv2, which have 16 hexadecimal digits; "
-            f"found\n{indented_list(bad)}\n{_EXPECTED}"
+            f"{_EXPECTED}\n{indented_list(bad)}"
         )
     ids = list(dict.fromkeys(ids))
     if urls is not None:
@@ -79,8 +84,9 @@ def read_photograph_list(path: Path, urls: Path | None = None) -> PhotographList
 def _is_plain(path: Path) -> bool:
     """Return whether a file is a list without header: its first line is one word, and not ``id``."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file; {_EXPECTED}")
-    if path.suffix == ".parquet":
+        found = "a folder" if path.is_dir() else "no such file"
+        raise InputError(f"{path}: {found}; {_EXPECTED}")
+    if path.suffix.lower() in (".parquet", *SPREADSHEETS):
         return False
     with path.open("rb") as stream:
         first = stream.readline(2**16).removeprefix(b"\xef\xbb\xbf").strip()
@@ -96,7 +102,7 @@ def _plain_ids(path: Path) -> Iterator[str]:
 
 
 def _read(path: Path) -> pa.Table:
-    present = column_names(path)
+    present = text_column_names(path)
     if "id" not in present:
         raise InputError(f"{path}: no column id; found {preview(present)}; {_EXPECTED}")
     names = ("id", *_FACTS)

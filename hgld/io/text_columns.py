@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from hgld.errors import InputError
 from hgld.io.columns import column_names, preview, read_columns
 
+#: Suffixes of workbooks, which are refused by a message of their own.
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _WHOLE_NUMBER = r"^-?[0-9]+\.0+$"
 
 
@@ -23,7 +25,7 @@ def text_column_names(path: Path) -> list[str]:
         InputError: The file does not exist, is no such table, is not UTF-8, has two columns of one name, or does not
             separate its columns by commas.
     """
-    if path.suffix.lower() in (".xlsx", ".xls", ".ods"):
+    if path.suffix.lower() in SPREADSHEETS:
         raise InputError(f"{path}: a spreadsheet; save it as CSV (UTF-8)")
     if path.is_file() and _first_bytes(path) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         raise InputError(f"{path}: its text is UTF-16, which spreadsheets call Unicode; save it as CSV (UTF-8)")

@@ -130,14 +130,17 @@ def build_index(gallery: Gallery, out: Path, kind: str = "ivf", *, queries: int 
     _set_search_effort(faiss, index)
     record = _measured(FaissIndex(index, _UNMEASURED), gallery, description, generator, queries)
     ids = "\n".join([*gallery.ids.tolist(), ""])
-    with atomic_write(_record_path(out)) as record_draft, atomic_write(out) as draft:
-        with atomic_write(out.with_name(f"{out.name}.ids.txt")) as ids_draft:
-            ids_draft.write_text(ids, encoding="utf-8")
+    record_path, ids_path = _record_path(out), out.with_name(f"{out.name}.ids.txt")
+    with atomic_write(record_path) as record_draft, atomic_write(out) as draft, atomic_write(ids_path) as ids_draft:
+        ids_draft.write_text(ids, encoding="utf-8")
         try:
             faiss.write_index(index, str(draft))
         except RuntimeError as error:  # such as a full disk
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(out)) from error
         record_draft.write_text(json.dumps(asdict(record), indent=1) + "\n")
+        # Killed between the renames, a process leaves no index rather than an old one under new ids.
+        out.unlink(missing_ok=True)
+        record_path.unlink(missing_ok=True)
     return record
 
 
