@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
+from hgld.compute.machine import usable_cores
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import Batch, ExampleDataset, collate
 from hgld.datasets.samplers import BatchSampler, epoch_generator
@@ -43,7 +44,7 @@ def training_batches(
         start: Number of the first batch to return, from 0.
         processes: Processes that share each batch in contiguous pieces of equal size. Default: this one alone.
         seed: Seed of the augmentation.
-        workers: Number of processes that read images; 0 reads them in this one.
+        workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
 
     Raises:
         ConfigurationError: The batch size is not a multiple of the number of processes, or ``workers`` is negative.
@@ -75,7 +76,7 @@ def evaluation_batches(
         dataset: The images, with an evaluation transform.
         rows: int64, shape (n,): rows of the manifest.
         batch_size: Number of images per batch; the last batch may be smaller.
-        workers: Number of processes that read images; 0 reads them in this one.
+        workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
 
     Raises:
         ConfigurationError: ``batch_size`` is below 1, or ``workers`` is negative.
@@ -94,7 +95,8 @@ def _load(dataset: ExampleDataset, indices: Iterable[_Indices], workers: int) ->
         _BatchDataset(dataset),
         batch_size=None,
         sampler=indices,
-        num_workers=workers,
+        # Decoding is bound by the processor; torch warns users of more workers than cores.
+        num_workers=min(workers, usable_cores()),
         collate_fn=_identity,
         generator=torch.Generator(),  # otherwise each loader draws its seed from the generator that dropout uses
         pin_memory=torch.cuda.is_available(),

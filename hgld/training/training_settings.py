@@ -218,7 +218,7 @@ class TrainingSettings(Settings):
         evaluation: Evaluations during the training.
         checkpoint_steps: Number of steps between checkpoints, in addition to one after every epoch.
         seed: Seed of all random numbers.
-        workers: Number of processes that read images, per training process.
+        workers: Number of processes that read images, per training process; no more than there are cores.
         loggers: Where the history is logged besides ``history.jsonl``, see :mod:`hgld.training.loggers`.
     """
 

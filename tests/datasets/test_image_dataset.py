@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import re
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from PIL import Image
 from pydantic import ValidationError
 
+from hgld.compute.machine import usable_cores
 from hgld.compute.processes import Processes
 from hgld.datasets import loading, transforms
 from hgld.datasets.batch import Batch, Example, SkippedImage, collate
@@ -124,7 +126,9 @@ def test_seed_determines_the_pixels_and_leaves_the_global_generator_alone(traini
 def test_number_of_workers_changes_nothing(training: ImageDataset, tmp_path: Path) -> None:
     (tmp_path / PATHS[5]).write_bytes(b"no picture")
     alone = batches_of(training)
-    assert same(batches_of(training, workers=2), alone)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "This DataLoader")  # torch warns of more workers than cores
+        assert same(batches_of(training, workers=usable_cores() + 2), alone)
     assert sum(len(batch.skipped) for batch in alone) == 1
     assert not same(batches_of(training, epoch=1), alone)
     assert not same(batches_of(training, seed=1), alone)
