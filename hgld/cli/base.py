@@ -117,6 +117,25 @@ ImageLandmarks = Annotated[
         show_default="these files beside --images",
     ),
 ]
+Levels = Annotated[
+    Path | None, typer.Option(help="Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")
+]
+LandmarkSplit = Annotated[str | None, typer.Option(help="Split of the landmark ids, if the hierarchy has several.")]
+GalleryLabels = Annotated[
+    Path | None,
+    typer.Option(
+        help="Labels of the images, as for hgld evaluate.",
+        show_default="those of the manifest that was embedded, or landmark_id of the embeddings",
+    ),
+]
+Pretrained = Annotated[
+    str | None,
+    typer.Option(
+        help="Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag of "
+        "open_clip, or none.",
+        show_default="those of the preset, or of timm's hub",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Run although the output is up to date.")]
 
 

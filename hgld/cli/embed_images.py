@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import Force, app, friendly_errors, print_summary, writable_file
+from hgld.cli.base import Force, Pretrained, app, friendly_errors, print_summary, writable_file
 from hgld.errors import ConfigurationError
 
 
@@ -32,14 +32,7 @@ def embed_images(
             "untrained: a preset, a timm model or open_clip:NAME."
         ),
     ],
-    pretrained: Annotated[
-        str | None,
-        typer.Option(
-            help="Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag "
-            "of open_clip, or none.",
-            show_default="those of the preset, or of timm's hub",
-        ),
-    ] = None,
+    pretrained: Pretrained = None,
     root: Annotated[
         Path | None,
         typer.Option(help="Folder that the paths in IMAGES are relative to.", show_default="the folder of IMAGES"),

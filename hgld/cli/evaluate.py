@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, writable_file
+from hgld.cli.base import LandmarkSplit, Levels, app, friendly_errors, writable_file
 from hgld.evaluation.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
@@ -38,12 +38,8 @@ def evaluate(
     query_labels: Annotated[
         Path | None, typer.Option(help="Labels of the queries, in the same formats.", show_default="--labels")
     ] = None,
-    hierarchy: Annotated[
-        Path | None, typer.Option(help="Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of the landmark ids, if the hierarchy has several.")
-    ] = None,
+    hierarchy: Levels = None,
+    split: LandmarkSplit = None,
     protocol: Annotated[
         ProtocolName | None,
         typer.Option(help="Evaluation protocol.", show_default="leave-one-out, or retrieval with a gallery"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, writable_file
+from hgld.cli.base import GalleryLabels, LandmarkSplit, Levels, app, friendly_errors, writable_file
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -22,19 +22,9 @@ def export_embeddings(
             help="File to write: .faiss for an index, .parquet for a table with ids and labels.",
         ),
     ],
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Labels of the images, as for hgld evaluate.",
-            show_default="those of the manifest that was embedded, or landmark_id of the embeddings",
-        ),
-    ] = None,
-    hierarchy: Annotated[
-        Path | None, typer.Option(help="Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of the landmark ids, if the hierarchy has several.")
-    ] = None,
+    labels: GalleryLabels = None,
+    hierarchy: Levels = None,
+    split: LandmarkSplit = None,
     index: Annotated[
         str,
         typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, writable_folder
+from hgld.cli.base import Pretrained, app, friendly_errors, writable_folder
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -34,14 +34,7 @@ def push_model(
             help="Output of hgld evaluate --json for the model card, in a file named like the data; may be repeated."
         ),
     ] = None,
-    pretrained: Annotated[
-        str | None,
-        typer.Option(
-            help="Weights of an untrained model: a file, efficientnet-lite0, -lite1 or -lite2 (from packages), a tag "
-            "of open_clip, or none.",
-            show_default="those of the preset, or of timm's hub",
-        ),
-    ] = None,
+    pretrained: Pretrained = None,
     license: Annotated[
         str | None, typer.Option(help="Licence of the weights, such as apache-2.0.", show_default="not stated")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, writable_file
+from hgld.cli.base import GalleryLabels, LandmarkSplit, Levels, Pretrained, app, friendly_errors, writable_file
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 
 
@@ -29,22 +29,10 @@ def search(
             show_default="the one recorded by hgld embed-images",
         ),
     ] = None,
-    pretrained: Annotated[
-        str | None, typer.Option(help="Weights of an untrained model, as for hgld embed-images.")
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Labels of the gallery, as for hgld evaluate.",
-            show_default="those of the manifest that was embedded, or landmark_id of the embeddings",
-        ),
-    ] = None,
-    hierarchy: Annotated[
-        Path | None, typer.Option(help="Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Split of the landmark ids, if the hierarchy has several.")
-    ] = None,
+    pretrained: Pretrained = None,
+    labels: GalleryLabels = None,
+    hierarchy: Levels = None,
+    split: LandmarkSplit = None,
     top: Annotated[int, typer.Option(min=1, help="Number of nearest images, all of which vote on the labels.")] = 10,
     out: Annotated[
         Path | None,
