@@ -339,6 +339,9 @@ CASES = {
     ),
     "pretrained weights for a run": Case("push-model run -o out --pretrained none", "run has its own weights"),
     # photographs by id
+    "photographs of no folder": Case(
+        f"{FETCH} washington --from absent", "absent: no such file or folder; expected commons, shards, a folder of"
+    ),
     "no list of ids": Case(f"{FETCH} washingtn", "no such file; expected ids such as .* are called washington"),
     "folder as a list of ids": Case(f"{FETCH} images", "images: a folder; expected ids such as"),
     "workbook of ids": Case(

@@ -56,7 +56,7 @@ class PhotographsConfig:
         download: Time limits and retries of downloads of tar files.
 
     Raises:
-        ConfigurationError: The split is unknown, or ``shards`` are named for another source.
+        ConfigurationError: The split is unknown, there is no such source, or ``shards`` are named for another one.
     """
 
     source: str | Path = "commons"
@@ -72,6 +72,11 @@ class PhotographsConfig:
             raise ConfigurationError(f'`split` is "{self.split}"; expected one of {", ".join(N_SHARDS)}')
         if self.source == "commons" and self.client is None:
             raise ConfigurationError("`client` is needed for photographs from Commons")
+        if self.source not in ("commons", "shards") and not Path(self.source).exists():
+            raise ConfigurationError(
+                f"{self.source}: no such file or folder; expected commons, shards, a folder of tar files, or the table "
+                "of hgld index-images in one"
+            )
         if self.source != "shards" and self.shards is not None:
             raise ConfigurationError("`shards` are tar files of a mirror; without one, leave them out")
 
