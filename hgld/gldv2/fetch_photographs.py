@@ -74,8 +74,8 @@ class PhotographsConfig:
             raise ConfigurationError("`client` is needed for photographs from Commons")
         if self.source not in ("commons", "shards") and not Path(self.source).exists():
             raise ConfigurationError(
-                f"{self.source}: no such file or folder; expected commons, shards, a folder of tar files, or the table "
-                "of hgld index-images in one"
+                f"{self.source}: no such file or folder; expected commons, shards, a folder of tar files, or the "
+                "table of hgld index-images in one"
             )
         if self.source != "shards" and self.shards is not None:
             raise ConfigurationError("`shards` are tar files of a mirror; without one, leave them out")

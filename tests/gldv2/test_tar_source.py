@@ -153,8 +153,10 @@ def test_wrong_places(copy: Path, wanted: PhotographList, tmp_path: Path) -> Non
         plan_photographs(wanted, tmp_path / "out", PhotographsConfig("shards"))
     with pytest.raises(InputError, match="no tar files in this folder"):
         plan_photographs(wanted, tmp_path / "out", PhotographsConfig(source=copy / "md5sum"))
-    with pytest.raises(InputError, match="no such file"):
-        plan_photographs(wanted, tmp_path / "out", PhotographsConfig(source=tmp_path / "absent"))
+    with pytest.raises(
+        ConfigurationError, match="absent: no such file or folder; expected commons, shards, a folder"
+    ):
+        PhotographsConfig(source=tmp_path / "absent")
     shutil.copy(copy / "md5sum/train/md5.images_000.txt", tmp_path / "x.parquet")
     with pytest.raises(InputError, match="not a Parquet file"):
         plan_photographs(wanted, tmp_path / "out", PhotographsConfig(source=tmp_path / "x.parquet"))
