@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,14 +17,12 @@ from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.image_list import AnyImage, ImageList, as_picture
 from hgld.datasets.image_sources import open_images
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
-from hgld.models.inference import embed_rows
+from hgld.models.inference import embed_rows, report_unreadable
 from hgld.models.model_settings import ModelSettings
 from hgld.progress import Progress
 from hgld.tables.embeddings import Embeddings
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -172,11 +169,7 @@ class ImageEmbedder:
         embedded = embed_rows(network, dataset, rows, batch_size=batch_size, workers=workers, progress=progress)
         if isinstance(dataset, ImageList):
             return embedded.vectors.numpy()
-        reasons = [image.reason for image in embedded.skipped]
-        if not len(embedded.rows):
-            raise InputError(f"{images}: none of the {len(dataset):,} images can be read:\n{indented_list(reasons)}")
-        if reasons:
-            log.warning("%s: %d images cannot be read:\n%s", images, len(reasons), indented_list(reasons))
+        report_unreadable(embedded, str(images))
         manifest = dataset.manifest.take(embedded.rows.numpy())
         ids = manifest.ids.astype(np.str_)
         return Embeddings(embedded.vectors, ids, manifest.landmark_ids(), Path(str(images)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,10 +12,12 @@ from numpy.typing import NDArray
 
 from hgld.datasets.batch import ExampleDataset, SkippedImage
 from hgld.datasets.loading import evaluation_batches
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.embedding_shards import EmbeddingShard
 from hgld.progress import NoProgress, Progress
+
+log = logging.getLogger(__name__)
 
 
 def embed_rows(
@@ -52,6 +56,23 @@ def embed_rows(
         skipped += batch.skipped
         progress.advance(len(batch) + len(batch.skipped), skipped=len(skipped))
     return EmbeddingShard(torch.cat(vectors), torch.cat(kept), skipped)
+
+
+def report_unreadable(embedded: EmbeddingShard, source: str | Path) -> None:
+    """Log images that could not be read as a warning.
+
+    Args:
+        embedded: Embeddings of all images of a source, see :func:`embed_rows`.
+        source: Where the images are, for messages.
+
+    Raises:
+        InputError: No image could be read.
+    """
+    reasons = [image.reason for image in embedded.skipped]
+    if not len(embedded.rows):
+        raise InputError(f"{source}: none of the {len(reasons):,} images can be read:\n{indented_list(reasons)}")
+    if reasons:
+        log.warning("%s: %d images cannot be read:\n%s", source, len(reasons), indented_list(reasons))
 
 
 def _embed(model: EmbeddingModel, images: torch.Tensor, scales: Sequence[float], half: bool) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,15 +13,14 @@ from hgld.datasets.batch import ExampleDataset
 from hgld.datasets.image_list import AnyImage, ImageList
 from hgld.datasets.image_sources import open_images
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
-from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
+from hgld.errors import ConfigurationError, HgldError
 from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record, weights_digest
+from hgld.models.embedding_shards import EmbeddingShard
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.inference import embed_rows
+from hgld.models.inference import embed_rows, report_unreadable
 from hgld.models.model_loading import load_model
 from hgld.progress import Progress
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +46,7 @@ class QueryModel:
         Raises:
             InputError: An image cannot be read.
         """
-        return self._embed(ImageList(images, evaluation_transform(self.embedder.image_settings)), 1)[0]
+        return self._embed(ImageList(images, evaluation_transform(self.embedder.image_settings)), 1).vectors
 
     def embed_path(
         self, path: Path, *, batch_size: int = 32, workers: int = 0, progress: Progress | None = None
@@ -71,20 +69,15 @@ class QueryModel:
         dataset = open_images(path, evaluation_transform(self.embedder.image_settings))
         if progress:
             progress.start(len(dataset))
-        vectors, rows, reasons = self._embed(dataset, batch_size, workers, progress)
-        if not len(rows):
-            raise InputError(
-                f"{path}: none of the {len(dataset):,} images can be read:\n{indented_list(reasons, limit=5)}"
-            )
-        if reasons:
-            log.warning("%s: %d images cannot be read:\n%s", path, len(reasons), indented_list(reasons, limit=5))
-        return vectors, dataset.manifest.ids[rows.numpy()].tolist()
+        embedded = self._embed(dataset, batch_size, workers, progress)
+        report_unreadable(embedded, path)
+        return embedded.vectors, dataset.manifest.ids[embedded.rows.numpy()].tolist()
 
     def _embed(
         self, dataset: ExampleDataset, batch_size: int, workers: int = 0, progress: Progress | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
-        """Return the embeddings of the readable images, their rows, and why others cannot be read."""
-        shard = embed_rows(
+    ) -> EmbeddingShard:
+        """Embed a dataset as the gallery was."""
+        embedded = embed_rows(
             self.embedder.network,
             dataset,
             np.arange(len(dataset)),
@@ -94,10 +87,9 @@ class QueryModel:
             half=self.half,
             progress=progress,
         )
-        vectors = shard.vectors
-        if self.mean is not None:
-            vectors = torch.nn.functional.normalize(vectors - self.mean, dim=1)
-        return vectors, shard.rows, [image.reason for image in shard.skipped]
+        if self.mean is None:
+            return embedded
+        return replace(embedded, vectors=torch.nn.functional.normalize(embedded.vectors - self.mean, dim=1))
 
 
 def load_query_model(

@@ -6,16 +6,17 @@ import io
 import json
 import socket
 import struct
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
 from PIL import Image
+
+from tests.http_servers import start_server
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,7 @@ class CommonsServer:
             def log_message(self, *args: object) -> None:
                 pass
 
-        class Quiet(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args: object) -> None:  # a client that was killed
-                pass
-
-        self.http = Quiet(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+        self.http, self.url = start_server(Handler)
 
     def paths(self, prefix: str) -> list[str]:
         """Return the paths of all requests that begin so."""

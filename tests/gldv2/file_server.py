@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import socket
 import struct
-import threading
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote
+
+from tests.http_servers import start_server
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,7 @@ class FileServer:
             def log_message(self, *args: object) -> None:
                 pass
 
-        class Quiet(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *args: object) -> None:  # a client that was killed
-                pass
-
-        self.http = Quiet(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+        self.http, self.url = start_server(Handler)
 
     def gets(self, path: str) -> list[dict[str, str]]:
         """Return the headers of every GET of ``path``."""
