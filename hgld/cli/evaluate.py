@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hgld.cli.base import LandmarkSplit, Levels, app, friendly_errors, writable_file
+from hgld.errors import ConfigurationError
 from hgld.evaluation.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
@@ -54,11 +55,19 @@ def evaluate(
         list[str] | None,
         typer.Option(
             help="Metric to report; may be repeated: AP, mAP@R, mAP@K, R@K, TR@K, P@K (with _lN for a level N that "
-            "is not the finest), H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, ASI.",
+            "is not the finest), wAP, H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, ASI.",
             show_default="those of the papers",
         ),
     ] = None,
     alpha: Annotated[float, typer.Option(help="Exponent alpha of the relevance in H-AP (Eq. 20).")] = 1.0,
+    level_weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Weights of the levels in wAP, coarsest first and separated by commas, such as 0.2,0.3,0.5; scaled "
+            "to add up to 1.",
+            show_default="equal",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
     precision: Annotated[Literal["float32", "tf32", "float64"], typer.Option(help="Score precision.")] = "float32",
     ties: Annotated[
@@ -103,7 +112,6 @@ def evaluate(
     with friendly_errors(metrics="--metric", relevance_alpha="--alpha"):
         from hgld.cli.summaries.evaluation import format_evaluation
         from hgld.compute.processes import joined_processes, local_device
-        from hgld.errors import ConfigurationError
         from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
         from hgld.evaluation.json_report import results_to_json
         from hgld.evaluation.latex_table import results_to_latex
@@ -123,6 +131,7 @@ def evaluate(
             config = EvaluationConfig(
                 metrics=tuple(metric) if metric else None,
                 relevance_alpha=alpha,
+                level_weights=parse_level_weights(level_weights) if level_weights is not None else None,
                 ranking=ranking,
                 processes=processes,
                 progress=NoProgress() if processes.rank else progress,
@@ -146,3 +155,20 @@ def evaluate(
         if worst:
             write_evaluation_page(evaluation, page, worst, images=images, sources=labels, config=ranking)
             typer.echo(page, err=json or latex)
+
+
+def parse_level_weights(text: str) -> tuple[float, ...]:
+    """Return the numbers of ``--level-weights``.
+
+    Raises:
+        ConfigurationError: A part is no number.
+
+    >>> parse_level_weights("0.2,0.3,0.5")
+    (0.2, 0.3, 0.5)
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigurationError(
+            f'`level_weights` are "{text}"; expected numbers separated by commas, such as 0.2,0.3,0.5'
+        ) from None

@@ -37,6 +37,7 @@ class EvaluationConfig:
             per level, float (L + 1,), or one per query and level, float (n_query, L + 1). By default that of the
             judgements, or where they have none that of Eq. 20.
         gain: Gain of NDCG, in the same forms; by default that of the judgements, or where they have none 2^l - 1.
+        level_weights: Weights of the levels in wAP, coarsest first, positive; scaled to add up to 1. Equal if None.
         ranking: How to rank.
         processes: This process and those that share the queries with it; every process gets the whole result.
         progress: Progress bar over the queries of each task.
@@ -46,6 +47,7 @@ class EvaluationConfig:
     relevance_alpha: float = 1.0
     relevance: Relevance | npt.ArrayLike | None = None
     gain: Relevance | npt.ArrayLike | None = None
+    level_weights: tuple[float, ...] | None = None
     ranking: RankingConfig = field(default_factory=RankingConfig)
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
@@ -77,6 +79,8 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
             f"the metrics of {', '.join(task.name for task in tasks)} are {', '.join(names)}, and `metrics` asks for "
             "others; leave it out"
         )
+    if config.level_weights is not None and "wAP" not in (config.metrics or ()):
+        raise ConfigurationError("`level_weights` are those of the metric wAP; add it to `metrics`")
     return [result for task in tasks for result in _evaluate_task(task, config)]
 
 
@@ -91,6 +95,7 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
         own_relevance if config.relevance is None else config.relevance,
         config.relevance_alpha,
         own_relevance if config.gain is None else config.gain,
+        config.level_weights,
         shape=(n_queries, n_levels + 1),
     )
     blocks = _measure(task, metrics, weights, config)

@@ -36,6 +36,7 @@ def evaluate_retrieval(
     relevance_alpha: float = 1.0,
     relevance: Relevance | npt.ArrayLike | None = None,
     gain: Relevance | npt.ArrayLike | None = None,
+    level_weights: Sequence[float] | None = None,
     query_ids: Sequence[Any] | Ids | None = None,
     gallery_ids: Sequence[Any] | Ids | None = None,
     ignored: Sequence[Sequence[int]] | None = None,
@@ -61,6 +62,7 @@ def evaluate_retrieval(
         relevance_alpha: Exponent alpha of Eq. 20, which weighs levels in H-AP.
         relevance: Another relevance, see :class:`~hgld.evaluation.evaluate.EvaluationConfig`.
         gain: Another gain of NDCG, likewise.
+        level_weights: Weights of the levels in ``wAP``, coarsest first; equal by default.
         query_ids: Ids of the images, shape (n_query,); the index of ``per_query``.
         gallery_ids: Ids of the images, shape (n_gallery,). A gallery item with the id of the query is excluded from
             its ranking; so are copies of an image that share its id.
@@ -96,6 +98,7 @@ def evaluate_retrieval(
         relevance_alpha=relevance_alpha,
         relevance=relevance,
         gain=gain,
+        level_weights=None if level_weights is None else tuple(level_weights),
         ranking=RankingConfig(block_size, device, precision, ties, normalize),
         processes=processes or Processes(),
         progress=progress,

@@ -62,6 +62,7 @@ class EvaluationFiles:
             "split": self.split,
             "metrics": config.metrics,
             "relevance_alpha": config.relevance_alpha,
+            "level_weights": config.level_weights,
             "precision": config.ranking.precision,
             "ties": config.ranking.ties,
         }

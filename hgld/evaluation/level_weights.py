@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,11 +22,13 @@ class BlockWeights:
         self_counting_relevance: The same with the query counted in |Omega^(L)|, for H-AP_selfcount; None where the
             relevance is not that of Eq. 20.
         gain: Gain of NDCG.
+        level_weights: Weights of the levels in wAP, coarsest first; None for equal ones.
     """
 
     relevance: Relevance
     self_counting_relevance: Relevance | None
     gain: Relevance
+    level_weights: Sequence[float] | None = None
 
 
 class LevelWeights:
@@ -36,6 +39,7 @@ class LevelWeights:
             None.
         alpha: Exponent alpha of Eq. 20.
         gain: Gain in the same forms; 2^l - 1 if None.
+        level_weights: Weights of the levels in wAP, coarsest first; equal if None.
         shape: (n_query, L + 1).
 
     Attributes:
@@ -50,6 +54,7 @@ class LevelWeights:
         relevance: Relevance | npt.ArrayLike | None,
         alpha: float,
         gain: Relevance | npt.ArrayLike | None,
+        level_weights: Sequence[float] | None = None,
         *,
         shape: tuple[int, int],
     ) -> None:
@@ -57,14 +62,21 @@ class LevelWeights:
         self._relevance = equation_20 if relevance is None else _checked(relevance, shape, "relevance")
         self._self_counting = partial(equation_20, count_query=True) if relevance is None else None
         self._gain = exponential_gain if gain is None else _checked(gain, shape, "gain")
+        self._level_weights = level_weights
         self.settings = {
             "relevance": f"(l/L)^{alpha:g} / |Omega^(l)|" if relevance is None else "own",
             "gain": "2^l - 1" if gain is None else "own",
+            "level_weights": "equal" if level_weights is None else ", ".join(f"{w:g}" for w in level_weights),
         }
 
     def block(self, queries: slice) -> BlockWeights:
         """Return the weights of a block of queries."""
-        return BlockWeights(_function(self._relevance, queries), self._self_counting, _function(self._gain, queries))
+        return BlockWeights(
+            _function(self._relevance, queries),
+            self._self_counting,
+            _function(self._gain, queries),
+            self._level_weights,
+        )
 
 
 def _function(weights: Relevance | npt.NDArray[np.float64], queries: slice) -> Relevance:

@@ -49,12 +49,13 @@ class MetricSpec:
     function: Callable[..., torch.Tensor]
     cutoff: bool = False
     level: bool = False
-    weights: Literal["relevance", "self_counting_relevance", "gain"] | None = None
+    weights: Literal["relevance", "self_counting_relevance", "gain", "level_weights"] | None = None
 
 
 #: Metrics by name; K stands for the cutoff.
 METRICS: dict[str, MetricSpec] = {
     "AP": MetricSpec(metrics.average_precision, level=True),
+    "wAP": MetricSpec(metrics.weighted_average_precision, weights="level_weights"),
     "mAP@R": MetricSpec(metrics.map_at_r, level=True),
     "mAP@K": MetricSpec(metrics.map_at_k, cutoff=True, level=True),
     "R@K": MetricSpec(metrics.recall_at_k, cutoff=True, level=True),
@@ -129,7 +130,7 @@ def _call(name: str, spec: MetricSpec, k: int | None, level: int) -> Callable[[R
             arguments.append(level)
         if spec.weights is not None:
             weights = getattr(block.weights, spec.weights)
-            if weights is None:
+            if weights is None and spec.weights == "self_counting_relevance":
                 raise ConfigurationError(
                     f"{name} is defined for the relevance of Eq. 20 only, not for one of your own"
                 )

@@ -11,6 +11,7 @@ exclude NaN. The name of a metric fixes its denominator:
 ``R@k``        1 if any of the first k items is positive, else 0 (Eq. 13)
 ``TR@k``       positives among the first k, divided by min(R, k) (Eq. 14)
 ``P@k``        positives among the first k, divided by k
+``wAP``        weighted sum of the APs of all levels, sum over l of w_l AP_l (Property 1)
 ``H-AP``       hierarchical AP, for any relevance (Eq. 19)
 ``H-R@k``      relevance among the first k, divided by that of all items (Eq. 30)
 ``H-P@k``      hierarchical precision at the item of rank k (Eq. 31); NaN where it is irrelevant
@@ -33,11 +34,13 @@ tensor([0.6687], dtype=torch.float64)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking_statistics import RankingStatistics
-from hgld.evaluation.relevance import Relevance, exponential_gain, hierarchical_relevance
+from hgld.evaluation.relevance import Relevance, check_level_weights, exponential_gain, hierarchical_relevance
 from hgld.hierarchy.label_matrix import column_of
 
 
@@ -45,6 +48,35 @@ def average_precision(statistics: RankingStatistics, level: int | None = None) -
     """Average precision at a semantic level (paper, Eq. 34; Eq. 9 at the finest)."""
     axis = _level_index(statistics, level)
     return _ratio(statistics.precision[:, axis, axis], statistics.positives[:, axis])
+
+
+def weighted_average_precision(
+    statistics: RankingStatistics, level_weights: Sequence[float] | None = None
+) -> torch.Tensor:
+    """Weighted sum of the APs of all levels, written as the sum of w AP in Table XI (paper, Property 1).
+
+    Equal to :func:`h_ap` with :func:`~hgld.evaluation.relevance.weighted_ap_relevance`. The AP of a level without
+    positives is undefined: it drops out of the sum, and the other weights are scaled to add up to 1.
+
+    Args:
+        statistics: Statistics of the rankings.
+        level_weights: w_1, ..., w_L, coarsest first, positive; scaled to add up to 1. Equal by default.
+
+    Raises:
+        ConfigurationError: The number of weights is not L, or one is not positive.
+
+    >>> from hgld.evaluation.ranking_statistics import ranking_statistics
+    >>> statistics = ranking_statistics(torch.tensor([[1, 2]], dtype=torch.uint8), n_levels=2)  # AP_l1 1, AP_l2 1/2
+    >>> weighted_average_precision(statistics), weighted_average_precision(statistics, [0.2, 0.8])
+    (tensor([0.7500], dtype=torch.float64), tensor([0.6000], dtype=torch.float64))
+    """
+    n_levels = statistics.n_levels
+    chosen = [1.0] * n_levels if level_weights is None else list(level_weights)
+    check_level_weights(chosen, n_levels)
+    weights = torch.tensor(chosen, dtype=torch.float64, device=statistics.positives.device)
+    weights = weights * (statistics.positives > 0)
+    precisions = statistics.precision.diagonal(dim1=1, dim2=2) / statistics.positives.clamp(min=1)
+    return _ratio((weights * precisions).sum(1), weights.sum(1))
 
 
 def map_at_r(statistics: RankingStatistics, level: int | None = None) -> torch.Tensor:

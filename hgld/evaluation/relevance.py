@@ -6,6 +6,7 @@ level 0 first, to relevances of the same shape, 0 at level 0. None of them looks
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -65,14 +66,24 @@ def weighted_ap_relevance(counts: torch.Tensor, weights: Sequence[float]) -> tor
     tensor([[0.0000, 0.1250, 0.6250]], dtype=torch.float64)
     """
     n_levels = counts.shape[1] - 1
-    if len(weights) != n_levels or not all(weight > 0 for weight in weights):
-        raise ConfigurationError(
-            f"the weights are {list(weights)}; expected {n_levels} positive ones, coarsest first"
-        )
+    check_level_weights(weights, n_levels)
     sizes = counts[:, 1:].to(torch.float64).flip(1).cumsum(1).flip(1)  # of level p or finer
     shares = torch.tensor(list(weights), dtype=torch.float64, device=counts.device) / sizes.clamp(min=1)
     shares = torch.where(sizes > 0, shares, 0.0)
     return torch.nn.functional.pad(shares.cumsum(1), (1, 0))
+
+
+def check_level_weights(weights: Sequence[float], n_levels: int) -> None:
+    """Check the weights of levels in a weighted sum of APs.
+
+    Raises:
+        ConfigurationError: Their number is not the number of levels, or one is not positive and finite.
+    """
+    if len(weights) != n_levels or not all(0 < weight < math.inf for weight in weights):
+        raise ConfigurationError(
+            f"`level_weights` are {', '.join(f'{weight:g}' for weight in weights) or 'empty'}; expected {n_levels} "
+            "positive ones, coarsest first"
+        )
 
 
 def exponential_gain(counts: torch.Tensor) -> torch.Tensor:

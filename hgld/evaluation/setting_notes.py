@@ -38,6 +38,8 @@ def _sentence(setting: str, value: Any, metrics: Sequence[str]) -> str | None:
             return f"Query counted in |Omega^(L)|: {value}." if weighted else None
         case "gain":
             return f"NDCG: gain {value}." if any(name.startswith("NDCG") for name in metrics) else None
+        case "level_weights":
+            return f"wAP: weights of the levels, coarsest first: {value}." if "wAP" in metrics else None
         case "ties":
             first = "lower" if value == "pessimistic" else "higher"
             return f"Ties: {value}; among items with equal scores, the {first} level ranks first."

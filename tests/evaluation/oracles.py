@@ -64,6 +64,16 @@ def precision_at_k(levels: Levels, level: int, k: int) -> float:
     return sum(positive[:k]) / k if any(positive) else math.nan
 
 
+def weighted_average_precision(levels: Levels, weights: Sequence[float]) -> float:
+    """Property 1: sum over l of w_l AP^(l), coarsest first, over the levels that have positives."""
+    known = [
+        (weight, average_precision(levels, level))
+        for level, weight in enumerate(weights, start=1)
+        if any(is_positive(levels, level))
+    ]
+    return sum(weight * ap for weight, ap in known) / sum(weight for weight, _ in known) if known else math.nan
+
+
 def equation_20(levels: Levels, n_levels: int, alpha: float = 1.0, count_query: bool = False) -> list[float]:
     """Eq. 20 for l = 0, ..., L: (l/L)^alpha / |Omega^(l)|, the query counted in Omega^(L) or not."""
     table = [0.0]
@@ -148,6 +158,7 @@ def by_name(levels: Levels, n_levels: int, alpha: float = 1.0, cutoffs: Sequence
     table = equation_20(levels, n_levels, alpha)
     gain = [2.0**level - 1 for level in range(n_levels + 1)]
     values = {
+        "wAP": weighted_average_precision(levels, [1.0] * n_levels),
         "H-AP": h_ap(levels, table),
         "H-AP_selfcount": h_ap(levels, equation_20(levels, n_levels, alpha, count_query=True)),
         "NDCG": ndcg(levels, gain),

@@ -12,6 +12,7 @@ from hgld.evaluation.results import RetrievalResult
 SETTINGS = {
     "relevance": "(l/L)^1 / |Omega^(l)|",
     "gain": "2^l - 1",
+    "level_weights": "equal",
     "ties": "pessimistic",
     "precision": "float32",
     "normalize": True,

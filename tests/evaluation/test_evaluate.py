@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -286,6 +287,20 @@ def test_the_papers_relevance_and_gain_can_be_given_as_functions() -> None:
     pd.testing.assert_frame_equal(evaluate_retrieval(embeddings, labels, **options).per_query, expected.per_query)
 
 
+def test_level_weights_are_those_of_the_coarsest_level_first() -> None:
+    embeddings, labels = data(20)
+    for weights in ([0.2, 0.3, 0.5], [2, 3, 5]):
+        result = evaluate_retrieval(
+            embeddings, labels, metrics=["wAP", "AP_l1", "AP_l2", "AP_l3"], level_weights=weights
+        )
+        known = result.per_query.dropna()
+        assert len(known) > 5
+        expected = 0.2 * known["AP_l1"] + 0.3 * known["AP_l2"] + 0.5 * known["AP_l3"]
+        np.testing.assert_allclose(known["wAP"], expected, rtol=0, atol=1e-12)
+    assert result.settings["level_weights"] == "2, 3, 5"
+    assert evaluate_retrieval(embeddings, labels).settings["level_weights"] == "equal"
+
+
 def test_lists_of_positives() -> None:
     embeddings, _ = data(12)
     positives = [[1, 5], [], [0, 3, 4, 11]]
@@ -315,6 +330,14 @@ EMBEDDINGS, LABELS = data(6)
         ({"metrics": ["AP_l4"]}, r"there is no level 4; expected 1 \(coarsest\) to 3 \(finest\)"),
         ({"metrics": ["R@6"]}, "R@6 needs k between 1 and the 5 gallery items that are ranked; take another k"),
         ({"metrics": ["R@0"]}, "R@0 needs k between 1 and the 5 gallery items"),
+        ({"level_weights": [1, 2, 3]}, "`level_weights` are those of the metric wAP; add it to `metrics`"),
+        (
+            {"metrics": ["wAP"], "level_weights": [1, 2]},
+            "`level_weights` are 1, 2; expected 3 positive ones, coarsest first",
+        ),
+        ({"metrics": ["wAP"], "level_weights": [1, 0, 2]}, "`level_weights` are 1, 0, 2; expected 3 positive"),
+        ({"metrics": ["wAP"], "level_weights": []}, "`level_weights` are empty; expected 3 positive"),
+        ({"metrics": ["wAP"], "level_weights": [1, math.nan, 1]}, "`level_weights` are 1, nan, 1; expected"),
         ({"relevance_alpha": -1.0}, "alpha is -1.0; expected 0 or more"),
         ({"metrics": ["H-AP_selfcount"], "relevance": [0, 1, 2, 3]}, "H-AP_selfcount is defined for .* Eq. 20 only"),
         (

@@ -89,6 +89,18 @@ def test_metrics_agree_with_the_papers_equations(
         np.testing.assert_allclose(values[key], expected, rtol=0, atol=tolerance, equal_nan=True, err_msg=key)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_wap_agrees_with_property_1(golden: Arrays, case: str) -> None:
+    embeddings, labels = golden[f"{case}/q"], golden[f"{case}/q_labels"]
+    keys = [key for key in arrays_of(golden, case, "paper") if key.startswith("HAP_wAP_")]
+    assert keys
+    for key in keys:
+        weights = None if key.endswith("uniform") else range(1, labels.shape[1] + 1)
+        result = evaluate_retrieval(embeddings, labels, metrics=["wAP"], level_weights=weights, precision="float64")
+        expected = golden[f"{case}/paper/{key}"]
+        np.testing.assert_allclose(result.per_query["wAP"], expected, rtol=0, atol=1e-9, equal_nan=True)
+
+
 def test_statistics_at_cutoffs_beyond_the_gallery(golden: Arrays) -> None:
     """From the golden order of 59 items: mAP@100, R@100 and TR@100, of which the evaluation above takes none."""
     case = "edge_no_positive_L3_N60"
