@@ -7,7 +7,7 @@ drawn. Settings that trainings share are in the base files of their settings fil
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -42,6 +42,25 @@ class SplitEvaluation(Settings):
     """
 
     name: Literal["split"] = "split"
+
+
+class ManifestsEvaluation(Settings):
+    """Evaluation on the test images of several manifests, such as the small, medium and large set of VehicleID.
+
+    Each is evaluated as :class:`SplitEvaluation` describes, with the splits that the trainings name. Metrics begin
+    with the name of the set: ``small R@1``.
+
+    Args:
+        manifests: Manifests by the names of the sets. Their paths are relative to ``data.root`` of the trainings.
+    """
+
+    name: Literal["manifests"]
+    manifests: Mapping[str, Path] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_names(self) -> ManifestsEvaluation:
+        _require_file_names(self.manifests)
+        return self
 
 
 class Gldv2Evaluation(Settings):
@@ -144,7 +163,10 @@ class BenchmarkSettings(Settings):
     seeds: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
     splits: tuple[NonNegativeInt, ...] = ()
     set: tuple[str, ...] = ()
-    evaluation: Annotated[SplitEvaluation | Gldv2Evaluation, Field(discriminator="name")] = SplitEvaluation()
+    evaluation: Annotated[
+        SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation,
+        Field(discriminator="name"),
+    ] = SplitEvaluation()
     metrics: tuple[str, ...] = ()
     columns: tuple[str, ...] = ("mAP@100", "H-AP", "ASI", "NDCG")
     pictures: PictureSettings | None = None
@@ -152,9 +174,7 @@ class BenchmarkSettings(Settings):
 
     @model_validator(mode="after")
     def _check_names(self) -> BenchmarkSettings:
-        for name in (*self.methods, *self.sweeps):
-            if not _NAME.fullmatch(name):
-                raise ValueError(f'"{name}" names a folder; expected lower-case letters, digits, - and _')
+        _require_file_names((*self.methods, *self.sweeps))
         references = {
             f"sweeps.{name}": [curve.method for curve in sweep.curves.values()] for name, sweep in self.sweeps.items()
         }
@@ -170,3 +190,9 @@ class BenchmarkSettings(Settings):
             if len(dict.fromkeys(values)) < len(values):
                 raise ValueError(f"the {name} are {', '.join(map(str, values))}; expected different {name}")
         return self
+
+
+def _require_file_names(names: Iterable[str]) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _')

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation
+from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, ManifestsEvaluation
 from hgld.benchmark.launcher import Slot
 from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import Run
@@ -22,7 +22,7 @@ from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.gldv2.files import N_IMAGES, N_SHARDS, SHARD_BYTES
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.training.run import is_finished
-from hgld.training.training_images import TrainingImages
+from hgld.training.training_images import TrainingImages, evaluation_manifest, read_training_manifest
 from hgld.training.training_settings import TrainingSettings
 
 #: Landmarks, super-categories and roots of the train split of H-GLDv2 (paper, Sec. VII).
@@ -128,7 +128,7 @@ class TrainingSize:
 
 @dataclass(frozen=True)
 class ProtocolSize:
-    """Number and bytes of the images that GLDv2's protocol embeds, and error messages about missing files."""
+    """Number and bytes of the images that an evaluation embeds, and error messages about missing files."""
 
     n_images: int = 0
     n_bytes: int = 0
@@ -153,6 +153,8 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Seque
     disable_trimming()  # as training does
     evaluation = settings.evaluation
     protocol = protocol_size(evaluation) if isinstance(evaluation, Gldv2Evaluation) else None
+    if isinstance(evaluation, ManifestsEvaluation):
+        protocol = manifests_size(evaluation, runs[0].settings)
     shared: dict[TrainingSettings, tuple[TrainingSize, ModelTiming]] = {}
     device, n_processes = torch.device(slots[0].devices[0]), len(slots[0].devices)
     by_title: dict[str, list[Run]] = {}
@@ -164,7 +166,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Seque
             training = group[0].settings
             key = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
             if key not in shared:
-                size = training_size(training, published=protocol is not None)
+                size = training_size(training, published=isinstance(evaluation, Gldv2Evaluation))
                 shared[key] = size, time_model(training, device, n_processes)
             costs.append(_run_cost(title, group, *shared[key], protocol, settings, slots[0]))
     sizes = [size for size, _ in shared.values()]
@@ -239,6 +241,18 @@ def protocol_size(evaluation: Gldv2Evaluation) -> ProtocolSize:
     files = (evaluation.ground_truth / SOLUTION, evaluation.ground_truth / LANDMARKS, evaluation.hierarchy)
     missing += [f"{path}: no such file" for path in files if not path.exists()]
     return ProtocolSize(n_images, n_bytes, tuple(missing))
+
+
+def manifests_size(evaluation: ManifestsEvaluation, training: TrainingSettings) -> ProtocolSize:
+    """Return the numbers of the test images of several manifests, which are not in tar files."""
+    n_images, missing = 0, []
+    for path in evaluation.manifests.values():
+        data = training.data.model_copy(update={"manifest": path})
+        try:
+            n_images += len(evaluation_manifest(read_training_manifest(data), data))
+        except InputError as error:
+            missing.append(str(error))
+    return ProtocolSize(n_images, 0, tuple(missing))
 
 
 def _run_cost(

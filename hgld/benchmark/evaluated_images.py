@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hgld.benchmark.run_evaluation import evaluation_folder
+from hgld.benchmark.evaluations import embedding_file
 from hgld.benchmark.runs import Run
 from hgld.datasets.manifest import Manifest
 from hgld.evaluation.retrieval_task import RetrievalTask, split_task
@@ -55,7 +55,7 @@ def read_evaluated_images(run: Run) -> EvaluatedImages:
         InputError: There are none: the run was not evaluated, or by GLDv2's protocol.
     """
     data = run.settings.data
-    embeddings = read_embeddings(evaluation_folder(run) / "embeddings.npy")
+    embeddings = read_embeddings(embedding_file(run, "embeddings"))
     assert embeddings.ids is not None
     manifest = evaluation_manifest(read_training_manifest(data, data.root or data.manifest.parent), data)
     row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}

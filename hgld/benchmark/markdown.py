@@ -9,7 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, SweepSettings
+from hgld.benchmark.benchmark_settings import (
+    BenchmarkSettings,
+    Gldv2Evaluation,
+    ManifestsEvaluation,
+    SweepSettings,
+)
 from hgld.benchmark.method_results import (
     MethodResults,
     best_baselines,
@@ -256,6 +261,8 @@ def _describe_queries(settings: BenchmarkSettings, runs: Sequence[EvaluatedRun])
             f"GLDv2 retrieval: {n_queries} test images with hierarchical labels, a gallery of {n_gallery} images.",
             f"map100_official covers {len(result.per_query):,} test images, Public and Private together.",
         ]
+    elif isinstance(settings.evaluation, ManifestsEvaluation):
+        sentences = [f"Test sets {result.name}: {n_queries} queries in all, each of which ranks its own set."]
     else:
         sentences = [describe_data(data) for data in dict.fromkeys(run.run.settings.data for run in runs)]
         gallery = "all other images" if result.name == "leave-one-out" else f"a gallery of {n_gallery} images"

@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from hgld.benchmark import run_evaluation
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.benchmark_settings import BenchmarkSettings, ManifestsEvaluation
 from hgld.benchmark.evaluated_images import read_evaluated_images
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.compute.processes import Processes
@@ -187,6 +187,38 @@ def test_separate_queries_and_gallery_with_unreadable_images(tmp_path: Path) -> 
     assert images.is_query is not None
     assert images.manifest.ids[images.is_query].tolist() == ["0/0", "2/0", "3/0"]
     assert len(images.embeddings) == len(images.manifest) == 14
+
+
+def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> None:
+    """As VehicleID's: its larger sets may contain the images of the smaller ones."""
+    write_data(tmp_path)
+    manifest = read_manifest(tmp_path / "manifest.parquet")
+    small = manifest.take(np.flatnonzero((manifest.splits == "train") | (manifest.labels[:, 0] < 2)))
+    write_manifest(tmp_path / "small.parquet", small, Provenance("test"))
+    settings, run = trained(tmp_path)
+    sets = {"small": tmp_path / "small.parquet", "large": tmp_path / "manifest.parquet"}
+    evaluation = ManifestsEvaluation(name="manifests", manifests=sets)
+    settings = settings.model_copy(update={"evaluation": evaluation, "metrics": ("R@1", "AP")})
+    run_evaluation.evaluate_run(settings, run)
+
+    result = read(settings, run).result
+    assert result.metrics == ("small R@1", "small AP", "large R@1", "large AP")
+    features = read_embeddings(tmp_path / "features.npy")
+    assert features.ids is not None
+    model = load_checkpoint_model(run.folder / "last.pt").network
+    for name, path in sets.items():
+        images = read_manifest(path).select_split("test")
+        rows = [features.ids.tolist().index(image) for image in images.ids]
+        with torch.no_grad():
+            expected = evaluate_retrieval(model(features.vectors[rows]), images.labels, metrics=("R@1", "AP"))
+        assert result.means[f"{name} AP"] == pytest.approx(expected.means["AP"])
+        own = result.per_query.index.str.startswith(f"{name}/")
+        assert own.sum() == len(images)
+        assert result.per_query[f"{name} AP"].notna().tolist() == own.tolist()
+    assert result.counts["queries"] == 8 + 16
+    assert run_evaluation.read_evaluated(settings, run) is not None
+    write_manifest(tmp_path / "small.parquet", manifest, Provenance("test"))
+    assert run_evaluation.read_evaluated(settings, run) is None
 
 
 def write_gldv2(folder: Path) -> BenchmarkSettings:
