@@ -200,31 +200,28 @@ def training_size(settings: TrainingSettings, *, published: bool) -> TrainingSiz
         batch = np.repeat(labels[: settings.batch_size // per_class], per_class, axis=0)
         n_bytes = N_SHARDS["train"] * SHARD_BYTES["train"]
         return TrainingSize(labels, batch, settings.steps, 0, 0, n_bytes, 0.0, (str(error),))
-    train, test, n_batches = images.train.manifest, images.test.manifest, len(images.sampler)
-    steps = (settings.epochs or 0) * n_batches if settings.steps is None else settings.steps
+    train, test = images.train.manifest, images.test.manifest
     return TrainingSize(
         labels=train.labels,
         batch=train.labels[images.sampler.batches(0)[0]],
-        steps=steps,
+        steps=images.n_steps,
         n_test=len(test),
-        n_evaluations=count_evaluations(steps, n_batches, settings.evaluation.every),
+        n_evaluations=count_evaluations(images.n_epochs, settings.evaluation.every),
         n_bytes=sum(int(part.sizes[part.sizes > 0].sum()) for part in (train, test)),
         read_s=_time_reading(images),
     )
 
 
-def count_evaluations(steps: int, n_batches: int, every: int) -> int:
+def count_evaluations(n_epochs: int, every: int) -> int:
     """Return the number of evaluations: before the first step, after each ``every`` epochs, and after the last step.
 
     Args:
-        steps: Number of steps of the training.
-        n_batches: Number of steps of an epoch.
+        n_epochs: Number of epochs of the training, of which the last may be incomplete.
         every: Number of epochs between evaluations.
 
-    >>> count_evaluations(steps=100, n_batches=10, every=4)  # after 0, 4, 8 and 10 epochs
+    >>> count_evaluations(n_epochs=10, every=4)  # after 0, 4, 8 and 10 epochs
     4
     """
-    n_epochs = -(-steps // n_batches)
     return 1 + -(-n_epochs // every)
 
 

@@ -18,7 +18,7 @@ from hgld.losses.loss_specs import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel, build_model
 from hgld.training.backpropagation import backpropagate
 from hgld.training.freezing import freeze_parameters
-from hgld.training.optimisation import Optimisers
+from hgld.training.optimisation import Optimisers, TrainingLength
 from hgld.training.precision import autocast, out_of_memory_message
 from hgld.training.run import training_loss
 from hgld.training.training_settings import TrainingSettings
@@ -121,12 +121,11 @@ def time_loss(
     Raises:
         ConfigurationError: The loss cannot be built, or does not fit into the memory of the GPU.
     """
-    loss = training_loss(settings, LabelSpace.from_labels(model.dim, labels), len(labels), n_batches=1).to(device)
+    loss = training_loss(settings, LabelSpace.from_labels(model.dim, labels), len(labels), memory_start=0).to(device)
     if isinstance(loss, CrossBatchMemory):
         _fill(loss, labels)
-    optimisers = Optimisers(
-        {**model.parameter_groups(), "proxies": list(loss.parameters())}, dict(settings.optimiser), 1
-    )
+    groups = {**model.parameter_groups(), "proxies": list(loss.parameters())}
+    optimisers = Optimisers(groups, dict(settings.optimiser), TrainingLength(n_steps=1, n_epochs=1))
     trained = [parameter for part in (model, loss) for parameter in part.parameters() if parameter.requires_grad]
     embeddings = _unit_vectors(len(batch), model.dim, device).requires_grad_()
     batch_labels = torch.from_numpy(batch).to(device)
@@ -195,7 +194,6 @@ def _fill(memory: CrossBatchMemory, labels: LabelMatrix) -> None:
     memory.embeddings.copy_(_unit_vectors(size, dim, memory.embeddings.device))
     memory.labels.copy_(torch.from_numpy(labels[np.arange(size) % len(labels)]))
     memory.n_stored.fill_(size)
-    memory.start_step = 0
 
 
 def _tensor_bytes(state: object) -> int:

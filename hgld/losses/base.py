@@ -92,6 +92,10 @@ class Loss(nn.Module):
         """Return the part of the loss that depends on references, or None for a loss of proxies only."""
         return self
 
+    def proxy_part(self) -> Loss | None:
+        """Return the rest of the loss, which ignores references, or None if there is none."""
+        return self if self.reference_part() is None else None
+
 
 def pair_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
     """Return the level of each reference for each query: the number of equal columns, as labels are nested.

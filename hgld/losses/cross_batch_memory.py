@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.losses.base import Loss
 
+#: How the losses of the batch and of the memory are combined.
+Reduction = Literal["mean", "sum"]
+
 
 class CrossBatchMemory(Loss):
-    """A loss of the batch plus the same loss against a memory (XBM, Wang et al., CVPR 2020).
+    """A loss of the batch and the same loss against a memory (XBM, Wang et al., CVPR 2020), averaged or added.
 
     ::
 
-        loss(batch) + memory_weight loss(batch, memory)
+        mean: (loss(batch) + memory_weight loss(batch, memory)) / (1 + memory_weight)
+        sum:   loss(batch) + memory_weight loss(batch, memory)
+
+    The mean is that of SupRank, the published code of the paper; the sum is that of ROADMAP's and of Wang et al. Only
+    terms that compare with references are averaged or added: terms that compare with proxies count once, with their
+    full weight, in both.
 
     The memory is a queue: each call stores the batch in place of the oldest embeddings, then compares the batch with
     the whole memory. So the memory includes the batch itself, and each query is among its own positives, as in the
     published code. Older embeddings of the same image are positives like any other. Stored embeddings are float32
     copies without gradient.
-
-    Terms that compare with proxies do not depend on references and count once. The authors of the papers divide the
-    sum by 1 + ``memory_weight`` for all other terms; Wang et al. do not, nor does this loss.
 
     Each call in training mode is a step. The first ``start_step`` steps only fill the memory, because embeddings
     change too fast at the beginning. In evaluation mode the memory does not change. Run the backward pass of a step
@@ -35,7 +42,8 @@ class CrossBatchMemory(Loss):
         size: Number of embeddings in the memory, up to the size of the training set.
         dim: Dimension d of the embeddings.
         n_levels: Number L of columns of the labels.
-        memory_weight: Weight of the second term, above 0.
+        memory_weight: Weight of the second term, above 0; that of the first is 1.
+        reduction: Whether the two terms are averaged (``mean``) or added (``sum``).
         start_step: Number of steps without the second term, 0 or more.
 
     Raises:
@@ -63,6 +71,7 @@ class CrossBatchMemory(Loss):
         dim: int,
         n_levels: int,
         memory_weight: float = 1.0,
+        reduction: Reduction = "mean",
         start_step: int = 0,
     ) -> None:
         super().__init__()
@@ -74,12 +83,15 @@ class CrossBatchMemory(Loss):
             raise ConfigurationError(
                 f"`memory_weight` is {memory_weight} and `start_step` {start_step}; expected above 0, and 0 or more"
             )
+        if reduction not in ("mean", "sum"):
+            raise ConfigurationError(f'`reduction` is "{reduction}"; expected mean or sum')
         if loss.reference_part() is None:
             raise ConfigurationError(
                 f"{type(loss).__name__} compares with proxies only, so a memory has no effect; use it without one"
             )
         self.loss = loss
         self.memory_weight = memory_weight
+        self.reduction = reduction
         self.start_step = start_step
         self.register_buffer("embeddings", torch.zeros(size, dim))
         self.register_buffer("labels", torch.zeros(size, n_levels, dtype=torch.int64))
@@ -105,18 +117,31 @@ class CrossBatchMemory(Loss):
                 f"`embeddings` have dimension {embeddings.shape[1]} and `labels` {labels.shape[1]} levels, but the "
                 f"memory is for dimension {self.embeddings.shape[1]} and {self.labels.shape[1]} levels"
             )
-        batch_loss = self.loss.forward_batch(embeddings, labels)
-        self.parts = {"batch": batch_loss.detach(), **_prefixed("batch", self.loss)}
         if self.training:
             self._store(embeddings.detach(), labels)
             self.n_steps += 1
-        part = self.loss.reference_part()
-        if part is None or self.n_steps <= self.start_step:
+        if self.n_steps <= self.start_step:
+            batch_loss = self.loss.forward_batch(embeddings, labels)
+            self.parts = {"batch": batch_loss.detach(), **_prefixed("batch", self.loss)}
             return batch_loss
+        part, proxy_part = self.loss.reference_part(), self.loss.proxy_part()
+        assert part is not None  # checked by the constructor
+        loss = part.forward_batch(embeddings, labels)
+        parts = _prefixed("batch", part)
+        proxy_loss = loss.new_zeros(())
+        if proxy_part is not None:
+            proxy_loss = proxy_part.forward_batch(embeddings, labels)
+            parts |= _prefixed("batch", proxy_part)
         references, reference_labels = self.content()
         memory_loss = part.forward_batch(embeddings, labels, references.to(embeddings.dtype), reference_labels)
-        self.parts = {**self.parts, "memory": memory_loss.detach(), **_prefixed("memory", part)}
-        return batch_loss + self.memory_weight * memory_loss
+        self.parts = {
+            "batch": (loss + proxy_loss).detach(),
+            **parts,
+            "memory": memory_loss.detach(),
+            **_prefixed("memory", part),
+        }
+        both = loss + self.memory_weight * memory_loss
+        return proxy_loss + (both / (1 + self.memory_weight) if self.reduction == "mean" else both)
 
     def content(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return views of the stored embeddings (n, d) and labels (n, L), in no particular order."""

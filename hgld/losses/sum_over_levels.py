@@ -50,7 +50,13 @@ class AtLevel(Loss):
 
     def reference_part(self) -> Loss | None:
         """See :meth:`hgld.losses.Loss.reference_part`."""
-        part = self.loss.reference_part()
+        return self._of(self.loss.reference_part())
+
+    def proxy_part(self) -> Loss | None:
+        """See :meth:`hgld.losses.Loss.proxy_part`."""
+        return self._of(self.loss.proxy_part())
+
+    def _of(self, part: Loss | None) -> Loss | None:
         return None if part is None else AtLevel(part, self.column)
 
 

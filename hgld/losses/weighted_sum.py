@@ -53,7 +53,13 @@ class WeightedSum(Loss):
 
     def reference_part(self) -> Loss | None:
         """See :meth:`hgld.losses.Loss.reference_part`."""
-        parts = {name: cast(Loss, loss).reference_part() for name, loss in self.losses.items()}
+        return self._sum_of({name: cast(Loss, loss).reference_part() for name, loss in self.losses.items()})
+
+    def proxy_part(self) -> Loss | None:
+        """See :meth:`hgld.losses.Loss.proxy_part`."""
+        return self._sum_of({name: cast(Loss, loss).proxy_part() for name, loss in self.losses.items()})
+
+    def _sum_of(self, parts: Mapping[str, Loss | None]) -> WeightedSum | None:
         kept = {name: (self.weights[name], part) for name, part in parts.items() if part is not None}
         return WeightedSum(kept) if kept else None
 

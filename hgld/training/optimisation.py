@@ -4,51 +4,84 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from hgld.training.training_settings import GroupSettings
+from hgld.training.optimiser_settings import GroupSettings
 
 
-def learning_rate(settings: GroupSettings, step: int, n_steps: int) -> float:
-    """Return the learning rate of a step, counted from 0: constant, or on a cosine from ``lr`` to ``end_lr``.
+@dataclass(frozen=True)
+class TrainingLength:
+    """Length of a training.
 
-    >>> [learning_rate(GroupSettings(lr=1.0, end_lr=0.5), step, 4) for step in (0, 2, 4)]
-    [1.0, 0.75, 0.5]
+    Args:
+        n_steps: Number of steps.
+        n_epochs: Number of epochs, of which the last may be incomplete.
+        warm_up_epochs: Number of epochs at the beginning in which schedules do not advance.
     """
-    if settings.schedule == "constant":
-        return settings.lr
-    return settings.end_lr + (settings.lr - settings.end_lr) * (1 + math.cos(math.pi * step / n_steps)) / 2
+
+    n_steps: int
+    n_epochs: int
+    warm_up_epochs: int = 0
+
+
+def learning_rate(settings: GroupSettings, length: TrainingLength, *, epoch: int, step: int) -> float:
+    """Return the learning rate of a step.
+
+    Args:
+        settings: Settings of the group, whose documentation says when schedules advance.
+        length: Length of the training.
+        epoch: Number of the epoch of the step, from 0.
+        step: Number of the step, from 0.
+
+    >>> settings = GroupSettings(lr=1.0, end_lr=0.5)
+    >>> [learning_rate(settings, TrainingLength(40, n_epochs=4), epoch=epoch, step=10 * epoch) for epoch in (0, 2)]
+    [1.0, 0.75]
+    """
+    n_epochs = max(0, epoch - length.warm_up_epochs)
+    if settings.schedule == "cosine":
+        done = n_epochs / length.n_epochs if settings.interval == "epoch" else step / length.n_steps
+        return settings.end_lr + (settings.lr - settings.end_lr) * (1 + math.cos(math.pi * done)) / 2
+    n_factors = 0
+    if settings.schedule == "multi_step":
+        n_factors = sum(milestone <= n_epochs for milestone in settings.milestones)
+    elif settings.step_epochs is not None:
+        n_factors = n_epochs // settings.step_epochs
+    return settings.lr * settings.gamma**n_factors
 
 
 class Optimisers:
     """One optimiser per parameter group, since each group chooses its own algorithm; empty groups have none.
 
-    The learning rate is a function of the step alone. Torch's schedulers would add state to checkpoints, cannot
+    The learning rate is a function of epoch and step alone. Torch's schedulers would add state to checkpoints, cannot
     express a schedule that starts at 0, and warn whenever the first step is skipped, as in 16-bit precision.
 
     Args:
         groups: Parameters by the name of their group.
         settings: Settings by the name of the group.
-        n_steps: Number of steps of the whole training.
+        length: Length of the training.
     """
 
     def __init__(
         self,
         groups: Mapping[str, Iterable[torch.nn.Parameter]],
         settings: Mapping[str, GroupSettings],
-        n_steps: int,
+        length: TrainingLength,
     ) -> None:
         parameters = {name: list(group) for name, group in groups.items()}
         self._settings = {name: settings[name] for name, group in parameters.items() if group}
         self._optimisers = {name: _build_optimiser(parameters[name], group) for name, group in self._settings.items()}
-        self._n_steps = n_steps
+        self._length = length
 
-    def set_learning_rates(self, step: int) -> dict[str, float]:
-        """Set the learning rates of a step, and return them by group."""
-        rates = {name: learning_rate(settings, step, self._n_steps) for name, settings in self._settings.items()}
+    def set_learning_rates(self, epoch: int, step: int) -> dict[str, float]:
+        """Set the learning rates of a step of an epoch, both from 0, and return them by group."""
+        rates = {
+            name: learning_rate(settings, self._length, epoch=epoch, step=step)
+            for name, settings in self._settings.items()
+        }
         for name, rate in rates.items():
             for parameters in self._optimisers[name].param_groups:
                 parameters["lr"] = rate

@@ -143,20 +143,28 @@ def is_finished(settings: TrainingSettings, out: Path) -> bool:
     return bool(record["finished"])
 
 
-def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, n_batches: int) -> Loss:
+def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, memory_start: int) -> Loss:
     """Build the loss of a training, with a cross-batch memory where the settings have one.
 
     Args:
         settings: Settings of the training.
         space: Dimension of the embeddings and classes of the labels.
         n_images: Number of training images.
-        n_batches: Number of batches per epoch.
+        memory_start: Number of steps before the memory is used.
     """
     loss = build_loss(settings.loss, space)
     if settings.memory is None:
         return loss
-    size, start = settings.memory.size or n_images, settings.memory.start_epoch * n_batches
-    return CrossBatchMemory(loss, size, space.dim, len(space.n_classes), settings.memory.weight, start)
+    memory = settings.memory
+    return CrossBatchMemory(
+        loss,
+        memory.size or n_images,
+        space.dim,
+        len(space.n_classes),
+        memory_weight=memory.weight,
+        reduction=memory.reduction,
+        start_step=memory_start,
+    )
 
 
 def _build_trainer(
@@ -171,7 +179,8 @@ def _build_trainer(
     settings = images.settings
     seed_generators(settings.seed)  # the same model and proxies in all processes
     model = _initial_model(images, device, processes) if initialise else _empty_model(settings).to(device)
-    loss = training_loss(settings, images.space(model.dim), len(images.train), len(images.sampler)).to(device)
+    memory_start = 0 if settings.memory is None else images.first_step(settings.memory.start_epoch - 1)
+    loss = training_loss(settings, images.space(model.dim), len(images.train), memory_start).to(device)
     trainer = Trainer(settings, images, model, loss, folder, processes=processes, progress=progress)
     seed_generators(settings.seed + processes.rank)  # different dropout in each process
     return trainer

@@ -29,7 +29,7 @@ from hgld.models.embedding_model import EmbeddingModel
 from hgld.progress import NoProgress, Progress
 from hgld.training.backpropagation import average_gradients, backpropagate
 from hgld.training.freezing import freeze_parameters, require_trainable
-from hgld.training.optimisation import Optimisers
+from hgld.training.optimisation import Optimisers, TrainingLength
 from hgld.training.precision import autocast, divergence_message, format_loss, out_of_memory_message
 from hgld.training.random_state import random_state, set_random_state
 from hgld.training.run_folder import RunFolder
@@ -80,7 +80,8 @@ class Trainer:
         self.n_steps = images.n_steps
         groups = {**model.parameter_groups(), "proxies": list(loss.parameters())}
         require_trainable(model, groups, settings)
-        self.optimisers = Optimisers(groups, dict(settings.optimiser), self.n_steps)
+        length = TrainingLength(self.n_steps, images.n_epochs, settings.warm_up_epochs)
+        self.optimisers = Optimisers(groups, dict(settings.optimiser), length)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=settings.mixed_precision == "fp16")
         self.epoch = self.batch = self.step = 0
         self.skipped_batches = 0
@@ -117,7 +118,7 @@ class Trainer:
         model = self._distributed_model()
         started = time.perf_counter()
         for batch in self._remaining_batches():
-            rates = self.optimisers.set_learning_rates(self.step)
+            rates = self.optimisers.set_learning_rates(self.epoch, self.step)
             loss = self.train_step(model, batch)
             self.batch, self.step = self.batch + 1, self.step + 1
             started, seconds = time.perf_counter(), time.perf_counter() - started

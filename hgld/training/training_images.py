@@ -17,7 +17,8 @@ from hgld.datasets.transforms import evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
 from hgld.losses.loss_specs import LabelSpace
-from hgld.training.training_settings import DataSettings, HierarchicalSettings, TrainingSettings
+from hgld.training.sampler_settings import HierarchicalSettings
+from hgld.training.training_settings import DataSettings, TrainingSettings
 
 
 class TrainingImages:
@@ -31,6 +32,7 @@ class TrainingImages:
         train: Training images, with augmentation.
         untransformed: Training images with the transform of the evaluation.
         sampler: Sampler of training batches.
+        n_epochs: Number of epochs of the training, of which the last may be incomplete.
         test: Images to evaluate with; queries and gallery together, where they are separate splits.
         is_query: bool, shape (n_test,); which test images are queries. None if every test image is a query and is
             ranked against the others.
@@ -60,12 +62,22 @@ class TrainingImages:
             self.test = FeatureDataset(test, data.features, settings.model.n_features)
         self.is_query = None if data.queries is None else test.splits == data.queries
         self.sampler = _sampler(settings, train)
+        self._first_steps = [0]
+        self.n_epochs = settings.epochs or 0
+        while settings.steps is not None and self.first_step(self.n_epochs) < settings.steps:
+            self.n_epochs += 1
         self.digests = data_digests(data)
 
     @property
     def n_steps(self) -> int:
         """Number of steps of the training."""
-        return self.settings.steps or (self.settings.epochs or 0) * len(self.sampler)
+        return self.first_step(self.n_epochs) if self.settings.steps is None else self.settings.steps
+
+    def first_step(self, epoch: int) -> int:
+        """Return the number of the first step of an epoch, both counted from 0."""
+        while len(self._first_steps) <= epoch:
+            self._first_steps.append(self._first_steps[-1] + self.sampler.n_batches(len(self._first_steps) - 1))
+        return self._first_steps[epoch]
 
     def require_readable(self) -> None:
         """Check that images to train on and images to evaluate with can be read.
@@ -139,8 +151,7 @@ def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
 
 def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
     sampler, labels, size, seed = settings.sampler, manifest.labels, settings.batch_size, settings.seed
+    options = sampler.model_dump(exclude={"name"})
     if isinstance(sampler, HierarchicalSettings):
-        return HierarchicalSampler(
-            labels, size, sampler.per_class, sampler.super_classes, sampler.batches_per_tuple, seed=seed
-        )
-    return ClassBalancedSampler(labels, size, sampler.per_class, max_per_class=sampler.max_per_class, seed=seed)
+        return HierarchicalSampler(labels, size, **options, seed=seed)
+    return ClassBalancedSampler(labels, size, **options, seed=seed)

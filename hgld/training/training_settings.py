@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from hgld.datasets.splits import OPEN_SET_SHARE
 from hgld.datasets.transforms import ImageSettings
@@ -19,6 +19,8 @@ from hgld.io.settings import Settings
 from hgld.losses.registry import LOSSES, LossSettings, loss_settings
 from hgld.models.model_settings import FEATURES, ModelSettings
 from hgld.training.loggers import LoggerName
+from hgld.training.optimiser_settings import OptimiserSettings
+from hgld.training.sampler_settings import ClassBalancedSettings, MemorySettings, SamplerSettings
 
 if TYPE_CHECKING:
     AnyLoss = LossSettings
@@ -90,88 +92,6 @@ class DataSettings(Settings):
         return self
 
 
-class ClassBalancedSettings(Settings):
-    """Batches of random classes with the same number of images each.
-
-    Args:
-        per_class: Number of images per class in a batch.
-        max_per_class: Maximum number of images per class in an epoch; None for no limit.
-    """
-
-    name: Literal["class_balanced"] = "class_balanced"
-    per_class: PositiveInt = 4
-    max_per_class: PositiveInt | None = None
-
-
-class HierarchicalSettings(Settings):
-    """Batches from few super-classes (Cakir et al., Deep Metric Learning to Rank).
-
-    Args:
-        per_class: Number of images per class in a batch.
-        super_classes: Number of super-classes in a batch.
-        batches_per_tuple: Number of batches drawn from the same super-classes.
-    """
-
-    name: Literal["hierarchical"] = "hierarchical"
-    per_class: PositiveInt = 4
-    super_classes: PositiveInt = 2
-    batches_per_tuple: PositiveInt = 5
-
-
-class MemorySettings(Settings):
-    """Cross-batch memory (Wang et al.): embeddings of earlier batches as additional references of the loss.
-
-    Args:
-        size: Number of embeddings in the memory; None for the number of training images.
-        weight: Weight of the loss against the memory; the loss within the batch has weight 1.
-        start_epoch: First epoch that uses the memory, counted from 0.
-    """
-
-    size: PositiveInt | None = None
-    weight: PositiveFloat = 1.0
-    start_epoch: NonNegativeInt = 0
-
-
-class GroupSettings(Settings):
-    """Optimiser of a group of parameters.
-
-    Args:
-        name: Algorithm; ``sgd`` with momentum is Nesterov's.
-        lr: Learning rate of the first step.
-        weight_decay: Weight decay of every step.
-        momentum: Momentum of ``sgd``.
-        schedule: Learning rate schedule over the steps of the training.
-        end_lr: Final learning rate of ``cosine``.
-    """
-
-    name: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: NonNegativeFloat = 1e-5
-    weight_decay: NonNegativeFloat = 1e-4
-    momentum: NonNegativeFloat = 0.0
-    schedule: Literal["cosine", "constant"] = "cosine"
-    end_lr: NonNegativeFloat = 0.0
-
-    @model_validator(mode="after")
-    def _require_sgd_for_momentum(self) -> GroupSettings:
-        if self.momentum and self.name != "sgd":
-            raise ValueError(f"momentum is a setting of sgd, not of {self.name}")
-        return self
-
-
-class OptimiserSettings(Settings):
-    """Optimisers of the groups of parameters.
-
-    Args:
-        backbone: Parameters of the backbone.
-        head: Parameters of the model after the backbone.
-        proxies: Parameters of the loss.
-    """
-
-    backbone: GroupSettings = GroupSettings()
-    head: GroupSettings = GroupSettings()
-    proxies: GroupSettings = GroupSettings()
-
-
 class EvaluationSettings(Settings):
     """Evaluations during the training; the first precedes it, the last follows it.
 
@@ -207,13 +127,17 @@ class TrainingSettings(Settings):
         optimiser: Optimisers of the groups of parameters.
         epochs: Number of epochs. Alternative to ``steps``.
         steps: Number of steps; 0 only evaluates the untrained model.
-        warm_up_epochs: Number of epochs at the beginning in which the backbone is frozen.
+        warm_up_epochs: Number of epochs at the beginning in which the backbone is frozen, and learning rate schedules
+            do not advance.
         frozen: Prefixes of the names of parameters that are always frozen, such as ``backbone.blocks.0``. Freezing
             the first layers makes each step faster.
         batch_size: Number of images per step, over all processes.
         chunk_size: Number of images that a process embeds at once; smaller chunks take less memory and more time, and
             give the same gradients (:mod:`hgld.training.backpropagation`). None for all.
-        mixed_precision: Precision of the model; losses are computed in float32 in any case.
+        mixed_precision: Precision of the backbone in training steps: ``off`` for float32, or autocast to ``fp16``,
+            with a gradient scaler, or to ``bf16``. ``fp16`` is what ``with_autocast`` of ROADMAP and SupRank does,
+            except that they compute the projection, the scores of the loss and the embeddings of evaluations in 16
+            bits as well, where hgld uses float32. Smooth-AP and Recall@k Surrogate are trained in float32.
         clip_norm: Maximum norm of the gradient of the model's parameters; None for no limit.
         evaluation: Evaluations during the training.
         checkpoint_steps: Number of steps between checkpoints, in addition to one after every epoch.
@@ -225,9 +149,7 @@ class TrainingSettings(Settings):
     model: ModelSettings
     image: ImageSettings = ImageSettings()
     data: DataSettings
-    sampler: Annotated[ClassBalancedSettings | HierarchicalSettings, Field(discriminator="name")] = (
-        ClassBalancedSettings()
-    )
+    sampler: SamplerSettings = ClassBalancedSettings()
     loss: AnyLoss
     memory: MemorySettings | None = None
     optimiser: OptimiserSettings = OptimiserSettings()

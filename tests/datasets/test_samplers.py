@@ -2,16 +2,21 @@ from __future__ import annotations
 
 import re
 from math import comb
+from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler
+from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler, SmallClasses
+from hgld.datasets.samplers.class_balanced import Packing
+from hgld.datasets.samplers.packing import greedy_starts
 from hgld.errors import ConfigurationError
 
 COUNTS = st.lists(st.integers(1, 40), min_size=6, max_size=30)
+SMALL_CLASSES: st.SearchStrategy[SmallClasses] = st.sampled_from(["repeat", "exclude"])
 
 
 def labels_of(counts: list[int], n_super: int = 3) -> np.ndarray:
@@ -23,13 +28,21 @@ def labels_of(counts: list[int], n_super: int = 3) -> np.ndarray:
 def check_batches(sampler: BatchSampler, labels: np.ndarray, per_class: int, epoch: int) -> np.ndarray:
     """Check what holds for every sampler, and return the batches."""
     batches = sampler.batches(epoch)
-    assert batches.shape == (len(sampler), sampler.batch_size)
+    assert batches.shape == (sampler.n_batches(epoch), sampler.batch_size)
+    sizes = np.bincount(labels[:, 0])
     for batch in batches:
-        assert len(set(batch.tolist())) == len(batch)
+        rows, times = np.unique(batch, return_counts=True)
+        assert (sizes[labels[rows[times > 1], 0]] < per_class).all(), "only images of small classes are repeated"
         counts = np.bincount(labels[batch, 0])
         assert set(counts[counts > 0].tolist()) == {per_class}
     assert np.array_equal(sampler.batches(epoch), batches)
     return batches
+
+
+def groups_of(counts: list[int], per_class: int, most: int | None, small: SmallClasses) -> list[int]:
+    """Return the number of groups of each class in an epoch."""
+    groups = [min(count, most or count) // per_class for count in counts]
+    return [max(1, n) for n in groups] if small == "repeat" else groups
 
 
 def max_batches(groups: list[int], slots: int) -> int:
@@ -42,51 +55,141 @@ def max_batches(groups: list[int], slots: int) -> int:
 
 
 @settings(max_examples=60)
-@given(COUNTS, st.integers(1, 4), st.integers(1, 5), st.none() | st.integers(4, 9), st.integers(0, 3))
-def test_class_balanced_batches(counts: list[int], per_class: int, slots: int, most: int | None, epoch: int) -> None:
+@given(COUNTS, st.integers(1, 4), st.integers(1, 5), st.none() | st.integers(4, 9), st.integers(0, 3), SMALL_CLASSES)
+def test_class_balanced_batches(
+    counts: list[int], per_class: int, slots: int, most: int | None, epoch: int, small: SmallClasses
+) -> None:
     labels = labels_of(counts)
-    groups = [min(count, most or count) // per_class for count in counts]
+    groups = groups_of(counts, per_class, most, small)
+    options: dict[str, Any] = {"max_per_class": most, "small_classes": small, "seed": 1}
     if sum(g > 0 for g in groups) < slots:
         with pytest.raises(ConfigurationError, match="classes have .* images or more"):
-            ClassBalancedSampler(labels, slots * per_class, per_class, max_per_class=most, seed=1)
+            ClassBalancedSampler(labels, slots * per_class, per_class, **options)
         return
-    sampler = ClassBalancedSampler(labels, slots * per_class, per_class, max_per_class=most, seed=1)
+    sampler = ClassBalancedSampler(labels, slots * per_class, per_class, **options)
     batches = check_batches(sampler, labels, per_class, epoch)
-    assert len(sampler) == max_batches(groups, slots)
+    assert sampler.n_batches(epoch) == max_batches(groups, slots)
     images, times = np.unique(batches, return_counts=True)
-    assert times.max() == 1, "no image is repeated within an epoch"
+    assert times[np.array(counts)[labels[images, 0]] >= per_class].max(initial=1) == 1, "none is repeated in an epoch"
     assert max(np.bincount(labels[images, 0])) <= (most or max(counts))
 
 
+def published_greedy_batches(order: list[int], groups: dict[int, int], slots: int) -> list[list[int]]:
+    """Return the classes of each batch, as suprank/datasets/samplers/m_per_class_sampler.py picks them."""
+    left = dict(groups)
+    batches: list[list[int]] = []
+    while True:
+        batch: list[int] = []
+        for name in order:
+            if left[name] >= 1 and len(batch) < slots:
+                batch.append(name)
+                left[name] -= 1
+        if len(batch) < slots:
+            return batches
+        batches.append(batch)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 12), min_size=5, max_size=40), st.integers(1, 5), st.randoms(use_true_random=False))
+def test_greedy_packing_is_that_of_the_published_samplers(groups: list[int], slots: int, random: Random) -> None:
+    order = list(range(len(groups)))
+    random.shuffle(order)
+    starts, n_batches = greedy_starts(np.array([groups[name] for name in order]), slots)
+    expected = published_greedy_batches(order, dict(enumerate(groups)), slots)
+    assert n_batches == len(expected)
+    spans = {name: range(start, start + groups[name]) for name, start in zip(order, starts.tolist(), strict=True)}
+    assert [{name for name, span in spans.items() if n in span} for n in range(n_batches)] == list(map(set, expected))
+
+
 @settings(max_examples=30)
-@given(COUNTS, st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(0, 3))
-def test_hierarchical_batches(counts: list[int], per_class: int, n_classes: int, n_super: int, epoch: int) -> None:
+@given(COUNTS, st.integers(1, 4), st.integers(1, 5), st.none() | st.integers(4, 9), st.integers(0, 3), SMALL_CLASSES)
+def test_greedy_batches(
+    counts: list[int], per_class: int, slots: int, most: int | None, epoch: int, small: SmallClasses
+) -> None:
     labels = labels_of(counts)
-    enough = [sum(count >= per_class for count in counts[group::3]) >= n_classes for group in range(3)]
+    groups = groups_of(counts, per_class, most, small)
+    assume(sum(g > 0 for g in groups) >= slots)
+    sampler = ClassBalancedSampler(
+        labels, slots * per_class, per_class, packing="greedy", max_per_class=most, small_classes=small, seed=1
+    )
+    batches = check_batches(sampler, labels, per_class, epoch)
+    images, times = np.unique(batches, return_counts=True)
+    assert times[np.array(counts)[labels[images, 0]] >= per_class].max(initial=1) == 1, "none is repeated in an epoch"
+    used = np.bincount(labels[batches.ravel(), 0], minlength=len(groups)) // per_class
+    assert (used <= groups).all()
+    assert ((used > 0) & (used < groups)).sum() < slots, "all but the last classes are used up"
+
+
+def test_greedy_batches_of_large_classes_are_fewer() -> None:
+    labels = labels_of([59] * 100)
+    assert ClassBalancedSampler(labels, 256, 4, packing="greedy", seed=0).n_batches(0) == 14
+    assert ClassBalancedSampler(labels, 256, 4, seed=0).n_batches(0) == 21
+
+
+@pytest.mark.parametrize("small", ["repeat", "exclude"])
+def test_independent_batches_draw_classes_uniformly(small: SmallClasses) -> None:
+    labels = labels_of([1, 2, 9, 30, 4, 4])
+    sampler = ClassBalancedSampler(labels, 8, 4, packing="independent", small_classes=small, n_batches=400, seed=0)
+    batches = check_batches(sampler, labels, 4, epoch=0)
+    shares = np.bincount(labels[batches.ravel(), 0], minlength=6) / batches.size
+    used = np.array([small == "repeat", small == "repeat", True, True, True, True])
+    np.testing.assert_allclose(shares, used / used.sum(), atol=0.04)
+    assert ClassBalancedSampler(labels, 8, 4, packing="independent", seed=0).n_batches(3) == 50 // 8
+
+
+def test_wrong_packings_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="`n_batches` is 5, but the packing greedy decides that itself"):
+        ClassBalancedSampler(labels_of([9] * 6), 8, 4, packing="greedy", n_batches=5, seed=0)
+    with pytest.raises(ConfigurationError, match="`max_per_class` is 8, but independent batches have no such limit"):
+        ClassBalancedSampler(labels_of([9] * 6), 8, 4, packing="independent", max_per_class=8, seed=0)
+
+
+@settings(max_examples=30)
+@given(COUNTS, st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(0, 3), SMALL_CLASSES)
+def test_hierarchical_batches(
+    counts: list[int], per_class: int, n_classes: int, n_super: int, epoch: int, small: SmallClasses
+) -> None:
+    labels = labels_of(counts)
+    fewest = 1 if small == "repeat" else per_class
+    enough = [sum(count >= fewest for count in counts[group::3]) >= n_classes for group in range(3)]
+    sizes = per_class * n_classes * n_super, per_class, n_super, 2
     if sum(enough) < n_super:
         with pytest.raises(ConfigurationError, match=f"but {sum(enough)} super-classes have that many"):
-            HierarchicalSampler(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
+            HierarchicalSampler(labels, *sizes, small_classes=small, seed=1)
         return
-    sampler = HierarchicalSampler(labels, per_class * n_classes * n_super, per_class, n_super, 2, seed=1)
+    sampler = HierarchicalSampler(labels, *sizes, small_classes=small, seed=1)
     batches = check_batches(sampler, labels, per_class, epoch)
-    assert len(sampler) == 2 * comb(sum(enough), n_super)
+    assert sampler.n_batches(epoch) == 2 * comb(sum(enough), n_super)
     tuples = [tuple(np.unique(labels[batch, 1], return_counts=True)[0].tolist()) for batch in batches]
     assert {tuples.count(labels) for labels in tuples} == {2}
     for batch in batches:
-        sizes = np.bincount(labels[batch, 1])
-        assert set(sizes[sizes > 0].tolist()) == {per_class * n_classes}
+        in_super = np.bincount(labels[batch, 1])
+        assert set(in_super[in_super > 0].tolist()) == {per_class * n_classes}
 
 
-@pytest.mark.parametrize("make", ["balanced", "hierarchical"])
+def test_small_classes_are_drawn_like_the_others_and_with_replacement() -> None:
+    """As ``safe_random_choice`` of pytorch-metric-learning: a class with 3 images can have one of them four times."""
+    labels = labels_of([3, 3, 3, 3, 6, 6], n_super=2)
+    batches = HierarchicalSampler(labels, 8, 4, 2, 300, seed=0).batches(0)
+    shares = np.bincount(labels[batches.ravel(), 0]) / batches.size
+    np.testing.assert_allclose(shares, 1 / 6, atol=0.03)
+    most = [max(np.bincount(batch)) for batch in batches if (labels[batch, 0] < 4).all()]
+    # The chance that one of 3 images is drawn 4 times of 4 is 1/27 for each of two classes, 3 or 4 times 1/3.
+    assert np.mean(np.array(most) == 4) == pytest.approx(1 - (26 / 27) ** 2, abs=0.06)
+    assert np.mean(np.array(most) >= 3) == pytest.approx(1 - (2 / 3) ** 2, abs=0.12)
+    excluded = HierarchicalSampler(labels, 8, 4, 2, 2, small_classes="exclude", seed=0).batches(0)
+    assert set(labels[excluded.ravel(), 0].tolist()) == {4, 5}
+
+
+@pytest.mark.parametrize("make", ["balanced", "greedy", "independent", "hierarchical"])
 def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
     labels = labels_of([8] * 30)
 
     def sampler(seed: int) -> BatchSampler:
-        return (
-            ClassBalancedSampler(labels, 16, 4, seed=seed)
-            if make == "balanced"
-            else HierarchicalSampler(labels, 16, 4, 2, 5, seed=seed)
-        )
+        if make == "hierarchical":
+            return HierarchicalSampler(labels, 16, 4, 2, 5, seed=seed)
+        packings: dict[str, Packing] = {"balanced": "most", "greedy": "greedy", "independent": "independent"}
+        return ClassBalancedSampler(labels, 16, 4, packing=packings[make], seed=seed)
 
     first = sampler(0)
     assert not np.array_equal(first.batches(0), first.batches(1))
@@ -94,7 +197,7 @@ def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
     assert np.array_equal(first.batches(5), sampler(0).batches(5)), "earlier calls have no effect"
     partners = {
         other
-        for epoch in range(12)
+        for epoch in range(24 if make == "greedy" else 12)  # whose classes meet in several batches
         for batch in first.batches(epoch)
         if 0 in labels[batch, 0]
         for other in labels[batch, 0]
@@ -127,7 +230,7 @@ def test_classes_with_one_image_are_excluded() -> None:
         ({"batch_size": 8, "per_class": 4, "max_per_class": 3}, "but `per_class` is 4; expected at least as many"),
     ],
 )
-def test_inconsistent_sizes_are_refused_by_the_class_balanced_sampler(sizes: dict[str, int], message: str) -> None:
+def test_inconsistent_sizes_are_refused_by_the_class_balanced_sampler(sizes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ClassBalancedSampler(labels_of([9] * 6), **sizes, seed=0)
 

@@ -23,6 +23,7 @@ from hgld.losses import (
     XBMContrastive,
     happier,
 )
+from hgld.losses.cross_batch_memory import Reduction
 
 LABELS = torch.tensor([[0, 0], [0, 0], [1, 0], [1, 0], [2, 1], [2, 1]])
 
@@ -67,7 +68,7 @@ def test_memory_is_a_queue(sizes: list[int], size: int) -> None:
 
 @pytest.mark.parametrize("loss", [SupHAP(), DecomposabilityLoss(), XBMContrastive(), SoftBinAP(), TripletLoss()])
 def test_memory_of_all_batches_equals_references_of_all_batches(loss: Loss) -> None:
-    memory = CrossBatchMemory(loss, size=18, dim=4, n_levels=2, memory_weight=0.5)
+    memory = CrossBatchMemory(loss, size=18, dim=4, n_levels=2, memory_weight=0.5, reduction="sum")
     earlier = [batch(0), batch(1)]
     for x in earlier:
         memory(x, LABELS)
@@ -100,18 +101,61 @@ def test_first_steps_only_fill_the_memory() -> None:
         assert set(memory.parts) == {"batch"}
     references = torch.cat([batch(seed) for seed in range(3)]), LABELS.repeat(3, 1)
     expected = SupAP()(batch(2), LABELS), SupAP()(batch(2), LABELS, *references)
-    torch.testing.assert_close(memory(batch(2), LABELS), sum(expected))
+    torch.testing.assert_close(memory(batch(2), LABELS), sum(expected) / 2)
     assert memory.parts == {"batch": expected[0], "memory": expected[1]}
 
 
-def test_proxies_count_once() -> None:
+@pytest.mark.parametrize(("reduction", "divisor"), [("mean", 2), ("sum", 1)])
+def test_proxies_count_once(reduction: Reduction, divisor: int) -> None:
     proxies = ProxyLoss(3, 4)
-    memory = CrossBatchMemory(happier(proxies, 0.3), size=6, dim=4, n_levels=2)
+    memory = CrossBatchMemory(happier(proxies, 0.3), size=6, dim=4, n_levels=2, reduction=reduction)
     x = batch(0)
-    expected = 0.7 * (SupHAP()(x, LABELS) + SupHAP()(x, LABELS, x, LABELS)) + 0.3 * proxies(x, LABELS)
-    torch.testing.assert_close(memory(x, LABELS), expected)
+    rank_loss = SupHAP()(x, LABELS) + SupHAP()(x, LABELS, x, LABELS)
+    torch.testing.assert_close(memory(x, LABELS), 0.7 * rank_loss / divisor + 0.3 * proxies(x, LABELS))
+    torch.testing.assert_close(memory.parts["batch"], happier(proxies, 0.3)(x, LABELS).detach())
     assert set(memory.parts) == {"batch", "memory", "batch.sup_hap", "batch.decomposability", "memory.sup_hap"}
     assert list(dict(memory.named_parameters())) == ["loss.losses.decomposability.proxies"]
+
+
+def published_total(
+    terms: list[tuple[Loss, float, bool]],
+    x: torch.Tensor,
+    memory: tuple[torch.Tensor, torch.Tensor] | None,
+    factor: float,
+) -> torch.Tensor:
+    """Return the objective as suprank/engine/base_training_loop.py combines it, with ``factor_true_loss`` 1.
+
+    Args:
+        terms: Loss, weight, and whether it takes reference embeddings.
+        x: The batch.
+        memory: Stored embeddings and labels, the batch among them; None before the memory is active.
+        factor: Weight of the loss against the memory.
+    """
+    total = torch.zeros(())
+    for loss, weight, takes_references in terms:
+        value = loss(x, LABELS)
+        if memory is not None and takes_references:
+            value = (1.0 * value + factor * loss(x, LABELS, *memory)) / (1.0 + factor)
+        total = total + weight * value
+    return total
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_objective_and_gradient_are_those_of_the_published_loop(factor: float) -> None:
+    proxies = ProxyLoss(3, 4)
+    memory = CrossBatchMemory(happier(proxies, 0.1), 24, dim=4, n_levels=2, memory_weight=factor, start_step=2)
+    terms = [(SupHAP(), 0.9, True), (proxies, 0.1, False)]
+    stored: list[torch.Tensor] = []
+    for seed in range(4):
+        x = batch(seed).requires_grad_()
+        value = memory(x, LABELS)
+        gradients = torch.autograd.grad(value, [x, proxies.proxies])
+        stored.append(x.detach())
+        content = (torch.cat(stored), LABELS.repeat(len(stored), 1)) if seed >= 2 else None
+        y = x.detach().clone().requires_grad_()
+        expected = published_total(terms, y, content, factor)
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(gradients, torch.autograd.grad(expected, [y, proxies.proxies]))
 
 
 def test_memory_continues_from_its_state(tmp_path: Path) -> None:
@@ -153,6 +197,7 @@ def test_memory_is_stored_in_float32_and_without_a_graph() -> None:
     [
         ({"size": 0}, "`size` is 0, .* expected at least 1 of each"),
         ({"memory_weight": 0.0}, "`memory_weight` is 0.0 .* above 0"),
+        ({"reduction": "max"}, '`reduction` is "max"; expected mean or sum'),
         ({"start_step": -1}, "`start_step` -1"),
         ({"loss": ProxyLoss(3, 4)}, "ProxyLoss compares with proxies only, .* use it without one"),
     ],

@@ -5,16 +5,18 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LRScheduler, MultiStepLR, StepLR
 
-from hgld.training.optimisation import Optimisers, learning_rate
-from hgld.training.training_settings import GroupSettings
+from hgld.training.optimisation import Optimisers, TrainingLength, learning_rate
+from hgld.training.optimiser_settings import GroupSettings
 
 Algorithm = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def build_optimisers(**groups: GroupSettings) -> tuple[dict[str, list[nn.Parameter]], Optimisers]:
     parameters = {name: [nn.Parameter(torch.ones(2))] for name in groups}
-    return parameters, Optimisers({**parameters, "head": []}, {**groups, "head": GroupSettings()}, n_steps=100)
+    length = TrainingLength(n_steps=100, n_epochs=10)
+    return parameters, Optimisers({**parameters, "head": []}, {**groups, "head": GroupSettings()}, length)
 
 
 def build_scaler(scale: float | None = None) -> torch.amp.GradScaler:
@@ -23,23 +25,80 @@ def build_scaler(scale: float | None = None) -> torch.amp.GradScaler:
     return scaler
 
 
+@pytest.mark.parametrize("warm_up_epochs", [0, 5])
+@pytest.mark.parametrize(
+    ("settings", "make_scheduler"),
+    [
+        (GroupSettings(lr=2.0), lambda optimiser: CosineAnnealingLR(optimiser, T_max=40, eta_min=0.0)),
+        (GroupSettings(lr=10.0, end_lr=0.1), lambda optimiser: CosineAnnealingLR(optimiser, T_max=40, eta_min=0.1)),
+        (GroupSettings(lr=0.5, end_lr=5.0), lambda optimiser: CosineAnnealingLR(optimiser, T_max=40, eta_min=5.0)),
+        (
+            GroupSettings(lr=1e-5, schedule="multi_step", milestones=(12, 28), gamma=0.3),
+            lambda optimiser: MultiStepLR(optimiser, milestones=[12, 28], gamma=0.3),
+        ),
+        (
+            GroupSettings(lr=1.0, schedule="step", step_epochs=7, gamma=0.5),
+            lambda optimiser: StepLR(optimiser, step_size=7, gamma=0.5),
+        ),
+        (GroupSettings(lr=1.0, schedule="constant"), lambda optimiser: ConstantLR(optimiser, factor=1.0)),
+    ],
+)
+def test_schedules_are_those_of_the_published_loop(
+    settings: GroupSettings, make_scheduler: Callable[[torch.optim.Optimizer], LRScheduler], warm_up_epochs: int
+) -> None:
+    """suprank/engine/train.py: epochs from 1; every scheduler steps after an epoch, unless it is of the warm-up."""
+    optimiser = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=settings.lr)
+    scheduler = make_scheduler(optimiser)
+    length = TrainingLength(n_steps=120, n_epochs=40, warm_up_epochs=warm_up_epochs)
+    for epoch in range(1, 41):
+        for batch in range(3):
+            rate = learning_rate(settings, length, epoch=epoch - 1, step=3 * (epoch - 1) + batch)
+            assert rate == pytest.approx(optimiser.param_groups[0]["lr"], abs=1e-9)
+        optimiser.step()
+        if warm_up_epochs < epoch:
+            scheduler.step()
+
+
 @pytest.mark.parametrize("end", [0.0, 0.1, 5.0])
-def test_cosine_schedule_equals_that_of_torch(end: float) -> None:
+def test_cosine_per_step_equals_that_of_torch(end: float) -> None:
     optimiser = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=2.0)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=50, eta_min=end)
-    settings = GroupSettings(lr=2.0, end_lr=end)
+    schedule = CosineAnnealingLR(optimiser, T_max=50, eta_min=end)
+    settings, length = GroupSettings(lr=2.0, end_lr=end, interval="step"), TrainingLength(50, 5, warm_up_epochs=2)
     for step in range(50):
-        assert learning_rate(settings, step, 50) == pytest.approx(optimiser.param_groups[0]["lr"], abs=1e-9)
+        rate = learning_rate(settings, length, epoch=step // 10, step=step)
+        assert rate == pytest.approx(optimiser.param_groups[0]["lr"], abs=1e-9)
         optimiser.step()
         schedule.step()
-    assert learning_rate(settings, 50, 50) == end
+    assert learning_rate(settings, length, epoch=5, step=50) == end
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"schedule": "step"}, "the schedule step requires step_epochs"),
+        ({"schedule": "multi_step"}, "the schedule multi_step requires milestones"),
+        ({"milestones": [3]}, "milestones is a setting of the schedule multi_step, not of cosine"),
+        (
+            {"schedule": "multi_step", "milestones": [3], "step_epochs": 2},
+            "step_epochs is a setting of the schedule step",
+        ),
+        (
+            {"schedule": "multi_step", "milestones": [5, 3]},
+            r"milestones are \[5, 3\]; expected each once, in ascending",
+        ),
+        ({"schedule": "multi_step", "milestones": [3, 3]}, "expected each once"),
+    ],
+)
+def test_schedules_that_lack_a_setting_are_errors(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GroupSettings.model_validate(wrong)
 
 
 def test_each_group_has_its_own_learning_rate() -> None:
     _, optimisers = build_optimisers(
         backbone=GroupSettings(lr=1.0), proxies=GroupSettings(lr=10.0, end_lr=0.1, schedule="constant")
     )
-    assert optimisers.set_learning_rates(50) == {"backbone": pytest.approx(0.5), "proxies": 10.0}
+    assert optimisers.set_learning_rates(epoch=5, step=50) == {"backbone": pytest.approx(0.5), "proxies": 10.0}
     state = optimisers.state_dict()
     assert state["backbone"]["param_groups"][0]["lr"] == pytest.approx(0.5)
     assert set(state) == {"backbone", "proxies"}  # a group without parameters has no optimiser

@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
     "model": {"backbone": "toy", "pretrained": False, "pooling": "average", "dim": 6},
     "image": {"size": 16, "resize": 16},
     "loss": {"name": "happier"},
-    "memory": {"size": 20, "start_epoch": 1},
+    "memory": {"size": 20, "start_epoch": 2},
     "optimiser": {"backbone": {"lr": 0.01}, "head": {"lr": 0.01}, "proxies": {"lr": 0.1, "end_lr": 0.01}},
     "sampler": {"name": "class_balanced", "per_class": 2},
     "evaluation": {"metrics": ["H-AP", "R@1"]},

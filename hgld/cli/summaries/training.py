@@ -31,10 +31,10 @@ def format_training(summary: TrainingSummary) -> str:
 
 def format_plan(images: TrainingImages) -> str:
     """Return all settings, and the numbers of images, classes, batches and steps."""
-    n_batches = len(images.sampler)
+    about = "about " if getattr(images.settings.sampler, "packing", None) == "greedy" else ""
     return (
         f"{to_yaml(images.settings)}\n{format_images(images)}\n"
-        f"{n_batches:,} batches per epoch, {images.n_steps:,} steps"
+        f"{about}{images.sampler.n_batches(0):,} batches per epoch, {images.n_steps:,} steps"
     )
 
 
