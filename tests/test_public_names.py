@@ -48,8 +48,9 @@ PUBLIC_NAMES = {
         load_encoder suggest_file
     """,
     "hgld.losses": """
-        ArcFace AtLevel BlackBoxAP CSL ContrastiveLoss CrossBatchMemory DecomposabilityLoss FastAP Heaviside
-        LOSSES LabelSpace LeakyStep Loss MixedPositives MultiSimilarityLoss ProxyLoss ProxyNCAPP RankLoss
+        ArcFace AtLevel BlackBoxAP CSL ContrastiveLoss CrossBatchMemory CrossEntropy DecomposabilityLoss FastAP
+        Heaviside LOSSES LabelSpace LeakyStep LiftedStructureLoss Loss MarginLoss MixedPositives MultiSimilarityLoss
+        ProxyLoss ProxyNCA ProxyNCAPP RankLoss
         SiMix Sigmoid SmoothAP SmoothHAP SmoothNDCG SmoothRecall SoftBinAP Step SumOverLevels SupAP SupHAP
         SupNDCG SupRankStep SupRecall TripletLoss WeightedSum XBMContrastive build_loss gather_embeddings
         happier roadmap rod_ndcg rod_recall suprank_step

@@ -10,6 +10,7 @@ from hgld.losses.base import Loss
 from hgld.losses.blackbox_ap import BlackBoxAP
 from hgld.losses.contrastive import ContrastiveLoss, XBMContrastive
 from hgld.losses.cross_batch_memory import CrossBatchMemory
+from hgld.losses.cross_entropy import CrossEntropy
 from hgld.losses.csl import CSL
 from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
 from hgld.losses.fast_ap import FastAP
@@ -17,8 +18,11 @@ from hgld.losses.gathering import gather_embeddings
 from hgld.losses.happier import happier
 from hgld.losses.kernels.rank_loss import RankLoss
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
+from hgld.losses.lifted_structure import LiftedStructureLoss
 from hgld.losses.loss_specs import LabelSpace
+from hgld.losses.margin import MarginLoss
 from hgld.losses.multi_similarity import MultiSimilarityLoss
+from hgld.losses.proxy_nca import ProxyNCA
 from hgld.losses.proxy_nca_pp import ProxyNCAPP
 from hgld.losses.registry import LOSSES, build_loss
 from hgld.losses.roadmap import roadmap
@@ -46,15 +50,19 @@ __all__ = [
     "BlackBoxAP",
     "ContrastiveLoss",
     "CrossBatchMemory",
+    "CrossEntropy",
     "DecomposabilityLoss",
     "FastAP",
     "Heaviside",
     "LabelSpace",
     "LeakyStep",
+    "LiftedStructureLoss",
     "Loss",
+    "MarginLoss",
     "MixedPositives",
     "MultiSimilarityLoss",
     "ProxyLoss",
+    "ProxyNCA",
     "ProxyNCAPP",
     "RankLoss",
     "SiMix",

@@ -34,7 +34,7 @@ class ContrastiveLoss(MetricLearningLoss):
                 f"`positive_margin` is {positive_margin} and `negative_margin` {negative_margin}; expected cosines, "
                 "-1 to 1"
             )
-        cosine = distances.DotProductSimilarity()
+        cosine = distances.DotProductSimilarity(normalize_embeddings=False)
         super().__init__(losses.ContrastiveLoss(positive_margin, negative_margin, distance=cosine))
 
 
@@ -45,8 +45,8 @@ class XBMContrastive(PairLoss):
 
         1/B ( sum over positive pairs of (1 - s)  +  sum over negative pairs with s > margin of s )
 
-    Positives with a score of 1 - 1e-5 or more are excluded, which excludes the query itself, in the batch or in a
-    memory.
+    A query is not its own positive. Positives with a score of 1 - 1e-5 or more are excluded, which excludes the
+    query itself in a memory.
 
     Args:
         margin: Cosine above which negatives are penalised, -1 to 1.
@@ -60,7 +60,7 @@ class XBMContrastive(PairLoss):
     """
 
     def __init__(self, margin: float = 0.5) -> None:
-        super().__init__()
+        super().__init__(include_query=False)
         if not -1 <= margin <= 1:
             raise ConfigurationError(f"`margin` is {margin}; expected a cosine, -1 to 1")
         self.margin = margin

@@ -6,6 +6,7 @@ parameter, which needs a default, becomes an option of the same name, type and d
 - parameters that describe the training data (``FROM_LABELS``) are filled in from a :class:`LabelSpace`;
 - ``step`` is replaced by the options of its step: those of :func:`~hgld.losses.suprank_step` or
   :class:`~hgld.losses.Sigmoid`;
+- of what a parameter accepts, settings have what can be written in a file (``SETTINGS_TYPES``);
 - parameters that cannot be written in a settings file (``CODE_ONLY``) keep their defaults.
 """
 
@@ -23,6 +24,7 @@ from hgld.errors import ConfigurationError
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.base import Loss
 from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
+from hgld.losses.kernels.relevance_options import RelevanceName
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep, suprank_step
 from hgld.losses.simix import SiMix
 from hgld.losses.sum_over_levels import SumOverLevels
@@ -33,7 +35,9 @@ Levels = Literal["finest", "all"]
 Decomposability = Literal["proxies", "pairs"]
 
 #: Parameters that only make sense in code.
-CODE_ONLY = frozenset({"relevance", "finer", "level", "mixup"})
+CODE_ONLY = frozenset({"finer", "level", "mixup"})
+#: Types in settings of parameters that also accept functions in code.
+SETTINGS_TYPES: Mapping[str, Any] = {"relevance": RelevanceName}
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def spec(constructor: Callable[..., Loss]) -> LossSpec:
 
     >>> from hgld.losses import SupHAP
     >>> list(spec(SupHAP).options)
-    ['alpha', 'variant', 'tau', 'rho', 'delta', 'include_query']
+    ['alpha', 'relevance', 'level_weights', 'variant', 'tau', 'rho', 'delta', 'include_query']
     """
     return LossSpec(_options(constructor), lambda space, options: _construct(constructor, space, options))
 
@@ -159,19 +163,19 @@ def per_level(constructor: Callable[..., Loss]) -> LossSpec:
     return LossSpec({"levels": Option(Levels, "finest"), **_options(constructor)}, build)
 
 
-def with_simix(constructor: Callable[..., Loss]) -> LossSpec:
-    """Return the specification of a loss with the option ``simix`` for similarity mixup.
+def with_simix(loss_spec: LossSpec) -> LossSpec:
+    """Return the specification of a loss with the further option ``simix`` for similarity mixup.
 
-    >>> from hgld.losses import SupRecall
-    >>> list(with_simix(SupRecall).options)
-    ['ks', 'tau_star', 'variant', 'tau', 'rho', 'delta', 'include_query', 'simix']
+    >>> from hgld.losses import FastAP
+    >>> list(with_simix(per_level(FastAP)).options)
+    ['levels', 'n_bins', 'simix']
     """
 
     def build(space: LabelSpace, options: Mapping[str, Any]) -> Loss:
-        loss = _construct(constructor, space, options)
+        loss = loss_spec.build(space, options)
         return SiMix(loss) if options["simix"] else loss
 
-    return LossSpec({**_options(constructor), "simix": Option(bool, False)}, build)
+    return LossSpec({**loss_spec.options, "simix": Option(bool, False)}, build)
 
 
 def decomposable(
@@ -190,7 +194,7 @@ def decomposable(
 
     >>> from hgld.losses import SupHAP, happier
     >>> list(decomposable(happier, SupHAP).options)
-    ['lambda_', 'alpha', 'variant', 'tau', 'rho', 'delta', 'include_query', 'eta']
+    ['lambda_', 'alpha', 'relevance', 'level_weights', 'variant', 'tau', 'rho', 'delta', 'include_query', 'eta']
     """
     weight = inspect.signature(compose, eval_str=True).parameters["lambda_"]
     options = {"lambda_": Option(weight.annotation, weight.default)}
@@ -220,7 +224,8 @@ def _options(constructor: Callable[..., Any]) -> dict[str, Option]:
         if parameter.name == "step":
             options |= _options(STEP_FACTORIES[type(parameter.default)])
         elif parameter.name not in FROM_LABELS:
-            options[parameter.name] = Option(parameter.annotation, parameter.default)
+            annotation = SETTINGS_TYPES.get(parameter.name, parameter.annotation)
+            options[parameter.name] = Option(annotation, parameter.default)
     return options
 
 

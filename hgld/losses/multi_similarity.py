@@ -33,8 +33,12 @@ class MultiSimilarityLoss(MetricLearningLoss):
     """
 
     def __init__(self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1) -> None:
-        from pytorch_metric_learning import losses, miners
+        from pytorch_metric_learning import distances, losses, miners
 
         if not (alpha > 0 and beta > 0):
             raise ConfigurationError(f"`alpha` is {alpha} and `beta` {beta}; expected more than 0")
-        super().__init__(losses.MultiSimilarityLoss(alpha, beta, base), miners.MultiSimilarityMiner(epsilon))
+        cosine = distances.DotProductSimilarity(normalize_embeddings=False)
+        super().__init__(
+            losses.MultiSimilarityLoss(alpha, beta, base, distance=cosine),
+            miners.MultiSimilarityMiner(epsilon, distance=cosine),
+        )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
-from torch import nn
+from torch.nn import functional
 
 from hgld.errors import ConfigurationError
-from hgld.losses.kernels.proxies import ProxyBasedLoss
+from hgld.losses.kernels.proxies import ProxyBasedLoss, normal_proxies
 
 
 class ProxyNCAPP(ProxyBasedLoss):
@@ -30,15 +28,14 @@ class ProxyNCAPP(ProxyBasedLoss):
     """
 
     def __init__(self, n_classes: int, dim: int, scale: float = 3.0) -> None:
-        from pytorch_metric_learning import losses
-
         super().__init__(n_classes, dim)
         if not scale > 0:
             raise ConfigurationError(f"`scale` is {scale}; expected more than 0")
-        initialise = partial(nn.init.normal_, std=1 / 8)
-        self._loss = losses.ProxyNCALoss(n_classes, dim, softmax_scale=scale**2, weight_init_func=initialise)
+        self.scale = scale
+        self.proxies = normal_proxies(n_classes, dim)
 
     def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         """See :meth:`~hgld.losses.kernels.proxies.ProxyBasedLoss.forward_proxies`."""
-        value: torch.Tensor = self._loss(embeddings, classes)
-        return value
+        proxies = functional.normalize(self.proxies.to(embeddings.dtype))
+        # ||x - p||^2 = ||x||^2 + 1 - 2 x . p, whose first two terms cancel in the softmax
+        return functional.cross_entropy(2 * self.scale**2 * embeddings @ proxies.T, classes)

@@ -17,12 +17,16 @@ from hgld.losses.arcface import ArcFace
 from hgld.losses.base import Loss
 from hgld.losses.blackbox_ap import BlackBoxAP
 from hgld.losses.contrastive import ContrastiveLoss, XBMContrastive
+from hgld.losses.cross_entropy import CrossEntropy
 from hgld.losses.csl import CSL
 from hgld.losses.decomposability import ProxyLoss
 from hgld.losses.fast_ap import FastAP
 from hgld.losses.happier import happier
+from hgld.losses.lifted_structure import LiftedStructureLoss
 from hgld.losses.loss_specs import LabelSpace, LossSpec, decomposable, per_level, spec, with_simix
+from hgld.losses.margin import MarginLoss
 from hgld.losses.multi_similarity import MultiSimilarityLoss
+from hgld.losses.proxy_nca import ProxyNCA
 from hgld.losses.proxy_nca_pp import ProxyNCAPP
 from hgld.losses.roadmap import roadmap
 from hgld.losses.rod_ndcg import rod_ndcg
@@ -40,11 +44,11 @@ from hgld.losses.triplet import TripletLoss
 
 #: Specifications of all losses, by name.
 LOSSES: Mapping[str, LossSpec] = {
-    "smooth_ap": spec(SmoothAP),
-    "sup_ap": spec(SupAP),
+    "smooth_ap": with_simix(spec(SmoothAP)),
+    "sup_ap": with_simix(spec(SupAP)),
     "roadmap": decomposable(roadmap, SupAP, pairs=True),
-    "recall": with_simix(SmoothRecall),
-    "sup_recall": with_simix(SupRecall),
+    "recall": with_simix(spec(SmoothRecall)),
+    "sup_recall": with_simix(spec(SupRecall)),
     "rod_recall": decomposable(rod_recall, SupRecall, pairs=True),
     "sup_hap": spec(SupHAP),
     "smooth_hap": spec(SmoothHAP),
@@ -53,16 +57,20 @@ LOSSES: Mapping[str, LossSpec] = {
     "sup_ndcg": spec(SupNDCG),
     "smooth_ndcg": spec(SmoothNDCG),
     "rod_ndcg": decomposable(rod_ndcg, SupNDCG),
-    "softbin_ap": per_level(SoftBinAP),
-    "fast_ap": per_level(FastAP),
-    "blackbox_ap": per_level(BlackBoxAP),
+    "softbin_ap": with_simix(per_level(SoftBinAP)),
+    "fast_ap": with_simix(per_level(FastAP)),
+    "blackbox_ap": with_simix(per_level(BlackBoxAP)),
     "triplet": per_level(TripletLoss),
-    "contrastive": per_level(ContrastiveLoss),
-    "xbm_contrastive": per_level(XBMContrastive),
-    "multi_similarity": per_level(MultiSimilarityLoss),
-    "norm_softmax": per_level(ProxyLoss),
+    "contrastive": with_simix(per_level(ContrastiveLoss)),
+    "xbm_contrastive": with_simix(per_level(XBMContrastive)),
+    "lifted_structure": per_level(LiftedStructureLoss),
+    "margin": with_simix(per_level(MarginLoss)),
+    "multi_similarity": with_simix(per_level(MultiSimilarityLoss)),
+    "cross_entropy": per_level(CrossEntropy),
+    "norm_softmax": with_simix(per_level(ProxyLoss)),
     "arcface": per_level(ArcFace),
-    "proxy_nca_pp": per_level(ProxyNCAPP),
+    "proxy_nca": with_simix(per_level(ProxyNCA)),
+    "proxy_nca_pp": with_simix(per_level(ProxyNCAPP)),
     "csl": spec(CSL),
 }
 

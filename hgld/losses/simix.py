@@ -17,10 +17,12 @@ class SiMix(Loss):
         alpha x + (1 - alpha) z,   alpha uniform between 0 and 1
 
     The embedding is not normalised again, so its dot products are the mixed similarities of Eqs. 9 and 10. A class of
-    m items gives m (m - 1) / 2 virtual items. With references, virtual items are only further queries.
+    m items gives m (m - 1) / 2 virtual items: four images per class make a batch of 4,000 one of 10,000. With
+    references, virtual items are only further queries; losses of proxies compare them with the proxies.
 
     Args:
-        loss: Loss of the extended batch, such as :class:`~hgld.losses.SmoothRecall`.
+        loss: Loss of the extended batch, such as :class:`~hgld.losses.SmoothRecall`. It has to compute with the dot
+            products of embeddings as they are.
         generator: Generator of the mixing coefficients. Default: torch's global generator.
 
     >>> from hgld.losses import SupAP
@@ -49,6 +51,11 @@ class SiMix(Loss):
         )
         self.parts = self.loss.parts
         return loss
+
+    def reference_part(self) -> Loss | None:
+        """See :meth:`hgld.losses.Loss.reference_part`."""
+        part = self.loss.reference_part()
+        return None if part is None else SiMix(part, generator=self.generator)
 
 
 def same_class_pairs(labels: torch.Tensor) -> torch.Tensor:

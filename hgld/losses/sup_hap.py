@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hgld.evaluation.relevance import Relevance
 from hgld.losses.kernels.metric_surrogates import HAPLoss
+from hgld.losses.kernels.relevance_options import RelevanceName
 from hgld.losses.kernels.steps import HEAVISIDE, SUPRANK_STEP, Step
 
 
@@ -19,14 +20,17 @@ class SupHAP(HAPLoss):
     Args:
         alpha: Exponent of the relevance (l/L)^alpha / |Omega^(l)| (Eq. 20), 0 or more; 3 or 5 in HAPPIER_F.
             |Omega^(L)| counts the query if the query is in its retrieval set.
-        relevance: Relevance that replaces Eq. 20.
+        relevance: ``hierarchical`` for Eq. 20; ``weighted_ap`` for that of Property 1, which makes H-AP a weighted
+            sum of the APs of all levels and ignores ``alpha`` (Table XI); or a function of the level counts.
+        level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive. Default: 1/L each.
         step: Step h^-, see :func:`~hgld.losses.suprank_step`. Default: Eq. 4.
         finer: Step of H-rank^+ for items of finer levels than that of k, such as :class:`~hgld.losses.LeakyStep`,
             which gives H-rank^+ a gradient. Default: Heaviside's step.
         include_query: See :class:`~hgld.losses.RankLoss`.
 
     Raises:
-        ConfigurationError: ``alpha`` is negative.
+        ConfigurationError: A value is out of range; (when called) the number of ``level_weights`` is not that of
+            the levels.
         InputError: (when called) No query has a positive.
 
     >>> import torch
@@ -38,10 +42,13 @@ class SupHAP(HAPLoss):
     def __init__(
         self,
         alpha: float = 1.0,
-        relevance: Relevance | None = None,
+        relevance: RelevanceName | Relevance = "hierarchical",
+        level_weights: tuple[float, ...] | None = None,
         *,
         step: Step = SUPRANK_STEP,
         finer: Step | None = None,
         include_query: bool = True,
     ) -> None:
-        super().__init__(alpha, relevance, plus=HEAVISIDE, step=step, finer=finer, include_query=include_query)
+        super().__init__(
+            alpha, relevance, level_weights, plus=HEAVISIDE, step=step, finer=finer, include_query=include_query
+        )

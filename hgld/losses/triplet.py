@@ -38,7 +38,7 @@ class TripletLoss(MetricLearningLoss):
 
         if not margin > 0:
             raise ConfigurationError(f"`margin` is {margin}; expected more than 0")
-        cosine = distances.DotProductSimilarity()
+        cosine = distances.DotProductSimilarity(normalize_embeddings=False)
         if mining == "semihard":
             miner = miners.TripletMarginMiner(margin=margin, type_of_triplets="semihard", distance=cosine)
         elif mining == "easy_positive":

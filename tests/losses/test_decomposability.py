@@ -104,7 +104,7 @@ def test_values_out_of_range_are_errors(make: Callable[[], Loss], message: str) 
 
 
 def test_classes_without_a_proxy_are_errors() -> None:
-    with pytest.raises(InputError, match=r"classes 0 to 3, but the loss has proxies for 0 to 2; number the"):
+    with pytest.raises(InputError, match=r"classes 0 to 3, but the loss was built for 0 to 2; number the"):
         ProxyLoss(3, 6)(unit_vectors(8), LABELS)
     with pytest.raises(InputError, match="`embeddings` have dimension 6, but the loss has proxies of dimension 5"):
         ProxyLoss(4, 5)(unit_vectors(8), LABELS)

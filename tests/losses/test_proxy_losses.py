@@ -89,5 +89,5 @@ def test_csl_rejects_labels_that_do_not_fit() -> None:
         CSL(CLASSES[[1, 0]], 6)
     with pytest.raises(InputError, match="`labels` have 1 levels, but the loss was built for 2"):
         CSL(CLASSES, 6)(X, LABELS[:, :1])
-    with pytest.raises(InputError, match="`labels` have classes 0 to 9, but the loss has proxies for 0 to 3"):
+    with pytest.raises(InputError, match="`labels` have classes 0 to 9, but the loss was built for 0 to 3"):
         CSL(CLASSES, 6)(X, LABELS * 3)

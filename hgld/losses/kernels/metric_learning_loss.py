@@ -1,6 +1,6 @@
 """Base class of losses implemented by pytorch-metric-learning.
 
-That library normalises embeddings again, which only changes the component of the gradient along them.
+That library normalises embeddings unless its distances are told not to; virtual items of SiMix must stay as they are.
 """
 
 from __future__ import annotations

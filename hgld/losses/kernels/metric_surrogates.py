@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
 
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.relevance import Relevance, exponential_gain, hierarchical_relevance
+from hgld.evaluation.relevance import Relevance, exponential_gain
 from hgld.losses.kernels.rank_loss import RankLoss
 from hgld.losses.kernels.ranks import count_levels, h_rank_plus, rank
+from hgld.losses.kernels.relevance_options import RelevanceName, chosen_relevance
 from hgld.losses.kernels.step_sums import step_sums
 from hgld.losses.kernels.steps import Step
 
@@ -144,20 +144,22 @@ class HAPLoss(RankLoss):
 
     Args:
         alpha: Exponent of the relevance (l/L)^alpha / |Omega^(l)| (Eq. 20), 0 or more.
-        relevance: Relevance that replaces Eq. 20.
+        relevance: See :func:`~hgld.losses.kernels.relevance_options.chosen_relevance`.
+        level_weights: See there.
         plus: Step h^+.
         step: Step h^-.
         finer: Step of H-rank^+ for items of finer levels than that of k. Default: ``plus``.
         include_query: See :class:`RankLoss`.
 
     Raises:
-        ConfigurationError: ``alpha`` is negative.
+        ConfigurationError: See there.
     """
 
     def __init__(
         self,
         alpha: float,
-        relevance: Relevance | None,
+        relevance: RelevanceName | Relevance,
+        level_weights: tuple[float, ...] | None,
         *,
         plus: Step,
         step: Step,
@@ -165,9 +167,7 @@ class HAPLoss(RankLoss):
         include_query: bool,
     ) -> None:
         super().__init__(step=step, include_query=include_query)
-        if not alpha >= 0:
-            raise ConfigurationError(f"`alpha` is {alpha}; expected 0 or more")
-        self.relevance: Relevance = relevance or partial(hierarchical_relevance, alpha=alpha)
+        self.relevance = chosen_relevance(relevance, alpha, level_weights)
         self.plus = plus
         self.finer = finer
 

@@ -52,6 +52,15 @@ class PairLoss(ClassLoss):
         """
 
 
+def euclidean_distances(scores: torch.Tensor) -> torch.Tensor:
+    """Return the Euclidean distances of unit vectors with these dot products; the gradient at distance 0 is 0.
+
+    >>> euclidean_distances(torch.tensor([-1.0, 0.5])).tolist()
+    [2.0, 1.0]
+    """
+    return (2 - 2 * scores).clamp(min=1e-8).sqrt()
+
+
 def mean_over_queries(losses: torch.Tensor, n_positives: torch.Tensor) -> torch.Tensor:
     """Return the mean over the queries that have positives.
 

@@ -55,15 +55,25 @@ def uniform_proxies(n_classes: int, dim: int) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.empty(n_classes, dim).uniform_(-bound, bound))
 
 
+def normal_proxies(n_classes: int, dim: int) -> torch.nn.Parameter:
+    """Return proxies (n_classes, d) drawn normally with standard deviation 1/8, as in ProxyNCA++."""
+    return torch.nn.Parameter(torch.randn(n_classes, dim) / 8)
+
+
 def check_proxies(embeddings: torch.Tensor, classes: torch.Tensor, n_classes: int, dim: int) -> None:
     """Raise an :class:`InputError` if embeddings and proxies differ in dimension, or a class has no proxy."""
     if embeddings.shape[1] != dim:
         raise InputError(
             f"`embeddings` have dimension {embeddings.shape[1]}, but the loss has proxies of dimension {dim}"
         )
+    check_classes(classes, n_classes)
+
+
+def check_classes(classes: torch.Tensor, n_classes: int) -> None:
+    """Raise an :class:`InputError` if a class has no learnt parameters."""
     low, high = int(classes.min()), int(classes.max())
     if low < 0 or high >= n_classes:
         raise InputError(
-            f"`labels` have classes {low} to {high}, but the loss has proxies for 0 to {n_classes - 1}; number the "
+            f"`labels` have classes {low} to {high}, but the loss was built for 0 to {n_classes - 1}; number the "
             "labels from 0 within each column, and build the loss for as many classes"
         )

@@ -1,0 +1,135 @@
+"""The margin loss with distance-weighted sampling of negatives."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from hgld.errors import ConfigurationError
+from hgld.losses.kernels.class_loss import ClassLoss
+from hgld.losses.kernels.pair_loss import euclidean_distances
+from hgld.losses.kernels.proxies import check_classes
+
+
+class MarginLoss(ClassLoss):
+    """[D_ap - beta + margin]_+ + [beta - D_an + margin]_+ over sampled triplets (Wu et al., ICCV 2017).
+
+    D are Euclidean distances, and beta is a learnt boundary of the query's class. Each pair of a query a and a
+    positive p gets one negative n of the query, drawn with a probability inverse to the density of its distance among
+    random unit vectors (Eqs. 5 and 6 there), with torch's global generator. The sum is divided by the number of terms
+    that are positive. A query is not its own positive.
+
+    Args:
+        n_classes: Number of classes in column 0 of the labels.
+        margin: Margin alpha between the boundary and the distances, above 0.
+        beta: Initial boundary, a distance, 0 to 2.
+        learn_beta: Learn a boundary per class, as that paper does; else ``beta`` holds for all.
+        nu: Weight of the mean boundary in the loss, 0 or more.
+        cutoff: Distance below which negatives are drawn as if they were at that distance, above 0.
+        max_distance: Distance from which on negatives are not drawn, 0 to 2.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> MarginLoss(n_classes=2)(embeddings, torch.tensor([[0], [0], [1]])).isfinite()
+    tensor(True)
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        margin: float = 0.2,
+        beta: float = 1.2,
+        learn_beta: bool = True,
+        nu: float = 0.0,
+        cutoff: float = 0.5,
+        max_distance: float = 1.4,
+    ) -> None:
+        super().__init__()
+        if n_classes < 1:
+            raise ConfigurationError(f"`n_classes` is {n_classes}; expected at least 1")
+        if not (margin > 0 and 0 <= beta <= 2 and nu >= 0):
+            raise ConfigurationError(
+                f"`margin` is {margin}, `beta` {beta} and `nu` {nu}; expected above 0, 0 to 2, and 0 or more"
+            )
+        if not 0 < cutoff < max_distance <= 2:
+            raise ConfigurationError(
+                f"`cutoff` is {cutoff} and `max_distance` {max_distance}; expected 0 < cutoff < max_distance <= 2"
+            )
+        self.n_classes = n_classes
+        self.margin = margin
+        self.nu = nu
+        self.cutoff = cutoff
+        self.max_distance = max_distance
+        boundaries = torch.full((n_classes,), float(beta))
+        self.boundaries: torch.Tensor
+        if learn_beta:
+            self.boundaries = nn.Parameter(boundaries)
+        else:
+            self.register_buffer("boundaries", boundaries)
+
+    def forward_classes(
+        self,
+        embeddings: torch.Tensor,
+        classes: torch.Tensor,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_classes: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See :meth:`~hgld.losses.kernels.class_loss.ClassLoss.forward_classes`."""
+        check_classes(classes, self.n_classes)
+        references = embeddings if reference_embeddings is None else reference_embeddings
+        same = classes[:, None] == (classes if reference_classes is None else reference_classes)
+        negatives = ~same
+        if reference_embeddings is None:
+            same.fill_diagonal_(False)
+        distances = euclidean_distances(embeddings @ references.T)
+        queries, positives, sampled = self._triplets(distances.detach(), same, negatives, embeddings.shape[1])
+        beta = self.boundaries.to(embeddings.dtype)[classes[queries]]
+        terms = torch.stack(
+            [
+                functional.relu(distances[queries, positives] - beta + self.margin),
+                functional.relu(beta - distances[queries, sampled] + self.margin),
+            ]
+        )
+        n_terms = (terms > 0).sum().clamp(min=1)
+        return (terms.sum() + self.nu * beta.sum()) / n_terms
+
+    def _triplets(
+        self, distances: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor, dim: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return query, positive and sampled negative of each triplet, int64 tensors of the same length."""
+        weights = sampling_weights(distances, negatives, dim, self.cutoff, self.max_distance)
+        queries, partners = (positives & (weights.sum(1, keepdim=True) > 0)).nonzero().unbind(1)
+        if not len(queries):
+            return queries, partners, partners
+        return queries, partners, torch.multinomial(weights[queries], 1)[:, 0]
+
+
+def sampling_weights(
+    distances: torch.Tensor, negatives: torch.Tensor, dim: int, cutoff: float, max_distance: float
+) -> torch.Tensor:
+    """Return the weights of distance-weighted sampling (Wu et al., Eqs. 5 and 6).
+
+    Args:
+        distances: Float tensor of shape (B, N).
+        negatives: Boolean mask of the same shape.
+        dim: Dimension d of the embeddings: distances D of random unit vectors have a density proportional to
+            D^(d-2) (1 - D^2 / 4)^((d-3)/2).
+        cutoff: Distance below which the weight is that of this distance.
+        max_distance: Distance from which on the weight is 0.
+
+    Returns:
+        Tensor of the same shape: inverse densities relative to the largest of each row.
+
+    >>> distances = torch.tensor([[0.3, 0.5, 1.0, 1.5]])
+    >>> sampling_weights(distances, torch.ones(1, 4).bool(), 8, 0.5, 1.4)
+    tensor([[1.0000, 1.0000, 0.0273, 0.0000]])
+    """
+    drawn = negatives & (distances < max_distance)
+    clamped = distances.clamp(min=cutoff, max=max_distance)
+    log_density = (dim - 2) * clamped.log() + (dim - 3) / 2 * (1 - clamped.square() / 4).clamp(min=1e-6).log()
+    log_weights = (-log_density).masked_fill(~drawn, -torch.inf)
+    highest = log_weights.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0)
+    return (log_weights - highest).exp()
