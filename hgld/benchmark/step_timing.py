@@ -84,8 +84,8 @@ def time_model(settings: TrainingSettings, device: torch.device, n_processes: in
 
     def embed() -> None:
         with torch.inference_mode():
-            for chunk in torch.split(images, settings.evaluation.batch_size):
-                model(chunk)
+            for start in range(0, n_images, settings.evaluation.batch_size):
+                model(images[start : start + settings.evaluation.batch_size])
 
     def train() -> None:
         backpropagate(model, images, torch.sum, chunk_size=settings.chunk_size, autocast=in_precision)

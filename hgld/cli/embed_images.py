@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -46,9 +46,21 @@ def embed_images(
     resize: Annotated[
         int | None,
         typer.Option(
-            help="Shorter side of images before the centre crop, in pixels.",
+            help="Shorter side of images before the centre crop, or both sides of squashed ones, in pixels.",
             show_default="that of training, or 256",
         ),
+    ] = None,
+    fit: Annotated[
+        Literal["crop", "squash", "longest"] | None,
+        typer.Option(
+            help="How images of any aspect ratio are fitted: the centre crop; the whole image squashed to a square; "
+            "or with a longer side of SIZE at most, keeping the aspect ratio.",
+            show_default="that of training, or crop",
+        ),
+    ] = None,
+    interpolation: Annotated[
+        Literal["bilinear", "bicubic", "lanczos"] | None,
+        typer.Option(help="Interpolation between pixels.", show_default="that of training, or bilinear"),
     ] = None,
     scales: Annotated[
         str, typer.Option(help="Factors of height and width, to embed each image at several: 1,0.7071,1.4142.")
@@ -83,7 +95,7 @@ def embed_images(
         from hgld.progress import NoProgress, TerminalProgress
 
         disable_trimming()
-        embedder = load_model(model, pretrained, size=size, resize=resize)
+        embedder = load_model(model, pretrained, size=size, resize=resize, fit=fit, interpolation=interpolation)
         config = EmbedImagesConfig(
             split=split,
             scales=parse_scales(scales),

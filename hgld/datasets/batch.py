@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 
 from hgld.datasets.manifest import Manifest
+
+#: Images as one tensor, or as a list where their heights or widths differ.
+Images: TypeAlias = torch.Tensor | list[torch.Tensor]
 
 
 class Example(NamedTuple):
@@ -44,13 +47,14 @@ class Batch:
     """A batch of images; smaller than the requested batch size if images could not be read.
 
     Args:
-        images: float32, shape (b, 3, h, w); or (b, C) for features.
+        images: float32, shape (b, 3, h, w); or (b, C) for features; or, where heights or widths differ, a list of b
+            tensors of shape (3, h, w).
         labels: int64, shape (b, L), finest first, as in the manifest.
         rows: int64, shape (b,): rows in the manifest.
         skipped: The images that could not be read.
     """
 
-    images: torch.Tensor
+    images: Images
     labels: torch.Tensor
     rows: torch.Tensor
     skipped: list[SkippedImage]
@@ -60,7 +64,8 @@ class Batch:
 
     def pin_memory(self) -> Batch:
         """Copy the batch to pinned memory; called by torch's DataLoader."""
-        return replace(self, images=self.images.pin_memory(), labels=self.labels.pin_memory())
+        pinned = map_images(torch.Tensor.pin_memory, self.images)
+        return replace(self, images=pinned, labels=self.labels.pin_memory())
 
 
 class ExampleDataset(Protocol):
@@ -83,9 +88,20 @@ def collate(examples: Sequence[Example | SkippedImage]) -> Batch:
     images, labels, rows = zip(*(readable or [placeholder]), strict=True)
     n = len(readable)
     return Batch(
-        # Not torch.stack: its threads wait for each other, which takes twenty times as long on a busy machine.
-        images=torch.from_numpy(np.stack([image.numpy() for image in images]))[:n],
+        images=_stack(images)[:n],
         labels=torch.stack(labels)[:n],
         rows=torch.tensor(rows)[:n],
         skipped=[example for example in examples if isinstance(example, SkippedImage)],
     )
+
+
+def map_images(function: Callable[[torch.Tensor], torch.Tensor], images: Images) -> Images:
+    """Apply a function, such as a copy to a device, to a batch of images or to each of a list."""
+    return function(images) if isinstance(images, torch.Tensor) else [function(image) for image in images]
+
+
+def _stack(images: Sequence[torch.Tensor]) -> Images:
+    if len({image.shape for image in images}) > 1:
+        return list(images)
+    # Not torch.stack: its threads wait for each other, which takes twenty times as long on a busy machine.
+    return torch.from_numpy(np.stack([image.numpy() for image in images]))

@@ -173,7 +173,7 @@ def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, An
     """Return everything but the input files that affects the output, as JSON values."""
     return {
         "model": model.settings.model_dump(mode="json"),
-        "image": model.image_settings.model_dump(mode="json", exclude={"crop_scale", "flip"}),
+        "image": model.image_settings.evaluation_values,
         "split": config.split,
         "scales": list(config.scales),
         "half": config.half,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from hgld.compute.dtypes import at_least_float32
+from hgld.datasets.batch import Images, map_images
 from hgld.errors import ConfigurationError
 from hgld.models.backbones import create_backbone
 from hgld.models.model_settings import ModelSettings
@@ -47,12 +49,13 @@ class EmbeddingModel(nn.Module):
         # timm itself freezes some, such as sinusoidal position embeddings.
         self._learnt_parameters = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: Images) -> torch.Tensor:
         """Compute embeddings.
 
         Args:
-            images: float, shape (B, 3, h, w), normalised as the backbone expects; or features, shape (B, C), if there
-                is no backbone.
+            images: float, shape (B, 3, h, w), normalised as the backbone expects; or a list of B images, shape
+                (3, h, w), whose heights and widths differ, of which those of equal shape are computed at once; or
+                features, shape (B, C), if there is no backbone.
 
         Returns:
             float32, shape (B, d), unit vectors.
@@ -62,11 +65,11 @@ class EmbeddingModel(nn.Module):
         """
         features = self.features(images)
         if self.projection is not None:
-            with torch.autocast(images.device.type, enabled=False):
+            with torch.autocast(features.device.type, enabled=False):
                 features = self.projection(features)
         return functional.normalize(features, dim=1)
 
-    def features(self, images: torch.Tensor) -> torch.Tensor:
+    def features(self, images: Images) -> torch.Tensor:
         """Compute the input of the projection: pooled and, by the settings, normalised features.
 
         Args:
@@ -75,6 +78,8 @@ class EmbeddingModel(nn.Module):
         Returns:
             float32, shape (B, C).
         """
+        if not isinstance(images, torch.Tensor):
+            return _by_shape(self.features, images)
         try:
             features = self.backbone(images)
         except AssertionError as error:  # timm asserts supported sizes
@@ -89,7 +94,7 @@ class EmbeddingModel(nn.Module):
             return functional.layer_norm(features, features.shape[1:])
         return functional.normalize(features, dim=1) if self.settings.l2_norm else features
 
-    def multi_scale(self, images: torch.Tensor, scales: Sequence[float]) -> torch.Tensor:
+    def multi_scale(self, images: Images, scales: Sequence[float]) -> torch.Tensor:
         """Compute one embedding from several sizes of each image (Radenovic et al., 2018).
 
         The unit embeddings of the scaled images are averaged. Embeddings of GeM without projection, which are not
@@ -105,6 +110,8 @@ class EmbeddingModel(nn.Module):
         Raises:
             ConfigurationError: The backbone supports images of one size only.
         """
+        if not isinstance(images, torch.Tensor):
+            return _by_shape(partial(self.multi_scale, scales=scales), images)
         embeddings = torch.stack([self(_scaled(images, scale)) for scale in scales], dim=-1)
         if isinstance(self.pooling, GeM) and self.projection is None and not self.settings.layer_norm:
             return functional.normalize(generalised_mean(embeddings, self.pooling.p), dim=1)
@@ -116,8 +123,11 @@ class EmbeddingModel(nn.Module):
         assert isinstance(self._device_marker, torch.Tensor)
         return self._device_marker.device
 
-    def to_device(self, images: torch.Tensor) -> torch.Tensor:
+    def to_device(self, images: Images) -> Images:
         """Move images or features to the device of the model, in its memory format."""
+        return map_images(self._to_device, images)
+
+    def _to_device(self, images: torch.Tensor) -> torch.Tensor:
         memory_format = MEMORY_FORMAT if images.ndim == 4 else torch.preserve_format
         return images.to(self.device, non_blocking=True, memory_format=memory_format)
 
@@ -191,3 +201,16 @@ def _scaled(images: torch.Tensor, scale: float) -> torch.Tensor:
     if scale == 1:
         return images
     return functional.interpolate(images, scale_factor=scale, mode="bilinear", align_corners=False)
+
+
+def _by_shape(function: Callable[[torch.Tensor], torch.Tensor], images: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Apply a function from (b, 3, h, w) to (b, C) to the images of each shape; the rows are in their order."""
+    rows_by_shape: dict[torch.Size, list[int]] = {}
+    for row, image in enumerate(images):
+        rows_by_shape.setdefault(image.shape, []).append(row)
+    outputs = [
+        function(torch.stack([images[row] for row in rows]).contiguous(memory_format=MEMORY_FORMAT))
+        for rows in rows_by_shape.values()
+    ]
+    order = torch.tensor([row for rows in rows_by_shape.values() for row in rows]).argsort()
+    return torch.cat(outputs)[order.to(outputs[0].device)]

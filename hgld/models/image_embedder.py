@@ -63,8 +63,9 @@ class ImageEmbedder:
         self.network.eval()
 
     def __repr__(self) -> str:
-        size = self.image_settings.size
-        return f"ImageEmbedder({self.settings.backbone}, {self.dim} dimensions, images of {size} x {size})"
+        size, fit = self.image_settings.size, self.image_settings.fit
+        images = f"images of {'at most ' if fit == 'longest' else ''}{size} x {size}"
+        return f"ImageEmbedder({self.settings.backbone}, {self.dim} dimensions, {images})"
 
     @property
     def settings(self) -> ModelSettings:
@@ -83,9 +84,10 @@ class ImageEmbedder:
 
     @cached_property
     def preprocess(self) -> Transform:
-        """Function from a PIL image of any mode to the input of the network, float32, shape (3, size, size).
+        """Function from a PIL image of any mode to the input of the network, float32, shape (3, h, w).
 
-        It applies the EXIF orientation, converts to RGB, resizes, crops the centre and normalises.
+        It applies the EXIF orientation, converts to RGB, resizes and crops as ``image_settings`` say, and normalises.
+        Height and width are ``size``, unless ``fit`` is ``longest``.
         """
         return _Preprocess(evaluation_transform(self.image_settings))
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgld.datasets.batch import ExampleDataset, SkippedImage
+from hgld.datasets.batch import ExampleDataset, Images, SkippedImage
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.models.embedding_model import EmbeddingModel
@@ -75,7 +75,7 @@ def report_unreadable(embedded: EmbeddingShard, source: str | Path) -> None:
         log.warning("%s: %d images cannot be read:\n%s", source, len(reasons), indented_list(reasons))
 
 
-def _embed(model: EmbeddingModel, images: torch.Tensor, scales: Sequence[float], half: bool) -> torch.Tensor:
+def _embed(model: EmbeddingModel, images: Images, scales: Sequence[float], half: bool) -> torch.Tensor:
     device = model.device
     half_dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
     images = model.to_device(images)
@@ -83,9 +83,9 @@ def _embed(model: EmbeddingModel, images: torch.Tensor, scales: Sequence[float],
         with torch.inference_mode(), torch.autocast(device.type, half_dtype, enabled=half):
             embeddings = model(images) if tuple(scales) == (1,) else model.multi_scale(images, scales)
     except torch.cuda.OutOfMemoryError as error:
+        size = " x ".join(map(str, reversed(max(images, key=torch.numel).shape[1:])))
         raise ConfigurationError(
-            f"{len(images)} images of {images.shape[3]} x {images.shape[2]} do not fit into the memory of {device}; "
-            "choose a smaller `batch_size`"
+            f"{len(images)} images of {size} do not fit into the memory of {device}; choose a smaller `batch_size`"
         ) from error
     if not embeddings.isfinite().all():
         raise InputError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from hgld.datasets.transforms import ImageSettings
 from hgld.io.markdown import markdown_table
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.version import __version__
@@ -124,11 +125,20 @@ def _model_table(model: ImageEmbedder) -> str:
         ["pooling", settings.pooling],
         ["norm before the projection", norm],
         ["projection", f"{settings.dim} dimensions" if settings.dim else "none"],
-        ["images", f"shorter side {image.resize} pixels, centre crop {image.size} x {image.size}"],
+        ["images", f"{_fit_text(image)}, {image.interpolation} interpolation"],
         ["mean, standard deviation", f"{_numbers(image.mean)}; {_numbers(image.std)}"],
         ["parameters", f"{sum(parameter.numel() for parameter in model.network.parameters()):,}"],
     ]
     return markdown_table(["", ""], rows)
+
+
+def _fit_text(image: ImageSettings) -> str:
+    if image.fit == "longest":
+        return f"longer side at most {image.size} pixels, aspect ratio kept"
+    resized = (
+        f"shorter side {image.resize} pixels" if image.fit == "crop" else f"{image.resize} x {image.resize} pixels"
+    )
+    return f"resized to {resized}, centre crop {image.size} x {image.size}"
 
 
 def _training_text(training: Mapping[str, Any] | None) -> str:

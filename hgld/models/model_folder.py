@@ -31,7 +31,7 @@ from hgld.io.settings import Settings
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_settings import FEATURES, ModelSettings
-from hgld.models.open_clip_towers import tower_image_settings, tower_of_configuration
+from hgld.models.open_clip_towers import FIT_OF_RESIZE_MODE, tower_image_settings, tower_of_configuration
 from hgld.version import __version__
 
 CONFIG, WEIGHTS, TRAINING, CARD = "config.json", "model.safetensors", "training.json", "README.md"
@@ -209,6 +209,6 @@ def _open_clip_model(config: _OpenClipConfig, weights: Path) -> ImageEmbedder:
     image_settings = ImageSettings.model_validate(
         tower_image_settings(settings)
         | images.model_dump(include={"mean", "std", "interpolation"})
-        | {"squash": images.resize_mode == "squash"}
+        | {"fit": FIT_OF_RESIZE_MODE[images.resize_mode]}
     )
     return ImageEmbedder(build_model(settings), image_settings)

@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from timm import is_model
 
-from hgld.datasets.transforms import ImageSettings
+from hgld.datasets.transforms import Fit, ImageSettings, Interpolation
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.hub import hub_snapshot
 from hgld.models.backbones import image_settings_for
@@ -31,6 +31,8 @@ def load_model(
     *,
     size: int | None = None,
     resize: int | None = None,
+    fit: Fit | None = None,
+    interpolation: Interpolation | None = None,
 ) -> ImageEmbedder:
     """Load a model that is ready to embed images: a trained one from files, or an untrained one by name.
 
@@ -41,7 +43,11 @@ def load_model(
             or ``open_clip:NAME``. A folder that has the name of a model is meant by ``./name``.
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
         size: Input size in pixels. Default: that of the training, or 224.
-        resize: Length in pixels of the shorter side before the centre crop. Default: that of the training, or 256.
+        resize: Length in pixels of the shorter side before the centre crop, or of both if images are squashed.
+            Default: that of the training, or 256.
+        fit: How images of any aspect ratio become inputs: ``crop``, ``squash`` or ``longest``; see
+            :class:`~hgld.datasets.transforms.ImageSettings`. Default: that of the training, or ``crop``.
+        interpolation: ``bilinear``, ``bicubic`` or ``lanczos``. Default: that of the training, or ``bilinear``.
 
     Returns:
         The model in evaluation mode on the CPU.
@@ -52,9 +58,10 @@ def load_model(
         InputError: There is no such file, or it is unusable.
         SourceError: The repository does not exist, or the hub cannot be reached.
     """
-    sizes = {key: value for key, value in (("size", size), ("resize", resize)) if value is not None}
+    given = {"size": size, "resize": resize, "fit": fit, "interpolation": interpolation}
+    changes = {name: value for name, value in given.items() if value is not None}
     if _is_name(model):
-        untrained = load_untrained_model(str(model), pretrained, _image_settings(sizes))
+        untrained = load_untrained_model(str(model), pretrained, _image_settings(changes))
         return replace(untrained, source=ModelSource(str(model), pretrained))
     if pretrained is not None:
         raise ConfigurationError(f"`pretrained` is for models given by name; {model} has its own weights")
@@ -62,7 +69,7 @@ def load_model(
     trained = _load_trained(checkpoint) if checkpoint else _load_published(model)
     on_hub = str(model).startswith(HUB_PREFIX)
     source = ModelSource(str(model) if on_hub else str((checkpoint or Path(model)).absolute()))
-    image_settings = _image_settings(trained.image_settings.model_dump() | sizes)
+    image_settings = _image_settings(trained.image_settings.model_dump() | changes)
     return replace(trained, image_settings=image_settings, source=source)
 
 
@@ -184,4 +191,4 @@ def _image_settings(values: Mapping[str, object]) -> ImageSettings:
         problems = "; ".join(
             f"{'.'.join(map(str, problem['loc']))} {problem['msg']}".strip() for problem in error.errors()
         )
-        raise ConfigurationError(f"unusable image size: {problems}; set `size` and `resize`") from error
+        raise ConfigurationError(f"unusable image settings: {problems}; set `size`, `resize` or `fit`") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hgld.datasets.transforms import Fit
 from hgld.errors import ConfigurationError
 from hgld.io.open_clip_weights import (
     open_clip_weights,
@@ -18,6 +20,9 @@ from hgld.io.open_clip_weights import (
     tags_of,
 )
 from hgld.models.model_settings import OPEN_CLIP, ModelSettings
+
+#: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by the names that open_clip gives to the same.
+FIT_OF_RESIZE_MODE: Mapping[str, Fit] = {"shortest": "crop", "squash": "squash"}
 
 _QUICK_GELU = "-quickgelu"
 
@@ -90,7 +95,7 @@ def tower_image_settings(settings: ModelSettings) -> dict[str, Any]:
     expected = vars(PreprocessCfg())
     if isinstance(settings.pretrained, str) and not Path(settings.pretrained).is_file():
         expected = expected | tag_configuration(model, settings.pretrained)
-    if expected["resize_mode"] not in ("shortest", "squash"):
+    if expected["resize_mode"] not in FIT_OF_RESIZE_MODE:
         raise ConfigurationError(f'{settings.backbone} resizes by "{expected["resize_mode"]}", which hgld cannot')
     return {
         "size": size,
@@ -98,7 +103,7 @@ def tower_image_settings(settings: ModelSettings) -> dict[str, Any]:
         "mean": tuple(expected["mean"]),
         "std": tuple(expected["std"]),
         "interpolation": expected["interpolation"],
-        "squash": expected["resize_mode"] == "squash",
+        "fit": FIT_OF_RESIZE_MODE[expected["resize_mode"]],
     }
 
 

@@ -23,6 +23,7 @@ from functools import reduce
 import torch
 
 from hgld.compute.processes import Processes
+from hgld.datasets.batch import Images
 from hgld.errors import ConfigurationError, InputError
 from hgld.models.embedding_model import EmbeddingModel
 
@@ -103,7 +104,7 @@ def pca(moments: Moments, dim: int, *, whitened: bool) -> tuple[torch.Tensor, to
 
 @torch.no_grad()
 def initialise_projection(
-    model: EmbeddingModel, batches: Iterable[torch.Tensor], processes: Processes | None = None
+    model: EmbeddingModel, batches: Iterable[Images], processes: Processes | None = None
 ) -> None:
     """Initialise the projection layer by PCA of features, whitened if the model's settings say so.
 
@@ -128,14 +129,14 @@ def initialise_projection(
     model.projection.bias.copy_(bias)
 
 
-def _feature_moments(model: EmbeddingModel, batches: Iterable[torch.Tensor]) -> Moments | None:
+def _feature_moments(model: EmbeddingModel, batches: Iterable[Images]) -> Moments | None:
     """Return the moments of the features on the CPU; None if there are no images."""
     training = model.training
     model.eval()
     moments: Moments | None = None
     for images in batches:
         if len(images):
-            batch_moments = Moments.from_vectors(model.features(images.to(model.device)))
+            batch_moments = Moments.from_vectors(model.features(model.to_device(images)))
             moments = moments + batch_moments if moments else batch_moments
     model.train(training)
     return moments and moments.to("cpu")

@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.compute.processes import Processes
+from hgld.datasets.batch import Images
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], processes: Processes) -> None:
@@ -34,7 +35,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], processes: Processes) 
 
 def backpropagate(
     model: nn.Module,
-    images: torch.Tensor,
+    images: Images,
     loss_function: Callable[[torch.Tensor], torch.Tensor],
     *,
     chunk_size: int | None = None,
@@ -45,7 +46,7 @@ def backpropagate(
 
     Args:
         model: Model that embeds images; a ``DistributedDataParallel`` where there are several processes.
-        images: Images of this process, float, shape (b, 3, h, w).
+        images: Images of this process, float, shape (b, 3, h, w); or a list of b images of shape (3, h, w).
         loss_function: Returns the loss given the embeddings of this process, shape (b, d).
         chunk_size: Number of images embedded at once; None for all.
         autocast: Context of the model's forward pass.
@@ -55,7 +56,7 @@ def backpropagate(
         The unscaled loss, detached.
     """
 
-    def embed(batch: torch.Tensor) -> torch.Tensor:
+    def embed(batch: Images) -> torch.Tensor:
         with autocast():
             embeddings: torch.Tensor = model(batch)
         return embeddings.float()
@@ -65,11 +66,12 @@ def backpropagate(
         scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    chunks = images.split(chunk_size)  # type: ignore[no-untyped-call]
+    chunks = [images[start : start + chunk_size] for start in range(0, len(images), chunk_size)]
+    device = images[0].device
     states, parts = [], []
     with torch.no_grad():
         for chunk in chunks:
-            states.append(_random_state(images.device))
+            states.append(_random_state(device))
             parts.append(embed(chunk))
     embeddings = torch.cat(parts).requires_grad_()
     loss = loss_function(embeddings)
@@ -77,7 +79,7 @@ def backpropagate(
     assert embeddings.grad is not None
     gradients = embeddings.grad.split(chunk_size)  # type: ignore[no-untyped-call]
     for n, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
-        with _replayed_random_state(states[n], images.device), _gradient_sync(model, last=n == len(chunks) - 1):
+        with _replayed_random_state(states[n], device), _gradient_sync(model, last=n == len(chunks) - 1):
             chunk_embeddings = embed(chunk)
             if chunk_embeddings.requires_grad:
                 chunk_embeddings.backward(gradient)  # type: ignore[no-untyped-call]

@@ -67,7 +67,7 @@ def batches_of(
 
 def same(batches: list[Batch], others: list[Batch]) -> bool:
     return len(batches) == len(others) and all(
-        torch.equal(batch.images, other.images)
+        all(map(torch.equal, batch.images, other.images))
         and torch.equal(batch.labels, other.labels)
         and torch.equal(batch.rows, other.rows)
         and batch.skipped == other.skipped
@@ -325,6 +325,12 @@ def test_missing_folders_and_tar_files_are_reported(tmp_path: Path, workers: int
         {"crop_scale": (0.5, 0.4)},
         {"crop_scale": (0, 1)},
         {"crop_scale": (0.5, 1.1)},
+        {"crop_ratio": (1.5, 1.2)},
+        {"crop_ratio": (0, 1.2)},
+        {"crop_scale": None, "train_resize": 256},
+        {"fit": "stretch"},
+        {"fit": "squash", "resize": 200},
+        {"interpolation": "nearest"},
         {"std": (0, 1, 1)},
         {"colour": 1},
     ],

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from hgld.cli import app
@@ -26,6 +27,7 @@ from hgld.models.embed_images import EmbedImagesConfig, EmbedImagesSummary, embe
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_loading import load_model
+from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
 from hgld.tables.embeddings import read_embeddings
 from tests.child_processes import run_child, single_thread_environment
@@ -261,6 +263,28 @@ def test_half_precision_changes_embeddings_less_than_scales(
     assert (plain * half).sum(1).min() > 0.999
     assert (plain * scaled).sum(1).max() < 0.9999
     torch.testing.assert_close(scaled.norm(dim=1), torch.ones(22))
+
+
+def test_pictures_of_unequal_shape_are_embedded_as_each_alone(folder: Path, tmp_path: Path) -> None:
+    for n, size in enumerate([(60, 40), (40, 60), (33, 70)]):
+        (folder / PATHS[n]).write_bytes(picture(PATHS[n], size))
+    out = tmp_path / "e.parquet"
+    options = ["--model", "test_resnet", "--pretrained", "none", "--size", "48", "--fit", "longest", "--workers", "0"]
+    scales = ["--scales", "1,0.7071", "--interpolation", "lanczos"]
+    result = CliRunner().invoke(app, ["embed-images", "--images", str(folder), *options, *scales, "-o", str(out)])
+    assert result.exit_code == 0, result.output
+    model = load_model("test_resnet", "none", size=48, fit="longest", interpolation="lanczos")
+    written = read_embeddings(out)
+    assert written.ids is not None
+    tensors = {name: model.preprocess(Image.open(folder / name)) for name in written.ids.tolist()}
+    assert {tensor.shape[1:] for tensor in tensors.values()} == {(32, 48), (48, 32), (48, 23), (16, 20)}
+    for tensor, vector in zip(tensors.values(), written.vectors, strict=True):
+        with torch.no_grad():
+            alone = model.network.multi_scale(tensor[None], (1, 0.7071))
+        torch.testing.assert_close(vector, alone[0], rtol=1e-4, atol=1e-6)
+    query_model = load_query_model(out, model.dim)
+    assert query_model.embedder.image_settings == model.image_settings
+    torch.testing.assert_close(query_model.embed_path(folder)[0], written.vectors, rtol=1e-4, atol=1e-6)
 
 
 def test_embeddings_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) -> None:

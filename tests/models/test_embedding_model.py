@@ -49,6 +49,17 @@ def test_any_backbone_gives_unit_embeddings(backbone: str, pooling: str) -> None
     assert not torch.allclose(embeddings[0], embeddings[1], atol=1e-4)
 
 
+@pytest.mark.parametrize("scales", [(1.0,), (1.0, 0.5)])
+def test_images_of_unequal_shape_are_embedded_as_each_alone(scales: tuple[float, ...]) -> None:
+    model = tiny(pooling="gem", layer_norm=True, dim=16)
+    rng = torch.Generator().manual_seed(0)
+    several = [torch.rand(3, h, w, generator=rng) for h, w in [(64, 48), (48, 64), (64, 48), (40, 40), (48, 64)]]
+    with torch.no_grad():
+        alone = torch.cat([model.multi_scale(image[None], scales) for image in several])
+        torch.testing.assert_close(model.multi_scale(several, scales), alone, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(model(several), torch.cat([model(image[None]) for image in several]))
+
+
 def test_pooling_excludes_the_class_token() -> None:
     model, own = tiny("test_vit", pooling="average"), tiny("test_vit")
     with torch.no_grad():

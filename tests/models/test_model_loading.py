@@ -45,7 +45,8 @@ def test_trained_model_is_loaded_from_its_checkpoint(tmp_path: Path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(model.network(images()), tiny(pooling="gem", dim=7)(images()), rtol=0, atol=0)
     changed = load_model(path, size=32).image_settings
-    assert (changed.size, changed.resize) == (32, 70)
+    assert (changed.size, changed.resize, changed.fit) == (32, 70, "crop")
+    assert load_model(path, fit="squash").image_settings.fit == "squash"
 
 
 def test_the_best_checkpoint_of_a_run_is_loaded_else_the_last(tmp_path: Path) -> None:
@@ -121,9 +122,14 @@ def test_names_of_models_take_precedence_over_folders_of_the_same_name(
         (
             ("test_resnet", "none"),
             {"size": 300},
-            "resize is 256, less than size, 300.*set `size` and `resize`",
+            "resize is 256, less than size, 300.*set `size`, `resize` or `fit`",
         ),
         (("test_resnet", "none"), {"size": 0}, "size Input should be greater"),
+        (
+            ("test_resnet", "none"),
+            {"fit": "stretch"},
+            "image settings: fit Input should be 'crop', 'squash' or",
+        ),
         (("test_resnet", "x.pth"), {}, "`pretrained` is x.pth, but there is no such file"),
     ],
 )

@@ -91,7 +91,7 @@ def test_folders_of_open_clip_are_loaded_as_the_model_of_that_architecture(
         hgld.load_model(tmp_path)
     (tmp_path / "open_clip_model.safetensors").write_bytes(weights.read_bytes())
     loaded = hgld.load_model(tmp_path)
-    assert (loaded.settings.backbone, loaded.image_settings.squash) == ("open_clip:tiny-tower", True)
+    assert (loaded.settings.backbone, loaded.image_settings.fit) == ("open_clip:tiny-tower", "squash")
     pixels = model.preprocess(PHOTOGRAPH)[None]
     with torch.no_grad():
         torch.testing.assert_close(loaded.network(pixels), model.network(pixels), rtol=0, atol=0)

@@ -36,6 +36,21 @@ def test_chunks_give_the_gradient_of_a_single_pass(chunk_size: int) -> None:
     torch.testing.assert_close(gradients(model), 2 * expected, rtol=1e-5, atol=1e-5)
 
 
+def test_chunks_of_images_of_unequal_shape_give_the_gradient_of_a_single_pass() -> None:
+    rng = torch.Generator().manual_seed(1)
+    images = [torch.randn(3, 16 + 4 * (n % 3), 16, generator=rng) for n in range(12)]
+    model = toy_model(dropout=0.0)
+    embeddings = torch.cat([model(image[None]) for image in images])
+    expected_loss = softmax_loss(embeddings)
+    expected_loss.backward()  # type: ignore[no-untyped-call]
+    expected = gradients(model)
+    for chunk_size in (None, 5):
+        model.zero_grad()
+        loss = backpropagate(model, images, softmax_loss, chunk_size=chunk_size)
+        torch.testing.assert_close(loss, expected_loss.detach())
+        torch.testing.assert_close(gradients(model), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_both_passes_use_the_same_dropout() -> None:
     images = torch.randn(12, 3, 16, 16)
     model = toy_model(dropout=0.5)

@@ -21,9 +21,11 @@ from typer.testing import CliRunner
 
 import hgld
 from hgld.cli import app
+from hgld.datasets.transforms import Fit
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.io.files import sha256_of
 from hgld.models.model_card import CardFacts, model_card
+from hgld.models.model_folder import write_model
 from hgld.training.publish_model import PushConfig, push_model, read_evaluations, training_record
 from hgld.training.run import train
 from hgld.training.training_settings import RandomSplitSettings
@@ -116,6 +118,21 @@ def test_a_random_split_is_on_the_card(run: Path) -> None:
     training["settings"]["data"]["random_split"] = split
     card = model_card(hgld.load_model(run), CardFacts("model", "model", training))
     assert "0.5 of the classes of the level `group` for testing, seed 7" in card
+
+
+@pytest.mark.parametrize(
+    ("fit", "text"),
+    [
+        ("crop", "resized to shorter side 40 pixels, centre crop 32 x 32, bilinear interpolation"),
+        ("squash", "resized to 40 x 40 pixels, centre crop 32 x 32, bilinear interpolation"),
+        ("longest", "longer side at most 32 pixels, aspect ratio kept, bilinear interpolation"),
+    ],
+)
+def test_folder_and_card_say_how_images_are_fitted(run: Path, tmp_path: Path, fit: Fit, text: str) -> None:
+    embedder = hgld.load_model(run, fit=fit)
+    assert f"| {text} |" in model_card(embedder, CardFacts("model", "model", None))
+    write_model(embedder, tmp_path)
+    assert hgld.load_model(tmp_path).image_settings == embedder.image_settings
 
 
 def test_a_model_is_pushed_to_the_hub_and_loaded_from_there(run: Path, hub: Hub, tmp_path: Path) -> None:
