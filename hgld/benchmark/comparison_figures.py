@@ -14,15 +14,16 @@ dashed, and the two methods that the settings single out are thick.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation, SweepSettings
-from hgld.benchmark.evaluated_images import read_evaluated_images
+from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
+from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_images
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Draw, SweepPoint
@@ -42,9 +43,14 @@ _RECALLS = ((np.arange(250) + 0.5) / 250).reshape(25, 10)
 _LEARNING_METRICS = ("H-AP", "mAP@100", "ASI")
 #: Classes of the coarsest level are drawn with different markers up to this number.
 _MAX_MARKERS = 4
+#: Of more classes, a random sample is drawn: t-SNE of so many takes minutes. The test set of SOP has fewer, 11,316;
+#: the index of H-GLDv2 has 55,529.
+_MAX_CLASSES = 12_000
 
 #: Metric in percent by position on the x axis, then by split and seed.
 _Curve = dict[float, dict[Draw, float]]
+#: Reads the images that the first run of a method was evaluated on.
+_ReadImages = Callable[[MethodResults], EvaluatedImages]
 
 
 def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
@@ -74,13 +80,13 @@ def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults
         for n, name in enumerate(names)
     }
     drawn = [_draw_learning(selected, styles, out / "learning.png")]
-    if isinstance(settings.evaluation, SplitEvaluation):
-        drawn.append(_draw_scores(selected, out / "scores.png"))
-        if figures.baseline in by_name:
-            baseline = by_name[figures.baseline]
-            drawn.append(_draw_precision_recall(selected, baseline, styles, out / "precision_recall.png"))
-            if figures.method in by_name:
-                drawn.append(_draw_class_means([baseline, by_name[figures.method]], out / "class_means.png"))
+    read = partial(_read_images, settings)
+    drawn.append(_draw_scores(selected, read, out / "scores.png"))
+    if figures.baseline in by_name:
+        baseline = by_name[figures.baseline]
+        drawn.append(_draw_precision_recall(selected, baseline, read, styles, out / "precision_recall.png"))
+        if figures.method in by_name:
+            drawn.append(_draw_class_means([baseline, by_name[figures.method]], read, out / "class_means.png"))
     return [path for path in drawn if path is not None]
 
 
@@ -134,12 +140,20 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
 
 
+def _read_images(settings: BenchmarkSettings, method: MethodResults) -> EvaluatedImages:
+    return read_evaluated_images(settings.evaluation, method.runs[0].run)
+
+
 def _draw_precision_recall(
-    methods: Sequence[MethodResults], baseline: MethodResults, styles: Mapping[str, LineStyle], path: Path
+    methods: Sequence[MethodResults],
+    baseline: MethodResults,
+    read: _ReadImages,
+    styles: Mapping[str, LineStyle],
+    path: Path,
 ) -> Path | None:
     """Draw precision over recall at each level and hierarchical; below, differences from a baseline."""
-    precisions = {method.name: _precisions(method) for method in methods}
-    base = precisions.get(baseline.name) or _precisions(baseline)
+    precisions = {method.name: _precisions(read(method)) for method in methods}
+    base = precisions.get(baseline.name) or _precisions(read(baseline))
     recalls = 100 * _RECALLS.mean(axis=1)
     upper: list[Panel] = []
     lower: list[Panel] = []
@@ -152,27 +166,34 @@ def _draw_precision_recall(
     return _draw([*upper, *lower], path, n_columns=len(upper))
 
 
-def _precisions(method: MethodResults) -> dict[str, NDArray[np.float64]]:
+def _precisions(images: EvaluatedImages) -> dict[str, NDArray[np.float64]]:
     """Return the mean precision in each interval of recalls, by title of the panel."""
-    task = read_evaluated_images(method.runs[0].run).task()
+    task = images.task
     assert task.level_names is not None
     result = precision_recall(
-        task.queries, task.gallery, task.judgements, recall=_RECALLS.ravel(), excluded=task.excluded
+        task.queries,
+        task.gallery,
+        task.judgements,
+        recall=_RECALLS.ravel(),
+        excluded=task.excluded,
+        gallery_mask=task.gallery_mask,
     )
     curves = [*result.precision[::-1], result.hierarchical]
     titles = [*map(_same, task.level_names), "hierarchical"]
     return {title: curve.reshape(_RECALLS.shape).mean(axis=1) for title, curve in zip(titles, curves, strict=True)}
 
 
-def _draw_scores(methods: Sequence[MethodResults], path: Path) -> Path | None:
+def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path) -> Path | None:
     """Draw the cosine similarities of all queries with the gallery."""
     panels = []
     level_titles: list[str] = []
     for method in methods:
-        task = read_evaluated_images(method.runs[0].run).task()
+        task = read(method).task
         assert task.level_names is not None
         level_titles = ["nothing shared", *map(_same, task.level_names[::-1])]
-        counts = count_scores(task.queries, task.gallery, task.judgements, excluded=task.excluded)
+        counts = count_scores(
+            task.queries, task.gallery, task.judgements, excluded=task.excluded, gallery_mask=task.gallery_mask
+        )
         panels.append(ScoreDensities(method.title, counts.separation(), counts.edges, counts.densities()))
     if not panels:
         return None
@@ -180,21 +201,26 @@ def _draw_scores(methods: Sequence[MethodResults], path: Path) -> Path | None:
     return path
 
 
-def _draw_class_means(methods: Sequence[MethodResults], path: Path) -> Path | None:
-    """Draw the finest classes by the classes above them, if there are coarser levels."""
+def _draw_class_means(methods: Sequence[MethodResults], read: _ReadImages, path: Path) -> Path | None:
+    """Draw the finest classes, or a sample of them, by the classes above them, if there are coarser levels."""
     panels = []
     for method in methods:
-        images = read_evaluated_images(method.runs[0].run)
-        names, classes = images.manifest.level_names, images.manifest.class_names
+        images = read(method)
+        names, classes = images.task.level_names, images.class_names
+        assert names is not None
         if len(names) < 2:
             return None
-        means, labels = class_means(images.embeddings.numpy(), images.manifest.labels)
+        result = class_means(images.embeddings_and_labels(), max_classes=_MAX_CLASSES)
+        means, labels = result.means, result.labels
         columns = [1, len(names) - 1] if len(names) > 2 and len(classes[-1]) <= _MAX_MARKERS else [1]
         shares = (
             f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same(names[column])}"
             for column in columns
         )
-        title = f"{method.title}\n{', '.join(shares)}\namong the {N_NEIGHBOURS} nearest classes"
+        sampled = "classes"
+        if len(means) < result.n_classes:
+            sampled = f"of {len(means):,} classes drawn from {result.n_classes:,}"
+        title = f"{method.title}\n{', '.join(shares)}\namong the {N_NEIGHBOURS} nearest {sampled}"
         categories, roots = ([classes[column][code] for code in labels[:, column]] for column in (1, columns[-1]))
         panels.append(ClassMeans(title, tsne_2d(means), categories, roots if len(columns) > 1 else [""] * len(means)))
     draw_class_means(path, panels)

@@ -1,19 +1,34 @@
-"""Embeddings and labels of the images that a run was evaluated on, for figures and pages."""
+"""Embeddings, labels and photographs of the images that a run was evaluated on, for figures and pages."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from hgld.benchmark.benchmark_settings import (
+    Gldv2Evaluation,
+    ManifestsEvaluation,
+    SplitEvaluation,
+)
 from hgld.benchmark.evaluations import embedding_file
+from hgld.benchmark.evaluations.gldv2 import gldv2_files
+from hgld.benchmark.evaluations.splits import SPLIT_EMBEDDINGS
 from hgld.benchmark.runs import Run
 from hgld.datasets.manifest import Manifest
-from hgld.evaluation.retrieval_task import RetrievalTask, split_task
+from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
+from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
+from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
+from hgld.inspection.photos import Photo, PhotoSource, landmark_names, landmark_titles, manifest_photo
+from hgld.inspection.thumbnails import find_images, images_of_manifest
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.training_images import evaluation_manifest, read_training_manifest
+from hgld.training.training_settings import DataSettings
+
+Evaluation = SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,45 +36,126 @@ class EvaluatedImages:
     """Images that a run was evaluated on, without those that could not be read.
 
     Args:
-        embeddings: Embeddings of the n images, float32, shape (n, d).
-        manifest: Manifest of the images, in the same order.
-        is_query: Which images are queries, bool, shape (n,); None where each image is ranked against all others.
+        task: Retrieval task, with labels and ids of queries and gallery.
+        class_names: Names of the classes of each level that the labels number, finest first.
     """
 
-    embeddings: torch.Tensor
-    manifest: Manifest
-    is_query: npt.NDArray[np.bool_] | None
+    task: RetrievalTask
+    class_names: tuple[Sequence[str], ...]
 
-    def rows(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the rows of the queries and of the gallery."""
-        if self.is_query is None:
-            return np.arange(len(self.manifest)), np.arange(len(self.manifest))
-        return np.flatnonzero(self.is_query), np.flatnonzero(~self.is_query)
+    def embeddings_and_labels(self) -> list[tuple[torch.Tensor, LabelMatrix]]:
+        """Return the embeddings and labels of the gallery, and of the queries where they are other images.
 
-    def task(self) -> RetrievalTask:
-        """Return the retrieval task that the run was evaluated on."""
-        return split_task(
-            self.embeddings,
-            self.manifest.labels,
-            self.is_query,
-            ids=self.manifest.ids.astype(str),
-            name="split",
-            level_names=self.manifest.level_names,
-        )
+        Rows of -1 are those of unlabelled images.
+        """
+        task = self.task
+        assert task.query_labels is not None
+        assert task.gallery_labels is not None
+        parts = [(task.gallery, task.gallery_labels)]
+        return parts if task.queries is task.gallery else [*parts, (task.queries, task.query_labels)]
 
 
-def read_evaluated_images(run: Run) -> EvaluatedImages:
-    """Read the embeddings that a run was evaluated with on the evaluation images of its training.
+def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
+    """Read the embeddings that a run was evaluated with; those of queries and gallery in files are memory-mapped.
+
+    Args:
+        evaluation: Evaluation of the comparison. Of GLDv2's protocol, the task is that of the labelled images; of
+            several manifests, that of the last.
+        run: Evaluated run.
 
     Raises:
-        InputError: There are none: the run was not evaluated, or by GLDv2's protocol.
+        InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
     """
-    data = run.settings.data
-    embeddings = read_embeddings(embedding_file(run, "embeddings"))
+    if isinstance(evaluation, Gldv2Evaluation):
+        inputs = gldv2_files(evaluation, run).read()
+        assert inputs.hierarchy is not None
+        labelled_task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
+        return EvaluatedImages(labelled_task, _class_names(inputs.hierarchy))
+    embeddings = read_embeddings(embedding_file(run, _embedding_set(evaluation)))
     assert embeddings.ids is not None
-    manifest = evaluation_manifest(read_training_manifest(data, data.root or data.manifest.parent), data)
-    row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}
+    manifest = _read_manifest(_data(evaluation, run))
+    row_of = _rows_by_id(manifest)
     manifest = manifest.take(np.array([row_of[name] for name in embeddings.ids.tolist()]))
-    return EvaluatedImages(
-        embeddings.vectors, manifest, None if data.queries is None else manifest.splits == data.queries
+    queries = run.settings.data.queries
+    task = split_task(
+        embeddings.vectors,
+        manifest.labels,
+        None if queries is None else manifest.splits == queries,
+        ids=embeddings.ids,
+        name="split",
+        level_names=manifest.level_names,
     )
+    return EvaluatedImages(task, manifest.class_names)
+
+
+def evaluated_photos(
+    evaluation: Evaluation, run: Run, task: RetrievalTask, hierarchy: Path | None = None
+) -> PhotoSource:
+    """Return the descriptions and photographs of the images of a task from :func:`read_evaluated_images`.
+
+    Args:
+        evaluation: Evaluation of the comparison.
+        run: Evaluated run.
+        task: Its task.
+        hierarchy: Hierarchy of GLDv2 whose categories name the landmarks of the trainings' images; None to show ids.
+            GLDv2's protocol has a hierarchy itself.
+
+    Raises:
+        InputError: The hierarchy, the manifest or the table of images cannot be read.
+    """
+    if isinstance(evaluation, Gldv2Evaluation):
+        return _gldv2_photos(evaluation, task)
+    data = _data(evaluation, run)
+    manifest = _read_manifest(data)
+    titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
+    row_of = _rows_by_id(manifest)
+
+    def photos(ids: Ids | None) -> Callable[[int], Photo]:
+        assert ids is not None
+        return lambda position: manifest_photo(manifest, row_of[str(ids[position])], titles)
+
+    images = images_of_manifest(manifest, _image_folder(data))
+    return PhotoSource(photos(task.query_ids), photos(task.gallery_ids), images)
+
+
+def _gldv2_photos(evaluation: Gldv2Evaluation, task: RetrievalTask) -> PhotoSource:
+    hierarchy = load_hierarchy(evaluation.hierarchy)
+
+    def photos(ids: Ids | None, labels: LabelMatrix | None) -> Callable[[int], Photo]:
+        assert ids is not None
+        assert labels is not None
+        return lambda position: Photo(str(ids[position]), landmark_names(hierarchy, labels[position]))
+
+    return PhotoSource(
+        query=photos(task.query_ids, task.query_labels),
+        gallery=photos(task.gallery_ids, task.gallery_labels),
+        image=find_images(evaluation.gallery),
+        query_image=find_images(evaluation.queries),
+    )
+
+
+def _class_names(hierarchy: Hierarchy) -> tuple[Sequence[str], ...]:
+    return list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes
+
+
+def _embedding_set(evaluation: SplitEvaluation | ManifestsEvaluation) -> str:
+    return list(evaluation.manifests)[-1] if isinstance(evaluation, ManifestsEvaluation) else SPLIT_EMBEDDINGS
+
+
+def _data(evaluation: SplitEvaluation | ManifestsEvaluation, run: Run) -> DataSettings:
+    data = run.settings.data
+    if isinstance(evaluation, ManifestsEvaluation):
+        return data.model_copy(update={"manifest": evaluation.manifests[_embedding_set(evaluation)]})
+    return data
+
+
+def _read_manifest(data: DataSettings) -> Manifest:
+    return evaluation_manifest(read_training_manifest(data, _image_folder(data)), data)
+
+
+def _image_folder(data: DataSettings) -> Path:
+    return data.root or data.manifest.parent
+
+
+def _rows_by_id(manifest: Manifest) -> dict[str, int]:
+    return {name: row for row, name in enumerate(manifest.ids.tolist())}

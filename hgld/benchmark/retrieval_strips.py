@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
-from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_images
+from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.evaluated_images import evaluated_photos, read_evaluated_images
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.runs import describe_draw
-from hgld.hierarchy import load_hierarchy
+from hgld.evaluation.results import RetrievalResult
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.inspection.method_differences import find_method_differences
 from hgld.inspection.method_differences_picture import draw_method_differences
-from hgld.inspection.photos import Photo, PhotoSource, landmark_titles, manifest_photo
 from hgld.inspection.query_pages import write_method_differences_page
-from hgld.inspection.thumbnails import images_of_manifest
 
 _METRIC = "H-AP"
 
@@ -35,14 +33,14 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
 
     Returns:
         The files written. None are written if no figures are requested, one of the two methods is missing or has no
-        H-AP, no query differs, or the evaluation does not use the images of the trainings.
+        H-AP, or no query differs.
 
     Raises:
         InputError: Embeddings of a run or the hierarchy are missing, or a tar file has changed since it was indexed.
         ConfigurationError: The two runs were not evaluated on the same images.
     """
     figures = settings.pictures
-    if figures is None or not figures.n_queries or not isinstance(settings.evaluation, SplitEvaluation):
+    if figures is None or not figures.n_queries:
         return []
     by_name = {method.name: method for method in methods}
     if figures.baseline not in by_name or figures.method not in by_name:
@@ -52,22 +50,19 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
     draw = next((draw for draw in runs if draw in other_runs), None)
     if draw is None or not all(_METRIC in run.result.metrics for run in (runs[draw], other_runs[draw])):
         return []
-    baseline, method = (
-        replace(by_draw[draw].result, name=results.title)
-        for by_draw, results in zip((runs, other_runs), pair, strict=True)
+    tasks = tuple(
+        read_evaluated_images(settings.evaluation, by_draw[draw].run).task for by_draw in (runs, other_runs)
     )
-    run = runs[draw].run
-    images = read_evaluated_images(run)
-    tasks = images.task(), read_evaluated_images(other_runs[draw].run).task()
-    differences = find_method_differences((baseline, method), tasks, metric=_METRIC, n=figures.n_queries)
+    baseline, method = (
+        replace(_result_of_task(by_draw[draw].result, task), name=results.title)
+        for by_draw, task, results in zip((runs, other_runs), tasks, pair, strict=True)
+    )
+    differences = find_method_differences(
+        (baseline, method), (tasks[0], tasks[1]), metric=_METRIC, n=figures.n_queries
+    )
     if differences is None:
         return []
-    titles = {}
-    if figures.hierarchy is not None:
-        titles = landmark_titles(load_hierarchy(figures.hierarchy), images.manifest.class_names[0])
-    query, gallery = (_photos(images, rows, titles) for rows in images.rows())
-    data = run.settings.data
-    photos = PhotoSource(query, gallery, images_of_manifest(images.manifest, data.root or data.manifest.parent))
+    photos = evaluated_photos(settings.evaluation, runs[draw].run, tasks[0], figures.hierarchy)
     page, picture = out / "strips.html", out / "strips.png"
     title = f"{baseline.name} and {method.name}, {describe_draw(draw)}: largest differences"
     write_method_differences_page(differences, page, photos, title=title)
@@ -75,7 +70,10 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
     return [page, picture]
 
 
-def _photos(
-    images: EvaluatedImages, rows: npt.NDArray[np.int64], titles: Mapping[str, str]
-) -> Callable[[int], Photo]:
-    return lambda position: manifest_photo(images.manifest, int(rows[position]), titles)
+def _result_of_task(result: RetrievalResult, task: RetrievalTask) -> RetrievalResult:
+    """Return the result of the queries of a task alone: by GLDv2's protocol there are others, without labels."""
+    assert task.query_ids is not None
+    queries = pd.Index(task.query_ids)
+    if not queries.isin(result.per_query.index).all():
+        return result
+    return replace(result, per_query=result.per_query.loc[queries])

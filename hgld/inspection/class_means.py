@@ -2,32 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from hgld.evaluation import evaluate_retrieval
 from hgld.hierarchy.label_matrix import LabelMatrix
 
 #: Number of nearest classes that :func:`neighbour_agreement` considers.
 N_NEIGHBOURS = 5
+#: Embeddings read at once: 64 MB as float64 where vectors have 2,048 numbers.
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class MeanEmbeddings:
+    """Mean embeddings of classes of the finest level, perhaps of a sample of them.
+
+    Args:
+        means: Means of length 1, float64, shape (n, d).
+        labels: Labels of the n classes, int64, shape (n, L), finest first; in ascending order of the finest.
+        n_classes: Number of classes that the sample was drawn from; n if there are no others.
+    """
+
+    means: npt.NDArray[np.float64]
+    labels: LabelMatrix
+    n_classes: int
 
 
 def class_means(
-    embeddings: npt.NDArray[np.float32], labels: LabelMatrix
-) -> tuple[npt.NDArray[np.float64], LabelMatrix]:
+    parts: Sequence[tuple[torch.Tensor, LabelMatrix]], *, max_classes: int | None = None, seed: int = 0
+) -> MeanEmbeddings:
     """Return the normalised mean of the normalised embeddings of each class of the finest level.
 
-    Args:
-        embeddings: float, shape (n, d).
-        labels: int64, shape (n, L), finest first.
+    The embeddings are read in blocks, so that they may be memory-mapped; other memory is that of the means.
 
-    Returns:
-        The means, float64, shape (n_classes, d), and their labels, int64, shape (n_classes, L).
+    Args:
+        parts: Embeddings, float, shape (n, d), each with labels, int64, shape (n, L), finest first; rows whose finest
+            label is -1 are ignored. The labels of all parts number the same classes.
+        max_classes: Largest number of classes; of more, a random sample is taken.
+        seed: Seed of the sample.
     """
-    _, rows, classes = np.unique(labels[:, 0], return_index=True, return_inverse=True)
-    sums = np.zeros((len(rows), embeddings.shape[1]))
-    np.add.at(sums, classes, _normalised(embeddings.astype(np.float64)))
-    return _normalised(sums), labels[rows]
+    labels = np.concatenate([labels for _, labels in parts])
+    classes, rows = np.unique(labels[:, 0], return_index=True)
+    classes, rows = classes[classes >= 0], rows[classes >= 0]
+    n_classes = len(classes)
+    if max_classes is not None and n_classes > max_classes:
+        sample = np.sort(np.random.default_rng(seed).choice(n_classes, max_classes, replace=False))
+        classes, rows = classes[sample], rows[sample]
+    sums = np.zeros((len(classes), parts[0][0].shape[1]))
+    for vectors, part_labels in parts:
+        positions = np.searchsorted(classes, part_labels[:, 0]).clip(max=len(classes) - 1)
+        selected = np.flatnonzero(classes[positions] == part_labels[:, 0])
+        for start in range(0, len(selected), _BLOCK):
+            block = selected[start : start + _BLOCK]
+            np.add.at(sums, positions[block], _normalised(vectors[torch.from_numpy(block)].double().numpy()))
+    return MeanEmbeddings(_normalised(sums), labels[rows], n_classes)
 
 
 def neighbour_agreement(means: npt.NDArray[np.float64], categories: LabelMatrix) -> float:

@@ -10,17 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.datasets.image_folders import is_tar
-from hgld.datasets.image_sources import read_images
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate_from_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.retrieval_task import Ids
-from hgld.gldv2.tar_images import ImageReader
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.inspection.photos import Photo, PhotoSource, landmark_names
 from hgld.inspection.query_pages import write_worst_queries_page
-from hgld.inspection.thumbnails import FindImage, images_in_folder, images_in_shards, images_of_manifest
+from hgld.inspection.thumbnails import find_images
 from hgld.inspection.worst_queries import find_worst_queries
 from hgld.io.columns import column_names, read_columns
 
@@ -64,7 +61,7 @@ def write_evaluation_page(
     source = PhotoSource(
         query=photos(task.query_ids, task.query_labels),
         gallery=photos(task.gallery_ids, task.gallery_labels),
-        image=_find_images(images),
+        image=(lambda _: None) if images is None else find_images(images),
     )
     write_worst_queries_page(worst, out, source, level_names=task.level_names)
 
@@ -80,13 +77,3 @@ def _links(path: Path | None, ids: set[str]) -> dict[str, str]:
     table = read_columns(path, ("id", "url"), {"id": pa.string(), "url": pa.string()})
     table = table.filter(pc.is_in(table["id"], pa.array(sorted(ids), pa.string())))
     return dict(zip(table["id"].to_pylist(), table["url"].to_pylist(), strict=True))
-
-
-def _find_images(path: Path | None) -> FindImage:
-    if path is None:
-        return lambda _: None
-    if path.is_dir():
-        return images_in_folder(path)
-    if not is_tar(path) and "shard" in column_names(path):
-        return images_in_shards(ImageReader(path, path.parent))
-    return images_of_manifest(read_images(path), path.parent)

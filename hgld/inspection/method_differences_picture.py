@@ -8,7 +8,7 @@ from hgld.figures.strips import LevelColour, Strip, StripPhoto, StripQuery, draw
 from hgld.inspection.level_styles import level_styles
 from hgld.inspection.method_differences import MethodDifferences, MethodRankings, percentage_points
 from hgld.inspection.photos import Photo, PhotoSource
-from hgld.inspection.thumbnails import shrink
+from hgld.inspection.thumbnails import FindImage, shrink
 
 _PIXELS = 240
 
@@ -25,8 +25,8 @@ def draw_method_differences(
         max_queries: Maximum number of queries that the method improves, and of those that it degrades.
     """
 
-    def strip_photo(photo: Photo) -> StripPhoto:
-        return StripPhoto(photo.id, shrink(photos.image(photo.id), _PIXELS))
+    def strip_photo(photo: Photo, find: FindImage = photos.image) -> StripPhoto:
+        return StripPhoto(photo.id, shrink(find(photo.id), _PIXELS))
 
     def strip(side: MethodRankings, row: int) -> Strip:
         items = zip(side.top_k.positions[row].tolist(), side.top_k.levels[row].tolist(), strict=True)
@@ -39,7 +39,7 @@ def draw_method_differences(
         return StripQuery(
             title=" · ".join(photo.names) or photo.id,
             note=f"{differences.metric} {percentage_points(differences.differences[row])}",
-            photo=strip_photo(photo),
+            photo=strip_photo(photo, photos.query_image or photos.image),
             strips=(strip(differences.baseline, row), strip(differences.method, row)),
         )
 

@@ -10,12 +10,13 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from hgld.datasets.image_folders import find_in_tars
-from hgld.datasets.image_sources import manifest_of_images
+from hgld.datasets.image_folders import find_in_tars, is_tar
+from hgld.datasets.image_sources import manifest_of_images, read_images
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError
 from hgld.figures.thumbnails import upright_copy
 from hgld.gldv2.tar_images import ImageReader, TarFiles
+from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES, UnreadableImageError, open_image
 
 #: Returns the photograph of an id, or None where it is not available.
@@ -47,6 +48,23 @@ def images_in_folder(folder: Path) -> FindImage:
     return find
 
 
+def find_images(path: Path) -> FindImage:
+    """Find photographs by id.
+
+    Args:
+        path: Folder of photographs or of tar files, such a tar file, or a manifest or the table from ``hgld
+            index-images`` in the folder of the images.
+
+    Raises:
+        InputError: ``path`` is none of these.
+    """
+    if path.is_dir():
+        return images_in_folder(path)
+    if not is_tar(path) and "shard" in column_names(path):
+        return images_in_shards(ImageReader(path, path.parent))
+    return images_of_manifest(read_images(path), path.parent)
+
+
 def images_in_shards(reader: ImageReader) -> FindImage:
     """Find photographs in indexed tar files.
 
@@ -58,7 +76,7 @@ def images_in_shards(reader: ImageReader) -> FindImage:
             position = int(reader.positions([image_id])[0])
         except InputError:
             return None
-        return _open_image(reader.read_at(position))
+        return _open_image(reader.read_at(position)) if reader.tar_file(position).is_file() else None
 
     return find
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hgld.benchmark import comparison_figures
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, PictureSettings, SweepSettings
+from hgld.benchmark.benchmark_settings import BenchmarkSettings, PictureSettings, SweepSettings
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
@@ -131,11 +131,6 @@ def test_figures_of_missing_methods_are_omitted(
     (happier,) = (method for method in methods if method.name == "happier")
     alone = draw_comparison(settings, [happier], tmp_path)
     assert [path.name for path in alone] == ["learning.png", "scores.png"]
-    elsewhere = Gldv2Evaluation(
-        name="gldv2-retrieval", queries=tmp_path, gallery=tmp_path, ground_truth=tmp_path, hierarchy=tmp_path
-    )
-    gldv2 = settings.model_copy(update={"evaluation": elsewhere})
-    assert [path.name for path in draw_comparison(gldv2, methods, tmp_path)] == ["learning.png"]
     assert settings.pictures is not None
     chosen = settings.pictures.model_copy(update={"curves": ("roadmap",)})
     only = draw_comparison(settings.model_copy(update={"pictures": chosen}), methods, tmp_path)

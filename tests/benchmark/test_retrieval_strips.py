@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
 from hgld.benchmark.evaluated_images import read_evaluated_images
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.retrieval_strips import write_strips
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.errors import ConfigurationError
-from hgld.evaluation import evaluate_retrieval
+from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.tables.embeddings import write_embeddings
 from tests.benchmark.comparisons import write_comparison, write_data
 from tests.datasets.pictures import save_pictures
@@ -31,14 +31,8 @@ def evaluated(run: Run, ids: list[str], seed: int, metrics: tuple[str, ...] = ("
     folder.mkdir(parents=True)
     vectors = np.random.default_rng(seed).normal(size=(len(ids), 5)).astype(np.float32)
     write_embeddings(folder / "embeddings.npy", torch.from_numpy(vectors), ids)
-    images = read_evaluated_images(run)
-    names, labels, is_query = images.manifest.ids.astype(str), images.manifest.labels, images.is_query
-    if is_query is None:
-        result = evaluate_retrieval(vectors, labels, query_ids=names, metrics=metrics)
-    else:
-        halves = ((vectors[half], labels[half]) for half in (is_query, ~is_query))
-        (queries, own), (gallery, others) = halves
-        result = evaluate_retrieval(queries, own, gallery, others, query_ids=names[is_query], metrics=metrics)
+    task = read_evaluated_images(SplitEvaluation(), run).task
+    (result,) = evaluate_tasks([task], EvaluationConfig(metrics=metrics))
     return EvaluatedRun(run, result)
 
 

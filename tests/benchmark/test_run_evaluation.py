@@ -77,10 +77,13 @@ def test_last_checkpoint_is_evaluated_not_the_best(happier: Trained, tmp_path: P
     assert result.per_query["class"].tolist() == [f"l{name.split('/')[0]}" for name in test.ids]
     assert result.settings == again.settings
 
-    images = read_evaluated_images(run)
-    np.testing.assert_allclose(images.embeddings, embeddings, atol=1e-6)
-    assert images.manifest.ids.tolist() == test.ids.tolist()
-    assert images.is_query is None
+    images = read_evaluated_images(settings.evaluation, run)
+    np.testing.assert_allclose(images.task.gallery, embeddings, atol=1e-6)
+    assert images.task.gallery_ids is not None
+    assert images.task.gallery_ids.tolist() == test.ids.tolist()
+    assert images.class_names == test.class_names
+    ((_, labels),) = images.embeddings_and_labels()
+    assert labels.tolist() == test.labels.tolist()
 
 
 def test_evaluation_is_not_repeated(happier: Trained) -> None:
@@ -152,7 +155,7 @@ def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="seed0: the training is not finished"):
         run_evaluation.evaluate_run(settings, run)
     with pytest.raises(InputError, match="no such file; expected the embeddings"):
-        read_evaluated_images(run)
+        read_evaluated_images(settings.evaluation, run)
 
 
 def test_separate_queries_and_gallery_with_unreadable_images(tmp_path: Path) -> None:
@@ -178,15 +181,15 @@ def test_separate_queries_and_gallery_with_unreadable_images(tmp_path: Path) -> 
     settings, run = trained(tmp_path, data=data | {"queries": "query", "gallery": "gallery"})
     run_evaluation.evaluate_run(settings, run)
 
-    result, images = read(settings, run).result, read_evaluated_images(run)
+    result, images = read(settings, run).result, read_evaluated_images(settings.evaluation, run)
     assert result.name == "retrieval"
     assert result.per_query.index.tolist() == ["0/0", "2/0", "3/0"]
     assert result.per_query["class"].tolist() == ["l0", "l2", "l3"]
     assert result.per_query["positives_l2"].tolist() == [3, 2, 3]
     assert result.counts["images_not_read"] == 2
-    assert images.is_query is not None
-    assert images.manifest.ids[images.is_query].tolist() == ["0/0", "2/0", "3/0"]
-    assert len(images.embeddings) == len(images.manifest) == 14
+    assert images.task.query_ids is not None
+    assert images.task.query_ids.tolist() == ["0/0", "2/0", "3/0"]
+    assert [len(vectors) for vectors, _ in images.embeddings_and_labels()] == [11, 3]
 
 
 def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> None:
@@ -216,6 +219,9 @@ def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> N
         assert own.sum() == len(images)
         assert result.per_query[f"{name} AP"].notna().tolist() == own.tolist()
     assert result.counts["queries"] == 8 + 16
+    drawn = read_evaluated_images(evaluation, run)  # the last set
+    assert len(drawn.task.queries) == 16
+    assert drawn.class_names == manifest.select_split("test").class_names
     assert run_evaluation.read_evaluated(settings, run) is not None
     write_manifest(tmp_path / "small.parquet", manifest, Provenance("test"))
     assert run_evaluation.read_evaluated(settings, run) is None

@@ -20,18 +20,20 @@ def test_each_pair_is_counted_once(seed: int, block_size: int) -> None:
     fine = rng.integers(6, size=9)
     labels = np.stack([fine, fine // 3], axis=1)
     vectors = rng.normal(size=(9, 3))
+    mask = rng.random(9) < 0.8
     histogram = count_scores(
         torch.from_numpy(vectors),
         torch.from_numpy(vectors),
         LabelJudgements(labels, labels),
         excluded=RaggedIndices.from_lists([[row] for row in range(9)]),
+        gallery_mask=mask,
         n_bins=N_BINS,
         config=RankingConfig(block_size=block_size, precision="float64"),
     )
     counts = np.zeros((3, N_BINS), int)
     for a in range(9):
         for b in range(9):
-            if a != b:
+            if a != b and mask[b]:
                 cosine = vectors[a] @ vectors[b] / np.linalg.norm(vectors[a]) / np.linalg.norm(vectors[b])
                 counts[
                     (labels[a] == labels[b]).sum(), int(np.searchsorted(histogram.edges, cosine, side="right")) - 1

@@ -10,6 +10,7 @@ import pandas as pd
 
 from hgld.benchmark.benchmark_settings import Gldv2Evaluation
 from hgld.benchmark.evaluations.base import EvaluationContext, embedding_file
+from hgld.benchmark.runs import Run
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
@@ -19,6 +20,17 @@ from hgld.models.model_loading import load_checkpoint_model
 from hgld.training.run_folder import RunFolder
 
 _OFFICIAL = "map100_official"
+_QUERIES, _GALLERY = "queries", "gallery"
+
+
+def gldv2_files(evaluation: Gldv2Evaluation, run: Run) -> EvaluationFiles:
+    """Return the files of a run's evaluation by GLDv2's protocol."""
+    return EvaluationFiles(
+        query_embeddings=embedding_file(run, _QUERIES),
+        gallery_embeddings=embedding_file(run, _GALLERY),
+        hierarchy=evaluation.hierarchy,
+        ground_truth=evaluation.ground_truth,
+    )
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class Gldv2RunEvaluation:
     @property
     def embedding_sets(self) -> tuple[str, ...]:
         """See :attr:`hgld.benchmark.evaluations.RunEvaluation.embedding_sets`."""
-        return "queries", "gallery"
+        return _QUERIES, _GALLERY
 
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
         """See :meth:`hgld.benchmark.evaluations.RunEvaluation.evaluate`."""
@@ -50,8 +62,12 @@ class Gldv2RunEvaluation:
         config = EmbedImagesConfig(
             device=context.device, batch_size=training.evaluation.batch_size, workers=training.workers
         )
-        queries, gallery = (embedding_file(context.run, name) for name in self.embedding_sets)
-        for images, out in ((evaluation.queries, queries), (evaluation.gallery, gallery)):
+        files = gldv2_files(evaluation, context.run)
+        for images, out in (
+            (evaluation.queries, files.query_embeddings),
+            (evaluation.gallery, files.gallery_embeddings),
+        ):
+            assert out is not None
             embed_images(
                 images,
                 out,
@@ -61,12 +77,6 @@ class Gldv2RunEvaluation:
                 processes=context.processes,
                 progress=context.progress,
             )
-        files = EvaluationFiles(
-            query_embeddings=queries,
-            gallery_embeddings=gallery,
-            hierarchy=evaluation.hierarchy,
-            ground_truth=evaluation.ground_truth,
-        )
         ranking = RankingConfig(device=context.device)
         evaluation_config = EvaluationConfig(
             metrics=context.metrics or None, ranking=ranking, processes=context.processes

@@ -20,18 +20,19 @@ from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import TrainingImages
 from hgld.training.validation import embed_test_images, rank_test_images
 
-_EMBEDDINGS = "embeddings"
+#: Name of the set of embeddings of the evaluation images of a training.
+SPLIT_EMBEDDINGS = "embeddings"
 
 
 class SplitRunEvaluation:
     """Evaluation on the evaluation images of the training."""
 
     files: Mapping[str, Path] = {}
-    embedding_sets = (_EMBEDDINGS,)
+    embedding_sets = (SPLIT_EMBEDDINGS,)
 
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
         """See :meth:`hgld.benchmark.evaluations.RunEvaluation.evaluate`."""
-        return [_evaluate_images(context, _load(context), TrainingImages(context.run.settings), _EMBEDDINGS)]
+        return [_evaluate_images(context, _load(context), TrainingImages(context.run.settings), SPLIT_EMBEDDINGS)]
 
     def join(self, results: list[RetrievalResult]) -> RetrievalResult:
         """See :meth:`hgld.benchmark.evaluations.RunEvaluation.join`."""
