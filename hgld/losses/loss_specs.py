@@ -22,22 +22,31 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.losses.arcface import ArcFace
 from hgld.losses.base import Loss
 from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
 from hgld.losses.kernels.relevance_options import RelevanceName
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep, suprank_step
 from hgld.losses.simix import SiMix
 from hgld.losses.sum_over_levels import SumOverLevels
+from hgld.losses.sup_hap import FinerStep
 
 #: Which levels a loss of classes sees: the finest, or the sum over all.
 Levels = Literal["finest", "all"]
-#: L*_DG (paper, Eq. 8) or L_DG (Eq. 7).
-Decomposability = Literal["proxies", "pairs"]
+#: Decomposability losses: L*_DG (paper, Eq. 8), L_DG (Eq. 7), or ArcFace as in some of the authors' settings.
+Decomposability = Literal["proxies", "pairs", "arcface"]
+#: Those that suit losses of all levels.
+ProxyDecomposability = Literal["proxies", "arcface"]
+DECOMPOSABILITY_LOSSES: Mapping[str, Callable[..., Loss]] = {
+    "proxies": ProxyLoss,
+    "pairs": DecomposabilityLoss,
+    "arcface": ArcFace,
+}
 
 #: Parameters that only make sense in code.
-CODE_ONLY = frozenset({"finer", "level", "mixup"})
+CODE_ONLY = frozenset({"level", "mixup"})
 #: Types in settings of parameters that also accept functions in code.
-SETTINGS_TYPES: Mapping[str, Any] = {"relevance": RelevanceName}
+SETTINGS_TYPES: Mapping[str, Any] = {"relevance": RelevanceName, "finer": FinerStep}
 
 
 @dataclass(frozen=True)
@@ -142,7 +151,7 @@ def spec(constructor: Callable[..., Loss]) -> LossSpec:
 
     >>> from hgld.losses import SupHAP
     >>> list(spec(SupHAP).options)
-    ['alpha', 'relevance', 'level_weights', 'variant', 'tau', 'rho', 'delta', 'include_query']
+    ['alpha', 'relevance', 'level_weights', 'variant', 'tau', 'rho', 'delta', 'finer', 'include_query']
     """
     return LossSpec(_options(constructor), lambda space, options: _construct(constructor, space, options))
 
@@ -189,24 +198,22 @@ def decomposable(
         compose: Function that builds the sum from the decomposability loss, ``lambda_`` and the keyword arguments of
             the rank loss, such as :func:`~hgld.losses.happier`.
         rank_loss: Constructor of the rank loss.
-        pairs: Add the option ``decomposability``, which chooses between proxies and pairs.
+        pairs: Offer the decomposability loss of pairs too, next to those of proxies.
         **defaults: Defaults that differ from those of the constructors.
 
-    >>> from hgld.losses import SupHAP, happier
-    >>> list(decomposable(happier, SupHAP).options)
-    ['lambda_', 'alpha', 'relevance', 'level_weights', 'variant', 'tau', 'rho', 'delta', 'include_query', 'eta']
+    >>> from hgld.losses import SupNDCG, rod_ndcg
+    >>> list(decomposable(rod_ndcg, SupNDCG).options)
+    ['lambda_', 'decomposability', 'variant', 'tau', 'rho', 'delta', 'include_query', 'eta', 'scale', 'margin']
     """
     weight = inspect.signature(compose, eval_str=True).parameters["lambda_"]
-    options = {"lambda_": Option(weight.annotation, weight.default)}
-    if pairs:
-        options["decomposability"] = Option(Decomposability, "proxies")
-    second_terms = [ProxyLoss, DecomposabilityLoss] if pairs else [ProxyLoss]
-    for constructor in (rank_loss, *second_terms):
+    choices = Decomposability if pairs else ProxyDecomposability
+    options = {"lambda_": Option(weight.annotation, weight.default), "decomposability": Option(choices, "proxies")}
+    for constructor in (rank_loss, *(DECOMPOSABILITY_LOSSES[name] for name in get_args(choices))):
         options |= {name: option for name, option in _options(constructor).items() if name not in options}
     options |= {name: options[name]._replace(default=default) for name, default in defaults.items()}
 
     def build(space: LabelSpace, options: Mapping[str, Any]) -> Loss:
-        second_term = DecomposabilityLoss if options.get("decomposability") == "pairs" else ProxyLoss
+        second_term = DECOMPOSABILITY_LOSSES[options["decomposability"]]
         arguments = _arguments(rank_loss, space, options)
         return compose(_construct(second_term, space, options), options["lambda_"], **arguments)
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
+from hgld.errors import ConfigurationError
 from hgld.evaluation.relevance import Relevance
 from hgld.losses.kernels.metric_surrogates import HAPLoss
 from hgld.losses.kernels.relevance_options import RelevanceName
-from hgld.losses.kernels.steps import HEAVISIDE, SUPRANK_STEP, Step
+from hgld.losses.kernels.steps import HEAVISIDE, SUPRANK_STEP, LeakyStep, Step
+
+#: Steps of H-rank^+ that settings can choose.
+FinerStep = Literal["heaviside", "leaky"]
+FINER_STEPS: Mapping[str, Step | None] = {"heaviside": None, "leaky": LeakyStep()}
 
 
 class SupHAP(HAPLoss):
@@ -24,8 +32,9 @@ class SupHAP(HAPLoss):
             sum of the APs of all levels and ignores ``alpha`` (Table XI); or a function of the level counts.
         level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive. Default: 1/L each.
         step: Step h^-, see :func:`~hgld.losses.suprank_step`. Default: Eq. 4.
-        finer: Step of H-rank^+ for items of finer levels than that of k, such as :class:`~hgld.losses.LeakyStep`,
-            which gives H-rank^+ a gradient. Default: Heaviside's step.
+        finer: Step of H-rank^+ for items of finer levels than that of k: ``heaviside``; ``leaky`` for
+            :class:`~hgld.losses.LeakyStep`, which gives H-rank^+ a gradient (``with_hrank`` in the authors' settings,
+            on in one of HAPPIER_F on SOP); or another step.
         include_query: See :class:`~hgld.losses.RankLoss`.
 
     Raises:
@@ -46,9 +55,12 @@ class SupHAP(HAPLoss):
         level_weights: tuple[float, ...] | None = None,
         *,
         step: Step = SUPRANK_STEP,
-        finer: Step | None = None,
+        finer: FinerStep | Step = "heaviside",
         include_query: bool = True,
     ) -> None:
+        if isinstance(finer, str) and finer not in FINER_STEPS:
+            raise ConfigurationError(f'`finer` is "{finer}"; choose heaviside or leaky')
+        chosen = FINER_STEPS[finer] if isinstance(finer, str) else finer
         super().__init__(
-            alpha, relevance, level_weights, plus=HEAVISIDE, step=step, finer=finer, include_query=include_query
+            alpha, relevance, level_weights, plus=HEAVISIDE, step=step, finer=chosen, include_query=include_query
         )

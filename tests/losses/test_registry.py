@@ -15,7 +15,18 @@ from torch.nn import functional
 import hgld.losses
 import hgld.losses.kernels
 from hgld.errors import ConfigurationError, InputError
-from hgld.losses import LOSSES, LabelSpace, Loss, SiMix, SumOverLevels, XBMContrastive, build_loss
+from hgld.losses import (
+    LOSSES,
+    ArcFace,
+    LabelSpace,
+    LeakyStep,
+    Loss,
+    SiMix,
+    SumOverLevels,
+    SupHAP,
+    XBMContrastive,
+    build_loss,
+)
 from hgld.losses.registry import loss_settings
 
 LABELS = np.repeat([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]], 3, axis=0)
@@ -77,6 +88,17 @@ def test_options_reach_the_loss() -> None:
     assert isinstance(LOSSES["xbm_contrastive"](SPACE), XBMContrastive)
 
 
+def test_options_of_the_authors_that_the_papers_do_not_use() -> None:
+    arcface: Any = LOSSES["happier"](SPACE, decomposability="arcface", margin=0.3, finer="leaky")
+    assert isinstance(arcface.losses["decomposability"], ArcFace)
+    assert arcface.losses["sup_hap"].finer == LeakyStep(beta=25, gamma=0.5, leak=10)
+    expect_gradients(arcface)
+    default: Any = LOSSES["happier"](SPACE)
+    assert default.losses["sup_hap"].finer is None
+    with pytest.raises(ConfigurationError, match='`finer` is "steep"; choose heaviside or leaky'):
+        SupHAP(finer="steep")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_option_has_a_type_and_a_default(name: str) -> None:
     for option in LOSSES[name].options.values():
@@ -105,7 +127,7 @@ def test_label_space_of_labels() -> None:
     ("name", "options", "message"),
     [
         ("sup_ap", {"variant": "eq5"}, "choose eq4, cfg144 or cfginat"),
-        ("roadmap", {"decomposability": "triplets"}, "choose proxies or pairs"),
+        ("roadmap", {"decomposability": "triplets"}, "choose proxies, pairs or arcface"),
         ("triplet", {"levels": "coarsest"}, "choose finest or all"),
         ("happier", {"lambda_": 2.0}, "expected 0 .* to 1"),
         ("csl", {"margins": (0.1, 0.2)}, "a margin for each of 3 levels"),

@@ -17,12 +17,12 @@ X = class_vectors(LABELS)
 REFERENCES = class_vectors(REFERENCE_LABELS, seed=1)
 
 
-def triplet_loss(x: torch.Tensor, y: torch.Tensor, mining: str, margin: float) -> float:
+def triplet_loss(x: torch.Tensor, y: torch.Tensor, mining: str, margin: float, include_query: bool = False) -> float:
     """Return the triplet loss by loops; ``y`` is ``x`` where there are no references."""
     y_labels = LABELS if y is x else REFERENCE_LABELS
     losses = []
     for i in range(len(x)):
-        others = [j for j in range(len(y)) if y is not x or i != j]
+        others = [j for j in range(len(y)) if y is not x or i != j or include_query]
         positives = [float(x[i] @ y[j]) for j in others if y_labels[j, 0] == LABELS[i, 0]]
         negatives = [float(x[i] @ y[j]) for j in others if y_labels[j, 0] != LABELS[i, 0]]
         if mining == "easy_positive":
@@ -45,6 +45,15 @@ def test_values_agree_with_loops(mining: Mining, margin: float) -> None:
     assert against_references > 0
     assert loss(X, LABELS).item() == pytest.approx(within_batch, abs=1e-12)
     assert loss(X, LABELS, REFERENCES, REFERENCE_LABELS).item() == pytest.approx(against_references, abs=1e-12)
+
+
+def test_the_query_is_one_of_its_own_positives_where_the_published_code_has_it() -> None:
+    close = torch.nn.functional.normalize(X + 4 * X[:1])  # some negatives are more similar than 1 - margin
+    for mining in ("all", "easy_positive"):
+        loss = TripletLoss(0.2, mining, include_query=True)
+        expected = triplet_loss(close, close, mining, 0.2, include_query=True)
+        assert expected != triplet_loss(close, close, mining, 0.2) > 0
+        assert loss(close, LABELS).item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_batch_without_positives_has_no_loss_and_no_gradient() -> None:
