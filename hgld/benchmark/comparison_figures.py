@@ -27,6 +27,7 @@ from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_imag
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Draw, SweepPoint
+from hgld.evaluation.metric_units import shown_value, with_unit
 from hgld.figures.class_means import ClassMeans, draw_class_means
 from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
 from hgld.figures.scores import ScoreDensities, draw_scores
@@ -47,7 +48,7 @@ _MAX_MARKERS = 4
 #: the index of H-GLDv2 has 55,529.
 _MAX_CLASSES = 12_000
 
-#: Metric in percent by position on the x axis, then by split and seed.
+#: Metric in percent, or in levels, by position on the x axis, then by split and seed.
 _Curve = dict[float, dict[Draw, float]]
 #: Reads the images that the first run of a method was evaluated on.
 _ReadImages = Callable[[MethodResults], EvaluatedImages]
@@ -109,9 +110,9 @@ def draw_sweep(
     for metric in sweep.metrics:
         curves: dict[str, _Curve] = {name: {} for name in sweep.curves}
         for point, runs in points:
-            by_draw = {run.run.draw: 100 * run.result.means[metric] for run in runs}
+            by_draw = {run.run.draw: shown_value(metric, run.result.means[metric]) for run in runs}
             curves[point.curve][positions[str(point.value)]] = by_draw
-        title = f"{metric} in %"
+        title = with_unit(metric)
         if sweep.relative_to is not None:
             curves = _relative(curves, sweep.relative_to)
             title = f"{metric}: difference from {sweep.relative_to} in %"

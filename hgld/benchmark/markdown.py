@@ -26,6 +26,7 @@ from hgld.benchmark.method_results import (
 )
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import SweepPoint
+from hgld.evaluation.metric_units import shown_value
 from hgld.evaluation.result_columns import mark_best, metric_names
 from hgld.evaluation.setting_notes import setting_notes
 from hgld.training.training_images import evaluation_manifest, read_training_manifest
@@ -137,22 +138,22 @@ def describe_means(splits: Sequence[int | None]) -> str:
 
 
 def mean_and_std(means: Mapping[str, float], stds: Mapping[str, float], metric: str) -> str:
-    """Return a cell such as ``47.21 ± 0.12``, in percent; without ± for a single run, a dash without a value.
+    """Return a cell such as ``47.21 ± 0.12``, in %; without ± for a single run, a dash without a value.
 
     >>> mean_and_std({"ASI": 0.47211}, {"ASI": 0.0012}, "ASI")
     '47.21 ± 0.12'
     """
     mean = means.get(metric, math.nan)
-    return _MISSING if math.isnan(mean) else f"{100 * mean:.2f}{_plus_minus(stds, metric)}"
+    return _MISSING if math.isnan(mean) else f"{shown_value(metric, mean):.2f}{_plus_minus(stds, metric)}"
 
 
 def gain(method: MethodResults, baseline: MethodResults, metric: str) -> str:
-    """Return a cell such as ``+0.52 [-0.10, +1.14]``, in percentage points; ``0`` for the baseline itself."""
+    """Return a cell such as ``+0.52 [-0.10, +1.14]``, in points; ``0`` for the baseline itself."""
     if method is baseline:
         return "0"
     if metric not in method.metrics:
         return _MISSING
-    mean, low, high = (100 * value for value in difference(method, baseline, metric))
+    mean, low, high = (shown_value(metric, value) for value in difference(method, baseline, metric))
     return _MISSING if math.isnan(mean) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
@@ -175,7 +176,13 @@ def describe_data(data: DataSettings) -> str:
 
 def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
     columns = [
-        mark_best([method.means.get(metric, math.nan) for method in methods], "**{}**", "<ins>{}</ins>", decimals=2)
+        mark_best(
+            metric,
+            [method.means.get(metric, math.nan) for method in methods],
+            "**{}**",
+            "<ins>{}</ins>",
+            decimals=2,
+        )
         for metric in metrics
     ]
     rows = [
@@ -207,13 +214,14 @@ def _variation_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -
     rows = []
     for method in methods:
         over_seeds = seed_stds(method.runs)
-        stds = [(method.stds.get(metric, math.nan), over_seeds.get(metric, math.nan)) for metric in metrics]
-        rows.append(
-            [
-                method.title,
-                *(" / ".join(_MISSING if math.isnan(std) else f"{100 * std:.2f}" for std in pair) for pair in stds),
-            ]
-        )
+        cells = [
+            " / ".join(
+                _MISSING if math.isnan(std) else f"{shown_value(metric, std):.2f}"
+                for std in (method.stds.get(metric, math.nan), over_seeds.get(metric, math.nan))
+            )
+            for metric in metrics
+        ]
+        rows.append([method.title, *cells])
     return _table(["Method", *metrics], rows)
 
 
@@ -297,7 +305,7 @@ def _relative(mean: float, base: float) -> str:
 
 def _plus_minus(stds: Mapping[str, float], metric: str) -> str:
     std = stds.get(metric, math.nan)
-    return "" if math.isnan(std) else f" ± {100 * std:.2f}"
+    return "" if math.isnan(std) else f" ± {shown_value(metric, std):.2f}"
 
 
 def _distinct(values: Iterable[object]) -> str:

@@ -18,6 +18,7 @@ import pandas as pd
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.statistics import Difference, difference_over_splits, paired_difference, sample_std
 from hgld.benchmark.training_records import TrainingRecord, read_training_record
+from hgld.evaluation.metric_units import goodness
 from hgld.evaluation.result_columns import metric_names
 
 
@@ -97,9 +98,9 @@ def by_split(runs: Sequence[EvaluatedRun]) -> dict[int | None, list[EvaluatedRun
 
 
 def best_baseline(methods: Sequence[MethodResults], metric: str) -> MethodResults | None:
-    """Return the baseline with the highest mean of a metric; None if no baseline has the metric."""
+    """Return the baseline with the best mean of a metric; None if no baseline has the metric."""
     known = [method for method in methods if method.baseline and not math.isnan(method.means.get(metric, math.nan))]
-    return max(known, key=lambda method: method.means[metric], default=None)
+    return max(known, key=lambda method: goodness(metric, method.means[metric]), default=None)
 
 
 def best_baselines(methods: Sequence[MethodResults], metrics: Sequence[str]) -> dict[str, MethodResults]:

@@ -135,6 +135,11 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
         chosen = ["H-AP", "NDCG", "ASI"]
     metrics = [metric if isinstance(metric, Metric) else Metric.from_name(metric, n_levels) for metric in chosen]
     for metric in metrics:
+        if metric.tree and judgements.relevance() is not None:
+            raise ConfigurationError(
+                f"{metric.name} needs labels that form a tree, with one label per image and level; the relevances "
+                "here come from a table or from several labels per image"
+            )
         if metric.k is not None and not 1 <= metric.k <= most_ranked:
             raise ConfigurationError(
                 f"{metric.name} needs k between 1 and the {most_ranked:,} gallery items that are ranked; take "

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hgld.evaluation.metric_units import shown_value
 from hgld.evaluation.result_columns import mark_best, metric_names, select_metrics
 from hgld.evaluation.results import RetrievalResult
 
@@ -25,7 +26,7 @@ class LatexRow:
 
     Args:
         head: Name of the row, in LaTeX.
-        means: Means by metric, from 0 to 1.
+        means: Means by metric.
         deviations: Standard deviations over runs, by metric; NaN or absent where there is one run.
     """
 
@@ -39,9 +40,9 @@ def results_to_latex(
 ) -> str:
     """Format results as a table for the package booktabs.
 
-    A row per result that has any of the columns, values in percent with one decimal. With two rows or more the best
-    of a column is bold and the second underlined, as far as the decimals shown tell them apart: several can be best,
-    and then none is second.
+    A row per result that has any of the columns, values in percent (distances in levels) with one decimal. With two
+    rows or more the best of a column is bold and the second underlined, as far as the decimals shown tell them apart:
+    several can be best, and then none is second.
 
     Args:
         results: Results of the methods.
@@ -64,11 +65,13 @@ def latex_table(rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: st
     """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font."""
     cells = [[row.head for row in rows]]
     for name in metrics:
-        means = mark_best([row.means.get(name, math.nan) for row in rows], r"\textbf{{{}}}", r"\underline{{{}}}")
+        means = mark_best(
+            name, [row.means.get(name, math.nan) for row in rows], r"\textbf{{{}}}", r"\underline{{{}}}"
+        )
         deviations = (row.deviations.get(name, math.nan) for row in rows)
         cells.append(
             [
-                mean if math.isnan(deviation) else rf"{mean} {{\scriptsize $\pm$ {100 * deviation:.1f}}}"
+                mean if math.isnan(deviation) else rf"{mean} {{\scriptsize $\pm$ {shown_value(name, deviation):.1f}}}"
                 for mean, deviation in zip(means, deviations, strict=True)
             ]
         )

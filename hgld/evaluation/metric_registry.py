@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation import metrics
+from hgld.evaluation import hierarchy_metrics, metrics
 from hgld.evaluation.level_weights import BlockWeights
 from hgld.evaluation.ranking_statistics import RankingStatistics
 from hgld.hierarchy.label_matrix import column_of
@@ -37,19 +38,37 @@ class RankedBlock:
 class MetricSpec:
     """Entry of the registry: how a metric's name becomes a call of its function.
 
-    The function is called as ``function(statistics, [k], [level], [weights])`` with the arguments that it takes.
+    The function is called as ``function([levels], statistics, [k], [level], [weights])`` with the arguments that it
+    takes.
 
     Args:
         function: Function of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`.
+        ranked_levels: Whether it takes the levels in ranked order.
+        tree: Whether levels have to be those of a tree of classes, and not values of relevance.
         cutoff: Whether it takes a cutoff k.
         level: Whether it takes a semantic level; its name may then end in ``_lN``.
         weights: Field of :class:`BlockWeights` that it takes, if any.
     """
 
     function: Callable[..., torch.Tensor]
+    ranked_levels: bool = False
+    tree: bool = False
     cutoff: bool = False
     level: bool = False
     weights: Literal["relevance", "self_counting_relevance", "gain", "level_weights"] | None = None
+
+
+def _ahp(
+    similarity: hierarchy_metrics.Similarity = "height", *, cutoff: bool = False, trapezoid: bool = False
+) -> MetricSpec:
+    """Return the entry of a variant of AHP."""
+
+    def ahp(levels: torch.Tensor, statistics: RankingStatistics, k: int | None = None) -> torch.Tensor:
+        return hierarchy_metrics.average_hierarchical_precision(
+            levels, statistics, k, similarity, trapezoid=trapezoid
+        )
+
+    return MetricSpec(ahp, ranked_levels=True, tree=True, cutoff=cutoff)
 
 
 #: Metrics by name; K stands for the cutoff.
@@ -68,6 +87,23 @@ METRICS: dict[str, MetricSpec] = {
     "NDCG": MetricSpec(metrics.ndcg, weights="gain"),
     "NDCG@K": MetricSpec(metrics.ndcg_at_k, cutoff=True, weights="gain"),
     "ASI": MetricSpec(metrics.asi),
+    "HP@K": MetricSpec(hierarchy_metrics.hierarchical_precision_at_k, cutoff=True, tree=True),
+    "HP_WUP@K": MetricSpec(
+        partial(hierarchy_metrics.hierarchical_precision_at_k, similarity="wu_palmer"), cutoff=True, tree=True
+    ),
+    "AHP": _ahp(),
+    "AHP@K": _ahp(cutoff=True),
+    "AHP_WUP": _ahp("wu_palmer"),
+    "AHP_WUP@K": _ahp("wu_palmer", cutoff=True),
+    "AHP_trapezoid": _ahp(trapezoid=True),
+    "AHP_trapezoid@K": _ahp(trapezoid=True, cutoff=True),
+    "AHP_WUP_trapezoid": _ahp("wu_palmer", trapezoid=True),
+    "AHP_WUP_trapezoid@K": _ahp("wu_palmer", trapezoid=True, cutoff=True),
+    "WUP@K": MetricSpec(hierarchy_metrics.wu_palmer_at_k, cutoff=True, tree=True),
+    "hF": MetricSpec(hierarchy_metrics.hierarchical_f, ranked_levels=True, tree=True),
+    "mistake_severity": MetricSpec(hierarchy_metrics.mistake_severity, ranked_levels=True, tree=True),
+    "avg_hdist@K": MetricSpec(hierarchy_metrics.average_hierarchical_distance_at_k, cutoff=True, tree=True),
+    "min_hdist@K": MetricSpec(hierarchy_metrics.least_hierarchical_distance_at_k, cutoff=True, tree=True),
 }
 
 
@@ -79,11 +115,13 @@ class Metric:
         name: Name in results, such as ``H-AP``, ``mAP@100``, ``R@1_l2`` (level 2), ``AP_l3``, ``NDCG@10``.
         k: Cutoff up to which the ranking statistics are needed; None for a metric of whole rankings.
         values: Function from the rankings of n queries to the values of the metric, float64, shape (n,).
+        tree: Whether levels have to be those of a tree of classes, and not values of relevance.
     """
 
     name: str
     k: int | None
     values: Callable[[RankedBlock], torch.Tensor]
+    tree: bool = False
 
     @classmethod
     def from_name(cls, name: str, n_levels: int) -> Metric:
@@ -104,7 +142,8 @@ class Metric:
             raise ConfigurationError(f"there is no metric {name!r}; expected {_expected()}")
         level = int(number or n_levels)
         column_of(level, n_levels)  # raises for a level that does not exist
-        return cls(name, int(k) if spec.cutoff else None, _call(name, spec, int(k) if spec.cutoff else None, level))
+        cutoff = int(k) if spec.cutoff else None
+        return cls(name, cutoff, _call(name, spec, cutoff, level), spec.tree)
 
 
 def default_metrics(n_levels: int, n_ranked: int) -> list[str]:
@@ -135,6 +174,8 @@ def _call(name: str, spec: MetricSpec, k: int | None, level: int) -> Callable[[R
                     f"{name} is defined for the relevance of Eq. 20 only, not for one of your own"
                 )
             arguments.append(weights)
+        if spec.ranked_levels:
+            return spec.function(block.levels, block.statistics, *arguments)
         return spec.function(block.statistics, *arguments)
 
     return values

@@ -39,7 +39,7 @@ from collections.abc import Sequence
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation.ranking_statistics import RankingStatistics
+from hgld.evaluation.ranking_statistics import RankingStatistics, cutoff_index
 from hgld.evaluation.relevance import Relevance, check_level_weights, exponential_gain, hierarchical_relevance
 from hgld.hierarchy.label_matrix import column_of
 
@@ -88,28 +88,28 @@ def map_at_r(statistics: RankingStatistics, level: int | None = None) -> torch.T
 def map_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
     """mAP@k: precisions at the positives among the first k, divided by min(R, k) (Weyand et al., CVPR 2020)."""
     axis = _level_index(statistics, level)
-    precision = statistics.precision_at[:, axis, _cutoff_index(statistics, k)]
+    precision = statistics.precision_at[:, axis, cutoff_index(statistics, k)]
     return _ratio(precision, statistics.positives[:, axis].clamp(max=k))
 
 
 def recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
     """R@k: whether any of the first k items is positive (paper, Eq. 13)."""
     axis = _level_index(statistics, level)
-    hit = (statistics.hits_at[:, axis, _cutoff_index(statistics, k)] > 0).to(torch.float64)
+    hit = (statistics.hits_at[:, axis, cutoff_index(statistics, k)] > 0).to(torch.float64)
     return torch.where(statistics.positives[:, axis] > 0, hit, torch.nan)
 
 
 def true_recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
     """TR@k: positives among the first k, divided by min(R, k) (paper, Eq. 14)."""
     axis = _level_index(statistics, level)
-    hits = statistics.hits_at[:, axis, _cutoff_index(statistics, k)]
+    hits = statistics.hits_at[:, axis, cutoff_index(statistics, k)]
     return _ratio(hits, statistics.positives[:, axis].clamp(max=k))
 
 
 def precision_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> torch.Tensor:
     """P@k: positives among the first k, divided by k."""
     axis = _level_index(statistics, level)
-    precision = statistics.hits_at[:, axis, _cutoff_index(statistics, k)] / k
+    precision = statistics.hits_at[:, axis, cutoff_index(statistics, k)] / k
     return torch.where(statistics.positives[:, axis] > 0, precision, torch.nan)
 
 
@@ -145,7 +145,7 @@ def h_precision_at_k(
     (H-R@k - H-R@(k - 1)) H-P@k (Eq. 32).
     """
     relevances = relevance(statistics.counts())
-    at_k = relevances.gather(1, statistics.level_at[:, _cutoff_index(statistics, k)][:, None])
+    at_k = relevances.gather(1, statistics.level_at[:, cutoff_index(statistics, k)][:, None])
     total = (torch.minimum(relevances[:, 1:], at_k) * _exact_hits(statistics, k)).sum(1)
     return _ratio(total, k * at_k[:, 0])
 
@@ -158,7 +158,7 @@ def ndcg(statistics: RankingStatistics, gain: Relevance = exponential_gain) -> t
 
 def ndcg_at_k(statistics: RankingStatistics, k: int, gain: Relevance = exponential_gain) -> torch.Tensor:
     """NDCG@k: discounted gain of the first k ranks, divided by the largest that k ranks can have."""
-    steps, axis = _gain_steps(statistics, gain), _cutoff_index(statistics, k)
+    steps, axis = _gain_steps(statistics, gain), cutoff_index(statistics, k)
     ideal = (steps * statistics.ideal_discount_at[..., axis]).sum(1)
     return _ratio((steps * statistics.discount_at[..., axis]).sum(1), ideal)
 
@@ -182,15 +182,9 @@ def _level_index(statistics: RankingStatistics, level: int | None) -> int:
     return statistics.n_levels - 1 - column_of(level, statistics.n_levels)
 
 
-def _cutoff_index(statistics: RankingStatistics, k: int) -> int:
-    if k not in statistics.cutoffs:
-        raise ConfigurationError(f"the statistics have no cutoff {k}; add it to `cutoffs` of ranking_statistics")
-    return statistics.cutoffs.index(k)
-
-
 def _exact_hits(statistics: RankingStatistics, k: int) -> torch.Tensor:
     """Return the number of items of exactly level 1, ..., L among the first k: shape (n, L)."""
-    hits = statistics.hits_at[..., _cutoff_index(statistics, k)]
+    hits = statistics.hits_at[..., cutoff_index(statistics, k)]
     return hits - torch.nn.functional.pad(hits, (0, 1))[:, 1:]
 
 

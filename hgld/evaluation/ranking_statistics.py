@@ -148,6 +148,17 @@ def ranking_statistics(
     )
 
 
+def cutoff_index(statistics: RankingStatistics, k: int) -> int:
+    """Return the index of a cutoff on the axes of the statistics.
+
+    Raises:
+        ConfigurationError: The statistics were computed without it.
+    """
+    if k not in statistics.cutoffs:
+        raise ConfigurationError(f"the statistics have no cutoff {k}; add it to `cutoffs` of ranking_statistics")
+    return statistics.cutoffs.index(k)
+
+
 def _over_all_ranks(levels: torch.Tensor, n_levels: int, width: int, tables: RankTables) -> tuple[torch.Tensor, ...]:
     """Return positives, precision, precision_at_r, discount and overlap, computed ``width`` ranks at a time."""
     n_rows, n_items = levels.shape

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from hgld.errors import ConfigurationError
+from hgld.evaluation.metric_units import shown_value
 
 #: The low and the high end of a confidence interval.
 Interval = tuple[float, float]
@@ -83,7 +84,7 @@ class RetrievalResult:
         return replace(self, per_query=self.per_query.rename(columns=dict(names)), metrics=metrics)
 
     def __repr__(self) -> str:
-        numbers = " | ".join(f"{name} {100 * mean:.2f}" for name, mean in self.means.items())
+        numbers = " | ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in self.means.items())
         return f"{self.name} | {numbers} | {self.counts['queries']:,} queries x {self.counts['gallery']:,}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hgld.evaluation.metric_units import is_distance
 from hgld.evaluation.results import WITHOUT_POSITIVES, RetrievalResult
 
 
@@ -22,6 +23,8 @@ def setting_notes(results: Sequence[RetrievalResult]) -> list[str]:
 def _notes(result: RetrievalResult) -> list[str]:
     sentences = (_sentence(name, value, result.metrics) for name, value in result.settings.items())
     notes = [sentence for sentence in sentences if sentence is not None]
+    if distances := [name for name in result.metrics if is_distance(name)]:
+        notes.append(f"{', '.join(distances)}: in levels of the tree and not in %; lower is better.")
     for name, count in result.counts.items():
         if count and name not in {"queries", "gallery"} and not name.startswith(WITHOUT_POSITIVES):
             notes.append(f"{_capitalised(name)}: {count:,}.")

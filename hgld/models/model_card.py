@@ -10,6 +10,7 @@ from string import Template
 from typing import Any
 
 from hgld.datasets.transforms import ImageSettings
+from hgld.evaluation.metric_units import shown_value
 from hgld.io.markdown import markdown_table
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.version import __version__
@@ -178,7 +179,7 @@ def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:
         [
             evaluation.dataset,
             evaluation.protocol,
-            *(_percent(evaluation.means.get(name, math.nan)) for name in metrics),
+            *(_cell(name, evaluation.means.get(name, math.nan)) for name in metrics),
             "" if evaluation.n_queries is None else f"{evaluation.n_queries:,}",
         ]
         for evaluation in evaluations
@@ -193,8 +194,8 @@ def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:
     return "\n\n".join([markdown_table(header, rows, n_numeric=len(metrics) + 1), *notes])
 
 
-def _percent(mean: float) -> str:
-    return f"{100 * mean:.2f}" if math.isfinite(mean) else ""
+def _cell(metric: str, mean: float) -> str:
+    return f"{shown_value(metric, mean):.2f}" if math.isfinite(mean) else ""
 
 
 def _numbers(values: Sequence[float]) -> str:

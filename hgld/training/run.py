@@ -14,6 +14,7 @@ from hgld.compute.machine import describe_machine
 from hgld.compute.processes import Processes
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError
+from hgld.evaluation.metric_units import goodness
 from hgld.io.locks import exclusive_lock
 from hgld.io.preset_files import training_file
 from hgld.io.settings import read_settings, to_dict, to_yaml
@@ -232,7 +233,7 @@ def _summary(trainer: Trainer) -> TrainingSummary:
     }
     return TrainingSummary(
         evaluations=evaluations,
-        best=max(evaluations, key=lambda name: evaluations[name][metric]),
+        best=max(evaluations, key=lambda name: goodness(metric, evaluations[name][metric])),
         metric=metric,
         n_steps=trainer.step,
         n_skipped_batches=trainer.skipped_batches,

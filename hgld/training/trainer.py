@@ -20,6 +20,7 @@ from hgld.datasets.batch import Batch, ExampleDataset, SkippedImage
 from hgld.datasets.loading import training_batches
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
+from hgld.evaluation.metric_units import goodness, shown_value
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
 from hgld.losses.gathering import gather_embeddings
@@ -184,11 +185,11 @@ class Trainer:
         if settings.best not in means:
             raise ConfigurationError(f'evaluation.best is "{settings.best}"; expected one of {", ".join(means)}')
         if self.processes.rank == 0:
-            text = ", ".join(f"{name} {100 * mean:.2f}" for name, mean in means.items())
+            text = ", ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in means.items())
             log.info("after %d epochs, %d steps: %s", self.epoch, self.step, text)
             self.folder.log("evaluation", self.step, {"epoch": self.epoch, **means})
             self._log_skipped(self.images.test, evaluation.skipped)
-        if self.best is None or means[settings.best] > self.best:
+        if self.best is None or goodness(settings.best, means[settings.best]) > goodness(settings.best, self.best):
             self.best = means[settings.best]
             self.save(best=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 Levels = Sequence[int]
 
@@ -141,6 +142,31 @@ def asi(levels: Levels) -> float:
     return total / n_positive
 
 
+def tree_similarities(levels: Levels, n_levels: int, wu_palmer: bool) -> list[float]:
+    """Similarity of each item: 1 - height(lca) / L, or 2 D(lca) / (D(a) + D(b)) with D(root) = 1."""
+    depth = n_levels + 1
+    return [2 * (level + 1) / (depth + depth) if wu_palmer else 1 - (n_levels - level) / n_levels for level in levels]
+
+
+def hierarchical_precisions(levels: Levels, n_levels: int, wu_palmer: bool) -> list[float]:
+    """HP@1, ..., HP@N: similarity of the first k, divided by that of the k most similar items."""
+    similarities = tree_similarities(levels, n_levels, wu_palmer)
+    best = sorted(similarities, reverse=True)
+    if not any(levels):
+        return [math.nan] * len(levels)
+    return [sum(similarities[:k]) / sum(best[:k]) for k in range(1, len(levels) + 1)]
+
+
+def area(precisions: Sequence[float]) -> float:
+    """Trapezoids between neighbours, 1/k wide; NaN where the precisions are."""
+    return sum(((a + b) / 2 / len(precisions) for a, b in pairwise(precisions)), 0 * precisions[0])
+
+
+def lca_heights(levels: Levels, n_levels: int) -> list[int]:
+    """Height of the lowest common ancestor of the query's class and that of each item."""
+    return [n_levels - level for level in levels]
+
+
 def algorithm_1(query: Sequence[Sequence[int]], item: Sequence[Sequence[int]], n_levels: int) -> float:
     """The thesis's Algorithm 1: each label of the query adds l* / (n L), L - l* the least LCA distance to a label."""
     relevance = 0.0
@@ -180,4 +206,25 @@ def by_name(levels: Levels, n_levels: int, alpha: float = 1.0, cutoffs: Sequence
         values[f"H-R@{k}"] = h_recall_at_k(levels, table, k)
         values[f"H-P@{k}"] = h_precision_at_k(levels, table, k)
         values[f"NDCG@{k}"] = ndcg(levels, gain, k)
+    return values | on_trees(levels, n_levels, cutoffs)
+
+
+def on_trees(levels: Levels, n_levels: int, cutoffs: Sequence[int]) -> dict[str, float]:
+    """Metrics of :mod:`hgld.evaluation.hierarchy_metrics`, by name."""
+    values: dict[str, float] = {}
+    heights, similarities = lca_heights(levels, n_levels), tree_similarities(levels, n_levels, wu_palmer=True)
+    answerable = n_levels in levels
+    for suffix, wu_palmer in (("", False), ("_WUP", True)):
+        precisions = hierarchical_precisions(levels, n_levels, wu_palmer)
+        for end, k in [("", len(levels)), *((f"@{k}", k) for k in cutoffs)]:
+            values[f"AHP{suffix}{end}"] = sum(precisions[:k]) / k
+            values[f"AHP{suffix}_trapezoid{end}"] = area(precisions[:k])
+        for k in cutoffs:
+            values[f"HP{suffix}@{k}"] = precisions[k - 1]
+    for k in cutoffs:
+        values[f"WUP@{k}"] = sum(similarities[:k]) / k if any(levels) else math.nan
+        values[f"avg_hdist@{k}"] = sum(heights[:k]) / k if answerable else math.nan
+        values[f"min_hdist@{k}"] = min(heights[:k]) if answerable else math.nan
+    values["hF"] = levels[0] / n_levels if any(levels) else math.nan  # {ancestors} of both: L, of which l are shared
+    values["mistake_severity"] = heights[0] if answerable and levels[0] < n_levels else math.nan
     return values

@@ -18,7 +18,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.ranking import Precision
 from hgld.evaluation.relevance import exponential_gain, hierarchical_relevance
-from hgld.evaluation.relevance_judgements import LabelJudgements, ListJudgements
+from hgld.evaluation.relevance_judgements import LabelJudgements, ListJudgements, TableJudgements
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import items_sharing_ids
 from hgld.ragged import RaggedIndices
@@ -441,3 +441,11 @@ def test_gpu_and_cpu_agree(precision: Precision, tolerance: float) -> None:
     on_gpu = torch.from_numpy(embeddings).cuda()
     other = evaluate_retrieval(on_gpu, torch.from_numpy(labels).cuda(), **options)
     pd.testing.assert_frame_equal(cuda.per_query, other.per_query)
+
+
+def test_metrics_on_trees_need_levels_of_a_tree() -> None:
+    embeddings, _ = data(6)
+    judgements = TableJudgements(np.eye(6))
+    for metric in ("HP@2", "mistake_severity", "hF", "AHP"):
+        with pytest.raises(ConfigurationError, match=rf"{metric} needs labels that form a tree"):
+            evaluate_judged(embeddings, embeddings, judgements, metrics=[metric])

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from hgld.errors import ConfigurationError
-from hgld.evaluation import metrics
+from hgld.evaluation import hierarchy_metrics, metrics
 from hgld.evaluation import ranking_statistics as statistics_module
 from hgld.evaluation.metric_registry import METRICS, Metric, default_metrics
+from hgld.evaluation.metric_units import is_distance
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.relevance import by_level, hierarchical_relevance, weighted_ap_relevance
 from tests.evaluation import oracles
@@ -68,7 +69,8 @@ def test_every_metric_has_an_oracle() -> None:
 def test_metrics_are_between_0_and_1(ranking: Ranking) -> None:
     n_levels, levels = ranking
     for name, (value,) in named(torch.tensor([levels], dtype=torch.uint8), n_levels, [1, len(levels)]).items():
-        assert math.isnan(value) or -1e-12 <= value <= 1 + 1e-12, name
+        highest = n_levels if is_distance(name) else 1
+        assert math.isnan(value) or -1e-12 <= value <= highest + 1e-12, name
 
 
 @given(rankings())
@@ -76,9 +78,11 @@ def test_metrics_are_nan_exactly_without_positives(ranking: Ranking) -> None:
     n_levels, levels = ranking
     k = len(levels)
     for name, (value,) in named(torch.tensor([levels], dtype=torch.uint8), n_levels, [k]).items():
-        least = int(name.rpartition("_l")[2]) if "_l" in name else 1
+        least = int(name.rpartition("_l")[2]) if "_l" in name else n_levels if is_distance(name) else 1
         if name == f"H-P@{k}":
             assert math.isnan(value) == (levels[-1] == 0)
+        elif name == "mistake_severity":
+            assert math.isnan(value) == (max(levels) < n_levels or levels[0] == n_levels)
         else:
             assert math.isnan(value) == (max(levels) < least), name
 
@@ -91,9 +95,15 @@ def test_perfect_ranking_scores_1(ranking: Ranking) -> None:
     n_positive = sum(level > 0 for level in levels)
     values = named(torch.tensor([levels], dtype=torch.uint8), n_levels, [1, n_positive])
     by_size = ("P@", "H-R@", "H-P@", "H-AP", "TR@")  # these have a maximum of their own, or depend on relevances
+    others = {name: values.pop(name).item() for name in list(values) if is_distance(name) or name.startswith("WUP")}
+    assert math.isnan(others["mistake_severity"])
+    assert others["avg_hdist@1"] == others["min_hdist@1"] == others[f"min_hdist@{n_positive}"] == 0
     for name, (value,) in values.items():
         level = int(name.rpartition("_l")[2]) if "_l" in name else 1
-        if not name.startswith(by_size) or name.startswith("TR@"):
+        if "trapezoid" in name:
+            n_ranks = int(name.partition("@")[2] or len(levels))
+            assert value == pytest.approx((n_ranks - 1) / n_ranks), name
+        elif not name.startswith(by_size) or name.startswith("TR@"):
             assert value == pytest.approx(1.0), (name, level)
     rising = by_level([level**2 for level in range(n_levels + 1)])
     sums = summed(levels, n_levels, [1, n_positive])
@@ -229,13 +239,29 @@ def test_statistics_do_not_depend_on_the_block_size(width: int, monkeypatch: pyt
     ranked = torch.from_numpy(rng.integers(0, 4, size=(40, 30)).astype(np.uint8))
     for n_positive in range(31):  # so that R falls before, on and behind every border
         ranked[n_positive] = torch.from_numpy(rng.permutation([3] * n_positive + [1] * (30 - n_positive)))
+    expected = [oracles.by_name(levels, n_levels, cutoffs=cutoffs) for levels in ranked.tolist()]
+    names = [name for name in expected[0] if not name.startswith("AHP")]
     for block in (1, 7 * n_levels * width, 10**6):
         monkeypatch.setattr(statistics_module, "_BLOCK", {"cpu": block})
         monkeypatch.setattr(statistics_module, "_WIDTH", {"cpu": width})
-        values = named(ranked, n_levels, cutoffs)
-        for query, levels in enumerate(ranked.tolist()):
-            for name, value in oracles.by_name(levels, n_levels, cutoffs=cutoffs).items():
-                assert values[name][query] == pytest.approx(value, abs=1e-12, nan_ok=True), (name, query)
+        values = metric_values(ranked, n_levels, names, cutoffs=cutoffs)
+        for query, by_name in enumerate(expected):
+            for name in names:
+                assert values[name][query] == pytest.approx(by_name[name], abs=1e-12, nan_ok=True), (name, query)
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 100])
+@pytest.mark.parametrize("block", [1, 20, 10**6])
+def test_ahp_does_not_depend_on_the_block_size(width: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranked = torch.from_numpy(np.random.default_rng(width).choice(4, size=(5, 9)).astype(np.uint8))
+    expected = [oracles.by_name(levels, 3, cutoffs=[1, 7]) for levels in ranked.tolist()]
+    names = [name for name in expected[0] if name.startswith("AHP")]
+    assert len(names) == 12
+    monkeypatch.setattr(hierarchy_metrics, "_BLOCK", {"cpu": block})
+    monkeypatch.setattr(hierarchy_metrics, "_WIDTH", {"cpu": width})
+    values = metric_values(ranked, 3, names, cutoffs=[1, 7])
+    for name in names:
+        np.testing.assert_allclose(values[name], [row[name] for row in expected], rtol=0, atol=1e-12, err_msg=name)
 
 
 @given(rankings(max_size=12), st.integers(1, 13), st.integers(1, 60))
@@ -371,3 +397,38 @@ def test_default_metrics_are_valid(n_levels: int, n_ranked: int) -> None:
     metrics = [Metric.from_name(name, n_levels) for name in default_metrics(n_levels, n_ranked)]
     assert all(metric.k is None or metric.k <= n_ranked for metric in metrics)
     assert ("mAP@100" in default_metrics(n_levels, n_ranked)) == (n_ranked >= 100)
+
+
+def test_hierarchical_precision_of_rankings_with_excluded_items() -> None:
+    """Three ranked items, then two excluded ones: AHP ends with the ranked ones, HP@k beyond them has no value."""
+    names = ["AHP", "AHP_trapezoid", "AHP_WUP", "HP_WUP@3", "AHP@3", "avg_hdist@3", "min_hdist@3"]
+    short, padded = ([2, 0, 1], [2, 0, 1, 0, 0])
+    values = [
+        metric_values(
+            torch.tensor([levels], dtype=torch.uint8),
+            2,
+            [*names, *beyond],
+            cutoffs=[3, 4],
+            n_ranked=torch.tensor([3]),
+        )
+        for levels, beyond in ((short, []), (padded, ["HP@4", "HP_WUP@4", "AHP@4", "WUP@4", "avg_hdist@4"]))
+    ]
+    for name in names:
+        assert values[0][name] == values[1][name], name
+    assert all(np.isnan(value) for name, value in values[1].items() if name.endswith("@4"))
+
+
+def test_distances_of_the_first_item_are_severity_times_the_share_of_mistakes() -> None:
+    ranked = torch.from_numpy(np.random.default_rng(0).choice(4, size=(60, 12)).astype(np.uint8))
+    values = metric_values(ranked, 3, ["mistake_severity", "avg_hdist@1", "R@1"], cutoffs=[1])
+    distance, severity, recall = (np.nanmean(values[name]) for name in ("avg_hdist@1", "mistake_severity", "R@1"))
+    assert distance == pytest.approx(severity * (1 - recall), abs=1e-12)
+    assert np.isnan(values["avg_hdist@1"]).any()
+
+
+def test_hierarchical_precision_is_not_h_precision() -> None:
+    """HP@k of Deng et al. and H-P@k of Eq. 31 differ, also with the relevance l / L."""
+    ranked = torch.tensor([[1, 3, 2]], dtype=torch.uint8)
+    values = metric_values(ranked, 3, ["HP@2", "H-P@2"], cutoffs=[2], relevance=[0, 1 / 3, 2 / 3, 1])
+    assert values["HP@2"] == pytest.approx((1 + 3) / (3 + 2))
+    assert values["H-P@2"] == pytest.approx((1 / 3 + 1) / (2 * 1))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
 from hgld.cli.render import wrapped_table
+from hgld.evaluation.metric_units import shown_value
 from hgld.evaluation.result_columns import metric_names
 from hgld.evaluation.results import WITHOUT_POSITIVES, Interval, RetrievalResult
 from hgld.evaluation.setting_notes import setting_notes
@@ -34,12 +35,12 @@ def format_evaluation(
     """
     rows: list[tuple[str, Mapping[str, str]]] = []
     for index, result in enumerate(results):
-        rows.append((result.name, _percents(result.means)))
+        rows.append((result.name, _cells(result.means)))
         if intervals is not None:
             for end, name in enumerate(("  95 % from", "  to")):
-                rows.append((name, _percents({metric: ends[end] for metric, ends in intervals[index].items()})))
+                rows.append((name, _cells({metric: ends[end] for metric, ends in intervals[index].items()})))
     if mean is not None:
-        rows.append(("mean", _percents(mean)))
+        rows.append(("mean", _cells(mean)))
     means = wrapped_table("mean in %", metric_names(results), rows, width=width)
     notes = [
         line
@@ -53,10 +54,10 @@ def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -
     """Format means in percent as a table.
 
     Args:
-        means: Means from 0 to 1 by metric, by name of the row; the columns are the metrics of the first row.
+        means: Means by metric, by name of the row; the columns are the metrics of the first row.
         width: Width of a line; metrics that do not fit continue in a further table.
     """
-    rows = [(name, _percents(row)) for name, row in means.items()]
+    rows = [(name, _cells(row)) for name, row in means.items()]
     return wrapped_table("mean in %", list(next(iter(means.values()))), rows, width=width)
 
 
@@ -72,6 +73,6 @@ def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:
     return wrapped_table("count", list(titles.values()), rows, width=width)
 
 
-def _percents(values: Mapping[str, float]) -> dict[str, str]:
-    """Format values in percent; a dash where no query has the metric."""
-    return {name: "–" if math.isnan(value) else f"{100 * value:.2f}" for name, value in values.items()}
+def _cells(values: Mapping[str, float]) -> dict[str, str]:
+    """Format values in percent, distances in levels; a dash where no query has the metric."""
+    return {name: "–" if math.isnan(value) else f"{shown_value(name, value):.2f}" for name, value in values.items()}

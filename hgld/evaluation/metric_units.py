@@ -1,0 +1,42 @@
+"""Units of metrics in tables and figures, and which values are better.
+
+Most metrics are shares from 0 to 1, shown in percent, and higher is better. Distances are levels of a tree,
+shown as they are, and lower is better.
+"""
+
+from __future__ import annotations
+
+#: Metrics in levels, without their cutoff.
+DISTANCES = ("mistake_severity", "avg_hdist", "min_hdist")
+
+
+def is_distance(metric: str) -> bool:
+    """Return whether a metric is a number of levels, of which fewer are better, and not a share.
+
+    >>> is_distance("avg_hdist@5"), is_distance("H-AP")
+    (True, False)
+    """
+    return metric.partition("@")[0] in DISTANCES
+
+
+def shown_value(metric: str, value: float) -> float:
+    """Return a value in the unit of tables: levels for a distance, else percent.
+
+    >>> shown_value("mistake_severity", 1.5), shown_value("H-AP", 0.5)
+    (1.5, 50.0)
+    """
+    return value if is_distance(metric) else 100 * value
+
+
+def goodness(metric: str, value: float) -> float:
+    """Return a number that is higher for a better value of the metric."""
+    return -value if is_distance(metric) else value
+
+
+def with_unit(metric: str) -> str:
+    """Return the name of a metric with its unit, for the axis of a figure.
+
+    >>> with_unit("avg_hdist@5"), with_unit("H-AP")
+    ('avg_hdist@5 in levels', 'H-AP in %')
+    """
+    return f"{metric} in {'levels' if is_distance(metric) else '%'}"
