@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
@@ -51,12 +52,16 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         backbone = _create(settings, configuration)
         backbone.load_state_dict(_packaged_weights(str(settings.pretrained), settings.backbone, backbone))
     else:
-        from_hub = settings.pretrained is True
-        file = _hub_weights(settings.backbone, configuration) if from_hub else Path(str(settings.pretrained))
-        if not file.is_file():
+        file = Path(str(settings.pretrained))
+        if settings.pretrained is True:
+            file = _hub_weights(settings.backbone, configuration)
+        elif not file.exists() and timm.is_model(str(settings.pretrained)):
+            file = _hub_weights(str(settings.pretrained), _timm_configuration(str(settings.pretrained)))
+        elif not file.is_file():
             raise ConfigurationError(
                 f"`pretrained` is {settings.pretrained}, but there is no such file; expected weights of "
-                f"{settings.backbone} (.safetensors, .pth), or {' or '.join(PACKAGED_WEIGHTS)} for those in a package"
+                f"{settings.backbone} (.safetensors, .pth), the name of a timm model, or {', '.join(PACKAGED_WEIGHTS)} "
+                "for those in a package"
             )
         backbone = _create(settings, configuration, file)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
@@ -121,7 +126,7 @@ def _create(settings: ModelSettings, configuration: Any, weights: Path | None = 
     try:
         if weights is not None:
             # With no classifier configured, timm checks all keys strictly; otherwise it would accept any file.
-            overlay = {"state_dict": _without_classifier(weights, configuration), "classifier": None}
+            overlay = {"state_dict": _backbone_weights(weights, configuration), "classifier": None}
             arguments |= {"pretrained": True, "pretrained_cfg_overlay": overlay}
         with warnings.catch_warnings():  # from the code of models
             warnings.simplefilter("ignore")
@@ -134,11 +139,21 @@ def _create(settings: ModelSettings, configuration: Any, weights: Path | None = 
         ) from error
 
 
-def _without_classifier(weights: Path, configuration: Any) -> dict[str, torch.Tensor]:
+def _backbone_weights(weights: Path, configuration: Any) -> dict[str, torch.Tensor]:
+    """Read weights without the classifier and, where the model has none, without the token of distillation."""
     names = configuration.classifier or ()
     prefixes = tuple(f"{name}." for name in ([names] if isinstance(names, str) else names))
     state = load_state_dict(str(weights), weights_only=True)
+    if "dist_token" in state and "distilled" not in configuration.architecture:
+        state = _without_distillation(state)
     return {key: value for key, value in state.items() if not key.startswith(prefixes)}
+
+
+def _without_distillation(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Drop the distillation token of DeiT, its position after that of the class token, and its classifier."""
+    kept = {key: value for key, value in state.items() if key != "dist_token" and not key.startswith("head_dist.")}
+    kept["pos_embed"] = torch.cat([kept["pos_embed"][:, :1], kept["pos_embed"][:, 2:]], dim=1)
+    return kept
 
 
 def _create_timm_model(name: str, arguments: dict[str, Any], *, any_size: bool) -> nn.Module:

@@ -41,6 +41,9 @@ class EmbeddingModel(nn.Module):
         self.dim = settings.dim or n_channels
         self.backbone = backbone
         self.pooling = _pooling(settings)
+        self.layer_norm = (
+            nn.LayerNorm(n_channels, elementwise_affine=settings.layer_norm_learnt) if settings.layer_norm else None
+        )
         self.projection = _projection(n_channels, settings)
         self._n_channels = n_channels
         self._frozen = False
@@ -90,8 +93,10 @@ class EmbeddingModel(nn.Module):
         if self.pooling is not None:
             features = self.pooling(self._positions(features))
         features = at_least_float32(features)
-        if self.settings.layer_norm:
-            return functional.layer_norm(features, features.shape[1:])
+        if self.layer_norm is not None:
+            with torch.autocast(images.device.type, enabled=False):
+                normalised: torch.Tensor = self.layer_norm(features)
+            return normalised
         return functional.normalize(features, dim=1) if self.settings.l2_norm else features
 
     def multi_scale(self, images: Images, scales: Sequence[float]) -> torch.Tensor:
@@ -132,7 +137,7 @@ class EmbeddingModel(nn.Module):
         return images.to(self.device, non_blocking=True, memory_format=memory_format)
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
-        """Return all parameters in two groups: ``backbone``, and ``head`` for p of GeM and the projection."""
+        """Return all parameters in two groups: ``backbone``, and ``head`` for all others."""
         backbone = list(self.backbone.parameters())
         backbone_ids = {id(parameter) for parameter in backbone}
         return {

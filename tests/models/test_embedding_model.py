@@ -241,6 +241,98 @@ def test_projection_cannot_have_more_dimensions_than_the_features() -> None:
         tiny(dim=97)
 
 
+class PublishedHead(nn.Module):
+    """The layers after the backbone as suprank/models/retrieval_net.py and src/netlib.py of Recall@k build them."""
+
+    def __init__(self, n: int, pooling: str, norm: str, dim: int | None) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.p = nn.Parameter(torch.full((1,), 3.0))
+        self.norm: nn.Module = nn.Identity()
+        if norm in ("fixed", "learnt"):
+            self.norm = nn.LayerNorm(n, elementwise_affine=norm == "learnt")
+        self.l2_norm = norm == "l2"
+        self.fc = nn.Linear(n, dim) if dim else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.pooling == "gem":
+            x = nn.functional.avg_pool2d(x.clamp(min=1e-6).pow(self.p), x.shape[-2:]).pow(1 / self.p).flatten(1)
+        elif self.pooling == "max":
+            x = nn.functional.adaptive_max_pool2d(x, 1).flatten(1)
+        elif self.pooling == "average":
+            x = nn.functional.adaptive_avg_pool2d(x, 1).flatten(1)
+        x = nn.functional.normalize(x, dim=-1) if self.l2_norm else self.norm(x)
+        return nn.functional.normalize(self.fc(x), dim=-1)
+
+
+#: Preset, timm model, number of features, pooling ("" for the class token), norm, dimension of the projection, and
+#: whether batch-norm statistics are frozen.
+PUBLISHED_MODELS: list[tuple[str, str, int, str, str, int | None, bool]] = [
+    ("resnet50", "resnet50", 2048, "average", "fixed", 512, True),
+    ("resnet50-gem", "resnet50", 2048, "gem", "fixed", 512, True),
+    ("resnet50-max", "resnet50", 2048, "max", "fixed", 512, True),
+    ("resnet50-plain", "resnet50", 2048, "average", "", 512, True),
+    ("resnet50-recall", "resnet50", 2048, "gem", "learnt", 512, True),
+    ("resnet34", "resnet34", 512, "average", "fixed", 512, False),
+    ("resnet34-pretrained", "resnet34", 512, "average", "fixed", 512, True),
+    ("resnet50-gem-pca", "resnet50", 2048, "gem", "l2", 2048, True),
+    ("resnet101-gem-pca", "resnet101", 2048, "gem", "l2", 2048, True),
+    ("deit-small", "deit_small_patch16_224", 384, "", "", None, False),
+    ("deit-base", "deit_base_patch16_224", 768, "", "fixed", None, False),
+    ("vit-base", "vit_base_patch16_224", 768, "", "", None, False),
+    ("vit-base-512", "vit_base_patch16_224", 768, "", "", 512, False),
+    ("vit-base-recall", "vit_base_patch16_224", 768, "", "learnt", 512, False),
+    ("vit-base32-recall", "vit_base_patch32_224", 768, "", "learnt", 512, False),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "backbone", "n"), [row[:3] for row in PUBLISHED_MODELS])
+def test_backbones_of_presets_have_the_published_width(name: str, backbone: str, n: int) -> None:
+    model = build_model(ModelSettings.model_validate({"preset": name, "pretrained": False}))
+    assert model._n_channels == n
+    assert model.dim == (model.settings.dim or n)
+    assert model.eval()(torch.zeros(1, 3, 224, 224)).shape == (1, model.dim)
+
+
+@pytest.mark.parametrize(("name", "backbone", "n", "pooling", "norm", "dim", "frozen"), PUBLISHED_MODELS)
+def test_presets_are_the_published_models(
+    name: str, backbone: str, n: int, pooling: str, norm: str, dim: int | None, frozen: bool
+) -> None:
+    """A tiny backbone of the same kind takes the place of each, as only the layers after it are compared."""
+    settings = ModelSettings.model_validate(name)
+    assert settings.backbone.partition(".")[0] == backbone
+    assert (settings.dim, settings.frozen_batch_norm) == (dim, frozen)
+    small = "test_resnet" if pooling else "test_vit"
+    changes: dict[str, object] = {"backbone": small, "pretrained": False, "dim": dim and 7}
+    model = build_model(settings.model_copy(update=changes)).eval()
+    published = PublishedHead(model._n_channels, pooling, norm, dim and 7)
+    head = {key: value for key, value in model.state_dict().items() if not key.startswith("backbone")}
+    names = {"pooling.p": "p", "layer_norm.weight": "norm.weight", "layer_norm.bias": "norm.bias"}
+    names |= {"projection.weight": "fc.weight", "projection.bias": "fc.bias"}
+    state = {names[key]: value.reshape(published.state_dict()[names[key]].shape) for key, value in head.items()}
+    assert set(published.state_dict()) - set(state) <= ({"p"} if pooling != "gem" else set())
+    if "norm.weight" in state:
+        state |= {"norm.weight": torch.rand(model._n_channels), "norm.bias": torch.rand(model._n_channels)}
+        assert model.layer_norm is not None
+        model.layer_norm.load_state_dict({"weight": state["norm.weight"], "bias": state["norm.bias"]})
+    published.load_state_dict(state, strict=False)
+    with torch.no_grad():
+        features = model.backbone(images())
+        torch.testing.assert_close(model(images()), published(features))
+
+
+def test_layer_norm_is_computed_in_float32_and_learnt_in_the_head() -> None:
+    model = tiny(layer_norm=True, layer_norm_learnt=True, dim=5)
+    assert {name for name, _ in model.named_parameters() if not name.startswith("backbone")} == {
+        "layer_norm.weight", "layer_norm.bias", "projection.weight", "projection.bias",
+    }  # fmt: skip
+    assert len(model.parameter_groups()["head"]) == 4
+    assert not list(tiny(layer_norm=True).layer_norm.parameters())  # type: ignore[union-attr]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.features(images()).dtype == torch.float32
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_valid_settings_of_timm_models(name: str) -> None:
     settings = ModelSettings.model_validate(name)
@@ -258,6 +350,7 @@ def test_presets_are_valid_settings_of_timm_models(name: str) -> None:
         ({"backbone": "resnet50", "pool": "gem"}, "pool"),
         ({"backbone": "resnet50", "projection": "pca"}, "projection is pca, but the model has no projection"),
         ({"backbone": "resnet50", "layer_norm": True, "l2_norm": True}, "a model has at most one of them"),
+        ({"backbone": "resnet50", "layer_norm_learnt": True}, "the model has no LayerNorm; set layer_norm"),
         ({"backbone": "resnet50", "gem_p": 0}, "gem_p"),
         ({"backbone": "resnet50", "dim": 0}, "dim"),
         ({"backbone": "resnet50", "pretrained": ""}, "is an empty text"),
