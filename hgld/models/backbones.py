@@ -60,8 +60,8 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         elif not file.is_file():
             raise ConfigurationError(
                 f"`pretrained` is {settings.pretrained}, but there is no such file; expected weights of "
-                f"{settings.backbone} (.safetensors, .pth), the name of a timm model, or {', '.join(PACKAGED_WEIGHTS)} "
-                "for those in a package"
+                f"{settings.backbone} (.safetensors, .pth), the name of a timm model, or those of a package: "
+                f"{', '.join(PACKAGED_WEIGHTS)}"
             )
         backbone = _create(settings, configuration, file)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features

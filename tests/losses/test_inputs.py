@@ -141,6 +141,7 @@ def test_labels_that_are_not_integers_are_errors(labels: Any, found: str) -> Non
 ONE = unit_vectors(1)
 DEGENERATE_BATCHES: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
     "identical": (ONE.repeat(12, 1), LABELS),
+    "with one image three times": (unit_vectors()[[0, 0, 0, *range(3, 12)]], LABELS),
     "duplicated": (unit_vectors(6).repeat(2, 1), LABELS),
     "identical within classes": (unit_vectors(4).repeat_interleave(3, 0), LABELS),
     "antipodal": (torch.cat([ONE, -ONE]).repeat(6, 1), LABELS),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import signal
 import subprocess
@@ -102,7 +103,7 @@ def test_run_writes_settings_history_and_checkpoints(uninterrupted: Path, manife
     assert [(line["epoch"], line["step"]) for line in evaluations] == [(0, 0), (1, 4), (2, 8)]
     assert set(steps[0]["lr"]) == {"backbone", "head", "proxies"}
     assert steps[0]["loss"] != steps[7]["loss"]
-    assert not any(name.startswith("memory") for name in steps[3]["parts"])  # which starts in epoch 1
+    assert not any(name.startswith("memory") for name in steps[3]["parts"])  # which starts in the second epoch
     assert "memory" in steps[4]["parts"]
     state = read_checkpoint(uninterrupted / "last.pt")  # with weights_only
     assert (state["epoch"], state["batch"], state["step"]) == (2, 0, 8)
@@ -131,6 +132,53 @@ def test_killed_run_resumes_bit_identically(uninterrupted: Path, manifest: Path,
     summary = run.train(toy.settings(manifest), tmp_path / "run", resume=True)
     assert_same(tmp_path / "run", uninterrupted)
     assert summary.n_steps == 8
+
+
+#: Samplers of the authors, whose small classes repeat images; the toy images have one of a single image.
+PUBLISHED_SAMPLERS: list[State] = [
+    {"name": "hierarchical", "per_class": 4, "super_classes": 2, "batches_per_tuple": 3},
+    {"name": "class_balanced", "per_class": 2, "packing": "greedy", "small_classes": "repeat"},
+    {"name": "class_balanced", "per_class": 4, "packing": "independent", "small_classes": "repeat"},
+]
+
+
+@pytest.mark.parametrize("sampler", PUBLISHED_SAMPLERS)
+def test_published_samplers_and_schedules_train_and_resume(manifest: Path, tmp_path: Path, sampler: State) -> None:
+    group = {"lr": 0.01, "schedule": "multi_step", "milestones": [1, 2], "gamma": 0.3}
+    settings = toy.settings(
+        manifest,
+        sampler=sampler,
+        optimiser={"backbone": group, "head": group, "proxies": {"lr": 0.1, "end_lr": 0.01}},
+        warm_up_epochs=1,
+        epochs=4,
+        evaluation={"metrics": ["H-AP"], "every": 4},
+    )
+    run.train(settings, tmp_path / "whole")
+    steps = history(tmp_path / "whole", "step")
+    n_batches = [sum(line["epoch"] == epoch for line in steps) for epoch in range(4)]
+    assert n_batches == [TrainingImages(settings).sampler.n_batches(epoch) for epoch in range(4)]
+    rates = [0.01, 0.01, 0.003, 0.0009]  # the milestones are 1 and 2 epochs after the warm-up
+    assert [line["lr"]["head"] for line in steps] == pytest.approx([rates[line["epoch"]] for line in steps])
+    cosine = [0.01 + 0.09 * (1 + math.cos(math.pi * n / 4)) / 2 for n in (0, 0, 1, 2)]
+    assert [line["lr"]["proxies"] for line in steps] == pytest.approx([cosine[line["epoch"]] for line in steps])
+    with_memory = {line["epoch"] for line in steps if "memory" in line["parts"]}
+    assert with_memory == {1, 2, 3}, "start_epoch 2 is the second epoch"
+
+    with pytest.raises(Killed):
+        run.train(settings, tmp_path / "run", progress=ActionAfterStep(n_batches[0] + 2, kill))
+    run.train(settings, tmp_path / "run", resume=True)
+    assert_same(tmp_path / "run", tmp_path / "whole")
+
+
+def test_unreadable_image_of_a_small_class_is_skipped_as_often_as_it_is_repeated(tmp_path: Path) -> None:
+    manifest = toy.write_images(tmp_path / "images")
+    (tmp_path / "images" / "9" / "0.png").write_bytes(b"no picture")
+    settings = toy.settings(manifest, sampler=PUBLISHED_SAMPLERS[1], evaluation={"metrics": ["H-AP"], "every": 2})
+    summary = run.train(settings, tmp_path / "run")
+    assert summary.n_skipped_images == 1
+    listed = (tmp_path / "run" / "skipped.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in listed] == ["id", "9/0.png"]
+    assert all("loss" in line for line in history(tmp_path / "run", "step"))
 
 
 def test_run_killed_before_its_last_evaluation_resumes_with_it(
