@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tests.benchmark.published_facts import AUGMENTATION, BALANCED, Fact, Facts, both_groups, facts, multi_step
+from tests.benchmark.published_facts import AUGMENTATION, BALANCED, Fact, Facts, both_groups, facts, group, multi_step
 
 _MAIN, _NETLIB, _DATASETS = "src/main.py", "src/netlib.py", "src/datasets.py"
 _RECALL = (
@@ -21,6 +21,7 @@ _GEM = facts(
         "model.gem_p": 3,
         "model.gem_learnt": True,
         "model.layer_norm": True,
+        "model.layer_norm_learnt": True,
         "model.frozen_batch_norm": True,
     },
 )
@@ -28,7 +29,10 @@ _VIT = {
     16: facts(f"{_NETLIB}, ViTB16", {"model.backbone": "vit_base_patch16_224.augreg_in21k"}),
     32: facts(f"{_NETLIB}, ViTB32", {"model.backbone": "vit_base_patch32_224.augreg_in21k"}),
 }
-_VIT_HEAD = facts(f"{_NETLIB}, ViTB16 and ViTB32", {"model.pooling": "own", "model.layer_norm": True})
+_VIT_HEAD = facts(
+    f"{_NETLIB}, ViTB16 and ViTB32",
+    {"model.pooling": "own", "model.layer_norm": True, "model.layer_norm_learnt": True},
+)
 _KS = [1, 2, 4, 8, 16]
 _KS_SIMIX = [1, 2, 4, 8, 12, 16, 20, 24, 28, 32]
 _RECALL_LOSS = facts(
@@ -121,5 +125,34 @@ def _recall() -> dict[str, Facts]:
     return presets
 
 
+def _landmarks() -> dict[str, Facts]:
+    model = facts(
+        "paper, Sec. 4.2, ROxford/RParis",
+        {
+            "model.backbone": "resnet101.tv_in1k",
+            "model.pooling": "gem",
+            "model.layer_norm": False,
+            "model.dim": 2048,
+            "model.projection": "whitening",
+            "batch_size": 4096,
+            "steps": 500,
+        },
+    )
+    images = facts("paper, Sec. 4.3, ROxford/RParis", {"image.fit": "longest", "image.size": 1024})
+    optimiser = facts(
+        "github.com/filipradenovic/cnnimageretrieval-pytorch, README.md and cirtorch/examples/train.py",
+        group("backbone", name="adam", lr=5e-7, weight_decay=1e-4),
+    )
+    shared = model | images | optimiser
+    loss = _RECALL_LOSS | facts("paper, Sec. 4.2", {"loss.ks": [1, 2, 4]})
+    return {
+        "recall_landmarks/recall": shared | loss,
+        "recall_landmarks/recall_simix": shared
+        | loss
+        | facts("paper, Sec. 4.2", {"loss.ks": [1, 2, 4, 8], "loss.simix": True}),
+        "recall_landmarks/smooth_ap": shared | facts("paper, Table 3", {"loss.name": "smooth_ap", "loss.tau": 0.01}),
+    }
+
+
 #: Facts of each preset of the tables of the recall@k surrogate.
-RECALL: Mapping[str, Facts] = _recall()
+RECALL: Mapping[str, Facts] = _recall() | _landmarks()

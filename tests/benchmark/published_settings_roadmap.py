@@ -22,7 +22,8 @@ _RESNET = facts(
 _DEIT = facts(
     f"{_CONFIG}/model/deit.yaml",
     {
-        "model.backbone": "deit_small_patch16_224.fb_in1k",
+        "model.backbone": "deit_small_patch16_224",
+        "model.pretrained": "deit_small_distilled_patch16_224.fb_in1k",
         "model.pooling": "own",
         "model.dim": None,
         "model.layer_norm": False,
