@@ -42,7 +42,8 @@ def training_batches(
         sampler: Sampler over the labels of the same manifest.
         epoch: Number of the epoch, from 0.
         start: Number of the first batch to return, from 0.
-        processes: Processes that share each batch in contiguous pieces of equal size. Default: this one alone.
+        processes: Processes that share each batch in contiguous pieces, of equal size unless the sampler made a
+            smaller batch. Default: this one alone.
         seed: Seed of the augmentation.
         workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
 
@@ -56,13 +57,15 @@ def training_batches(
             f"a batch of {sampler.batch_size} cannot be shared by {processes.count} processes; make `batch_size` a "
             "multiple of their number"
         )
-    size = sampler.batch_size // processes.count
-    share = slice(processes.rank * size, (processes.rank + 1) * size)
+
+    def share(values: NDArray[np.int64]) -> list[int]:
+        piece: list[int] = np.array_split(values, processes.count)[processes.rank].tolist()
+        return piece
 
     def indices() -> Iterator[_Indices]:
         for number, rows in enumerate(sampler.batches(epoch)[start:], start):
             seeds = epoch_generator(seed, epoch, number).integers(2**63, size=len(rows))
-            yield list(zip(rows[share].tolist(), seeds[share].tolist(), strict=True))
+            yield list(zip(share(rows), share(seeds), strict=True))
 
     return _require_images(_load(dataset, indices(), workers))
 

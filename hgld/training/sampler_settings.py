@@ -49,8 +49,8 @@ class HierarchicalSettings(Settings):
         per_class: Number of images per class in a batch.
         super_classes: Number of super-classes in a batch.
         batches_per_tuple: Number of batches drawn from the same super-classes.
-        small_classes: Whether classes with fewer than ``per_class`` images repeat images, as in the authors' code, or
-            are excluded.
+        small_classes: Whether classes with fewer than ``per_class`` images repeat images, and super-classes with too
+            few classes make smaller batches, as in the authors' code, or both are excluded.
     """
 
     name: Literal["hierarchical"] = "hierarchical"

@@ -150,6 +150,31 @@ def test_processes_share_each_batch(training: ImageDataset) -> None:
         batches_of(training, processes=Processes(0, 3))
 
 
+class SmallBatches:
+    """A sampler whose second batch is smaller."""
+
+    batch_size = 6
+
+    def n_batches(self, epoch: int) -> int:
+        return 2
+
+    def batches(self, epoch: int) -> list[np.ndarray]:
+        return [np.array([3, 0, 2, 5, 1, 4]), np.array([7, 7, 6, 0])]
+
+
+def test_smaller_batches_are_shared_in_pieces_that_differ_by_one(training: ImageDataset) -> None:
+    def batches(processes: Processes | None = None) -> list[Batch]:
+        return list(loading.training_batches(training, SmallBatches(), 0, processes=processes, seed=0, workers=0))
+
+    shares = [batches(Processes(rank, 3)) for rank in range(3)]
+    assert [[len(batch) for batch in share] for share in shares] == [[2, 2], [2, 1], [2, 1]]
+    for whole, *pieces in zip(batches(), *shares, strict=True):
+        assert torch.equal(torch.cat([piece.rows for piece in pieces]), whole.rows)
+        assert torch.equal(torch.cat([piece.images for piece in pieces]), whole.images)
+    repeated = batches()[1].images
+    assert not torch.equal(repeated[0], repeated[1]), "each occurrence of an image has an augmentation of its own"
+
+
 def test_labels_and_rows_are_those_of_the_manifest(training: ImageDataset) -> None:
     for batch in batches_of(training):
         assert batch.rows.dtype == batch.labels.dtype == torch.int64

@@ -25,18 +25,22 @@ def labels_of(counts: list[int], n_super: int = 3) -> np.ndarray:
     return np.stack([classes, classes % n_super], axis=1)
 
 
-def check_batches(sampler: BatchSampler, labels: np.ndarray, per_class: int, epoch: int) -> np.ndarray:
+def check_batches(sampler: BatchSampler, labels: np.ndarray, per_class: int, epoch: int) -> list[np.ndarray]:
     """Check what holds for every sampler, and return the batches."""
     batches = sampler.batches(epoch)
-    assert batches.shape == (sampler.n_batches(epoch), sampler.batch_size)
+    assert len(batches) == sampler.n_batches(epoch)
     sizes = np.bincount(labels[:, 0])
     for batch in batches:
         rows, times = np.unique(batch, return_counts=True)
         assert (sizes[labels[rows[times > 1], 0]] < per_class).all(), "only images of small classes are repeated"
         counts = np.bincount(labels[batch, 0])
         assert set(counts[counts > 0].tolist()) == {per_class}
-    assert np.array_equal(sampler.batches(epoch), batches)
+    assert same(sampler.batches(epoch), batches)
     return batches
+
+
+def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    return len(one) == len(other) and all(map(np.array_equal, one, other))
 
 
 def groups_of(counts: list[int], per_class: int, most: int | None, small: SmallClasses) -> list[int]:
@@ -67,8 +71,8 @@ def test_class_balanced_batches(
             ClassBalancedSampler(labels, slots * per_class, per_class, **options)
         return
     sampler = ClassBalancedSampler(labels, slots * per_class, per_class, **options)
-    batches = check_batches(sampler, labels, per_class, epoch)
-    assert sampler.n_batches(epoch) == max_batches(groups, slots)
+    batches = np.stack(check_batches(sampler, labels, per_class, epoch))
+    assert batches.shape == (max_batches(groups, slots), slots * per_class)
     images, times = np.unique(batches, return_counts=True)
     assert times[np.array(counts)[labels[images, 0]] >= per_class].max(initial=1) == 1, "none is repeated in an epoch"
     assert max(np.bincount(labels[images, 0])) <= (most or max(counts))
@@ -112,7 +116,8 @@ def test_greedy_batches(
     sampler = ClassBalancedSampler(
         labels, slots * per_class, per_class, packing="greedy", max_per_class=most, small_classes=small, seed=1
     )
-    batches = check_batches(sampler, labels, per_class, epoch)
+    batches = np.stack(check_batches(sampler, labels, per_class, epoch))
+    assert batches.shape[1] == slots * per_class
     images, times = np.unique(batches, return_counts=True)
     assert times[np.array(counts)[labels[images, 0]] >= per_class].max(initial=1) == 1, "none is repeated in an epoch"
     used = np.bincount(labels[batches.ravel(), 0], minlength=len(groups)) // per_class
@@ -130,7 +135,7 @@ def test_greedy_batches_of_large_classes_are_fewer() -> None:
 def test_independent_batches_draw_classes_uniformly(small: SmallClasses) -> None:
     labels = labels_of([1, 2, 9, 30, 4, 4])
     sampler = ClassBalancedSampler(labels, 8, 4, packing="independent", small_classes=small, n_batches=400, seed=0)
-    batches = check_batches(sampler, labels, 4, epoch=0)
+    batches = np.stack(check_batches(sampler, labels, 4, epoch=0))
     shares = np.bincount(labels[batches.ravel(), 0], minlength=6) / batches.size
     used = np.array([small == "repeat", small == "repeat", True, True, True, True])
     np.testing.assert_allclose(shares, used / used.sum(), atol=0.04)
@@ -150,8 +155,8 @@ def test_hierarchical_batches(
     counts: list[int], per_class: int, n_classes: int, n_super: int, epoch: int, small: SmallClasses
 ) -> None:
     labels = labels_of(counts)
-    fewest = 1 if small == "repeat" else per_class
-    enough = [sum(count >= fewest for count in counts[group::3]) >= n_classes for group in range(3)]
+    usable = [sum(small == "repeat" or count >= per_class for count in counts[group::3]) for group in range(3)]
+    enough = [small == "repeat" or n >= n_classes for n in usable]
     sizes = per_class * n_classes * n_super, per_class, n_super, 2
     if sum(enough) < n_super:
         with pytest.raises(ConfigurationError, match=f"but {sum(enough)} super-classes have that many"):
@@ -163,14 +168,14 @@ def test_hierarchical_batches(
     tuples = [tuple(np.unique(labels[batch, 1], return_counts=True)[0].tolist()) for batch in batches]
     assert {tuples.count(labels) for labels in tuples} == {2}
     for batch in batches:
-        in_super = np.bincount(labels[batch, 1])
-        assert set(in_super[in_super > 0].tolist()) == {per_class * n_classes}
+        for group, n_images in enumerate(np.bincount(labels[batch, 1])):
+            assert n_images in (0, per_class * min(n_classes, usable[group]))
 
 
 def test_small_classes_are_drawn_like_the_others_and_with_replacement() -> None:
     """As ``safe_random_choice`` of pytorch-metric-learning: a class with 3 images can have one of them four times."""
     labels = labels_of([3, 3, 3, 3, 6, 6], n_super=2)
-    batches = HierarchicalSampler(labels, 8, 4, 2, 300, seed=0).batches(0)
+    batches = np.stack(HierarchicalSampler(labels, 8, 4, 2, 300, seed=0).batches(0))
     shares = np.bincount(labels[batches.ravel(), 0]) / batches.size
     np.testing.assert_allclose(shares, 1 / 6, atol=0.03)
     most = [max(np.bincount(batch)) for batch in batches if (labels[batch, 0] < 4).all()]
@@ -178,7 +183,23 @@ def test_small_classes_are_drawn_like_the_others_and_with_replacement() -> None:
     assert np.mean(np.array(most) == 4) == pytest.approx(1 - (26 / 27) ** 2, abs=0.06)
     assert np.mean(np.array(most) >= 3) == pytest.approx(1 - (2 / 3) ** 2, abs=0.12)
     excluded = HierarchicalSampler(labels, 8, 4, 2, 2, small_classes="exclude", seed=0).batches(0)
-    assert set(labels[excluded.ravel(), 0].tolist()) == {4, 5}
+    assert set(labels[np.concatenate(excluded), 0].tolist()) == {4, 5}
+
+
+def test_super_class_with_too_few_classes_makes_smaller_batches() -> None:
+    """As the published samplers, on In-Shop: its smallest category has fewer items than its share of a batch."""
+    classes = np.repeat(np.arange(9), 4)
+    labels = np.stack([classes, (classes > 0) * 1 + (classes > 4) * 1], axis=1)  # with 1, 4 and 4 classes
+    sampler = HierarchicalSampler(labels, 32, 4, 2, 5, seed=0)
+    batches = check_batches(sampler, labels, 4, epoch=0)
+    assert sorted(map(len, batches)) == [20] * 10 + [32] * 5
+    assert all(len(batch) == (20 if 0 in labels[batch, 1] else 32) for batch in batches)
+    excluded = HierarchicalSampler(labels, 32, 4, 2, 5, small_classes="exclude", seed=0)
+    assert [len(batch) for batch in check_batches(excluded, labels, 4, epoch=0)] == [32] * 5
+    with pytest.raises(
+        ConfigurationError, match="classes of 4 super-classes, but there are 3; lower `super_classes`"
+    ):
+        HierarchicalSampler(labels, 64, 4, 4, 5, seed=0)
 
 
 @pytest.mark.parametrize("make", ["balanced", "greedy", "independent", "hierarchical"])
@@ -192,9 +213,9 @@ def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
         return ClassBalancedSampler(labels, 16, 4, packing=packings[make], seed=seed)
 
     first = sampler(0)
-    assert not np.array_equal(first.batches(0), first.batches(1))
-    assert not np.array_equal(first.batches(0), sampler(1).batches(0))
-    assert np.array_equal(first.batches(5), sampler(0).batches(5)), "earlier calls have no effect"
+    assert not same(first.batches(0), first.batches(1))
+    assert not same(first.batches(0), sampler(1).batches(0))
+    assert same(first.batches(5), sampler(0).batches(5)), "earlier calls have no effect"
     partners = {
         other
         for epoch in range(24 if make == "greedy" else 12)  # whose classes meet in several batches
@@ -208,12 +229,14 @@ def test_epochs_and_seeds_differ_and_classes_are_mixed(make: str) -> None:
 def test_all_images_of_a_class_are_used_over_epochs() -> None:
     labels = labels_of([7] * 8)
     sampler = ClassBalancedSampler(labels, 16, 4, max_per_class=4, seed=0)
-    assert set(np.concatenate([sampler.batches(epoch).ravel() for epoch in range(40)]).tolist()) == set(range(56))
+    assert set(np.concatenate([batch for epoch in range(40) for batch in sampler.batches(epoch)]).tolist()) == set(
+        range(56)
+    )
 
 
 def test_classes_with_one_image_are_excluded() -> None:
     labels = labels_of([1, 4, 1, 4])
-    assert set(labels[ClassBalancedSampler(labels, 8, 4, seed=0).batches(0).ravel(), 0].tolist()) == {1, 3}
+    assert set(labels[np.concatenate(ClassBalancedSampler(labels, 8, 4, seed=0).batches(0)), 0].tolist()) == {1, 3}
     with pytest.raises(
         ConfigurationError,
         match="a batch of 12 with 4 images of each class has 3 classes, but 2 of 4 classes have 4 images or more, "

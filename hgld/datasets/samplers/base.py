@@ -27,8 +27,8 @@ class BatchSampler(Protocol):
     def n_batches(self, epoch: int) -> int:
         """Return the number of batches of an epoch, without drawing them."""
 
-    def batches(self, epoch: int) -> IntArray:
-        """Return the rows of each batch of an epoch: int64, shape (n_batches, batch_size)."""
+    def batches(self, epoch: int) -> list[IntArray]:
+        """Return the rows of each batch of an epoch: int64, at most ``batch_size`` of them."""
 
 
 def epoch_generator(seed: int, epoch: int, *further: int) -> np.random.Generator:

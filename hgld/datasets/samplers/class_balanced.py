@@ -52,8 +52,8 @@ class ClassBalancedSampler:
         ConfigurationError: The sizes are inconsistent, or there are too few classes to fill a batch.
 
     >>> labels = np.repeat([[0], [1], [2]], 4, axis=0)
-    >>> ClassBalancedSampler(labels, batch_size=4, per_class=2, seed=0).batches(epoch=0).shape
-    (3, 4)
+    >>> [len(batch) for batch in ClassBalancedSampler(labels, batch_size=4, per_class=2, seed=0).batches(epoch=0)]
+    [4, 4, 4]
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class ClassBalancedSampler:
             return count_greedy_batches(self._groups, self._slots, epoch_generator(self._seed, epoch))
         return self._n_batches
 
-    def batches(self, epoch: int) -> IntArray:
-        """Return the rows of each batch of an epoch: int64, shape (n_batches, batch_size)."""
+    def batches(self, epoch: int) -> list[IntArray]:
+        """Return the rows of each batch of an epoch: int64, ``batch_size`` of them."""
         rng = epoch_generator(self._seed, epoch)
         if self._packing == "independent":
             rows = self._independent_rows(rng)
@@ -110,7 +110,7 @@ class ClassBalancedSampler:
                 groups = np.minimum(self._groups, self._n_batches)
                 owners, members = pack_most(groups, self._slots, self._n_batches, rng)
             rows = self._rows_of(owners, rng)[members].reshape(-1, self.batch_size)
-        return rng.permuted(rows, axis=1)
+        return list(rng.permuted(rows, axis=1))
 
     def _rows_of(self, owners: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw the rows of each group from its class, shape (n_groups, per_class).

@@ -27,9 +27,10 @@ class HierarchicalSampler:
     independently for each batch, and ``per_class`` images of each class. On Stanford Online Products: 2 of 12
     super-classes and 5 batches of each pair, hence 330 batches per epoch.
 
-    As in the published samplers, images of a class with fewer than ``per_class`` of them are drawn with replacement,
-    so a batch may have some of them several times, each with an augmentation of its own. Super-classes with too few
-    classes for their share of a batch are never used, where the published samplers make smaller batches.
+    With ``small_classes="repeat"``, as in the published samplers, images of a class with fewer than ``per_class`` of
+    them are drawn with replacement, so a batch may have some of them several times, each with an augmentation of its
+    own; and a super-class with too few classes for its share gives all that it has, so batches with it are smaller.
+    With ``small_classes="exclude"`` such classes and super-classes are never used.
 
     Args:
         labels: int64, shape (N, L), finest first, L at least 2.
@@ -37,12 +38,12 @@ class HierarchicalSampler:
         per_class: Number of images of each class in a batch.
         super_classes: Number of super-classes in a batch.
         batches_per_tuple: Number of batches per combination of super-classes and epoch.
-        small_classes: What happens to classes with fewer than ``per_class`` images, see :data:`SmallClasses`.
+        small_classes: What happens to classes with fewer than ``per_class`` images, see above.
         seed: Seed of all random choices.
 
     Raises:
-        ConfigurationError: The sizes are inconsistent, there is one level only, or too few super-classes have enough
-            classes for their share of a batch.
+        ConfigurationError: The sizes are inconsistent, there is one level only, or there are too few super-classes
+            that can be used.
     """
 
     def __init__(
@@ -68,41 +69,46 @@ class HierarchicalSampler:
         self._n_classes = batch_size // per_class // super_classes
         counts = np.bincount(labels[:, 0])
         log_small_classes(counts, per_class, small_classes)
-        fewest = per_class if small_classes == "exclude" else 1
+        exclude = small_classes == "exclude"
+        fewest = per_class if exclude else 1
         by_class = np.argsort(labels[:, 0], kind="stable")
         members: dict[int, list[IntArray]] = {}
         for rows in np.split(by_class, np.cumsum(counts)[:-1]):
             if len(rows) >= fewest:
                 members.setdefault(int(labels[rows[0], 1]), []).append(rows)
-        self._members = [members[name] for name in sorted(members) if len(members[name]) >= self._n_classes]
+        self._members = [
+            members[name] for name in sorted(members) if len(members[name]) >= self._n_classes or not exclude
+        ]
         if len(self._members) < super_classes:
+            if not exclude:
+                raise ConfigurationError(
+                    f"a batch has classes of {super_classes} super-classes, but there are {len(self._members)}; lower "
+                    "`super_classes`"
+                )
             raise ConfigurationError(
                 f"a batch of {batch_size} with {per_class} images of each class has {self._n_classes} classes of "
-                f"each of {super_classes} super-classes, but {len(self._members)} super-classes have that many"
-                + (
-                    f" with {per_class} images ({class_counts_text(counts, per_class)})"
-                    if small_classes == "exclude"
-                    else ""
-                )
-                + "; lower `per_class`, `batch_size` or `super_classes`"
+                f"each of {super_classes} super-classes, but {len(self._members)} super-classes have that many with "
+                f"{per_class} images ({class_counts_text(counts, per_class)}); lower `per_class`, `batch_size` or "
+                "`super_classes`, or repeat images with `small_classes`"
             )
 
     def n_batches(self, epoch: int) -> int:
         """Return the number of batches of an epoch, the same for all."""
         return comb(len(self._members), self._super_classes) * self._batches_per_tuple
 
-    def batches(self, epoch: int) -> IntArray:
-        """Return the rows of each batch of an epoch: int64, shape (n_batches, batch_size)."""
+    def batches(self, epoch: int) -> list[IntArray]:
+        """Return the rows of each batch of an epoch: int64, at most ``batch_size`` of them."""
         rng = epoch_generator(self._seed, epoch)
         batches = [
             np.concatenate([self._draw(members, rng) for members in chosen])
             for chosen in combinations(self._members, self._super_classes)
             for _ in range(self._batches_per_tuple)
         ]
-        return rng.permuted(rng.permutation(np.stack(batches)), axis=1)
+        return [rng.permutation(batches[n]) for n in rng.permutation(len(batches)).tolist()]
 
     def _draw(self, members: list[IntArray], rng: np.random.Generator) -> IntArray:
         """Draw rows of some classes of a super-class."""
-        classes = [members[n] for n in rng.choice(len(members), self._n_classes, replace=False).tolist()]
+        n_classes = min(self._n_classes, len(members))
+        classes = [members[n] for n in rng.choice(len(members), n_classes, replace=False).tolist()]
         n = self._per_class
         return np.concatenate([rng.choice(rows, n, replace=len(rows) < n) for rows in classes])
