@@ -82,8 +82,8 @@ class HierarchicalSampler:
         if len(self._members) < super_classes:
             if not exclude:
                 raise ConfigurationError(
-                    f"a batch has classes of {super_classes} super-classes, but there are {len(self._members)}; lower "
-                    "`super_classes`"
+                    f"a batch has classes of {super_classes} super-classes, but there are {len(self._members)}; "
+                    "lower `super_classes`"
                 )
             raise ConfigurationError(
                 f"a batch of {batch_size} with {per_class} images of each class has {self._n_classes} classes of "
