@@ -75,6 +75,17 @@ class RaggedIndices:
         """Return the items of one query."""
         return self.columns[self.offsets[query] : self.offsets[query + 1]]
 
+    def take(self, queries: Integers) -> RaggedIndices:
+        """Return the lists of some queries, in the given order.
+
+        >>> RaggedIndices.from_lists([[3, 1], [], [2]]).take(np.array([2, 0])).columns.tolist()
+        [2, 3, 1]
+        """
+        counts = self.counts()[queries]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
+        return RaggedIndices(offsets, self.columns[np.repeat(self.offsets[queries], counts) + within])
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

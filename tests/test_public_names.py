@@ -35,7 +35,7 @@ PUBLIC_NAMES = {
         read_retrieval_solution
     """,
     "hgld.hierarchy": """
-        Hierarchy LabelMatrix Level column_of load_hierarchy lowest_common_level relevance
+        Hierarchy LabelMatrix LabelSets Level column_of load_hierarchy lowest_common_level relevance
     """,
     "hgld.inspection": """
         Photo PhotoSource class_means count_scores find_method_differences find_worst_queries

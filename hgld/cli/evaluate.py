@@ -32,12 +32,20 @@ def evaluate(
         Path | None,
         typer.Option(
             help="Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and "
-            "a column per level, finest first, such as a manifest; or .npy, row by row.",
+            "a column per level, finest first, such as a manifest, of lists for several labels per image; or .npy, "
+            "row by row.",
             show_default="landmark_id of the embeddings",
         ),
     ] = None,
     query_labels: Annotated[
         Path | None, typer.Option(help="Labels of the queries, in the same formats.", show_default="--labels")
+    ] = None,
+    label_separator: Annotated[
+        str | None,
+        typer.Option(
+            help="Separator between the labels of an image in --labels, such as a semicolon.",
+            show_default="one label",
+        ),
     ] = None,
     hierarchy: Levels = None,
     split: LandmarkSplit = None,
@@ -69,6 +77,13 @@ def evaluate(
             show_default="equal",
         ),
     ] = None,
+    several_labels: Annotated[
+        Literal["mean", "best"],
+        typer.Option(
+            help="Relevance of images with several labels in H-AP and NDCG: the mean over the labels of the query "
+            "(Algorithm 1 of the thesis), or Eq. 20 for the best level that any labels share."
+        ),
+    ] = "mean",
     device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
     precision: Annotated[Literal["float32", "tf32", "float64"], typer.Option(help="Score precision.")] = "float32",
     ties: Annotated[
@@ -125,7 +140,15 @@ def evaluate(
         if worst and metric and "H-AP" not in metric:
             raise ConfigurationError("--worst requires H-AP; add --metric H-AP, or omit --metric")
         files = EvaluationFiles(
-            embeddings, query_embeddings, gallery_embeddings, labels, query_labels, hierarchy, split, ground_truth
+            embeddings,
+            query_embeddings,
+            gallery_embeddings,
+            labels,
+            query_labels,
+            hierarchy,
+            split,
+            ground_truth,
+            label_separator,
         )
         ranking = RankingConfig(block_size, local_device(device), precision, ties)
         with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
@@ -133,6 +156,7 @@ def evaluate(
                 metrics=tuple(metric) if metric else None,
                 relevance_alpha=alpha,
                 level_weights=parse_level_weights(level_weights) if level_weights is not None else None,
+                several_labels=several_labels,
                 ranking=ranking,
                 processes=processes,
                 progress=NoProgress() if processes.rank else progress,

@@ -20,7 +20,8 @@ class Example(NamedTuple):
 
     Args:
         image: float32, shape (3, h, w); or (C,), the features of a frozen backbone.
-        labels: int64, shape (L,), finest first, as in the manifest.
+        labels: int64, shape (L,), finest first, or (K, L) for images with several labels; see
+            :meth:`~hgld.datasets.manifest.Manifest.labels_of`.
         row: Row of the image in the manifest.
     """
 
@@ -49,7 +50,7 @@ class Batch:
     Args:
         images: float32, shape (b, 3, h, w); or (b, C) for features; or, where heights or widths differ, a list of b
             tensors of shape (3, h, w).
-        labels: int64, shape (b, L), finest first, as in the manifest.
+        labels: int64, shape (b, L) or (b, K, L), as those of the examples.
         rows: int64, shape (b,): rows in the manifest.
         skipped: The images that could not be read.
     """

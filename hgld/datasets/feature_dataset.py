@@ -57,4 +57,4 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
         if self._rows[row] < 0:  # the image was unreadable when features were computed
             return SkippedImage(row, f"{self.manifest.ids[row]}: has no features in {self._path}")
         vector = self._vectors[self._rows[row]].to(torch.float32)
-        return Example(vector, torch.from_numpy(self.manifest.labels[row].copy()), row)
+        return Example(vector, torch.from_numpy(self.manifest.labels_of(row)), row)

@@ -63,7 +63,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
             return SkippedImage(row, f"{self.manifest.ids[row]}: {error}{detail}")
         with _torch_seed(seed):
             pixels = self._transform(image)
-        return Example(pixels, torch.from_numpy(self.manifest.labels[row].copy()), row)
+        return Example(pixels, torch.from_numpy(self.manifest.labels_of(row)), row)
 
     def require_readable(self) -> None:
         """Check, before any work, that images can be read; images are tried until the first that is readable.

@@ -14,11 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hgld.datasets.label_columns import encode_labels, split_labels
 from hgld.datasets.manifest import LANDMARK_LEVEL
 from hgld.datasets.plain_manifest import is_manifest, level_columns
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
-from hgld.hierarchy.checks import check_tree, encode_names
+from hgld.hierarchy.checks import check_tree
+from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
+from hgld.hierarchy.landmark_label_sets import landmark_label_sets
 from hgld.io.columns import column_names, preview, preview_rows
 from hgld.io.text_columns import read_text_columns
 from hgld.tables.embeddings import Embeddings, load_array
@@ -32,20 +35,37 @@ class ImageLabels:
     """The labels of images, in the order of their embeddings.
 
     Args:
-        labels: int64, shape (N, L), finest first and nested; -1 in the rows of unlabelled images.
+        labelling: int64, shape (N, L), finest first and nested, -1 in the rows of unlabelled images; or label sets,
+            where images may have several labels, which are empty for unlabelled images.
         level_names: Names of the L levels, finest first.
         labelled: bool, shape (N,): whether each image has labels; at least one has.
         names: Names of the labels at each level, where a file states them as texts; otherwise empty.
     """
 
-    labels: LabelMatrix
+    labelling: Labelling
     level_names: tuple[str, ...]
     labelled: npt.NDArray[np.bool_]
     names: tuple[Mapping[int, str], ...] = ()
 
+    @property
+    def labels(self) -> LabelMatrix:
+        """Labels of images with one label each: int64, shape (N, L), -1 in the rows of unlabelled images.
+
+        Raises:
+            InputError: Images may have several labels.
+        """
+        if isinstance(self.labelling, LabelSets):
+            raise InputError("images may have several labels; this is for images with one label each")
+        return self.labelling
+
 
 def read_labels(
-    path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None = None, *, split: str | None = None
+    path: Path,
+    embeddings: Embeddings,
+    hierarchy: Hierarchy | None = None,
+    *,
+    split: str | None = None,
+    separator: str | None = None,
 ) -> ImageLabels:
     """Read the labels of embedded images.
 
@@ -55,7 +75,8 @@ def read_labels(
       :func:`~hgld.datasets.image_landmarks.read_image_landmarks`. The landmark is the finest level, and the hierarchy
       defines the levels above. Other columns are ignored. See :func:`labels_from_landmarks`.
     - ``.csv`` or ``.parquet`` with ``id`` and one column per level, finest first; or a manifest. Integers are kept.
-      Other strings become integers, the same integer for the same string in any file.
+      Other strings become integers, the same integer for the same string in any file. Several labels of an image are
+      lists, or texts between separators, see :mod:`hgld.datasets.label_columns`.
     - ``.npy`` with integers, shape (N, L) or (N,), one row per embedding, finest first; of shape (N,) they are
       landmark ids if there is a hierarchy. A row of -1 is an unlabelled image.
 
@@ -66,17 +87,23 @@ def read_labels(
         embeddings: The images; they must have ids unless the file is ``.npy``.
         hierarchy: Levels above landmarks. Default: landmarks are the only level.
         split: Split of the landmark ids; may be omitted if the hierarchy has a single split.
+        separator: Separator between the labels of an image in the columns of levels, such as ``;``. Default: a text
+            is one label.
 
     Raises:
         InputError: The file does not exist or has none of the formats; images have no ids or are not in the file; a
             value is missing; an image has two different labels, or a label two parents; no image has labels.
         ConfigurationError: There is a hierarchy although the file has its own levels, or the hierarchy has several
-            splits and ``split`` is None.
+            splits and ``split`` is None; or there is a separator, but no levels.
     """
     if path.suffix not in (".npy", ".csv", ".parquet"):
         raise InputError(f'{path}: the suffix is "{path.suffix}"; labels are in .npy, .csv or .parquet files')
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the labels of images")
+    if separator is not None and (path.suffix == ".npy" or "landmark_id" in column_names(path)):
+        raise ConfigurationError(
+            f"{path}: `label_separator` is for the levels of a table, which this file does not have"
+        )
     if path.suffix == ".npy":
         return _read_array(path, embeddings, hierarchy, split)
     present = column_names(path)
@@ -86,16 +113,18 @@ def read_labels(
         with _prefix_errors(path):
             return labels_from_landmarks(landmark_ids[rows], hierarchy, split)
     _require_no_hierarchy(path, hierarchy)
-    ids, labels, level_names, names = _read_levels(path, present)
+    ids, labels, level_names, names = _read_levels(path, present, separator)
     rows = _rows_of_embeddings(path, embeddings, ids, labels)
     with _prefix_errors(path):
-        return replace(_image_labels(labels[rows], level_names), names=names)
+        return replace(_image_labels(take_images(labels, rows), level_names), names=names)
 
 
 def labels_from_landmarks(
     landmark_ids: npt.NDArray[np.int64], hierarchy: Hierarchy | None = None, split: str | None = None
 ) -> ImageLabels:
     """Return the labels of images whose landmarks are known; landmarks missing from the hierarchy are unlabelled.
+
+    With a hierarchy from ``hgld build --multi``, a landmark has a label for each of its groups.
 
     Args:
         landmark_ids: int64, shape (N,); -1 for images without a landmark.
@@ -117,6 +146,8 @@ def labels_from_landmarks(
             f"none of the {len(np.unique(landmark_ids)):,} landmarks of the images, such as {landmark_ids[0]}, is in "
             "the hierarchy; is it that of another split or dataset?"
         )
+    if hierarchy.hierarchical_labels is not None:
+        return ImageLabels(landmark_label_sets(hierarchy, landmark_ids, split), hierarchy.level_names, known)
     labels = np.full((len(landmark_ids), hierarchy.n_levels), -1)
     labels[known] = hierarchy.labels_of(landmark_ids[known], split)
     return _image_labels(labels, hierarchy.level_names)
@@ -146,8 +177,8 @@ def _read_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None,
 
 
 def _read_levels(
-    path: Path, present: Sequence[str]
-) -> tuple[pa.Array, LabelMatrix, tuple[str, ...], tuple[Mapping[int, str], ...]]:
+    path: Path, present: Sequence[str], separator: str | None
+) -> tuple[pa.Array, Labelling, tuple[str, ...], tuple[Mapping[int, str], ...]]:
     """Read image ids, their labels, and the names of levels and labels, from a file with one column per level."""
     names = tuple(level_columns(present) if is_manifest(present) else [name for name in present if name != "id"])
     key = "path" if is_manifest(present) and "id" not in present else "id"
@@ -156,21 +187,24 @@ def _read_levels(
             f"{path}: the columns are {', '.join(present)}; expected id and landmark_id, or id and a column for each "
             "level, finest first, each name once"
         )
-    table = read_text_columns(path, [key, *names])
+    table = read_text_columns(path, [key, *names], may_be_lists=names)
     ids = table[key].combine_chunks()
 
     def describe(row: int) -> str:
         return f"image {ids[int(row)]}"
 
     with _prefix_errors(path):
-        encoded = [encode_names(table[name], name, describe) for name in names]
-        check_tree(names, encoded, describe)
-    integers = [_integer_labels(texts) for _, texts in encoded]
-    labels = np.stack([values[codes] for values, (codes, _) in zip(integers, encoded, strict=True)], axis=1)
+        columns = {name: table[name] for name in names}
+        if separator is not None:
+            columns = {name: split_labels(column, separator) for name, column in columns.items()}
+        codes, texts = encode_labels(columns, describe)
+    integers = [_integer_labels(each) for each in texts]
+    matrix = codes.labels if isinstance(codes, LabelSets) else codes
+    labels = np.stack([values[column] for values, column in zip(integers, matrix.T, strict=True)], axis=1)
     class_names = tuple(
-        dict(zip(values.tolist(), texts, strict=True)) for values, (_, texts) in zip(integers, encoded, strict=True)
+        dict(zip(values.tolist(), each, strict=True)) for values, each in zip(integers, texts, strict=True)
     )
-    return ids, labels, names, class_names
+    return ids, LabelSets(labels, codes.members) if isinstance(codes, LabelSets) else labels, names, class_names
 
 
 def _integer_labels(names: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -193,7 +227,7 @@ def _check_nested(labels: LabelMatrix, level_names: Sequence[str]) -> None:
 
 
 def _rows_of_embeddings(
-    path: Path, embeddings: Embeddings, ids: pa.Array, labels: LabelMatrix
+    path: Path, embeddings: Embeddings, ids: pa.Array, labels: Labelling
 ) -> npt.NDArray[np.int64]:
     """Return the row of each embedded image among ``ids``; repeated ids must have the same labels."""
     if embeddings.ids is None:
@@ -202,7 +236,7 @@ def _rows_of_embeddings(
             f"{embeddings.path.with_suffix('.ids.txt').name} beside it, or name a file of them"
         )
     first = pc.index_in(ids, value_set=ids).to_numpy()
-    if len(conflicts := np.flatnonzero((labels != labels[first]).any(axis=1))):
+    if len(conflicts := np.flatnonzero(_differ(labels, first))):
         images = list(dict.fromkeys(ids.take(pa.array(conflicts)).to_pylist()))
         raise InputError(
             f"{path}: {len(images):,} images have two different labels: {preview(images)}; give each image one"
@@ -219,7 +253,21 @@ def _rows_of_embeddings(
     return indices
 
 
-def _image_labels(labels: LabelMatrix, level_names: tuple[str, ...]) -> ImageLabels:
+def _differ(labels: Labelling, first: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return whether the labels of each row differ from those of the first row with its id."""
+    repeated = np.flatnonzero(first != np.arange(len(first)))
+    differ = np.zeros(len(first), np.bool_)
+    if isinstance(labels, LabelSets):
+        sets = [frozenset(labels.members.row(row).tolist()) for row in range(len(labels))]
+        differ[repeated] = [sets[row] != sets[first[row]] for row in repeated]
+    else:
+        differ[repeated] = (labels[repeated] != labels[first[repeated]]).any(axis=1)
+    return differ
+
+
+def _image_labels(labels: Labelling, level_names: tuple[str, ...]) -> ImageLabels:
+    if isinstance(labels, LabelSets):
+        return ImageLabels(labels, level_names, labels.counts() > 0)
     labelled = (labels != -1).any(axis=1)
     if len(invalid := np.flatnonzero((labels < 0).any(axis=1) & labelled)):
         raise InputError(

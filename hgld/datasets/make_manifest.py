@@ -23,12 +23,14 @@ class ManifestSummary:
         n_classes: Number of classes, by name of the level, finest first.
         excluded: Number of images of the dataset that are not in the manifest, by reason.
         other_files: Number of files among the images that are none, by suffix.
+        labels_per_image: Mean number of labels per image; None where each has one.
     """
 
     images: Mapping[str, int]
     n_classes: Mapping[str, int]
     excluded: Mapping[str, int]
     other_files: Mapping[str, int]
+    labels_per_image: float | None = None
 
 
 def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False) -> ManifestSummary | None:
@@ -72,4 +74,5 @@ def _summary(result: ReaderResult) -> ManifestSummary:
     manifest = result.manifest
     images = {split: int((manifest.splits == split).sum()) for split in manifest.split_names}
     n_classes = dict(zip(manifest.level_names, manifest.n_classes, strict=True))
-    return ManifestSummary(images, n_classes, result.excluded, result.other_files)
+    labels_per_image = None if manifest.label_sets is None else float(manifest.label_sets.counts().mean())
+    return ManifestSummary(images, n_classes, result.excluded, result.other_files, labels_per_image)

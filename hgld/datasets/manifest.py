@@ -2,8 +2,9 @@
 
 The table ``manifest`` has one row per image: ``id``; ``path``, relative to a folder that is named when the images are
 read, of an image file, or of a tar file that holds the image's bytes at ``offset``, ``size`` of them; ``split``; then
-one column of strings per level, finest first, under the dataset's own names of its levels. Plain CSV and Parquet
-files with these columns are read, too (:mod:`hgld.datasets.plain_manifest`).
+one column of strings per level, finest first, under the dataset's own names of its levels. Where images have several
+labels, these columns are lists of strings, whose k-th entries make up a label (:mod:`hgld.datasets.label_columns`).
+Plain CSV and Parquet files with these columns are read, too (:mod:`hgld.datasets.plain_manifest`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.datasets.label_columns import encode_labels, label_columns
 from hgld.datasets.plain_manifest import is_plain_table, read_plain_manifest
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.checks import check_tree, encode_names
+from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
 from hgld.tables import MANIFEST, Provenance, read_table, write_table
 
 #: Strings as Python objects: a fixed-width array would take four bytes per character of the longest path in every
@@ -43,8 +45,8 @@ class Manifest:
         offsets: int64, shape (N,): position of the image's bytes in the tar file; -1 for image files.
         sizes: int64, shape (N,): number of these bytes; -1 for image files.
         splits: str objects, shape (N,), such as ``train``, ``test``, ``query`` or ``gallery``.
-        labels: int64, shape (N, L), finest first and nested; each column holds indices into its class names, all of
-            which occur.
+        labelling: Labels as indices into the class names of each column, all of which occur: int64, shape (N, L),
+            finest first and nested; or label sets, where images may have several labels. See :attr:`labels`.
         level_names: Names of the L levels, finest first.
         class_names: Names of the classes at each level, finest level first, sorted.
     """
@@ -54,7 +56,7 @@ class Manifest:
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
     splits: StringArray
-    labels: LabelMatrix
+    labelling: Labelling
     level_names: tuple[str, ...]
     class_names: tuple[tuple[str, ...], ...]
 
@@ -87,17 +89,16 @@ class Manifest:
                 f"the columns are {', '.join(table.column_names)}; expected a column for each level after "
                 f"{MANIFEST.schema.names[-1]}, finest first, each name once"
             )
-        encoded = [encode_names(table[name], name, describe) for name in level_names]
-        check_tree(level_names, encoded, describe)
+        labelling, class_names = encode_labels({name: table[name] for name in level_names}, describe)
         return cls(
             ids=string_array(ids),
             paths=string_array(table["path"]),
             offsets=_with_minus_one(table["offset"]),
             sizes=_with_minus_one(table["size"]),
             splits=string_array(table["split"]),
-            labels=np.stack([codes for codes, _ in encoded], axis=1),
+            labelling=labelling,
             level_names=level_names,
-            class_names=tuple(names for _, names in encoded),
+            class_names=class_names,
         )
 
     @classmethod
@@ -111,7 +112,7 @@ class Manifest:
             offsets=offsets,
             sizes=sizes,
             splits=np.full(len(ids), "all", object),
-            labels=np.empty((len(ids), 0), np.int64),
+            labelling=np.empty((len(ids), 0), np.int64),
             level_names=(),
             class_names=(),
         )
@@ -126,16 +127,57 @@ class Manifest:
             "size": pa.array(self.sizes, pa.int64(), mask=is_file),
             "split": pa.array(self.splits, pa.string()),
         }
-        for column, (name, classes) in enumerate(zip(self.level_names, self.class_names, strict=True)):
-            columns[name] = pa.array(classes, pa.string()).take(pa.array(self.labels[:, column]))
-        return pa.table(columns)
+        return pa.table(columns | label_columns(self.labelling, self.level_names, self.class_names))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __repr__(self) -> str:
         levels = ", ".join(f"{n:,} {name}" for n, name in zip(self.n_classes, self.level_names, strict=True))
-        return f"Manifest({len(self):,} images, {levels})"
+        several = "" if self.label_sets is None else f", {self.label_sets.counts().mean():.2f} labels per image"
+        return f"Manifest({len(self):,} images, {levels}{several})"
+
+    @property
+    def label_sets(self) -> LabelSets | None:
+        """Labels of images that may have several; None where each has one."""
+        return self.labelling if isinstance(self.labelling, LabelSets) else None
+
+    @property
+    def labels(self) -> LabelMatrix:
+        """Labels of images with one label each: int64, shape (N, L), finest first and nested.
+
+        Raises:
+            InputError: Images have several labels, which :attr:`label_sets` holds.
+        """
+        if not isinstance(self.labelling, LabelSets):
+            return self.labelling
+        single = self.labelling.single()
+        if single is None:
+            n_several = int((self.labelling.counts() > 1).sum())
+            raise InputError(
+                f"{n_several:,} of the {len(self):,} images have several labels; this is for images with one label "
+                "each"
+            )
+        return single
+
+    def label_column(self, level: str) -> NDArray[np.int64] | None:
+        """Return the class of each image at a level, int64, shape (N,); None if images have several there."""
+        column = self.level_names.index(level)
+        if isinstance(self.labelling, LabelSets):
+            return self.labelling.single_column(column)
+        return np.asarray(self.labelling[:, column], np.int64)
+
+    def labels_of(self, row: int) -> NDArray[np.int64]:
+        """Return the labels of an image, to be stacked in batches.
+
+        Returns:
+            int64, shape (L,), where images have one label; else (K, L), where K is the most labels of any image of
+            the manifest, with rows of -1 after the image's own labels.
+        """
+        if isinstance(self.labelling, LabelSets):
+            padded: NDArray[np.int64] = self.labelling.padded(np.array([row]))[0]
+            return padded
+        return np.array(self.labelling[row], np.int64)
 
     @property
     def n_classes(self) -> tuple[int, ...]:
@@ -151,11 +193,11 @@ class Manifest:
         """Return the landmark id of each image, int64, shape (N,); None unless a level holds numeric landmark ids."""
         if LANDMARK_LEVEL not in self.level_names:
             return None
-        level = self.level_names.index(LANDMARK_LEVEL)
-        names = self.class_names[level]
-        if not all(name.isdecimal() for name in names):
+        names = self.class_names[self.level_names.index(LANDMARK_LEVEL)]
+        landmarks = self.label_column(LANDMARK_LEVEL)
+        if landmarks is None or not all(name.isdecimal() for name in names):
             return None
-        return np.array([int(name) for name in names])[self.labels[:, level]]
+        return np.array([int(name) for name in names])[landmarks]
 
     def select_split(self, split: str) -> Manifest:
         """Return the images of a split in the same order; their labels are renumbered as by :meth:`take`.
@@ -172,18 +214,21 @@ class Manifest:
 
     def take(self, rows: NDArray[np.int64]) -> Manifest:
         """Return the images of some rows, in the given order; labels are renumbered from 0 in each column."""
-        kept = [np.unique(column, return_inverse=True) for column in self.labels[rows].T]
+        labelling = take_images(self.labelling, rows)
+        matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
+        kept = [np.unique(column, return_inverse=True) for column in matrix.T]
+        codes = np.stack([codes for _, codes in kept], axis=1) if kept else matrix
         return Manifest(
             ids=self.ids[rows],
             paths=self.paths[rows],
             offsets=self.offsets[rows],
             sizes=self.sizes[rows],
             splits=self.splits[rows],
-            labels=np.stack([codes for _, codes in kept], axis=1) if kept else self.labels[rows],
+            labelling=LabelSets(codes, labelling.members) if isinstance(labelling, LabelSets) else codes,
             level_names=self.level_names,
             class_names=tuple(
-                tuple(names[code] for code in codes.tolist())
-                for names, (codes, _) in zip(self.class_names, kept, strict=True)
+                tuple(names[value] for value in values.tolist())
+                for names, (values, _) in zip(self.class_names, kept, strict=True)
             ),
         )
 

@@ -52,8 +52,8 @@ def level_columns(columns: Sequence[str]) -> list[str]:
 def read_plain_manifest(path: Path, root: Path | None = None) -> pa.Table:
     """Read a CSV or Parquet file with the columns of a manifest, in any order.
 
-    Those are path, split, and a column of texts or numbers for each level, finest first. Optional are id, by default
-    the path, and offset and size.
+    Those are path, split, and a column of texts or numbers for each level, finest first, or of lists of them where
+    images have several labels. Optional are id, by default the path, and offset and size.
 
     Args:
         path: Parquet file by its suffix, else a CSV file with a header.
@@ -74,7 +74,7 @@ def read_plain_manifest(path: Path, root: Path | None = None) -> pa.Table:
             "level, finest first, or write one from this table with hgld manifest table"
         )
     positions = ("offset", "size")
-    texts = read_text_columns(path, present, may_be_missing=positions)
+    texts = read_text_columns(path, present, may_be_missing=positions, may_be_lists=levels)
     if "id" not in present:
         texts = texts.append_column("id", texts["path"])
     columns = {}

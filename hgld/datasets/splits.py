@@ -37,21 +37,28 @@ def split_at_random(manifest: Manifest, test_share: float | None, open_set: str 
 
     Args:
         manifest: The images.
-        test_share: Share of the images of each class in the test set; with ``open_set``, share of the classes, by
-            default half of them.
+        test_share: Share of the images of each class in the test set, where an image with several labels counts for
+            the one that the fewest images have; with ``open_set``, share of the classes, by default half of them.
         open_set: Level whose classes are either in the training or in the test set, never in both.
         seed: Seed of the random choice.
 
     Raises:
-        ConfigurationError: There is no such level, or one of the two sets is empty.
+        ConfigurationError: There is no such level, images have several labels at this level, or one of the two sets
+            is empty.
     """
     if open_set is None and test_share is None:
         return manifest
     if open_set is None:
-        is_test = closed_set_split(manifest.labels, test_share or 0, seed)
+        sets = manifest.label_sets
+        is_test = closed_set_split(manifest.labels if sets is None else sets.rarest(), test_share or 0, seed)
     elif open_set in manifest.level_names:
+        if manifest.label_column(open_set) is None:
+            raise ConfigurationError(
+                f"`open_set` divides the classes of {open_set}, but images have several of them, which may be on "
+                "both sides; use `test_share` alone"
+            )
         column = manifest.level_names.index(open_set)
-        is_test = open_set_split(manifest.labels[:, column:], test_share or OPEN_SET_SHARE, seed)
+        is_test = open_set_split(first_labels(manifest)[:, column:], test_share or OPEN_SET_SHARE, seed)
     else:
         raise ConfigurationError(
             f'`open_set` is "{open_set}"; expected one of the levels {", ".join(manifest.level_names)}'
@@ -62,6 +69,11 @@ def split_at_random(manifest: Manifest, test_share: float | None, open_set: str 
             "`test_share` or `seed`, or a level with more classes"
         )
     return replace(manifest, splits=np.where(is_test, "test", "train").astype(object))
+
+
+def first_labels(manifest: Manifest) -> LabelMatrix:
+    """Return the label of each image, or the first one where images have several: int64, shape (N, L)."""
+    return manifest.labels if manifest.label_sets is None else manifest.label_sets.first()
 
 
 def closed_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:

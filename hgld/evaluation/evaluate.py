@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,14 @@ from hgld.evaluation.results import RetrievalResult, count_queries
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.progress import Progress
 
+_BEST_LEVEL = "the finest that any label of the query shares with any label of the image"
+_GRADED_SETTINGS = {
+    "relevance": "the mean, over the labels of the query, of l/L for the finest level l that each shares with any "
+    "label of the image (thesis, Algorithm 1)",
+    "gain": "the same relevance",
+}
+#: How the labels of an image with several of them make up one relevance.
+SeveralLabels = Literal["mean", "best"]
 #: Values by column for a block of queries.
 _Block = tuple[slice, dict[str, npt.NDArray[np.float64]]]
 
@@ -38,6 +47,9 @@ class EvaluationConfig:
             judgements, or where they have none that of Eq. 20.
         gain: Gain of NDCG, in the same forms; by default that of the judgements, or where they have none 2^l - 1.
         level_weights: Weights of the levels in wAP, coarsest first, positive; scaled to add up to 1. Equal if None.
+        several_labels: Relevance of images with several labels in H-AP, H-R@k, H-P@k and NDCG, unless ``relevance``
+            or ``gain`` is given: ``mean`` over the labels of the query (thesis, Algorithm 1), or that of the ``best``
+            level that any labels share. All other metrics take that level.
         ranking: How to rank.
         processes: This process and those that share the queries with it; every process gets the whole result.
         progress: Progress bar over the queries of each task.
@@ -48,9 +60,16 @@ class EvaluationConfig:
     relevance: Relevance | npt.ArrayLike | None = None
     gain: Relevance | npt.ArrayLike | None = None
     level_weights: tuple[float, ...] | None = None
+    several_labels: SeveralLabels = "mean"
     ranking: RankingConfig = field(default_factory=RankingConfig)
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.several_labels not in get_args(SeveralLabels):
+            raise ConfigurationError(
+                f'`several_labels` is "{self.several_labels}"; expected {" or ".join(get_args(SeveralLabels))}'
+            )
 
 
 def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | None = None) -> list[RetrievalResult]:
@@ -90,24 +109,26 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     if task.query_ids is not None and len(task.query_ids) != n_queries:
         raise InputError(f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images")
     metrics = _choose_metrics(task, config)
-    own_relevance = judgements.relevance()
-    weights = LevelWeights(
-        own_relevance if config.relevance is None else config.relevance,
-        config.relevance_alpha,
-        own_relevance if config.gain is None else config.gain,
-        config.level_weights,
-        shape=(n_queries, n_levels + 1),
-    )
-    blocks = _measure(task, metrics, weights, config)
     names = [metric.name for metric in metrics]
-    per_query = _table(task, config.processes.gather(blocks), names)
+    graded_task = _graded_task(task, metrics, config)
+    graded = [metric for metric in metrics if metric.is_graded and graded_task is not None]
+    weights = _level_weights(task, config)
+    per_query = _per_query(task, [metric for metric in metrics if metric not in graded], weights, config)
+    settings = weights.settings
+    if graded_task is not None:
+        values = _per_query(graded_task, graded, _level_weights(graded_task, config), config)
+        per_query = per_query.assign(**{metric.name: values[metric.name].to_numpy() for metric in graded})
+        per_query = per_query[[*names, *_positives_columns(n_levels)]]
+        settings = settings | _GRADED_SETTINGS
+    if task.graded_judgements is not None:
+        settings = settings | {"level": _BEST_LEVEL}
     result = RetrievalResult(
         name=task.name,
         per_query=per_query,
         metrics=tuple(names),
         counts=count_queries(per_query) | {"gallery": judgements.n_gallery, **task.counts},
         settings={
-            **weights.settings,
+            **settings,
             "ties": config.ranking.ties,
             "precision": config.ranking.precision,
             "normalize": config.ranking.normalize,
@@ -118,6 +139,35 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     if task.query_groups is None:
         return [result]
     return [result.part(name, queries) for name, queries in task.query_groups.items()]
+
+
+def _graded_task(task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig) -> RetrievalTask | None:
+    """Return the task with the judgements for graded metrics; None if there are none, or none of these metrics."""
+    if (
+        task.graded_judgements is None
+        or config.several_labels == "best"
+        or config.relevance is not None
+        or config.gain is not None
+        or not any(metric.is_graded for metric in metrics)
+    ):
+        return None
+    if config.relevance_alpha != 1:
+        raise ConfigurationError(
+            "`relevance_alpha` belongs to Eq. 20, but images with several labels have the relevance of Algorithm 1; "
+            "leave it out, or set `several_labels` to best"
+        )
+    return replace(task, judgements=task.graded_judgements, graded_judgements=None)
+
+
+def _level_weights(task: RetrievalTask, config: EvaluationConfig) -> LevelWeights:
+    own_relevance = task.judgements.relevance()
+    return LevelWeights(
+        own_relevance if config.relevance is None else config.relevance,
+        config.relevance_alpha,
+        own_relevance if config.gain is None else config.gain,
+        config.level_weights,
+        shape=(task.judgements.n_queries, task.judgements.n_levels + 1),
+    )
 
 
 def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metric]:
@@ -146,6 +196,14 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
                 "another k"
             )
     return metrics
+
+
+def _per_query(
+    task: RetrievalTask, metrics: Sequence[Metric], weights: LevelWeights, config: EvaluationConfig
+) -> pd.DataFrame:
+    """Return the table of :attr:`RetrievalResult.per_query` for some metrics."""
+    blocks = config.processes.gather(_measure(task, metrics, weights, config))
+    return _table(task, blocks, [metric.name for metric in metrics])
 
 
 def _measure(

@@ -13,12 +13,12 @@ import torch
 
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
+from hgld.evaluation.evaluate import EvaluationConfig, SeveralLabels, evaluate_tasks
 from hgld.evaluation.ranking import Precision, RankingConfig, Ties
 from hgld.evaluation.relevance import Relevance
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 
@@ -28,15 +28,16 @@ Vectors = npt.NDArray[Any] | torch.Tensor
 
 def evaluate_retrieval(
     query_embeddings: Vectors,
-    query_labels: LabelMatrix | torch.Tensor,
+    query_labels: Labelling | torch.Tensor,
     gallery_embeddings: Vectors | None = None,
-    gallery_labels: LabelMatrix | torch.Tensor | None = None,
+    gallery_labels: Labelling | torch.Tensor | None = None,
     *,
     metrics: Sequence[str] | None = None,
     relevance_alpha: float = 1.0,
     relevance: Relevance | npt.ArrayLike | None = None,
     gain: Relevance | npt.ArrayLike | None = None,
     level_weights: Sequence[float] | None = None,
+    several_labels: SeveralLabels = "mean",
     query_ids: Sequence[Any] | Ids | None = None,
     gallery_ids: Sequence[Any] | Ids | None = None,
     ignored: Sequence[Sequence[int]] | None = None,
@@ -53,7 +54,8 @@ def evaluate_retrieval(
     Args:
         query_embeddings: float16, float32, bfloat16 or float64, shape (n_query, d); an array or a tensor, which may
             be memory-mapped.
-        query_labels: Integers, shape (n_query, L), finest first; or (n_query,) for one level.
+        query_labels: Integers, shape (n_query, L), finest first; or (n_query,) for one level; or
+            :class:`~hgld.hierarchy.LabelSets` of images with several labels each.
         gallery_embeddings: The same for the gallery, shape (n_gallery, d). Without a gallery every query is ranked
             against all the others (leave-one-out), and never against itself.
         gallery_labels: The same for the gallery, shape (n_gallery, L).
@@ -63,6 +65,8 @@ def evaluate_retrieval(
         relevance: Another relevance, see :class:`~hgld.evaluation.evaluate.EvaluationConfig`.
         gain: Another gain of NDCG, likewise.
         level_weights: Weights of the levels in ``wAP``, coarsest first; equal by default.
+        several_labels: Relevance of images with several labels, see
+            :class:`~hgld.evaluation.evaluate.EvaluationConfig`.
         query_ids: Ids of the images, shape (n_query,); the index of ``per_query``.
         gallery_ids: Ids of the images, shape (n_gallery,). A gallery item with the id of the query is excluded from
             its ranking; so are copies of an image that share its id.
@@ -99,6 +103,7 @@ def evaluate_retrieval(
         relevance=relevance,
         gain=gain,
         level_weights=None if level_weights is None else tuple(level_weights),
+        several_labels=several_labels,
         ranking=RankingConfig(block_size, device, precision, ties, normalize),
         processes=processes or Processes(),
         progress=progress,
@@ -130,14 +135,14 @@ def as_tensor(embeddings: Vectors) -> torch.Tensor:
 
 def _task(
     query_embeddings: Vectors,
-    query_labels: LabelMatrix | torch.Tensor,
+    query_labels: Labelling | torch.Tensor,
     gallery_embeddings: Vectors | None,
-    gallery_labels: LabelMatrix | torch.Tensor | None,
+    gallery_labels: Labelling | torch.Tensor | None,
     query_ids: Sequence[Any] | Ids | None,
     gallery_ids: Sequence[Any] | Ids | None,
 ) -> RetrievalTask:
     """Build the task, leave-one-out where there is no gallery."""
-    queries, labels = as_tensor(query_embeddings), _label_matrix(query_labels, "query")
+    queries, labels = as_tensor(query_embeddings), _labelling(query_labels, "query")
     ids = _checked_ids(query_ids, len(labels), "query")
     if gallery_embeddings is None and gallery_labels is None and gallery_ids is None:
         return leave_one_out_task(queries, labels, ids=ids)
@@ -149,13 +154,15 @@ def _task(
     if gallery_ids is not None and query_ids is None:
         raise ConfigurationError("`gallery_ids` are given without `query_ids`; expected both, or neither")
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
-    others = _label_matrix(gallery_labels, "gallery")
+    others = _labelling(gallery_labels, "gallery")
     return query_gallery_task(
         queries, labels, gallery, others, query_ids=ids, gallery_ids=_checked_ids(gallery_ids, len(others), "gallery")
     )
 
 
-def _label_matrix(labels: LabelMatrix | torch.Tensor, role: str) -> LabelMatrix:
+def _labelling(labels: Labelling | torch.Tensor, role: str) -> Labelling:
+    if isinstance(labels, LabelSets):
+        return labels
     array = labels.cpu().numpy() if isinstance(labels, torch.Tensor) else np.asarray(labels)
     if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
         raise InputError(

@@ -28,9 +28,12 @@ class EvaluationFiles:
         split: Split of the landmark ids, where the hierarchy has several.
         ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, or the pickle file of
             ROxford or RParis.
+        label_separator: Separator between the labels of an image in ``labels`` and ``query_labels``, see
+            :func:`hgld.datasets.image_labels.read_labels`.
 
     Raises:
-        ConfigurationError: Neither ``embeddings`` alone nor the other two together are given.
+        ConfigurationError: Neither ``embeddings`` alone nor the other two together are given, or a separator without
+            labels.
     """
 
     embeddings: Path | None = None
@@ -41,6 +44,7 @@ class EvaluationFiles:
     hierarchy: Path | None = None
     split: str | None = None
     ground_truth: Path | None = None
+    label_separator: str | None = None
 
     def __post_init__(self) -> None:
         given = [self.embeddings is not None, self.query_embeddings is not None, self.gallery_embeddings is not None]
@@ -49,6 +53,8 @@ class EvaluationFiles:
                 "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`; found "
                 f"{sum(given)} of the three"
             )
+        if self.label_separator is not None and self.labels is None:
+            raise ConfigurationError("`label_separator` is for the columns of `labels`, which is not given")
 
     def given(self) -> set[str]:
         """Return the names of the inputs that are given."""
@@ -63,6 +69,8 @@ class EvaluationFiles:
             "metrics": config.metrics,
             "relevance_alpha": config.relevance_alpha,
             "level_weights": config.level_weights,
+            "several_labels": config.several_labels,
+            "label_separator": self.label_separator,
             "precision": config.ranking.precision,
             "ties": config.ranking.ties,
         }
@@ -121,7 +129,9 @@ class EvaluationInputs:
 
     def _labels(self, path: Path | None, images: Embeddings) -> ImageLabels:
         if path is not None:
-            return read_labels(path, images, self.hierarchy, split=self.files.split)
+            return read_labels(
+                path, images, self.hierarchy, split=self.files.split, separator=self.files.label_separator
+            )
         if images.landmark_ids is None:
             raise ConfigurationError(
                 f"{images.path} does not say which landmark an image shows; give `labels`, such as GLDv2's train.csv"

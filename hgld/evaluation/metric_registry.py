@@ -116,12 +116,14 @@ class Metric:
         k: Cutoff up to which the ranking statistics are needed; None for a metric of whole rankings.
         values: Function from the rankings of n queries to the values of the metric, float64, shape (n,).
         tree: Whether levels have to be those of a tree of classes, and not values of relevance.
+        is_graded: Whether it weighs items by their relevance or gain, so that levels need not be semantic.
     """
 
     name: str
     k: int | None
     values: Callable[[RankedBlock], torch.Tensor]
     tree: bool = False
+    is_graded: bool = False
 
     @classmethod
     def from_name(cls, name: str, n_levels: int) -> Metric:
@@ -143,7 +145,8 @@ class Metric:
         level = int(number or n_levels)
         column_of(level, n_levels)  # raises for a level that does not exist
         cutoff = int(k) if spec.cutoff else None
-        return cls(name, cutoff, _call(name, spec, cutoff, level), spec.tree)
+        is_graded = spec.weights in ("relevance", "gain")
+        return cls(name, cutoff, _call(name, spec, cutoff, level), spec.tree, is_graded)
 
 
 def default_metrics(n_levels: int, n_ranked: int) -> list[str]:

@@ -3,12 +3,11 @@
 Every metric of this package counts items by level and never compares relevances: two levels can have the same
 relevance. For nested labels the level is that of the lowest common ancestor (1: coarsest, L: finest, 0: nothing
 shared). Lists of positives have one level, images with several labels as many as Algorithm 1 of the thesis
-distinguishes, a table of relevances as many as it has distinct values.
+distinguishes (:mod:`hgld.evaluation.label_set_judgements`), a table of relevances as many as it has distinct values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from typing import Protocol
 
@@ -153,89 +152,6 @@ class ListJudgements:
         levels = torch.zeros(n_rows, stop - start, dtype=torch.uint8)
         levels[rows[inside], columns[inside] - start] = 1
         return levels.to(self._device)
-
-
-class MultiLabelJudgements:
-    """Levels of images with several labels each (thesis, Algorithm 1).
-
-    A query with the labels y^1, ..., y^n has with an image the relevance sum_i l*_i / (n L), where l*_i is the
-    finest level that y^i shares with any label of the image. The level here is the sum of the l*_i, an integer
-    from 0 to n L, and :meth:`relevance` divides it.
-
-    Args:
-        query_labels: Labels of each query: int64, shape (n, L), finest first; at least one label.
-        gallery_labels: Labels of each gallery item, in the same form.
-
-    Raises:
-        InputError: An image has no label, the numbers of levels differ, the labels are not nested, or n L is above
-            254 for a query.
-    """
-
-    def __init__(self, query_labels: Sequence[LabelMatrix], gallery_labels: Sequence[LabelMatrix]) -> None:
-        for name, images in (("query", query_labels), ("gallery item", gallery_labels)):
-            for position, labels in enumerate(images):
-                if np.ndim(labels) != 2 or not len(labels):
-                    raise InputError(
-                        f"{name} {position} has labels of the shape {np.shape(labels)}; expected (n, L), n > 0"
-                    )
-        if not len(query_labels) or not len(gallery_labels):
-            raise InputError(f"there are {len(query_labels)} queries and {len(gallery_labels)} gallery items")
-        try:
-            queries, gallery = nested_codes(np.concatenate(query_labels), np.concatenate(gallery_labels))
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        self._depth: int = queries.shape[1]
-        self._counts = np.array([len(labels) for labels in query_labels], np.int64)
-        if self._counts.max() * self._depth > MAX_LEVELS:
-            raise InputError(
-                f"query {self._counts.argmax()} has {self._counts.max()} labels of {self._depth} levels; expected n "
-                f"times L of at most {MAX_LEVELS}"
-            )
-        self._queries = np.split(queries, np.cumsum(self._counts)[:-1])
-        self._gallery = torch.from_numpy(gallery)
-        self._offsets = np.concatenate([[0], np.cumsum([len(labels) for labels in gallery_labels])])
-        self._device = torch.device("cpu")
-
-    @property
-    def n_queries(self) -> int:
-        """Number of queries."""
-        return len(self._queries)
-
-    @property
-    def n_gallery(self) -> int:
-        """Number of gallery items."""
-        return len(self._offsets) - 1
-
-    @property
-    def n_levels(self) -> int:
-        """Largest n L of any query."""
-        return int(self._counts.max()) * self._depth
-
-    def relevance(self) -> npt.NDArray[np.float64]:
-        """Return the relevance of each level for each query: float64, shape (n_query, n_levels + 1)."""
-        shares: npt.NDArray[np.float64] = np.arange(self.n_levels + 1) / (self._counts[:, None] * self._depth)
-        return shares.clip(max=1.0)  # levels above a query's own n L do not occur
-
-    def to(self, device: torch.device) -> MultiLabelJudgements:
-        """See :class:`RelevanceJudgements`."""
-        moved = copy(self)
-        moved._gallery, moved._device = self._gallery.to(device), device
-        return moved
-
-    def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
-        """See :class:`RelevanceJudgements`."""
-        start, stop, _ = gallery.indices(self.n_gallery)
-        labels = self._gallery[self._offsets[start] : self._offsets[stop]]
-        owners = torch.from_numpy(np.repeat(np.arange(stop - start), np.diff(self._offsets[start : stop + 1])))
-        owners = owners.to(self._device)
-        rows = []
-        for query_labels in self._queries[queries]:
-            total = torch.zeros(stop - start, dtype=torch.int64, device=self._device)
-            for label in torch.from_numpy(query_labels).to(self._device):
-                shared = (labels == label).sum(1)
-                total += torch.zeros_like(total).scatter_reduce_(0, owners, shared, "amax")
-            rows.append(total.to(torch.uint8))
-        return torch.stack(rows)
 
 
 class TableJudgements:

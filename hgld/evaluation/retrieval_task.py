@@ -11,9 +11,10 @@ import numpy.typing as npt
 import torch
 
 from hgld.errors import InputError
+from hgld.evaluation.label_set_judgements import BestLevelJudgements, MultiLabelJudgements
 from hgld.evaluation.metric_registry import Metric
 from hgld.evaluation.relevance_judgements import LabelJudgements, RelevanceJudgements
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
 from hgld.ragged import RaggedIndices
 
 #: Ids of images: texts or integers, shape (n,).
@@ -29,10 +30,14 @@ class RetrievalTask:
         queries: float, shape (n_query, d); may be memory-mapped.
         gallery: float, shape (n_gallery, d); may be the same tensor.
         judgements: Levels of all pairs.
+        graded_judgements: Levels with relevances of their own, for the metrics that weigh items by relevance or gain
+            (H-AP, H-R@k, H-P@k, NDCG): Algorithm 1 of the thesis, for images with several labels. ``judgements`` by
+            default.
         query_ids: Ids of the queries, shape (n_query,); their positions by default.
         gallery_ids: Ids of the gallery items, shape (n_gallery,).
-        query_labels: int64, shape (n_query, L), finest first, where labels are the judgements.
-        gallery_labels: int64, shape (n_gallery, L), likewise.
+        query_labels: Labels of the queries, int64, shape (n_query, L), finest first, or label sets, where labels are
+            the judgements.
+        gallery_labels: Labels of the gallery, likewise.
         level_names: Names of the L levels, finest first.
         excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
         gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from all
@@ -51,10 +56,11 @@ class RetrievalTask:
     queries: torch.Tensor
     gallery: torch.Tensor
     judgements: RelevanceJudgements
+    graded_judgements: RelevanceJudgements | None = None
     query_ids: Ids | None = None
     gallery_ids: Ids | None = None
-    query_labels: LabelMatrix | None = None
-    gallery_labels: LabelMatrix | None = None
+    query_labels: Labelling | None = None
+    gallery_labels: Labelling | None = None
     level_names: tuple[str, ...] | None = None
     excluded: RaggedIndices | None = None
     gallery_mask: npt.NDArray[np.bool_] | None = None
@@ -68,7 +74,7 @@ class RetrievalTask:
 
 def leave_one_out_task(
     embeddings: torch.Tensor,
-    labels: LabelMatrix,
+    labels: Labelling,
     *,
     ids: Ids | None = None,
     name: str = "leave-one-out",
@@ -78,7 +84,7 @@ def leave_one_out_task(
 
     Args:
         embeddings: float, shape (n, d).
-        labels: int64, shape (n, L), finest first.
+        labels: int64, shape (n, L), finest first, or label sets.
         ids: Ids of the images, shape (n,); images that share an id are excluded from each other's rankings.
         name: Name of the result.
         level_names: Names of the L levels, finest first.
@@ -91,7 +97,7 @@ def leave_one_out_task(
         name=name,
         queries=embeddings,
         gallery=embeddings,
-        judgements=LabelJudgements(labels, labels),
+        **label_judgements(labels, labels),
         query_ids=ids,
         gallery_ids=ids,
         query_labels=labels,
@@ -103,9 +109,9 @@ def leave_one_out_task(
 
 def query_gallery_task(
     queries: torch.Tensor,
-    query_labels: LabelMatrix,
+    query_labels: Labelling,
     gallery: torch.Tensor,
-    gallery_labels: LabelMatrix,
+    gallery_labels: Labelling,
     *,
     query_ids: Ids | None = None,
     gallery_ids: Ids | None = None,
@@ -116,9 +122,9 @@ def query_gallery_task(
 
     Args:
         queries: float, shape (n_query, d).
-        query_labels: int64, shape (n_query, L), finest first.
+        query_labels: int64, shape (n_query, L), finest first, or label sets.
         gallery: float, shape (n_gallery, d).
-        gallery_labels: int64, shape (n_gallery, L), finest first.
+        gallery_labels: The same for the gallery; sets if those of the queries are.
         query_ids: Ids of the queries, shape (n_query,).
         gallery_ids: Ids of the gallery items, shape (n_gallery,); those with the id of a query are excluded from its
             ranking.
@@ -135,7 +141,7 @@ def query_gallery_task(
         name=name,
         queries=queries,
         gallery=gallery,
-        judgements=LabelJudgements(query_labels, gallery_labels),
+        **label_judgements(query_labels, gallery_labels),
         query_ids=query_ids,
         gallery_ids=gallery_ids,
         query_labels=query_labels,
@@ -147,7 +153,7 @@ def query_gallery_task(
 
 def split_task(
     embeddings: torch.Tensor,
-    labels: LabelMatrix,
+    labels: Labelling,
     is_query: npt.NDArray[np.bool_] | None,
     *,
     ids: Ids | None = None,
@@ -158,7 +164,7 @@ def split_task(
 
     Args:
         embeddings: float, shape (n, d).
-        labels: int64, shape (n, L), finest first.
+        labels: int64, shape (n, L), finest first, or label sets.
         is_query: bool, shape (n,); True for queries, False for the gallery. None to rank every image against all
             others.
         ids: Ids of the images, shape (n,).
@@ -173,14 +179,41 @@ def split_task(
     queries, gallery = np.flatnonzero(is_query), np.flatnonzero(~is_query)
     return query_gallery_task(
         embeddings[torch.from_numpy(queries)],
-        labels[queries],
+        take_images(labels, queries),
         embeddings[torch.from_numpy(gallery)],
-        labels[gallery],
+        take_images(labels, gallery),
         query_ids=None if ids is None else ids[queries],
         gallery_ids=None if ids is None else ids[gallery],
         name=name or "retrieval",
         level_names=level_names,
     )
+
+
+def label_judgements(query_labels: Labelling, gallery_labels: Labelling) -> dict[str, Any]:
+    """Return the judgements of labels, as arguments of :class:`RetrievalTask`.
+
+    Of images with several labels, the level is the finest that any of their labels share, and metrics that weigh
+    items take the relevance of Algorithm 1 of the thesis.
+
+    Args:
+        query_labels: int64, shape (n_query, L), finest first, or label sets.
+        gallery_labels: The same for the gallery.
+
+    Raises:
+        InputError: The labels are not nested, differ in depth, or are sets on one side alone.
+    """
+    if isinstance(query_labels, LabelSets) and isinstance(gallery_labels, LabelSets):
+        return {
+            "judgements": BestLevelJudgements(query_labels, gallery_labels),
+            "graded_judgements": MultiLabelJudgements(query_labels, gallery_labels),
+        }
+    if isinstance(query_labels, LabelSets) or isinstance(gallery_labels, LabelSets):
+        several = "queries" if isinstance(query_labels, LabelSets) else "gallery"
+        raise InputError(
+            f"only the {several} can have several labels per image; give the labels of both in one form, such as "
+            "those of one manifest"
+        )
+    return {"judgements": LabelJudgements(query_labels, gallery_labels)}
 
 
 def items_sharing_ids(query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any] | Ids) -> RaggedIndices:

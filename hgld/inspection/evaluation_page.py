@@ -14,7 +14,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate_from_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.retrieval_task import Ids
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.inspection.photos import Photo, PhotoSource, landmark_names
 from hgld.inspection.query_pages import write_worst_queries_page
 from hgld.inspection.thumbnails import find_images
@@ -48,12 +48,14 @@ def write_evaluation_page(
     shown = worst.top_k.positions[worst.top_k.positions >= 0]
     links = _links(sources, {*_ids(task.query_ids, worst.queries), *_ids(task.gallery_ids, shown)})
 
-    def photos(ids: Ids | None, labels: LabelMatrix | None) -> Callable[[int], Photo]:
+    def photos(ids: Ids | None, labels: Labelling | None) -> Callable[[int], Photo]:
         def photo(position: int) -> Photo:
             (image_id,) = _ids(ids, np.array([position]))
             names: tuple[str, ...] = ()
             if hierarchy is not None and labels is not None:
-                names = landmark_names(hierarchy, labels[position])
+                matrix = labels.of(position) if isinstance(labels, LabelSets) else labels[[position]]
+                each = [landmark_names(hierarchy, row) for row in matrix]
+                names = tuple("; ".join(dict.fromkeys(column)) for column in zip(*each, strict=True))
             return Photo(image_id, names, links.get(image_id))
 
         return photo

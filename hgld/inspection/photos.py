@@ -55,15 +55,18 @@ def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | Non
         manifest: The manifest.
         row: Row of the image.
         titles: Titles of classes of the finest level, by class name. Classes without a title whose name is only a
-            number are shown with their level, e.g. "landmark 17".
+            number are shown with their level, e.g. "landmark 17". Several labels are separated by semicolons.
     """
-    classes = [names[label] for names, label in zip(manifest.class_names, manifest.labels[row].tolist(), strict=True)]
-    names = [
-        f"{level.replace('_', ' ')} {name}" if name.isdecimal() else name
-        for level, name in zip(manifest.level_names, classes, strict=True)
-    ]
-    if titles is not None and classes[0] in titles:
-        names[0] = titles[classes[0]]
+    labels = manifest.labels_of(row).reshape(-1, len(manifest.level_names))
+    names = []
+    for column, level in enumerate(manifest.level_names):
+        classes = [
+            manifest.class_names[column][code] for code in dict.fromkeys(labels[:, column].tolist()) if code >= 0
+        ]
+        texts = [f"{level.replace('_', ' ')} {name}" if name.isdecimal() else name for name in classes]
+        if titles is not None and column == 0:
+            texts = [titles.get(name, text) for name, text in zip(classes, texts, strict=True)]
+        names.append("; ".join(texts))
     return Photo(manifest.ids[row], tuple(names))
 
 

@@ -38,13 +38,16 @@ def text_column_names(path: Path) -> list[str]:
     return names
 
 
-def read_text_columns(path: Path, wanted: Sequence[str], *, may_be_missing: Sequence[str] = ()) -> pa.Table:
+def read_text_columns(
+    path: Path, wanted: Sequence[str], *, may_be_missing: Sequence[str] = (), may_be_lists: Sequence[str] = ()
+) -> pa.Table:
     """Read columns as texts, see :func:`as_texts`.
 
     Args:
         path: Parquet file by its suffix, else a CSV file with a header.
         wanted: Names of the columns to read.
         may_be_missing: Those that may have rows without a value, which become null.
+        may_be_lists: Those whose values may be lists, which become lists of texts.
 
     Returns:
         Table with the columns in the order of ``wanted``.
@@ -62,7 +65,10 @@ def read_text_columns(path: Path, wanted: Sequence[str], *, may_be_missing: Sequ
         raise InputError(f"{path}: no rows below the header; expected a row for each image")
     columns = {}
     for name in wanted:
-        columns[name] = texts = as_texts(table[name], f"{path}: {name}")
+        kind = table[name].type
+        is_list = name in may_be_lists and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+        as_column = _as_text_lists if is_list else as_texts
+        columns[name] = texts = as_column(table[name], f"{path}: {name}")
         if texts.null_count and name not in may_be_missing:
             rows = pc.indices_nonzero(texts.is_null()).to_pylist()
             raise InputError(
@@ -104,6 +110,16 @@ def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     if pc.all(pc.match_substring_regex(texts, _WHOLE_NUMBER)).as_py():
         texts = pc.replace_substring_regex(texts, r"\.0+$", "")
     return texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])
+
+
+def _as_text_lists(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Convert lists of texts or numbers to lists of texts, see :func:`as_texts`; empty lists become null."""
+    array = column.combine_chunks()
+    texts = as_texts(pa.chunked_array([array.flatten()]), name).combine_chunks()
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, texts)
+    return pa.chunked_array([pc.if_else(pc.equal(lengths, 0), None, lists)])
 
 
 def _first_bytes(path: Path) -> bytes:

@@ -121,11 +121,11 @@ def read_gallery(
     ids = np.arange(len(embeddings)).astype(np.str_) if embeddings.ids is None else embeddings.ids
     if image_labels is None:
         return Gallery(embeddings.vectors, ids, np.empty((len(ids), 0), np.int64))
-    rows = image_labels.labelled
-    codes = np.full_like(image_labels.labels, -1)
+    rows, matrix = image_labels.labelled, image_labels.labels
+    codes = np.full_like(matrix, -1)
     names = []
     for column in range(len(image_labels.level_names)):
-        values, known = np.unique(image_labels.labels[rows, column], return_inverse=True)
+        values, known = np.unique(matrix[rows, column], return_inverse=True)
         codes[rows, column] = known
         names.append(tuple(_name(image_labels, column, value, levels) for value in values.tolist()))
     return Gallery(embeddings.vectors, ids, codes, image_labels.level_names, tuple(names))

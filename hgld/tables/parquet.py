@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ def write_table(
         _check_columns(rows, spec, path)
         # Types come from the rows, where embeddings have a length; nullability comes from the spec.
         schema = pa.schema(
-            [field.with_type(rows.schema.field(field.name).type) for field in _layout(rows.schema.names, spec)]
+            [field.with_type(rows.schema.field(field.name).type) for field in _layout(rows.schema, spec)]
         )
     schema = with_provenance(schema, spec.schema_id, provenance)
     keys = [schema.empty_table().select(spec.key)]
@@ -76,19 +76,23 @@ def _as_table(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def _layout(names: Sequence[str], spec: TableSpec) -> pa.Schema:
-    """Return the columns that a table must have, given the names of its optional and free ones."""
+def _layout(schema: pa.Schema, spec: TableSpec) -> pa.Schema:
+    """Return the columns that a table must have, given its optional and free ones."""
+    names = schema.names
     layout = [*spec.schema, *(column for column in spec.optional if column.name in names)]
-    if spec.free_columns is not None:
-        known = {*spec.schema.names, *spec.optional.names}
-        layout += [required(name, spec.free_columns) for name in names if name not in known]
+    if spec.free_columns:
+        free = [name for name in names if name not in {*spec.schema.names, *spec.optional.names}]
+        types = {name: schema.field(name).type for name in free}
+        layout += [
+            required(name, types[name] if types[name] in spec.free_columns else spec.free_columns[0]) for name in free
+        ]
     return pa.schema(layout)
 
 
 def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
     """Raise unless the columns, their types and their nulls are those of ``spec``."""
     problems = []
-    layout = _layout(rows.schema.names, spec)
+    layout = _layout(rows.schema, spec)
     if rows.schema.names != layout.names:
         problems.append(f"columns are {rows.schema.names}, expected {layout.names}")
     else:

@@ -27,7 +27,7 @@ INSTANCE_OF = pa.list_(
         nullable=False,
     )
 )
-_TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
 #: Groups that a label may belong to, best first: the group, the calibrated probability that an annotator chooses it
 #: (0 to 1) and the reason in words.
 SUGGESTIONS = pa.list_(
@@ -72,7 +72,8 @@ class TableSpec:
         schema: Required columns.
         key: Columns whose values together identify a row.
         optional: Columns that may follow, in this order.
-        free_columns: Type of further columns with names of the table's own choice; None if there are none.
+        free_columns: Types that further columns, with names of the table's own choice, may have; empty if there are
+            none.
     """
 
     name: str
@@ -80,7 +81,7 @@ class TableSpec:
     schema: pa.Schema
     key: tuple[str, ...]
     optional: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    free_columns: pa.DataType | None = None
+    free_columns: tuple[pa.DataType, ...] = ()
 
     @property
     def schema_id(self) -> str:
@@ -126,11 +127,11 @@ CLASSES = TableSpec(
             pa.field("language", pa.string()),
             # What tells the item from others of the same label, e.g. "body of still water".
             pa.field("description", pa.string()),
-            required("subclass_of", _TEXTS),
+            required("subclass_of", TEXTS),
             # Last revision of the item; null where it was deleted.
             pa.field("revision", pa.int64()),
             # Items that redirect to this one, if statements name them; null without one.
-            pa.field("redirected_from", _TEXTS),
+            pa.field("redirected_from", TEXTS),
         ]
     ),
     key=("item",),
@@ -220,9 +221,9 @@ HIERARCHY = TableSpec(
     optional=pa.schema(
         [
             # Levels between hierarchical_label and natural_or_human_made, finest first; as many in every row.
-            required("extra_levels", _TEXTS),
+            required("extra_levels", TEXTS),
             # All super-categories of the landmark, of which hierarchical_label is the first.
-            required("hierarchical_labels", _TEXTS),
+            required("hierarchical_labels", TEXTS),
             # Where the group comes from, one of LABEL_SOURCES.
             required("label_source", pa.string()),
         ]
@@ -310,8 +311,8 @@ MANIFEST = TableSpec(
         ]
     ),
     key=("id",),
-    # A column per level, finest first.
-    free_columns=pa.string(),
+    # A column per level, finest first; lists where images have several labels.
+    free_columns=(pa.string(), TEXTS),
 )
 
 #: Result and cost of a run.

@@ -16,6 +16,7 @@ from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import split_task
+from hgld.hierarchy.label_sets import take_images
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.inference import embed_rows
 from hgld.progress import NoProgress, Progress
@@ -118,7 +119,7 @@ def rank_test_images(
     is_query = None if images.is_query is None else images.is_query[embedded.rows]
     if not len(embedded.rows) or (is_query is not None and is_query.all() == is_query.any()):
         raise InputError("no test images are left to rank: no query or no gallery image could be read")
-    labels = images.test.manifest.labels[embedded.rows]
+    labels = take_images(images.test.manifest.labelling, embedded.rows)
     config = EvaluationConfig(
         metrics=tuple(metrics) or None, ranking=RankingConfig(device=device), processes=processes
     )

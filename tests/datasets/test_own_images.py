@@ -351,7 +351,7 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         r"product is missing in 1 of 4 rows; fill it in, or remove the rows: row 3 \(Fruit/Pear/1.jpg, 1\)",
     ),
     "lists": (
-        table_command(pa.table({"file": PATHS, "product": [["a"]] * 4, "kind": [1] * 4}), name="x.parquet"),
+        table_command(pa.table({"file": PATHS, "product": [[["a"]]] * 4, "kind": [1] * 4}), name="x.parquet"),
         "product is list<.*>; expected texts or numbers",
     ),
     "split missing": (

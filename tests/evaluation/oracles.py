@@ -179,6 +179,15 @@ def algorithm_1(query: Sequence[Sequence[int]], item: Sequence[Sequence[int]], n
     return relevance
 
 
+def best_level(query: Sequence[Sequence[int]], item: Sequence[Sequence[int]]) -> int:
+    """The finest level (1: coarsest) at which any label of the query equals any label of the item; 0 if none does."""
+    levels = [0]
+    for own in query:
+        for other in item:
+            levels += [len(own) - column for column in range(len(own)) if own[column] == other[column]]
+    return max(levels)
+
+
 def by_name(levels: Levels, n_levels: int, alpha: float = 1.0, cutoffs: Sequence[int] = ()) -> dict[str, float]:
     """All metrics that have a name in :mod:`hgld.evaluation.metric_registry`, with the relevances of the paper."""
     table = equation_20(levels, n_levels, alpha)

@@ -13,7 +13,6 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance_judgements import (
     LabelJudgements,
     ListJudgements,
-    MultiLabelJudgements,
     RelevanceJudgements,
     TableJudgements,
 )
@@ -24,7 +23,6 @@ from tests.evaluation.helpers import evaluate_judged
 
 #: The leaves of a tree with three levels, finest first.
 LEAVES = np.array([[leaf, leaf // 2, leaf // 4] for leaf in range(8)])
-IMAGES = st.lists(st.lists(st.integers(0, 7), min_size=1, max_size=4), min_size=1, max_size=6)
 
 
 def whole(judgements: RelevanceJudgements) -> np.ndarray:
@@ -111,68 +109,6 @@ def test_positions_must_be_integers(items: list[Any]) -> None:
         InputError, match=r"list of query 1 has values of the type .*; expected positions in the gallery"
     ):
         RaggedIndices.from_lists([[], items])
-
-
-@given(IMAGES, IMAGES)
-def test_multi_label_relevance_is_that_of_algorithm_1(queries: list[list[int]], gallery: list[list[int]]) -> None:
-    judgements = MultiLabelJudgements([LEAVES[own] for own in queries], [LEAVES[own] for own in gallery])
-    levels, relevances = whole(judgements), judgements.relevance()
-    assert relevances.shape == (len(queries), judgements.n_levels + 1)
-    for q, own in enumerate(queries):
-        for g, other in enumerate(gallery):
-            expected = oracles.algorithm_1(LEAVES[own].tolist(), LEAVES[other].tolist(), 3)
-            assert relevances[q, levels[q, g]] == pytest.approx(expected, abs=1e-12)
-    assert ((relevances >= 0) & (relevances <= 1)).all()
-    assert (np.diff(relevances, axis=1) >= 0).all()
-    assert_parts_are_the_whole(judgements)
-
-
-def test_multi_label_with_one_label_each_equals_single_label() -> None:
-    multi = MultiLabelJudgements(list(LEAVES[:4, None]), list(LEAVES[:, None]))
-    single = LabelJudgements(LEAVES[:4], LEAVES)
-    assert whole(multi).tolist() == whole(single).tolist()
-    assert multi.relevance().tolist() == [pytest.approx([0, 1 / 3, 2 / 3, 1])] * 4
-
-
-def test_multi_label_evaluation_uses_their_relevance() -> None:
-    """As many queries as fall into several blocks, each with its own number of labels."""
-    rng = np.random.default_rng(0)
-    queries = [LEAVES[rng.integers(8, size=rng.integers(1, 4))] for _ in range(7)]
-    gallery = [LEAVES[rng.integers(8, size=rng.integers(1, 4))] for _ in range(15)]
-    embeddings = rng.normal(size=(22, 6))
-    config = RankingConfig(block_size=3, precision="float64")
-    result = evaluate_judged(embeddings[:7], embeddings[7:], MultiLabelJudgements(queries, gallery), config=config)
-    assert result.metrics == ("H-AP", "NDCG", "ASI")
-    assert result.settings["relevance"] == "own"
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-    for q, own in enumerate(queries):
-        order = np.argsort(-(unit[7:] @ unit[q]))
-        relevances = [oracles.algorithm_1(own.tolist(), gallery[g].tolist(), 3) for g in order]
-        levels = [round(relevance * len(own) * 3) for relevance in relevances]
-        table = [level / (len(own) * 3) for level in range(len(own) * 3 + 1)]
-        expected = [oracles.h_ap(levels, table), oracles.ndcg(levels, table), oracles.asi(levels)]
-        assert result.per_query.loc[q, list(result.metrics)].tolist() == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("queries", "gallery", "message"),
-    [
-        ([LEAVES[:1], LEAVES[:0]], [LEAVES], r"query 1 has labels of the shape \(0, 3\); expected \(n, L\), n > 0"),
-        ([LEAVES], [LEAVES[0]], r"gallery item 0 has labels of the shape \(3,\)"),
-        ([], [LEAVES], "there are 0 queries and 1 gallery items"),
-        ([LEAVES], [], "there are 1 queries and 0 gallery items"),
-        ([LEAVES], [LEAVES[:, :2]], "labels have the shapes"),
-        ([np.array([[0, 0]])], [np.array([[0, 1]])], "the labels are not nested"),
-        (
-            [np.tile(LEAVES[:1], (85, 1))],
-            [LEAVES],
-            "query 0 has 85 labels of 3 levels; expected n times L of at most 254",
-        ),
-    ],
-)
-def test_invalid_multi_labels_are_refused(queries: Any, gallery: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        MultiLabelJudgements(queries, gallery)
 
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.1, 0.5, 2.0]), min_size=3, max_size=3), min_size=1, max_size=4))

@@ -14,4 +14,5 @@ def format_manifest(summary: ManifestSummary) -> str:
     if summary.other_files:
         excluded += f"\nleft out: files that are no images ({format_suffixes(summary.other_files)})"
     n_images, n_levels = sum(summary.images.values()), len(summary.n_classes)
-    return f"{n_images:,} images ({splits}) with labels at {n_levels} levels ({levels}){excluded}"
+    several = "" if summary.labels_per_image is None else f"{summary.labels_per_image:.2f} labels per image "
+    return f"{n_images:,} images ({splits}) with {several or 'labels '}at {n_levels} levels ({levels}){excluded}"

@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from hgld.datasets.label_columns import label_columns
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest
 from hgld.datasets.readers.base import ReaderResult
-from hgld.datasets.splits import open_set_split
+from hgld.datasets.splits import first_labels, open_set_split
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
+from hgld.hierarchy.label_sets import Labelling, LabelSets
+from hgld.hierarchy.landmark_label_sets import landmark_label_sets
 from hgld.tables import IMAGES, MANIFEST, read_table
 from hgld.tables.image_landmarks import read_image_landmarks
 
@@ -24,13 +27,13 @@ from hgld.tables.image_landmarks import read_image_landmarks
 class Gldv2:
     """Reader of images in the tar files that ``hgld index-images`` indexed, or extracted to ``a/b/c/abc….jpg``.
 
-    The levels are the landmark and those of the hierarchy above it. Images of landmarks that the hierarchy lacks are
-    excluded, as are those that the index lacks. Without a test share, all images have one split: that of the
-    hierarchy, or train.
+    The levels are the landmark and those of the hierarchy above it. With a hierarchy from ``hgld build --multi``, an
+    image has a label for each group of its landmark. Images of landmarks that the hierarchy lacks are excluded, as
+    are those that the index lacks. Without a test share, all images have one split: that of the hierarchy, or train.
 
     With a test share, landmarks are divided such that training never sees those of the test split (open set): a
-    random share of the landmarks of each label of the level above goes to the split test, the others to train. A
-    fractional number of landmarks is rounded up or down at random.
+    random share of the landmarks of each label of the level above, their first one if they have several, goes to the
+    split test, the others to train. A fractional number of landmarks is rounded up or down at random.
 
     Args:
         labels: Landmark of each image: train.csv, train_clean.csv, index_image_to_landmark.csv or a file with the
@@ -94,7 +97,8 @@ class Gldv2:
                 f"that of another split or dataset? Excluded: {excluded}"
             )
         manifest = self._manifest(locations, landmark_ids, hierarchy, rows)
-        n_images = np.bincount(manifest.labels[:, 0])[manifest.labels[:, 0]]
+        landmarks = first_labels(manifest)[:, 0]
+        n_images = np.bincount(landmarks)[landmarks]
         enough = n_images >= self.min_images
         excluded[f"of landmarks with fewer than {self.min_images} images"] = int((~enough).sum())
         if not enough.any():
@@ -103,7 +107,7 @@ class Gldv2:
             )
         manifest = manifest.take(np.flatnonzero(enough))
         if self.test_share is not None:
-            is_test = open_set_split(manifest.labels, self.test_share, self.seed)
+            is_test = open_set_split(first_labels(manifest), self.test_share, self.seed)
             manifest = replace(manifest, splits=np.where(is_test, "test", "train").astype(object))
         return ReaderResult(manifest, {reason: count for reason, count in excluded.items() if count})
 
@@ -133,10 +137,20 @@ class Gldv2:
         table = pa.table({**locations, "split": splits}).select(MANIFEST.schema.names).take(pa.array(rows))
         table = table.append_column(LANDMARK_LEVEL, pa.array(landmark_ids[rows]).cast(pa.string()))
         if hierarchy is not None:
-            codes = hierarchy.labels_of(landmark_ids[rows], self.split)
-            for column, (name, texts) in enumerate(zip(hierarchy.level_names[1:], hierarchy.nodes, strict=True), 1):
-                table = table.append_column(name, pa.array(texts, pa.string()).take(pa.array(codes[:, column])))
+            for name, column in _levels_above(hierarchy, landmark_ids[rows], self.split).items():
+                table = table.append_column(name, column)
         try:
             return Manifest.from_arrow(table, describe_row=lambda row: f"image {rows[row] + 1}")
         except InputError as error:
             raise InputError(f"{self.labels}: {error}") from error
+
+
+def _levels_above(hierarchy: Hierarchy, landmark_ids: NDArray[np.int64], split: str | None) -> dict[str, pa.Array]:
+    """Return the columns of the levels above landmarks: texts, or lists of texts for landmarks in several groups."""
+    labels: Labelling
+    if hierarchy.hierarchical_labels is None:
+        labels = hierarchy.labels_of(landmark_ids, split)[:, 1:]
+    else:
+        sets = landmark_label_sets(hierarchy, landmark_ids, split)
+        labels = LabelSets(sets.labels[:, 1:], sets.members)
+    return label_columns(labels, hierarchy.level_names[1:], hierarchy.nodes)

@@ -38,7 +38,7 @@ def found_image_manifest(
     images: FoundImages,
     rows: Sequence[int],
     splits: Sequence[str],
-    levels: Mapping[str, Sequence[str]],
+    levels: Mapping[str, Sequence[str] | pa.ChunkedArray],
 ) -> Manifest:
     """Create the manifest of images that were found in a folder or in tar files.
 
@@ -48,7 +48,7 @@ def found_image_manifest(
         images: All images that were found.
         rows: Position of each of the n images among them.
         splits: Split of each image.
-        levels: Label of each image, by level, finest first.
+        levels: Label of each image, by level, finest first: texts, or an Arrow column of texts or of lists of texts.
 
     Raises:
         InputError: See :meth:`Manifest.from_arrow`.
@@ -59,10 +59,14 @@ def found_image_manifest(
 
 
 def _manifest(
-    source: Path, columns: Mapping[str, Sequence[str | int | None]], levels: Mapping[str, Sequence[str]]
+    source: Path,
+    columns: Mapping[str, Sequence[str | int | None]],
+    levels: Mapping[str, Sequence[str] | pa.ChunkedArray],
 ) -> Manifest:
     fixed = {field.name: pa.array(columns[field.name], field.type) for field in MANIFEST.schema}
-    table = pa.table(fixed | {name: pa.array(names, pa.string()) for name, names in levels.items()})
+    for name, labels in levels.items():
+        fixed[name] = labels if isinstance(labels, pa.ChunkedArray) else pa.array(labels, pa.string())
+    table = pa.table(fixed)
     try:
         return Manifest.from_arrow(table, describe_row=lambda row: f"image {row + 1}")
     except InputError as error:

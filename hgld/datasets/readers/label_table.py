@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from hgld.datasets.image_folders import FoundImages, find_images, match_paths
+from hgld.datasets.label_columns import is_list, split_codes, split_labels
 from hgld.datasets.readers.base import ReaderResult
 from hgld.datasets.readers.image_files import found_image_manifest
 from hgld.datasets.splits import check_split_settings, split_at_random
@@ -25,11 +28,16 @@ class LabelTable:
 
     A path of the table is that of an image below the folder or in a tar file, see
     :func:`~hgld.datasets.image_folders.match_paths`. Labels are texts or numbers; each label of a level has one label
-    at the next.
+    at the next. Several labels of an image are in one cell per level, see :mod:`hgld.datasets.label_columns`.
 
     Args:
         table: CSV or Parquet file with a row per image.
-        levels: Columns with the labels, finest first: product,group,kind.
+        levels: Columns with the labels, finest first: product,group,kind. With a code, names of the levels that its
+            parts make up, finest first: section,division,category.
+        label_separator: Separator between the labels of an image, such as a semicolon, if it may have several. Lists
+            in Parquet files need none.
+        code: Column with hierarchical codes, such as 05.03.13, that stand for the labels at all levels.
+        code_separator: Separator between the parts of a code.
         path: Column with the path of each image.
         id: Column with the id of each image. By default, the path.
         split: Column with the split of each image, such as train and test. By default, there is one split, or two at
@@ -41,11 +49,15 @@ class LabelTable:
         skip_missing: Leave out rows whose image is not there.
 
     Raises:
-        ConfigurationError: ``levels`` is malformed, ``test_share`` is out of range, or there are two kinds of splits.
+        ConfigurationError: ``levels`` is malformed, a separator is empty, ``test_share`` is out of range, or there
+            are two kinds of splits.
     """
 
     table: Path
     levels: str
+    label_separator: str | None = None
+    code: str | None = None
+    code_separator: str = "."
     path: str = "path"
     id: str | None = None
     split: str | None = None
@@ -56,6 +68,16 @@ class LabelTable:
 
     def __post_init__(self) -> None:
         parse_levels(self.levels)
+        for name, separator in (
+            ("label_separator", self.label_separator),
+            ("code_separator", self.code_separator),
+        ):
+            if separator is not None and not separator.strip():
+                raise ConfigurationError(f'`{name}` is "{separator}"; expected a character such as ;')
+        if self.code is not None and self.label_separator == self.code_separator:
+            raise ConfigurationError(
+                f'`label_separator` and `code_separator` are both "{self.code_separator}"; expected different ones'
+            )
         check_split_settings(self.split, self.test_share, self.open_set)
 
     def files(self, root: Path) -> Mapping[str, Path]:
@@ -69,9 +91,10 @@ class LabelTable:
             InputError: Images are not there or named twice; also see :func:`hgld.io.text_columns.read_text_columns`
                 and :meth:`hgld.datasets.manifest.Manifest.from_arrow`.
         """
-        levels = parse_levels(self.levels)
-        names = dict.fromkeys([self.path, *filter(None, (self.id, self.split)), *levels])
-        texts = read_text_columns(self.table, list(names)).to_pydict()
+        sources = [self.code] if self.code is not None else parse_levels(self.levels)
+        facts = list(dict.fromkeys([self.path, *filter(None, (self.id, self.split))]))
+        columns = read_text_columns(self.table, list(dict.fromkeys([*facts, *sources])), may_be_lists=sources)
+        texts = columns.select(facts).to_pydict()
         found = find_images(root)
         matches = match_paths(texts[self.path], found.names)
         kept = [row for row, match in enumerate(matches) if match is not None]
@@ -83,7 +106,7 @@ class LabelTable:
             found,
             [match for match in matches if match is not None],
             [splits[row] for row in kept],
-            {name: [texts[name][row] for row in kept] for name in levels},
+            {name: column.take(pa.array(kept, pa.int64())) for name, column in self._levels(columns).items()},
         )
         excluded = {
             "that are not there": len(matches) - len(kept),
@@ -94,6 +117,20 @@ class LabelTable:
             {reason: count for reason, count in excluded.items() if count},
             found.other_files,
         )
+
+    def _levels(self, columns: pa.Table) -> dict[str, pa.ChunkedArray]:
+        """Return the column of each level: texts, or lists of texts where images may have several labels."""
+        names = parse_levels(self.levels)
+        levels = {name: columns[name] for name in ([self.code] if self.code is not None else names)}
+        if self.label_separator is not None:
+            levels = {
+                name: column if is_list(column.type) else split_labels(column, self.label_separator)
+                for name, column in levels.items()
+            }
+        if self.code is None:
+            return levels
+        with_file = f"{self.table}: row"
+        return split_codes(levels[self.code], self.code_separator, names, lambda row: f"{with_file} {row + 1}")
 
     def _check_matches(
         self, root: Path, paths: Sequence[str], found: FoundImages, matches: Sequence[int | None]

@@ -63,7 +63,7 @@ def tasks_by_level(images: Embeddings, labels: ImageLabels) -> list[RetrievalTas
     """Build a leave-one-out task for each level of images that have labels of all levels."""
     return [
         replace(
-            labelled_leave_one_out(images, replace(labels, labels=labels.labels[:, [column]])),
+            labelled_leave_one_out(images, replace(labels, labelling=labels.labels[:, [column]])),
             name=name,
             level_names=(name,),
             metrics=METRICS,
@@ -83,7 +83,7 @@ DYML = EvaluationProtocol(
     inputs=(
         InputSet(("embeddings", "ground_truth")),
         InputSet(("query_embeddings", "gallery_embeddings", "ground_truth")),
-        InputSet(("embeddings",), ("labels", "hierarchy", "split")),
+        InputSet(("embeddings",), ("labels", "label_separator", "hierarchy", "split")),
     ),
     build_tasks=_build_tasks,
     descriptions={"ground_truth": "the folder of its test sets"},

@@ -18,8 +18,8 @@ from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.protocols.protocol import EvaluationProtocol, InputSet
-from hgld.evaluation.relevance_judgements import LabelJudgements, ListJudgements
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.relevance_judgements import ListJudgements
+from hgld.evaluation.retrieval_task import RetrievalTask, label_judgements
 from hgld.gldv2.ground_truth import (
     USAGES,
     ImageLandmarks,
@@ -30,6 +30,7 @@ from hgld.gldv2.ground_truth import (
     read_retrieval_solution,
 )
 from hgld.hierarchy import Hierarchy
+from hgld.hierarchy.label_sets import take_images
 from hgld.tables.embeddings import Embeddings, rows_of
 
 SOLUTION, LANDMARKS = "retrieval_solution_v2.1.csv", "index_image_to_landmark.csv"
@@ -88,16 +89,17 @@ def labelled_task(
     query_labels = labels_from_landmarks(landmarks_of_queries.landmark_ids, hierarchy, "index")
     gallery_labels = labels_from_landmarks(_landmark_ids(gallery, landmarks), hierarchy, "index")
     labelled = query_labels.labelled
+    labels_of_queries = take_images(query_labels.labelling, labelled)
     rows = rows_of(queries, solution.query_ids, _SCORED)
     return RetrievalTask(
         name="labelled",
         queries=queries.vectors[torch.from_numpy(rows[labelled])],
         gallery=gallery.vectors,
-        judgements=LabelJudgements(query_labels.labels[labelled], gallery_labels.labels),
+        **label_judgements(labels_of_queries, gallery_labels.labelling),
         query_ids=np.array(solution.query_ids)[labelled],
         gallery_ids=gallery.ids,
-        query_labels=query_labels.labels[labelled],
-        gallery_labels=gallery_labels.labels,
+        query_labels=labels_of_queries,
+        gallery_labels=gallery_labels.labelling,
         level_names=gallery_labels.level_names,
         gallery_mask=gallery_labels.labelled,
         metric_names={"mAP@100": "map100_labelled"},

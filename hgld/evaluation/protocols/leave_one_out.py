@@ -11,6 +11,7 @@ from hgld.datasets.image_labels import ImageLabels
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.protocols.protocol import EvaluationProtocol, InputSet
 from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task
+from hgld.hierarchy.label_sets import take_images
 from hgld.tables.embeddings import Embeddings
 
 
@@ -22,7 +23,7 @@ def labelled_leave_one_out(images: Embeddings, labels: ImageLabels) -> Retrieval
         vectors = vectors[torch.from_numpy(np.flatnonzero(labelled))]
     task = leave_one_out_task(
         vectors,
-        labels.labels[labelled],
+        take_images(labels.labelling, labelled),
         ids=None if images.ids is None else images.ids[labelled],
         level_names=labels.level_names,
     )
@@ -35,6 +36,6 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
 
 LEAVE_ONE_OUT = EvaluationProtocol(
     name="leave-one-out",
-    inputs=(InputSet(("embeddings",), ("labels", "hierarchy", "split")),),
+    inputs=(InputSet(("embeddings",), ("labels", "label_separator", "hierarchy", "split")),),
     build_tasks=_build_tasks,
 )

@@ -11,6 +11,7 @@ from hgld.datasets.image_labels import ImageLabels
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.protocols.protocol import EvaluationProtocol, InputSet
 from hgld.evaluation.retrieval_task import RetrievalTask, query_gallery_task
+from hgld.hierarchy.label_sets import take_images
 from hgld.tables.embeddings import Embeddings
 
 
@@ -27,9 +28,9 @@ def labelled_retrieval(
         vectors = vectors[torch.from_numpy(np.flatnonzero(labelled))]
     task = query_gallery_task(
         vectors,
-        query_labels.labels[labelled],
+        take_images(query_labels.labelling, labelled),
         gallery.vectors,
-        gallery_labels.labels,
+        gallery_labels.labelling,
         query_ids=None if queries.ids is None else queries.ids[labelled],
         gallery_ids=gallery.ids,
         level_names=gallery_labels.level_names,
@@ -51,6 +52,11 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
 
 RETRIEVAL = EvaluationProtocol(
     name="retrieval",
-    inputs=(InputSet(("query_embeddings", "gallery_embeddings"), ("labels", "query_labels", "hierarchy", "split")),),
+    inputs=(
+        InputSet(
+            ("query_embeddings", "gallery_embeddings"),
+            ("labels", "query_labels", "label_separator", "hierarchy", "split"),
+        ),
+    ),
     build_tasks=_build_tasks,
 )
