@@ -22,7 +22,8 @@ from hgld.datasets.manifest import Manifest
 from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
-from hgld.inspection.photos import Photo, PhotoSource, landmark_names, landmark_titles, manifest_photo
+from hgld.hierarchy.label_sets import Labelling, single_labels
+from hgld.inspection.photos import Photo, PhotoSource, landmark_names_of, landmark_titles, manifest_photo
 from hgld.inspection.thumbnails import find_images, images_of_manifest
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.training_images import evaluation_manifest, read_training_manifest
@@ -47,12 +48,15 @@ class EvaluatedImages:
         """Return the embeddings and labels of the gallery, and of the queries where they are other images.
 
         Rows of -1 are those of unlabelled images.
+
+        Raises:
+            InputError: Images have several labels.
         """
         task = self.task
         assert task.query_labels is not None
         assert task.gallery_labels is not None
-        parts = [(task.gallery, task.gallery_labels)]
-        return parts if task.queries is task.gallery else [*parts, (task.queries, task.query_labels)]
+        parts = [(task.gallery, single_labels(task.gallery_labels))]
+        return parts if task.queries is task.gallery else [*parts, (task.queries, single_labels(task.query_labels))]
 
 
 def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
@@ -79,7 +83,7 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
     queries = run.settings.data.queries
     task = split_task(
         embeddings.vectors,
-        manifest.labels,
+        manifest.labelling,
         None if queries is None else manifest.splits == queries,
         ids=embeddings.ids,
         name="split",
@@ -121,10 +125,10 @@ def evaluated_photos(
 def _gldv2_photos(evaluation: Gldv2Evaluation, task: RetrievalTask) -> PhotoSource:
     hierarchy = load_hierarchy(evaluation.hierarchy)
 
-    def photos(ids: Ids | None, labels: LabelMatrix | None) -> Callable[[int], Photo]:
+    def photos(ids: Ids | None, labels: Labelling | None) -> Callable[[int], Photo]:
         assert ids is not None
         assert labels is not None
-        return lambda position: Photo(str(ids[position]), landmark_names(hierarchy, labels[position]))
+        return lambda position: Photo(str(ids[position]), landmark_names_of(hierarchy, labels, position))
 
     return PhotoSource(
         query=photos(task.query_ids, task.query_labels),

@@ -20,7 +20,7 @@ from hgld.datasets.plain_manifest import is_manifest, level_columns
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree
-from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
+from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
 from hgld.hierarchy.landmark_label_sets import landmark_label_sets
 from hgld.io.columns import column_names, preview, preview_rows
 from hgld.io.text_columns import read_text_columns
@@ -52,11 +52,9 @@ class ImageLabels:
         """Labels of images with one label each: int64, shape (N, L), -1 in the rows of unlabelled images.
 
         Raises:
-            InputError: Images may have several labels.
+            InputError: Images have several labels.
         """
-        if isinstance(self.labelling, LabelSets):
-            raise InputError("images may have several labels; this is for images with one label each")
-        return self.labelling
+        return single_labels(self.labelling)
 
 
 def read_labels(

@@ -22,7 +22,7 @@ from hgld.datasets.label_columns import encode_labels, label_columns
 from hgld.datasets.plain_manifest import is_plain_table, read_plain_manifest
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
+from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
 from hgld.tables import MANIFEST, Provenance, read_table, write_table
 
 #: Strings as Python objects: a fixed-width array would take four bytes per character of the longest path in every
@@ -149,16 +149,7 @@ class Manifest:
         Raises:
             InputError: Images have several labels, which :attr:`label_sets` holds.
         """
-        if not isinstance(self.labelling, LabelSets):
-            return self.labelling
-        single = self.labelling.single()
-        if single is None:
-            n_several = int((self.labelling.counts() > 1).sum())
-            raise InputError(
-                f"{n_several:,} of the {len(self):,} images have several labels; this is for images with one label "
-                "each"
-            )
-        return single
+        return single_labels(self.labelling)
 
     def label_column(self, level: str) -> NDArray[np.int64] | None:
         """Return the class of each image at a level, int64, shape (N,); None if images have several there."""

@@ -185,7 +185,7 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
         chosen = ["H-AP", "NDCG", "ASI"]
     metrics = [metric if isinstance(metric, Metric) else Metric.from_name(metric, n_levels) for metric in chosen]
     for metric in metrics:
-        if metric.tree and judgements.relevance() is not None:
+        if metric.tree and (judgements.relevance() is not None or task.graded_judgements is not None):
             raise ConfigurationError(
                 f"{metric.name} needs labels that form a tree, with one label per image and level; the relevances "
                 "here come from a table or from several labels per image"

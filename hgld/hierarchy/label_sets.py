@@ -159,6 +159,24 @@ def take_images(labels: Labelling, images: npt.NDArray[np.int64] | npt.NDArray[n
     return labels[images]
 
 
+def single_labels(labels: Labelling) -> LabelMatrix:
+    """Return the label matrix of images with one label each: int64, shape (N, L).
+
+    Raises:
+        InputError: Images have several labels, or are in label sets without any.
+    """
+    if not isinstance(labels, LabelSets):
+        return labels
+    single = labels.single()
+    if single is None:
+        n_others = int((labels.counts() != 1).sum())
+        raise InputError(
+            f"{n_others:,} of the {len(labels):,} images have several labels or none; this is for images with one "
+            "label each"
+        )
+    return single
+
+
 def deviating_parents(sets: LabelSets) -> tuple[int, int, int] | None:
     """Return a class that has other parents in one image than in others, as (column, class, image); else None.
 

@@ -14,8 +14,8 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate_from_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.retrieval_task import Ids
-from hgld.hierarchy.label_sets import Labelling, LabelSets
-from hgld.inspection.photos import Photo, PhotoSource, landmark_names
+from hgld.hierarchy.label_sets import Labelling
+from hgld.inspection.photos import Photo, PhotoSource, landmark_names_of
 from hgld.inspection.query_pages import write_worst_queries_page
 from hgld.inspection.thumbnails import find_images
 from hgld.inspection.worst_queries import find_worst_queries
@@ -53,9 +53,7 @@ def write_evaluation_page(
             (image_id,) = _ids(ids, np.array([position]))
             names: tuple[str, ...] = ()
             if hierarchy is not None and labels is not None:
-                matrix = labels.of(position) if isinstance(labels, LabelSets) else labels[[position]]
-                each = [landmark_names(hierarchy, row) for row in matrix]
-                names = tuple("; ".join(dict.fromkeys(column)) for column in zip(*each, strict=True))
+                names = landmark_names_of(hierarchy, labels, position)
             return Photo(image_id, names, links.get(image_id))
 
         return photo

@@ -10,6 +10,7 @@ import numpy as np
 from hgld.datasets.manifest import Manifest
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.inspection.thumbnails import FindImage
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url
 
@@ -86,6 +87,19 @@ def landmark_names(hierarchy: Hierarchy, labels: LabelMatrix) -> tuple[str, str]
         except ValueError:  # not the URL of a category
             landmark = hierarchy.categories[row]
     return landmark, hierarchy.nodes[0][group]
+
+
+def landmark_names_of(hierarchy: Hierarchy, labels: Labelling, position: int) -> tuple[str, ...]:
+    """Return the names of the landmark of an image and of its group, or of its groups between semicolons.
+
+    Args:
+        hierarchy: Hierarchy of the landmarks.
+        labels: Labels of images.
+        position: Position of the image.
+    """
+    own = labels.of(position) if isinstance(labels, LabelSets) else labels[[position]]
+    columns = zip(*(landmark_names(hierarchy, row) for row in own), strict=True)
+    return tuple("; ".join(dict.fromkeys(names)) for names in columns)
 
 
 def landmark_titles(hierarchy: Hierarchy, landmarks: Sequence[str]) -> dict[str, str]:
