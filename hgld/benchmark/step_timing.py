@@ -129,10 +129,12 @@ def time_loss(
     trained = [parameter for part in (model, loss) for parameter in part.parameters() if parameter.requires_grad]
     embeddings = _unit_vectors(len(batch), model.dim, device).requires_grad_()
     batch_labels = torch.from_numpy(batch).to(device)
+    unique = isinstance(loss, CrossBatchMemory) and loss.unique
+    options = {"indices": torch.arange(len(batch), device=device)} if unique else {}
     scaler = torch.amp.GradScaler(device.type, enabled=False)
 
     def step() -> None:
-        loss(embeddings, batch_labels).backward()
+        loss(embeddings, batch_labels, **options).backward()
         optimisers.step(scaler, settings.clip_norm)
 
     step_s, peak_bytes = 0.0, 0
@@ -194,6 +196,7 @@ def _fill(memory: CrossBatchMemory, labels: LabelMatrix) -> None:
     memory.embeddings.copy_(_unit_vectors(size, dim, memory.embeddings.device))
     memory.labels.copy_(torch.from_numpy(labels[np.arange(size) % len(labels)]))
     memory.n_stored.fill_(size)
+    memory.filled.fill_(True)
 
 
 def _tensor_bytes(state: object) -> int:

@@ -8,6 +8,7 @@ import torch
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.losses.base import Loss
+from hgld.losses.kernels.batches import Labels
 
 #: How the losses of the batch and of the memory are combined.
 Reduction = Literal["mean", "sum"]
@@ -27,8 +28,9 @@ class CrossBatchMemory(Loss):
 
     The memory is a queue: each call stores the batch in place of the oldest embeddings, then compares the batch with
     the whole memory. So the memory includes the batch itself, and each query is among its own positives, as in the
-    published code. Older embeddings of the same image are positives like any other. Stored embeddings are float32
-    copies without gradient.
+    published code. Older embeddings of the same image are positives like any other. With ``unique`` the memory has
+    one place per image instead, which holds its newest embedding, and each call needs ``indices``, as in ROADMAP's
+    code. Stored embeddings are float32 copies without gradient.
 
     Each call in training mode is a step. The first ``start_step`` steps only fill the memory, because embeddings
     change too fast at the beginning. In evaluation mode the memory does not change. Run the backward pass of a step
@@ -45,6 +47,7 @@ class CrossBatchMemory(Loss):
         memory_weight: Weight of the second term, above 0; that of the first is 1.
         reduction: Whether the two terms are averaged (``mean``) or added (``sum``).
         start_step: Number of steps without the second term, 0 or more.
+        unique: Whether the memory has one place per image; ``size`` is then the number of images.
 
     Raises:
         ConfigurationError: A number is out of range, or the loss compares with proxies only.
@@ -62,6 +65,8 @@ class CrossBatchMemory(Loss):
     labels: torch.Tensor
     #: Number of embeddings ever stored.
     n_stored: torch.Tensor
+    #: Whether each place holds an embedding.
+    filled: torch.Tensor
     n_steps: torch.Tensor
 
     def __init__(
@@ -73,6 +78,7 @@ class CrossBatchMemory(Loss):
         memory_weight: float = 1.0,
         reduction: Reduction = "mean",
         start_step: int = 0,
+        unique: bool = False,
     ) -> None:
         super().__init__()
         if size < 1 or dim < 1 or n_levels < 1:
@@ -93,10 +99,47 @@ class CrossBatchMemory(Loss):
         self.memory_weight = memory_weight
         self.reduction = reduction
         self.start_step = start_step
+        self.unique = unique
+        self._indices: torch.Tensor | None = None
         self.register_buffer("embeddings", torch.zeros(size, dim))
         self.register_buffer("labels", torch.zeros(size, n_levels, dtype=torch.int64))
+        self.register_buffer("filled", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("n_stored", torch.zeros((), dtype=torch.int64))
         self.register_buffer("n_steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: Labels,
+        reference_embeddings: torch.Tensor | None = None,
+        reference_labels: Labels | None = None,
+        *,
+        indices: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of a batch and of the batch against the memory.
+
+        Args:
+            embeddings: Float tensor of shape (B, d), unit vectors.
+            labels: Integers of shape (B, L), finest level first; or (B,) for a single level.
+            reference_embeddings: None: the references are those of the memory.
+            reference_labels: None.
+            indices: int64 tensor of shape (B,): number of each image among all, from 0, which is the place of its
+                embedding if the memory is ``unique``.
+
+        Returns:
+            Scalar, float32 or float64.
+
+        Raises:
+            InputError: The batch does not fit the memory, or ``indices`` are missing or out of range; and see
+                :class:`hgld.losses.Loss`.
+        """
+        if self.unique:
+            self._check_indices(embeddings, indices)
+        self._indices = indices
+        try:
+            return super().forward(embeddings, labels, reference_embeddings, reference_labels)
+        finally:
+            self._indices = None
 
     def forward_batch(
         self,
@@ -144,14 +187,34 @@ class CrossBatchMemory(Loss):
         return proxy_loss + (both / (1 + self.memory_weight) if self.reduction == "mean" else both)
 
     def content(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return views of the stored embeddings (n, d) and labels (n, L), in no particular order."""
+        """Return the stored embeddings (n, d) and labels (n, L), in no particular order."""
+        if self.unique:
+            return self.embeddings[self.filled], self.labels[self.filled]
         n = min(int(self.n_stored), len(self.embeddings))
         return self.embeddings[:n], self.labels[:n]
 
+    def _check_indices(self, embeddings: torch.Tensor, indices: torch.Tensor | None) -> None:
+        size = len(self.embeddings)
+        if indices is None:
+            raise InputError(
+                "a memory with one place per image needs `indices`, the numbers of the images of the batch"
+            )
+        if indices.shape != embeddings.shape[:1] or not ((indices >= 0) & (indices < size)).all():
+            raise InputError(
+                f"`indices` have shape {tuple(indices.shape)} and are {int(indices.min())} to {int(indices.max())}; "
+                f"expected one for each of {len(embeddings)} embeddings, 0 to {size - 1}"
+            )
+
     def _store(self, embeddings: torch.Tensor, labels: torch.Tensor) -> None:
         size = len(self.embeddings)
-        newest = slice(max(0, len(embeddings) - size), None)
-        slots = (self.n_stored + torch.arange(len(embeddings), device=self.n_stored.device)[newest]) % size
+        newest: slice | list[int] = slice(max(0, len(embeddings) - size), None)
+        if self.unique:
+            assert self._indices is not None  # checked by forward
+            newest = list({index: n for n, index in enumerate(self._indices.tolist())}.values())
+            slots = self._indices.to(self.n_stored.device)[newest]
+        else:
+            slots = (self.n_stored + torch.arange(len(embeddings), device=self.n_stored.device)[newest]) % size
+        self.filled[slots] = True
         self.embeddings[slots] = embeddings[newest].to(self.embeddings.dtype)
         self.labels[slots] = labels[newest]
         self.n_stored += len(embeddings)

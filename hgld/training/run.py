@@ -165,6 +165,7 @@ def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, 
         memory_weight=memory.weight,
         reduction=memory.reduction,
         start_step=memory_start,
+        unique=memory.unique,
     )
 
 

@@ -73,9 +73,20 @@ class MemorySettings(Settings):
             ROADMAP and by Wang et al.).
         start_epoch: First epoch that uses the memory, counted from 1, as ``activate`` of SupRank and
             ``activate_after`` of ROADMAP; it is filled from the first step on.
+        unique: Whether the memory holds the newest embedding of every training image, as ROADMAP's on SOP and CUB,
+            instead of a queue in which an image can be several times, as SupRank's and ROADMAP's on iNaturalist.
     """
 
     size: PositiveInt | None = None
     weight: PositiveFloat = 1.0
     reduction: Reduction = "mean"
     start_epoch: PositiveInt = 1
+    unique: bool = False
+
+    @model_validator(mode="after")
+    def _require_one_size(self) -> MemorySettings:
+        if self.unique and self.size is not None:
+            raise ValueError(
+                f"size is {self.size}, but a memory with unique has one place per training image; omit it"
+            )
+        return self

@@ -23,6 +23,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.metric_units import goodness, shown_value
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
+from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.gathering import gather_embeddings
 from hgld.losses.kernels.batches import EmbeddingsError
 from hgld.models.checkpoint_files import save_checkpoint
@@ -132,16 +133,19 @@ class Trainer:
 
     def train_step(self, model: nn.Module, batch: Batch) -> float | None:
         """Take one step; return the loss, or None if too few images of the batch could be read."""
-        gathered = self.processes.gather((batch.labels[:, 0].tolist(), len(batch.skipped)))
-        classes = [each for classes, _ in gathered for each in classes]
-        if any(n_skipped for _, n_skipped in gathered) and len(set(classes)) == len(classes):
+        gathered = self.processes.gather((batch.labels[:, 0].tolist(), len(batch.skipped), batch.rows.tolist()))
+        classes = [each for classes, _, _ in gathered for each in classes]
+        if any(n_skipped for _, n_skipped, _ in gathered) and len(set(classes)) == len(classes):
             return None  # no class has two images left
+        options: dict[str, torch.Tensor] = {}
+        if isinstance(self.loss, CrossBatchMemory) and self.loss.unique:
+            options["indices"] = torch.tensor([row for _, _, rows in gathered for row in rows], device=self.device)
 
         def loss_function(embeddings: torch.Tensor) -> torch.Tensor:
             embeddings, labels = gather_embeddings(embeddings, batch.labels)
             try:
                 with self._shared_random_state():
-                    loss: torch.Tensor = self.loss(embeddings, labels)
+                    loss: torch.Tensor = self.loss(embeddings, labels, **options)
             except EmbeddingsError as error:
                 raise ConfigurationError(divergence_message(self.step, error.finding)) from error
             if not loss.isfinite():

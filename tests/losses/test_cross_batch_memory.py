@@ -140,6 +140,40 @@ def published_total(
     return total
 
 
+@given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=9), max_size=8))
+def test_unique_memory_is_the_published_dictionary(batches: list[list[int]]) -> None:
+    """roadmap/engine/memory.py: a dictionary from the path of an image to its newest embedding."""
+    loss = RecordingLoss()
+    memory = CrossBatchMemory(loss, size=7, dim=1, n_levels=1, unique=True)
+    expected: dict[int, int] = {}
+    n = 0
+    for indices in batches:
+        numbers = torch.arange(n, n + len(indices))[:, None]
+        n += len(indices)
+        expected.update(zip(indices, numbers[:, 0].tolist(), strict=True))
+        memory._indices = torch.tensor(indices)  # numbers are no unit vectors, which forward requires
+        memory.forward_batch(numbers.float(), numbers)
+        assert loss.seen == [expected[index] for index in sorted(expected)]
+
+
+def test_unique_memory_needs_indices_of_its_places() -> None:
+    memory = CrossBatchMemory(SupAP(), size=8, dim=4, n_levels=2, unique=True)
+    memory(batch(0), LABELS, indices=torch.arange(6))
+    references = torch.cat([batch(0)[:4], batch(1)]), torch.cat([LABELS[:4], LABELS])
+    value = memory(batch(1), LABELS, indices=torch.tensor([4, 5, 7, 6, 4, 5]))  # two images are repeated
+    keep = [0, 1, 2, 3, 8, 9, 7, 6]
+    expected = SupAP()(batch(1), LABELS, references[0][keep], references[1][keep])
+    torch.testing.assert_close(memory.parts["memory"], expected)
+    torch.testing.assert_close(value, (SupAP()(batch(1), LABELS) + expected) / 2)
+    for wrong, message in (
+        (None, "needs `indices`, the numbers of the images"),
+        (torch.arange(3, 9), "are 3 to 8; expected one for each of 6 embeddings, 0 to 7"),
+        (torch.arange(5), r"have shape \(5,\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            memory(batch(2), LABELS, indices=wrong)
+
+
 @pytest.mark.parametrize("factor", [1.0, 0.25])
 def test_objective_and_gradient_are_those_of_the_published_loop(factor: float) -> None:
     proxies = ProxyLoss(3, 4)

@@ -142,18 +142,31 @@ PUBLISHED_SAMPLERS: list[State] = [
 ]
 
 
-@pytest.mark.parametrize("sampler", PUBLISHED_SAMPLERS)
-def test_published_samplers_and_schedules_train_and_resume(manifest: Path, tmp_path: Path, sampler: State) -> None:
+@pytest.mark.parametrize(
+    ("sampler", "memory"),
+    [
+        (PUBLISHED_SAMPLERS[0], {"start_epoch": 2, "unique": True, "reduction": "sum"}),
+        (PUBLISHED_SAMPLERS[1], {"start_epoch": 2, "size": 20}),
+        (PUBLISHED_SAMPLERS[2], {"start_epoch": 2}),
+    ],
+)
+def test_published_samplers_and_schedules_train_and_resume(
+    manifest: Path, tmp_path: Path, sampler: State, memory: State
+) -> None:
     group = {"lr": 0.01, "schedule": "multi_step", "milestones": [1, 2], "gamma": 0.3}
     settings = toy.settings(
         manifest,
         sampler=sampler,
+        memory=memory,
         optimiser={"backbone": group, "head": group, "proxies": {"lr": 0.1, "end_lr": 0.01}},
         warm_up_epochs=1,
         epochs=4,
         evaluation={"metrics": ["H-AP"], "every": 4},
     )
     run.train(settings, tmp_path / "whole")
+    if memory.get("unique"):
+        filled = read_checkpoint(tmp_path / "whole" / "last.pt")["loss"]["filled"]
+        assert 30 <= filled.sum() <= len(filled) == len(TrainingImages(settings).train) == 37
     steps = history(tmp_path / "whole", "step")
     n_batches = [sum(line["epoch"] == epoch for line in steps) for epoch in range(4)]
     assert n_batches == [TrainingImages(settings).sampler.n_batches(epoch) for epoch in range(4)]
