@@ -30,7 +30,7 @@ OUTPUTS = {
     "demo": ["-o"],
     "embed": ["-o"],
     "embed-images": ["-o"],
-    "evaluate": ["--per-query", "--page"],
+    "evaluate": ["--per-query", "--write-predictions", "--page"],
     "export": ["-o"],
     "export-embeddings": ["-o"],
     "fetch": ["-o"],

@@ -28,6 +28,13 @@ def evaluate(
     gallery_embeddings: Annotated[
         Path | None, typer.Option(help="Embeddings of the gallery, in separate files from the queries.")
     ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Predictions to score instead of embeddings, in the form of the public landmark retrieval "
+            "challenges: .csv with id and images, ids separated by spaces; requires --ground-truth."
+        ),
+    ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -51,7 +58,10 @@ def evaluate(
     split: LandmarkSplit = None,
     protocol: Annotated[
         ProtocolName | None,
-        typer.Option(help="Evaluation protocol.", show_default="leave-one-out, or retrieval with a gallery"),
+        typer.Option(
+            help="Evaluation protocol.",
+            show_default="leave-one-out; retrieval with a gallery; gldv2-retrieval with predictions",
+        ),
     ] = None,
     ground_truth: Annotated[
         Path | None,
@@ -105,6 +115,13 @@ def evaluate(
         Path | None,
         typer.Option(callback=writable_file, help="Parquet file to write with the values of every query."),
     ] = None,
+    write_predictions: Annotated[
+        Path | None,
+        typer.Option(
+            callback=writable_file,
+            help=".csv file to write with the first 100 gallery images of every query, in the form of --predictions.",
+        ),
+    ] = None,
     worst: Annotated[
         int | None, typer.Option(min=1, help="Number of queries with the lowest H-AP to show on a page.")
     ] = None,
@@ -133,22 +150,26 @@ def evaluate(
         from hgld.evaluation.latex_table import results_to_latex
         from hgld.evaluation.per_query_table import write_per_query
         from hgld.inspection.evaluation_page import write_evaluation_page
+        from hgld.inspection.predictions import write_predictions as write_first_items
         from hgld.progress import NoProgress, TerminalProgress
 
         if json and latex:
             raise ConfigurationError("--json and --latex exclude each other; choose one of them")
         if worst and metric and "H-AP" not in metric:
             raise ConfigurationError("--worst requires H-AP; add --metric H-AP, or omit --metric")
+        if predictions and (worst or write_predictions):
+            raise ConfigurationError("--worst and --write-predictions need embeddings, and no --predictions")
         files = EvaluationFiles(
-            embeddings,
-            query_embeddings,
-            gallery_embeddings,
-            labels,
-            query_labels,
-            hierarchy,
-            split,
-            ground_truth,
-            label_separator,
+            embeddings=embeddings,
+            query_embeddings=query_embeddings,
+            gallery_embeddings=gallery_embeddings,
+            labels=labels,
+            query_labels=query_labels,
+            hierarchy=hierarchy,
+            split=split,
+            ground_truth=ground_truth,
+            label_separator=label_separator,
+            predictions=predictions,
         )
         ranking = RankingConfig(block_size, local_device(device), precision, ties)
         with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
@@ -177,6 +198,9 @@ def evaluate(
         if per_query:
             write_per_query(results, per_query, files.provenance(protocol, config))
             typer.echo(per_query, err=json or latex)
+        if write_predictions:
+            write_first_items(evaluation, write_predictions, config=ranking)
+            typer.echo(write_predictions, err=json or latex)
         if worst:
             write_evaluation_page(evaluation, page, worst, images=images, sources=labels, config=ranking)
             typer.echo(page, err=json or latex)

@@ -30,10 +30,12 @@ class EvaluationFiles:
             ROxford or RParis.
         label_separator: Separator between the labels of an image in ``labels`` and ``query_labels``, see
             :func:`hgld.datasets.image_labels.read_labels`.
+        predictions: Predictions of GLDv2's test images to score, see :mod:`hgld.gldv2.predictions`; instead of
+            embeddings.
 
     Raises:
-        ConfigurationError: Neither ``embeddings`` alone nor the other two together are given, or a separator without
-            labels.
+        ConfigurationError: It is not one of ``embeddings``, ``query_embeddings`` with ``gallery_embeddings``, and
+            ``predictions`` that is given; or there is a separator without labels.
     """
 
     embeddings: Path | None = None
@@ -45,13 +47,15 @@ class EvaluationFiles:
     split: str | None = None
     ground_truth: Path | None = None
     label_separator: str | None = None
+    predictions: Path | None = None
 
     def __post_init__(self) -> None:
-        given = [self.embeddings is not None, self.query_embeddings is not None, self.gallery_embeddings is not None]
-        if given not in ([True, False, False], [False, True, True]):
+        sources = ("embeddings", "query_embeddings", "gallery_embeddings", "predictions")
+        given = [name for name in sources if getattr(self, name) is not None]
+        if given not in (["embeddings"], ["query_embeddings", "gallery_embeddings"], ["predictions"]):
             raise ConfigurationError(
-                "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`; found "
-                f"{sum(given)} of the three"
+                "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`, or `predictions`; "
+                f"found {' and '.join(f'`{name}`' for name in given) or 'none of them'}"
             )
         if self.label_separator is not None and self.labels is None:
             raise ConfigurationError("`label_separator` is for the columns of `labels`, which is not given")

@@ -45,6 +45,7 @@ class MetricSpec:
         function: Function of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`.
         ranked_levels: Whether it takes the levels in ranked order.
         tree: Whether levels have to be those of a tree of classes, and not values of relevance.
+        first_item: Whether it depends on the first item only.
         cutoff: Whether it takes a cutoff k.
         level: Whether it takes a semantic level; its name may then end in ``_lN``.
         weights: Field of :class:`BlockWeights` that it takes, if any.
@@ -53,6 +54,7 @@ class MetricSpec:
     function: Callable[..., torch.Tensor]
     ranked_levels: bool = False
     tree: bool = False
+    first_item: bool = False
     cutoff: bool = False
     level: bool = False
     weights: Literal["relevance", "self_counting_relevance", "gain", "level_weights"] | None = None
@@ -100,8 +102,10 @@ METRICS: dict[str, MetricSpec] = {
     "AHP_WUP_trapezoid": _ahp("wu_palmer", trapezoid=True),
     "AHP_WUP_trapezoid@K": _ahp("wu_palmer", trapezoid=True, cutoff=True),
     "WUP@K": MetricSpec(hierarchy_metrics.wu_palmer_at_k, cutoff=True, tree=True),
-    "hF": MetricSpec(hierarchy_metrics.hierarchical_f, ranked_levels=True, tree=True),
-    "mistake_severity": MetricSpec(hierarchy_metrics.mistake_severity, ranked_levels=True, tree=True),
+    "hF": MetricSpec(hierarchy_metrics.hierarchical_f, ranked_levels=True, tree=True, first_item=True),
+    "mistake_severity": MetricSpec(
+        hierarchy_metrics.mistake_severity, ranked_levels=True, tree=True, first_item=True
+    ),
     "avg_hdist@K": MetricSpec(hierarchy_metrics.average_hierarchical_distance_at_k, cutoff=True, tree=True),
     "min_hdist@K": MetricSpec(hierarchy_metrics.least_hierarchical_distance_at_k, cutoff=True, tree=True),
 }
@@ -117,6 +121,7 @@ class Metric:
         values: Function from the rankings of n queries to the values of the metric, float64, shape (n,).
         tree: Whether levels have to be those of a tree of classes, and not values of relevance.
         is_graded: Whether it weighs items by their relevance or gain, so that levels need not be semantic.
+        n_ranks: Number of ranks that it depends on; None for a metric of whole rankings.
     """
 
     name: str
@@ -124,6 +129,7 @@ class Metric:
     values: Callable[[RankedBlock], torch.Tensor]
     tree: bool = False
     is_graded: bool = False
+    n_ranks: int | None = None
 
     @classmethod
     def from_name(cls, name: str, n_levels: int) -> Metric:
@@ -145,8 +151,9 @@ class Metric:
         level = int(number or n_levels)
         column_of(level, n_levels)  # raises for a level that does not exist
         cutoff = int(k) if spec.cutoff else None
+        n_ranks = 1 if spec.first_item else cutoff
         is_graded = spec.weights in ("relevance", "gain")
-        return cls(name, cutoff, _call(name, spec, cutoff, level), spec.tree, is_graded)
+        return cls(name, cutoff, _call(name, spec, cutoff, level), spec.tree, is_graded, n_ranks)
 
 
 def default_metrics(n_levels: int, n_ranked: int) -> list[str]:

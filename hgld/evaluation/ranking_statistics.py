@@ -17,7 +17,7 @@ one L x L product, whatever the length of the ranking.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -145,6 +145,33 @@ def ranking_statistics(
         discount_at=discount_at,
         ideal_discount_at=tables.ideal[torch.minimum(positives[..., None], ks)],
         level_at=torch.where(ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0),
+    )
+
+
+def truncated_statistics(
+    ranked_levels: torch.Tensor, positives: torch.Tensor, n_ranked: torch.Tensor, cutoffs: Sequence[int]
+) -> RankingStatistics:
+    """Compute the statistics at cutoffs of rankings of which only the first items are known; the others are NaN.
+
+    Args:
+        ranked_levels: uint8, shape (n, k); level of the item at each of the first ranks, 0 where it is unknown.
+        positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole ranking.
+        n_ranked: int64, shape (n,); number of items in the whole ranking.
+        cutoffs: Ranks of metrics "at k", at most the number of ranks known.
+    """
+    known = ranking_statistics(ranked_levels, positives.shape[1], cutoffs)
+    ks = torch.tensor(known.cutoffs, dtype=torch.int64)
+    ideal = RankTables(max(known.cutoffs, default=0)).ideal
+    return replace(
+        known,
+        precision=torch.full_like(known.precision, torch.nan),
+        precision_at_r=torch.full_like(known.precision_at_r, torch.nan),
+        discount=torch.full_like(known.discount, torch.nan),
+        ideal_discount=torch.full_like(known.ideal_discount, torch.nan),
+        overlap=torch.full_like(known.overlap, torch.nan),
+        n_ranked=n_ranked.to(torch.float64),
+        positives=positives.to(torch.float64),
+        ideal_discount_at=ideal[torch.minimum(positives[..., None], ks)],
     )
 
 

@@ -32,8 +32,8 @@ class RetrievalResult:
             and perhaps ``class``, the name of the query's finest class. The index ``query`` holds the ids of the
             queries, or their positions.
         metrics: Names of the metrics, in the order of tables.
-        counts: ``queries``, ``gallery``, and ``without_positives_l1``, ...: the number of queries that have no
-            gallery item of that level or finer, which are excluded from means of that level.
+        counts: ``queries``, ``gallery`` (where it is known), and ``without_positives_l1``, ...: the number of queries
+            that have no gallery item of that level or finer, which are excluded from means of that level.
         settings: Settings that the numbers depend on, by name: relevance, ties, precision of scores and so on.
     """
 
@@ -85,7 +85,8 @@ class RetrievalResult:
 
     def __repr__(self) -> str:
         numbers = " | ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in self.means.items())
-        return f"{self.name} | {numbers} | {self.counts['queries']:,} queries x {self.counts['gallery']:,}"
+        gallery = f" x {self.counts['gallery']:,}" if "gallery" in self.counts else ""
+        return f"{self.name} | {numbers} | {self.counts['queries']:,} queries{gallery}"
 
 
 def count_queries(per_query: pd.DataFrame) -> dict[str, int]:

@@ -44,13 +44,18 @@ class RetrievalSolution:
         usages: Public or Private, for each test image.
         positives: Ids of the index images that are correct answers, for each test image; in the order of the file
             and without repetitions.
-        n_ignored: Number of test images that are not scored.
+        ignored_ids: Ids of the test images that are not scored.
     """
 
     query_ids: tuple[str, ...]
     usages: tuple[str, ...]
     positives: tuple[tuple[str, ...], ...]
-    n_ignored: int
+    ignored_ids: tuple[str, ...] = ()
+
+    @property
+    def n_ignored(self) -> int:
+        """Number of test images that are not scored."""
+        return len(self.ignored_ids)
 
 
 @dataclass(frozen=True)
@@ -79,35 +84,40 @@ class QueryLandmarks:
     n_mixed: int
 
 
-def read_retrieval_solution(path: Path) -> RetrievalSolution:
+def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> RetrievalSolution:
     """Read and validate ``retrieval_solution_v2.1.csv``.
 
     Index images that are repeated in a list count once; a warning is logged.
 
+    Args:
+        path: CSV file.
+        may_lack_positives: Accept empty lists of scored test images, as the scorer of the challenges does.
+
     Raises:
         InputError: See :func:`hgld.io.csv_files.read_rows`. A row is invalid if its id is empty or repeated, its
-            Usage unknown or its list of images empty. Also raised if no test image is scored.
+            Usage unknown or, unless they may lack positives, its list of images empty. Also raised if no test image
+            is scored.
     """
     lines: dict[str, int] = {}
     repeating = []
 
-    def parse(line: int, row: Mapping[str, str]) -> tuple[str, str, tuple[str, ...]]:
+    def parse(line: int, row: Mapping[str, str]) -> tuple[str, str, tuple[str, ...] | None]:
         query, usage, images = row["id"].strip(), row["Usage"].strip(), row["images"].split()
         _check_id(query, line, lines)
         if usage not in _USAGES:
             raise ValueError(f'the Usage is "{usage}"; expected {" or ".join(USAGES)}')
-        if not images:
+        if not images and not may_lack_positives:
             raise ValueError(f"the images are empty; expected ids of index images, or {_NO_IMAGES}")
         if images == [_NO_IMAGES] or usage not in USAGES:
-            return query, usage, ()
+            return query, usage, None
         positives = tuple(dict.fromkeys(images))
         if len(positives) < len(images):
             repeating.append(query)
         return query, usage, positives
 
     rows = read_rows(path, ("id", "images", "Usage"), parse)
-    scored = [row for row in rows if row[2]]
-    if not scored:
+    scored = [(query, usage, positives) for query, usage, positives in rows if positives is not None]
+    if not any(positives for _, _, positives in scored):
         raise InputError(
             f"{path}: none of its {len(rows):,} test images has index images; is it the retrieval solution?"
         )
@@ -119,7 +129,8 @@ def read_retrieval_solution(path: Path) -> RetrievalSolution:
             repeating[0],
         )
     query_ids, usages, positives = zip(*scored, strict=True)
-    return RetrievalSolution(query_ids, usages, positives, len(rows) - len(scored))
+    ignored = tuple(query for query, _, positives in rows if positives is None)
+    return RetrievalSolution(query_ids, usages, positives, ignored)
 
 
 def read_image_to_landmark(path: Path) -> ImageLandmarks:

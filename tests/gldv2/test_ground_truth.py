@@ -31,9 +31,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def solution(*positives: tuple[str, ...]) -> RetrievalSolution:
-    return RetrievalSolution(
-        tuple(f"q{n}" for n in range(len(positives))), ("Public",) * len(positives), positives, n_ignored=0
-    )
+    return RetrievalSolution(tuple(f"q{n}" for n in range(len(positives))), ("Public",) * len(positives), positives)
 
 
 def test_read_solution_and_count_ignored_images(tmp_path: Path) -> None:
@@ -41,7 +39,7 @@ def test_read_solution_and_count_ignored_images(tmp_path: Path) -> None:
         tmp_path, f"{SOLUTION}t1,a b,Private\nt2,None,Public\r\nt3,None,Ignored\nt4,c,Public\nt5,d,Ignored\n"
     )
     assert read_retrieval_solution(path) == RetrievalSolution(
-        ("t1", "t4"), ("Private", "Public"), (("a", "b"), ("c",)), n_ignored=3
+        ("t1", "t4"), ("Private", "Public"), (("a", "b"), ("c",)), ("t2", "t3", "t5")
     )
 
 

@@ -16,9 +16,12 @@ import torch
 
 from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import InputError, indented_list
-from hgld.evaluation.evaluation_files import EvaluationInputs
+from hgld.evaluation.evaluate import EvaluationConfig
+from hgld.evaluation.evaluation_files import EvaluationFiles, EvaluationInputs
+from hgld.evaluation.protocols.gldv2_predictions import labelled_result, official_results
 from hgld.evaluation.protocols.protocol import EvaluationProtocol, InputSet
 from hgld.evaluation.relevance_judgements import ListJudgements
+from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask, label_judgements
 from hgld.gldv2.ground_truth import (
     USAGES,
@@ -29,7 +32,8 @@ from hgld.gldv2.ground_truth import (
     read_image_to_landmark,
     read_retrieval_solution,
 )
-from hgld.hierarchy import Hierarchy
+from hgld.gldv2.predictions import read_retrieval_predictions
+from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import take_images
 from hgld.tables.embeddings import Embeddings, rows_of
 
@@ -123,6 +127,20 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
     return tasks
 
 
+def _score_predictions(files: EvaluationFiles, config: EvaluationConfig) -> list[RetrievalResult]:
+    """Score predictions by labels, where there is a hierarchy, and by the official lists."""
+    assert files.predictions is not None
+    assert files.ground_truth is not None
+    solution = read_retrieval_solution(files.ground_truth / SOLUTION, may_lack_positives=True)
+    test_images = (*solution.query_ids, *solution.ignored_ids)
+    predictions = read_retrieval_predictions(files.predictions, test_images)
+    results = official_results(predictions, solution)
+    if files.hierarchy is not None:
+        landmarks, hierarchy = read_image_to_landmark(files.ground_truth / LANDMARKS), load_hierarchy(files.hierarchy)
+        results.insert(0, labelled_result(predictions, solution, landmarks, hierarchy, config))
+    return results
+
+
 def _landmark_ids(gallery: Embeddings, landmarks: ImageLandmarks) -> npt.NDArray[np.int64]:
     """Return the landmark of each gallery image, in the order of the embeddings."""
     assert gallery.ids is not None
@@ -144,8 +162,12 @@ def _check_gallery(gallery: Embeddings, landmarks: ImageLandmarks) -> None:
 
 GLDV2_RETRIEVAL = EvaluationProtocol(
     name="gldv2-retrieval",
-    inputs=(InputSet(("query_embeddings", "gallery_embeddings", "ground_truth"), ("hierarchy",)),),
+    inputs=(
+        InputSet(("query_embeddings", "gallery_embeddings", "ground_truth"), ("hierarchy",)),
+        InputSet(("predictions", "ground_truth"), ("hierarchy",)),
+    ),
     build_tasks=_build_tasks,
+    score_predictions=_score_predictions,
     descriptions={"ground_truth": f"the folder of {SOLUTION} and {LANDMARKS}"},
     metrics_require="hierarchy",
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.evaluation_files import EvaluationFiles, EvaluationInputs
+from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 
 
@@ -44,6 +45,8 @@ class EvaluationProtocol:
         descriptions: What an input is for this protocol, for messages.
         metrics_require: Input without which metrics cannot be chosen, if any.
         reports_mean: Whether the mean over the results is reported.
+        score_predictions: Function from the input files to the results, for protocols that score ``predictions``
+            instead of ranking embeddings.
     """
 
     name: str
@@ -52,6 +55,7 @@ class EvaluationProtocol:
     descriptions: Mapping[str, str] = field(default_factory=dict)
     metrics_require: str | None = None
     reports_mean: bool = False
+    score_predictions: Callable[[EvaluationFiles, EvaluationConfig], list[RetrievalResult]] | None = None
 
     def check(self, files: EvaluationFiles, config: EvaluationConfig) -> None:
         """Check that the given inputs are one of the accepted combinations.

@@ -202,7 +202,7 @@ def test_dyml_on_images_with_labels_of_all_levels() -> None:
     ("files", "protocol", "message"),
     [
         ({}, None, "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`"),
-        ({"embeddings": "a.npy", "gallery_embeddings": "b.npy"}, None, "found 2 of the three"),
+        ({"embeddings": "a.npy", "gallery_embeddings": "b.npy"}, None, "found `embeddings` and `gallery_embeddings`"),
         (
             {"embeddings": "a.npy"},
             "retrieval",

@@ -1,0 +1,42 @@
+"""Write the first items of an evaluation's rankings in the form of the public landmark retrieval challenges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hgld.errors import ConfigurationError
+from hgld.evaluation.evaluate_from_files import Evaluation
+from hgld.evaluation.ranking import RankingConfig
+from hgld.gldv2.predictions import write_retrieval_predictions
+from hgld.inspection.search import nearest_neighbours
+
+
+def write_predictions(
+    evaluation: Evaluation, path: Path, *, k: int = 100, config: RankingConfig | None = None
+) -> None:
+    """Write the first k gallery items of every query, see :mod:`hgld.gldv2.predictions`.
+
+    Of GLDv2's protocol these are the rankings of all index images, not of those with labels only. Items with equal
+    scores are in the order of the gallery, whatever their levels.
+
+    Args:
+        evaluation: The evaluation; of several tasks, the official one or else the first is written.
+        path: CSV file to write or replace.
+        k: Number of items per query.
+        config: Ranking configuration of the evaluation.
+
+    Raises:
+        ConfigurationError: The images have no ids.
+        InputError: An id has whitespace in it.
+    """
+    task = next((task for task in evaluation.tasks if task.name == "official"), evaluation.tasks[0])
+    if task.query_ids is None or task.gallery_ids is None:
+        raise ConfigurationError(
+            "predictions name images by their ids, which these embeddings lack; add a file of ids beside them"
+        )
+    _, positions = nearest_neighbours(
+        task.queries, task.gallery, k, excluded=task.excluded, gallery_mask=task.gallery_mask, config=config
+    )
+    gallery_ids = task.gallery_ids
+    rankings = ([str(gallery_ids[position]) for position in row if position >= 0] for row in positions.tolist())
+    write_retrieval_predictions(path, [str(query) for query in task.query_ids], rankings)
