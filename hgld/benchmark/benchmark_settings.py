@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from hgld.io.settings import Settings
 
@@ -78,6 +78,46 @@ class Gldv2Evaluation(Settings):
     gallery: Path
     ground_truth: Path
     hierarchy: Path
+
+
+class RevisitedData(Settings):
+    """ROxford5k or RParis6k.
+
+    Args:
+        manifest: Manifest from ``hgld manifest revisited``, with the splits query and gallery.
+        root: Folder that its paths are relative to.
+        ground_truth: ``gnd_roxford5k.pkl`` or ``gnd_rparis6k.pkl``.
+    """
+
+    manifest: Path
+    root: Path
+    ground_truth: Path
+
+
+class RevisitedEvaluation(Settings):
+    """Evaluation on ROxford5k and RParis6k, see :mod:`hgld.evaluation.protocols.revisited`.
+
+    Metrics begin with the names of the data set and of the setting: ``roxford5k medium mAP``. Images are resized as
+    the trainings resize those that they evaluate.
+
+    Args:
+        datasets: Data sets by name.
+        scales: Factors of height and width; embeddings of several are averaged, as ``hgld embed-images`` does.
+    """
+
+    name: Literal["revisited"]
+    datasets: Mapping[str, RevisitedData] = Field(min_length=1)
+    scales: tuple[PositiveFloat, ...] = Field(default=(1.0,), min_length=1)
+
+    @model_validator(mode="after")
+    def _check_names(self) -> RevisitedEvaluation:
+        _require_file_names(self.datasets)
+        return self
+
+
+Evaluation = SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation | RevisitedEvaluation
+#: Evaluations of images whose embeddings and labels figures and pages can show.
+PicturedEvaluation = SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation
 
 
 class CurveSettings(Settings):
@@ -163,10 +203,7 @@ class BenchmarkSettings(Settings):
     seeds: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
     splits: tuple[NonNegativeInt, ...] = ()
     set: tuple[str, ...] = ()
-    evaluation: Annotated[
-        SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation,
-        Field(discriminator="name"),
-    ] = SplitEvaluation()
+    evaluation: Annotated[Evaluation, Field(discriminator="name")] = SplitEvaluation()
     metrics: tuple[str, ...] = ()
     columns: tuple[str, ...] = ("mAP@100", "H-AP", "ASI", "NDCG")
     pictures: PictureSettings | None = None
@@ -175,6 +212,8 @@ class BenchmarkSettings(Settings):
     @model_validator(mode="after")
     def _check_names(self) -> BenchmarkSettings:
         _require_file_names((*self.methods, *self.sweeps))
+        if self.pictures is not None and not isinstance(self.evaluation, PicturedEvaluation):
+            raise ValueError(f"pictures are not drawn for the evaluation {self.evaluation.name}; omit them")
         references = {
             f"sweeps.{name}": [curve.method for curve in sweep.curves.values()] for name, sweep in self.sweeps.items()
         }

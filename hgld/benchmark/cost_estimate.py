@@ -10,7 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, ManifestsEvaluation
+from hgld.benchmark.benchmark_settings import (
+    BenchmarkSettings,
+    Gldv2Evaluation,
+    ManifestsEvaluation,
+    RevisitedEvaluation,
+)
 from hgld.benchmark.launcher import Slot
 from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import Run
@@ -155,6 +160,8 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Seque
     protocol = protocol_size(evaluation) if isinstance(evaluation, Gldv2Evaluation) else None
     if isinstance(evaluation, ManifestsEvaluation):
         protocol = manifests_size(evaluation, runs[0].settings)
+    if isinstance(evaluation, RevisitedEvaluation):
+        protocol = revisited_size(evaluation)
     shared: dict[TrainingSettings, tuple[TrainingSize, ModelTiming]] = {}
     device, n_processes = torch.device(slots[0].devices[0]), len(slots[0].devices)
     by_title: dict[str, list[Run]] = {}
@@ -250,6 +257,17 @@ def manifests_size(evaluation: ManifestsEvaluation, training: TrainingSettings) 
         except InputError as error:
             missing.append(str(error))
     return ProtocolSize(n_images, 0, tuple(missing))
+
+
+def revisited_size(evaluation: RevisitedEvaluation) -> ProtocolSize:
+    """Return the number of the images of ROxford and RParis, at each scale, which are not in tar files."""
+    n_images, missing = 0, []
+    for data in evaluation.datasets.values():
+        try:
+            n_images += len(read_images(data.manifest, data.root))
+        except InputError as error:
+            missing.append(str(error))
+    return ProtocolSize(len(evaluation.scales) * n_images, 0, tuple(missing))
 
 
 def _run_cost(

@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from hgld.benchmark.benchmark_settings import (
+    Evaluation,
     Gldv2Evaluation,
     ManifestsEvaluation,
+    PicturedEvaluation,
     SplitEvaluation,
 )
 from hgld.benchmark.evaluations import embedding_file
@@ -28,8 +30,6 @@ from hgld.inspection.thumbnails import find_images, images_of_manifest
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.training_images import evaluation_manifest, read_training_manifest
 from hgld.training.training_settings import DataSettings
-
-Evaluation = SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +75,7 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
         assert inputs.hierarchy is not None
         labelled_task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
         return EvaluatedImages(labelled_task, _class_names(inputs.hierarchy))
+    assert isinstance(evaluation, PicturedEvaluation)
     embeddings = read_embeddings(embedding_file(run, _embedding_set(evaluation)))
     assert embeddings.ids is not None
     manifest = _read_manifest(_data(evaluation, run))
@@ -109,6 +110,7 @@ def evaluated_photos(
     """
     if isinstance(evaluation, Gldv2Evaluation):
         return _gldv2_photos(evaluation, task)
+    assert isinstance(evaluation, PicturedEvaluation)
     data = _data(evaluation, run)
     manifest = _read_manifest(data)
     titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])

@@ -13,6 +13,7 @@ from hgld.benchmark.benchmark_settings import (
     BenchmarkSettings,
     Gldv2Evaluation,
     ManifestsEvaluation,
+    RevisitedEvaluation,
     SweepSettings,
 )
 from hgld.benchmark.method_results import (
@@ -271,6 +272,9 @@ def _describe_queries(settings: BenchmarkSettings, runs: Sequence[EvaluatedRun])
         ]
     elif isinstance(settings.evaluation, ManifestsEvaluation):
         sentences = [f"Test sets {result.name}: {n_queries} queries in all, each of which ranks its own set."]
+    elif isinstance(settings.evaluation, RevisitedEvaluation):
+        scales = ", ".join(f"{scale:g}" for scale in settings.evaluation.scales)
+        sentences = [f"ROxford and RParis: {result.name}; scales {scales}. AP by trapezoids."]
     else:
         sentences = [describe_data(data) for data in dict.fromkeys(run.run.settings.data for run in runs)]
         gallery = "all other images" if result.name == "leave-one-out" else f"a gallery of {n_gallery} images"

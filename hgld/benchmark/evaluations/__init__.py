@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation, ManifestsEvaluation
+from hgld.benchmark.benchmark_settings import (
+    BenchmarkSettings,
+    Gldv2Evaluation,
+    ManifestsEvaluation,
+    RevisitedEvaluation,
+)
 from hgld.benchmark.evaluations.base import EvaluationContext, RunEvaluation, embedding_file, evaluation_folder
 from hgld.benchmark.evaluations.gldv2 import Gldv2RunEvaluation
+from hgld.benchmark.evaluations.revisited import RevisitedRunEvaluation
 from hgld.benchmark.evaluations.splits import ManifestsRunEvaluation, SplitRunEvaluation
 
 __all__ = ["EvaluationContext", "RunEvaluation", "embedding_file", "evaluation_folder", "evaluation_kind"]
@@ -17,4 +23,6 @@ def evaluation_kind(settings: BenchmarkSettings) -> RunEvaluation:
         return Gldv2RunEvaluation(evaluation)
     if isinstance(evaluation, ManifestsEvaluation):
         return ManifestsRunEvaluation(evaluation)
+    if isinstance(evaluation, RevisitedEvaluation):
+        return RevisitedRunEvaluation(evaluation)
     return SplitRunEvaluation()

@@ -1,0 +1,97 @@
+"""Evaluation of runs on ROxford and RParis."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hgld.benchmark.run_evaluation import evaluate_run, read_evaluated
+from hgld.benchmark.runs import read_benchmark, table_runs
+from hgld.datasets.manifest import write_manifest
+from hgld.errors import ConfigurationError
+from hgld.evaluation import EvaluationFiles, evaluate_files
+from hgld.tables import Provenance
+from hgld.training.run import train
+from tests.datasets.pictures import manifest_of, save_pictures
+from tests.training import toy
+
+LANDMARKS = ("all_souls", "bodleian", "magdalen")
+SETTINGS = ("easy", "medium", "hard")
+
+
+def write_revisited(root: Path) -> dict[str, str]:
+    """Write three queries and a gallery with positives of all kinds for each; return the paths of the files."""
+    gallery = [f"{landmark}_{n:06}" for landmark in LANDMARKS for n in range(1, 7)]
+    queries = [f"{landmark}_000000" for landmark in LANDMARKS]
+    entries = [
+        {"easy": [6 * n, 6 * n + 1], "hard": [6 * n + 2], "junk": [6 * n + 3], "bbx": [1.0, 1.0, 15.0, 12.0]}
+        for n in range(len(queries))
+    ]
+    paths = [f"jpg/{image}.jpg" for image in (*queries, *gallery)]
+    save_pictures(root, *paths)
+    (root / "gnd.pkl").write_bytes(pickle.dumps({"imlist": gallery, "qimlist": queries, "gnd": entries}, 2))
+    splits = ["query"] * len(queries) + ["gallery"] * len(gallery)
+    levels = {"search_term": [path[4:].rpartition("_")[0] for path in paths]}
+    write_manifest(root / "manifest.parquet", manifest_of(paths, levels, splits), Provenance("test"))
+    return {"manifest": f"{root}/manifest.parquet", "root": str(root), "ground_truth": f"{root}/gnd.pkl"}
+
+
+def write_comparison(folder: Path, **evaluation: object) -> Path:
+    training = {
+        "model": {"backbone": "test_resnet", "pretrained": False},
+        "image": {"size": 32, "resize": 32},
+        "data": {"manifest": str(toy.write_images(folder / "training")), "test": "test"},
+        "loss": {"name": "smooth_ap"},
+        "sampler": {"name": "class_balanced", "per_class": 2},
+        "steps": 0,
+        "batch_size": 8,
+        "workers": 0,
+    }
+    (folder / "untrained.yaml").write_text(yaml.safe_dump(training))
+    comparison = {
+        "title": "Landmarks",
+        "methods": {"untrained": {"title": "Untrained", "training": "untrained.yaml"}},
+        "seeds": [0],
+        "evaluation": {"name": "revisited"} | evaluation,
+        "columns": ["roxford5k medium mAP"],
+    }
+    (folder / "comparison.yaml").write_text(yaml.safe_dump(comparison))
+    return folder / "comparison.yaml"
+
+
+def test_settings_of_both_data_sets_are_evaluated(tmp_path: Path) -> None:
+    datasets = {name: write_revisited(tmp_path / name) for name in ("roxford5k", "rparis6k")}
+    settings = read_benchmark(write_comparison(tmp_path, datasets=datasets, scales=[1, 0.7071]))
+    (run,) = table_runs(settings, tmp_path / "out")["untrained"]
+    train(run.settings, run.folder)
+    evaluate_run(settings, run)
+    evaluated = read_evaluated(settings, run)
+    assert evaluated is not None
+    result = evaluated.result
+
+    embeddings = run.folder / "evaluation"
+    for name, data in datasets.items():
+        files = EvaluationFiles(
+            query_embeddings=embeddings / f"{name}_query.npy",
+            gallery_embeddings=embeddings / f"{name}_gallery.npy",
+            ground_truth=Path(data["ground_truth"]),
+        )
+        for part in evaluate_files(files, "roxford").results:
+            for metric, mean in part.means.items():
+                assert result.means[f"{name} {part.name} {metric}"] == pytest.approx(mean)
+    assert {name.partition(" ")[2].partition(" ")[0] for name in result.metrics} == set(SETTINGS)
+    assert result.counts["queries"] == 2 * 3 * 3
+    assert set(result.per_query["class"]) == set(LANDMARKS)
+
+    (tmp_path / "roxford5k" / "gnd.pkl").write_bytes(b"")
+    assert read_evaluated(settings, run) is None
+
+
+def test_pictures_are_refused(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, datasets={"roxford5k": write_revisited(tmp_path / "roxford5k")})
+    path.write_text(path.read_text() + "pictures: {baseline: untrained, method: untrained}\n")
+    with pytest.raises(ConfigurationError, match="pictures are not drawn for the evaluation revisited; omit them"):
+        read_benchmark(path)
