@@ -35,6 +35,10 @@ def evaluate(
             "challenges: .csv with id and images, ids separated by spaces; requires --ground-truth."
         ),
     ] = None,
+    distractor_embeddings: Annotated[
+        Path | None,
+        typer.Option(help="Embeddings of images to add to the gallery of roxford or rparis, such as those of R1M."),
+    ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -170,6 +174,7 @@ def evaluate(
             ground_truth=ground_truth,
             label_separator=label_separator,
             predictions=predictions,
+            distractor_embeddings=distractor_embeddings,
         )
         ranking = RankingConfig(block_size, local_device(device), precision, ties)
         with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:

@@ -62,7 +62,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
             detail = f" ({error.detail})" if error.detail else ""
             return SkippedImage(row, f"{self.manifest.ids[row]}: {error}{detail}")
         with _torch_seed(seed):
-            pixels = self._transform(image)
+            pixels = self._transform(image, self.manifest.box(row))
         return Example(pixels, torch.from_numpy(self.manifest.labels_of(row)), row)
 
     def require_readable(self) -> None:

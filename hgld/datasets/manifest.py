@@ -1,10 +1,11 @@
 """The manifest: the images of a dataset, their files, splits, and labels at every level.
 
 The table ``manifest`` has one row per image: ``id``; ``path``, relative to a folder that is named when the images are
-read, of an image file, or of a tar file that holds the image's bytes at ``offset``, ``size`` of them; ``split``; then
-one column of strings per level, finest first, under the dataset's own names of its levels. Where images have several
-labels, these columns are lists of strings, whose k-th entries make up a label (:mod:`hgld.datasets.label_columns`).
-Plain CSV and Parquet files with these columns are read, too (:mod:`hgld.datasets.plain_manifest`).
+read, of an image file, or of a tar file that holds the image's bytes at ``offset``, ``size`` of them; ``split``;
+where parts of images count, ``box``; then one column of strings per level, finest first, under the dataset's own
+names of its levels. Where images have several labels, these columns are lists of strings, whose k-th entries make up
+a label (:mod:`hgld.datasets.label_columns`). Plain CSV and Parquet files with these columns but the box are read, too
+(:mod:`hgld.datasets.plain_manifest`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from hgld.datasets.plain_manifest import is_plain_table, read_plain_manifest
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
+from hgld.io.images import Box
 from hgld.tables import MANIFEST, Provenance, read_table, write_table
 
 #: Strings as Python objects: a fixed-width array would take four bytes per character of the longest path in every
 #: row.
 StringArray = NDArray[np.object_]
+
+_BOX = MANIFEST.optional.field("box")
 
 #: Name of the level whose class names are GLDv2's landmark ids.
 LANDMARK_LEVEL = "landmark"
@@ -49,6 +53,8 @@ class Manifest:
             finest first and nested; or label sets, where images may have several labels. See :attr:`labels`.
         level_names: Names of the L levels, finest first.
         class_names: Names of the classes at each level, finest level first, sorted.
+        boxes: float64, shape (N, 4): the part of each image that counts, such as a query's, in pixels: left, top,
+            right, bottom; NaN for whole images. None if all images are whole.
     """
 
     ids: StringArray
@@ -59,6 +65,7 @@ class Manifest:
     labelling: Labelling
     level_names: tuple[str, ...]
     class_names: tuple[tuple[str, ...], ...]
+    boxes: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         for values in vars(self).values():
@@ -83,7 +90,8 @@ class Manifest:
             return f"{describe_row(row) if describe_row else f'row {row}'} ({ids[int(row)]})"
 
         _check_rows(table, describe)
-        level_names = tuple(table.column_names[len(MANIFEST.schema) :])
+        boxes = _boxes(table, describe)
+        level_names = tuple(table.column_names[len(MANIFEST.schema) + (boxes is not None) :])
         if not level_names or len(set(table.column_names)) < len(table.column_names):
             raise InputError(
                 f"the columns are {', '.join(table.column_names)}; expected a column for each level after "
@@ -99,6 +107,7 @@ class Manifest:
             labelling=labelling,
             level_names=level_names,
             class_names=class_names,
+            boxes=boxes,
         )
 
     @classmethod
@@ -127,6 +136,9 @@ class Manifest:
             "size": pa.array(self.sizes, pa.int64(), mask=is_file),
             "split": pa.array(self.splits, pa.string()),
         }
+        if self.boxes is not None:
+            boxes = [None if np.isnan(box[0]) else box.tolist() for box in self.boxes]
+            columns[_BOX.name] = pa.array(boxes, _BOX.type)
         return pa.table(columns | label_columns(self.labelling, self.level_names, self.class_names))
 
     def __len__(self) -> int:
@@ -169,6 +181,13 @@ class Manifest:
             padded: NDArray[np.int64] = self.labelling.padded(np.array([row]))[0]
             return padded
         return np.array(self.labelling[row], np.int64)
+
+    def box(self, row: int) -> Box | None:
+        """Return the part of an image that counts, in pixels: left, top, right, bottom; None for the whole image."""
+        if self.boxes is None or np.isnan(self.boxes[row, 0]):
+            return None
+        left, top, right, bottom = self.boxes[row].tolist()
+        return left, top, right, bottom
 
     @property
     def n_classes(self) -> tuple[int, ...]:
@@ -221,6 +240,7 @@ class Manifest:
                 tuple(names[value] for value in values.tolist())
                 for names, (values, _) in zip(self.class_names, kept, strict=True)
             ),
+            boxes=None if self.boxes is None else self.boxes[rows],
         )
 
 
@@ -266,6 +286,20 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
         )
     if problems:
         raise InputError(f"{len(problems):,} bad rows:\n{indented_list(problems)}")
+
+
+def _boxes(table: pa.Table, describe: Callable[[int], str]) -> NDArray[np.float64] | None:
+    """Return the boxes of a table, NaN for whole images; None if it has no column of them."""
+    if _BOX.name not in table.column_names or not pa.types.is_fixed_size_list(table.schema.field(_BOX.name).type):
+        return None
+    boxes = np.array([box or [np.nan] * 4 for box in table[_BOX.name].to_pylist()], np.float64)
+    is_empty = ~((boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])) & table[_BOX.name].is_valid().to_numpy()
+    if is_empty.any():
+        problems = [f"{describe(row)}: {boxes[row].tolist()}" for row in np.flatnonzero(is_empty).tolist()]
+        raise InputError(
+            f"{len(problems):,} boxes are empty; expected left, top, right, bottom:\n{indented_list(problems)}"
+        )
+    return boxes
 
 
 def _with_minus_one(column: pa.ChunkedArray) -> NDArray[np.int64]:

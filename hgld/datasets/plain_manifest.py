@@ -18,7 +18,7 @@ from hgld.tables.provenance import TABLE_KEY, read_metadata
 #: First bytes of a Parquet file.
 _PARQUET = b"PAR1"
 #: Columns of a manifest that are no levels.
-_NO_LEVELS = MANIFEST.schema.names
+_NO_LEVELS = [*MANIFEST.schema.names, *MANIFEST.optional.names]
 
 
 def is_plain_table(path: Path) -> bool:
@@ -72,6 +72,11 @@ def read_plain_manifest(path: Path, root: Path | None = None) -> pa.Table:
         raise InputError(
             f"{path}: not a manifest: its columns are {preview(present)}; expected path, split and a column for each "
             "level, finest first, or write one from this table with hgld manifest table"
+        )
+    if boxes := [name for name in MANIFEST.optional.names if name in present]:
+        raise InputError(
+            f"{path}: has the column {boxes[0]}, which is read only from manifests that hgld manifest wrote; rename "
+            "it if it is a level"
         )
     positions = ("offset", "size")
     texts = read_text_columns(path, present, may_be_missing=positions, may_be_lists=levels)

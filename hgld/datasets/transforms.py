@@ -7,9 +7,9 @@ picture is decoded (:mod:`hgld.io.images`), unlike in the authors' code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -17,15 +17,24 @@ from PIL import Image
 from pydantic import Field, model_validator
 from torchvision.transforms import InterpolationMode, v2
 
+from hgld.io.images import Box
 from hgld.io.settings import Settings
-
-#: Function from a picture to float32, shape (3, h, w); (3, size, size) unless ``fit`` is ``longest``.
-Transform = Callable[[Image.Image], torch.Tensor]
 
 _Step = Callable[[Image.Image], Image.Image]
 
 Fit = Literal["crop", "squash", "longest"]
 Interpolation = Literal["bilinear", "bicubic", "lanczos"]
+
+
+class Transform(Protocol):
+    """Function from a picture to float32, shape (3, h, w); (3, size, size) unless ``fit`` is ``longest``.
+
+    A box is the part of the picture that counts; it is rounded to whole pixels, and cut out before anything else.
+    With ``longest``, it is reduced by the factor by which the whole picture would be.
+    """
+
+    def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
+        """Transform a picture, or the part of it in the box."""
 
 
 class ImageSettings(Settings):
@@ -99,14 +108,15 @@ def training_transform(settings: ImageSettings) -> Transform:
 
     It draws from torch's CPU generator, which :class:`hgld.datasets.image_dataset.ImageDataset` seeds.
     """
-    steps = _fit(settings) if settings.crop_scale is None else _random_crop(settings, settings.crop_scale)
+    scale = settings.crop_scale
+    steps = _fit(settings) if scale is None else _random_crop(settings, scale)
     flip = [v2.RandomHorizontalFlip()] if settings.flip else []
-    return _compose([*steps, *flip], settings)
+    return _Transform(settings, (*steps, *flip), reduces=scale is None and settings.fit == "longest")
 
 
 def evaluation_transform(settings: ImageSettings) -> Transform:
     """Return the transform that ``fit`` describes; see :class:`ImageSettings`."""
-    return _compose(_fit(settings), settings)
+    return _Transform(settings, tuple(_fit(settings)), reduces=settings.fit == "longest")
 
 
 def _random_crop(settings: ImageSettings, scale: tuple[float, float]) -> list[_Step]:
@@ -117,41 +127,43 @@ def _random_crop(settings: ImageSettings, scale: tuple[float, float]) -> list[_S
 
 def _fit(settings: ImageSettings) -> list[_Step]:
     if settings.fit == "longest":
-        return [_LongestSide(settings.size, settings.interpolation)]
+        return []  # depends on the whole picture, of which the steps may see a part
     # A single number is the length of the shorter side.
     sides = settings.resize if settings.fit == "crop" else (settings.resize, settings.resize)
     return [v2.Resize(sides, InterpolationMode(settings.interpolation)), v2.CenterCrop(settings.size)]
 
 
-@dataclass(frozen=True)
-class _LongestSide:
+def _reduce_longest(image: Image.Image, size: float, interpolation: Interpolation) -> Image.Image:
     """Reduce the longer side to a length, by Pillow's ``thumbnail``, as the landmark benchmarks are published."""
-
-    size: int
-    interpolation: Interpolation
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        reduced = image.copy()
-        reduced.thumbnail((self.size, self.size), Image.Resampling[self.interpolation.upper()])
-        return reduced
-
-
-def _compose(steps: Sequence[_Step], settings: ImageSettings) -> Transform:
-    transform: Transform = v2.Compose([*steps, _Normalise(settings.mean, settings.std)])
-    return transform
+    reduced = image.copy()
+    reduced.thumbnail((max(size, 1), max(size, 1)), Image.Resampling[interpolation.upper()])
+    return reduced
 
 
 @dataclass(frozen=True)
-class _Normalise:
+class _Transform:
+    """Cut out the box, reduce the longer side if ``reduces`` says so, apply the steps, and normalise."""
+
+    settings: ImageSettings
+    steps: tuple[_Step, ...]
+    reduces: bool
+
+    def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
+        settings = self.settings
+        part = image if box is None else image.crop(box)
+        if self.reduces:
+            size = settings.size * max(part.size) / max(image.size)
+            part = _reduce_longest(part, size, settings.interpolation)
+        for step in self.steps:
+            part = step(part)
+        return _normalised(part, settings)
+
+
+def _normalised(image: Image.Image, settings: ImageSettings) -> torch.Tensor:
     """Normalise a picture and convert it to a tensor, in numpy.
 
     Torch would spread this over threads that wait for each other, which takes ten times as long on a busy machine.
     """
-
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-
-    def __call__(self, image: Image.Image) -> torch.Tensor:
-        std = np.array(self.std, np.float32)
-        pixels = np.asarray(image) * (1 / (255 * std)) - np.array(self.mean, np.float32) / std
-        return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+    std = np.array(settings.std, np.float32)
+    pixels = np.asarray(image) * (1 / (255 * std)) - np.array(settings.mean, np.float32) / std
+    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))

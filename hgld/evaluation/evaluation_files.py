@@ -32,6 +32,7 @@ class EvaluationFiles:
             :func:`hgld.datasets.image_labels.read_labels`.
         predictions: Predictions of GLDv2's test images to score, see :mod:`hgld.gldv2.predictions`; instead of
             embeddings.
+        distractor_embeddings: Embeddings of further gallery images that are relevant to no query.
 
     Raises:
         ConfigurationError: It is not one of ``embeddings``, ``query_embeddings`` with ``gallery_embeddings``, and
@@ -48,6 +49,7 @@ class EvaluationFiles:
     ground_truth: Path | None = None
     label_separator: str | None = None
     predictions: Path | None = None
+    distractor_embeddings: Path | None = None
 
     def __post_init__(self) -> None:
         sources = ("embeddings", "query_embeddings", "gallery_embeddings", "predictions")
@@ -93,7 +95,8 @@ class EvaluationFiles:
         assert self.query_embeddings is not None
         assert self.gallery_embeddings is not None
         queries, gallery = read_embeddings(self.query_embeddings), read_embeddings(self.gallery_embeddings)
-        return EvaluationInputs(self, queries, gallery, hierarchy)
+        distractors = None if self.distractor_embeddings is None else read_embeddings(self.distractor_embeddings)
+        return EvaluationInputs(self, queries, gallery, hierarchy, distractors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +108,14 @@ class EvaluationInputs:
         queries: Embeddings of the queries; of all images where there is one file.
         gallery: Embeddings of the gallery; the same object where there is one file.
         hierarchy: Levels above landmarks.
+        distractors: Embeddings of further gallery images that are relevant to no query.
     """
 
     files: EvaluationFiles
     queries: Embeddings
     gallery: Embeddings
     hierarchy: Hierarchy | None = None
+    distractors: Embeddings | None = None
 
     @property
     def ground_truth(self) -> Path:

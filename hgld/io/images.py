@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import warnings
 from contextlib import suppress
+from typing import TypeAlias
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from hgld.errors import InputError
+
+#: Left, top, right and bottom of a part of an image, in pixels.
+Box: TypeAlias = tuple[float, float, float, float]
 
 #: Suffixes of image files, in lower case.
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")

@@ -18,6 +18,7 @@ from hgld.datasets.image_list import AnyImage, ImageList, as_picture
 from hgld.datasets.image_sources import open_images
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform
 from hgld.errors import ConfigurationError
+from hgld.io.images import Box
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.inference import embed_rows, report_unreadable
 from hgld.models.model_settings import ModelSettings
@@ -183,5 +184,5 @@ class _Preprocess:
 
     transform: Transform
 
-    def __call__(self, image: Image.Image) -> torch.Tensor:
-        return self.transform(as_picture(image))
+    def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
+        return self.transform(as_picture(image), box)

@@ -311,6 +311,8 @@ MANIFEST = TableSpec(
         ]
     ),
     key=("id",),
+    # Part of the image that counts, in pixels: left, top, right, bottom; null for the whole image.
+    optional=pa.schema([pa.field("box", pa.list_(pa.float64(), 4))]),
     # A column per level, finest first; lists where images have several labels.
     free_columns=(pa.string(), TEXTS),
 )

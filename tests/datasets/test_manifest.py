@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -49,6 +50,24 @@ def test_tar_file_locations_round_trip(tmp_path: Path) -> None:
     read = read_manifest(tmp_path / "m.parquet")
     assert (read.offsets.tolist(), read.sizes.tolist()) == ([512, -1], [0, -1])
     assert read_table(tmp_path / "m.parquet", MANIFEST).to_pylist() == table.to_pylist()
+
+
+def test_boxes_round_trip(tmp_path: Path) -> None:
+    table = manifest_table(PATHS, LEVELS)
+    boxes = [None, [1.0, 2.5, 30.0, 40.0], None, [0.0, 0.0, 1.0, 1.0]]
+    table = table.add_column(5, "box", pa.array(boxes, MANIFEST.optional.field("box").type))
+    write_manifest(tmp_path / "m.parquet", Manifest.from_arrow(table), PROVENANCE)
+    assert read_table(tmp_path / "m.parquet", MANIFEST).to_pylist() == table.to_pylist()
+    read = read_manifest(tmp_path / "m.parquet")
+    assert read.level_names == ("landmark", "kind")
+    assert [read.box(row) for row in range(4)] == [None, (1.0, 2.5, 30.0, 40.0), None, (0.0, 0.0, 1.0, 1.0)]
+    assert [read.take(np.array([3, 0])).box(row) for row in (0, 1)] == [(0.0, 0.0, 1.0, 1.0), None]
+    empty = pa.array([[3.0, 2.0, 3.0, 4.0], *boxes[1:]], MANIFEST.optional.field("box").type)
+    with pytest.raises(InputError, match=r"1 boxes are empty; .*:\n  row 0 \(b.jpg\): \[3.0, 2.0, 3.0, 4.0\]"):
+        Manifest.from_arrow(table.set_column(5, "box", empty))
+    (tmp_path / "m.csv").write_text("path,split,box,kind\na.jpg,train,1 2 3 4,hut\n")
+    with pytest.raises(InputError, match="has the column box, which is read only from manifests that hgld manifest"):
+        read_manifest(tmp_path / "m.csv")
 
 
 def test_selected_rows_are_renumbered(manifest: Manifest) -> None:

@@ -128,6 +128,21 @@ def test_pixels_of_real_photographs_are_those_published(name: str, real: Photogr
     require_same_pixels(evaluation_transform(ImageSettings(**settings)), steps, real)
 
 
+def test_queries_are_cut_out_as_published(drawn: Photographs) -> None:
+    """As in revisited_dataset.py of SupRank and of ROADMAP: squashed to 224 pixels, and with an ``imsize`` of 640."""
+    box = (10.5, 7.0, 81.2, 55.49)
+    squash = evaluation_transform(ImageSettings(fit="squash", resize=224))
+    longest = evaluation_transform(ImageSettings(fit="longest", size=640, interpolation="lanczos"))
+    for photograph in drawn.values():
+        part = photograph.crop(box)
+        expected = published.Compose([resize(224, 224), *NORMALISE])(part)
+        torch.testing.assert_close(squash(photograph, box), expected, atol=2e-6, rtol=1e-5)
+        side = 640 * max(part.size) / max(photograph.size)
+        part.thumbnail((side, side), Image.Resampling.LANCZOS)
+        expected = published.Compose(NORMALISE)(part)
+        torch.testing.assert_close(longest(photograph, box), expected, atol=2e-6, rtol=1e-5)
+
+
 def test_only_a_squashed_picture_shows_its_sides() -> None:
     wide = Image.new("RGB", (1024, 512), (0, 0, 0))
     wide.paste((255, 0, 0), (0, 0, 240, 512))  # the centre crop begins at 256, and interpolation reaches 4 further

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,15 +23,18 @@ from hgld.datasets.readers.cars196 import _MODELS, _TYPE, Cars196
 from hgld.datasets.readers.cub import Cub
 from hgld.datasets.readers.cub_families import FAMILY, ORDER
 from hgld.datasets.readers.dyml import Dyml
+from hgld.datasets.readers.gldv1 import Gldv1
 from hgld.datasets.readers.image_files import disambiguate
 from hgld.datasets.readers.in_shop import InShop
 from hgld.datasets.readers.inaturalist import INaturalist
+from hgld.datasets.readers.revisited import Revisited
 from hgld.datasets.readers.sfm120k import Sfm120k
 from hgld.datasets.readers.sop import StanfordOnlineProducts
 from hgld.datasets.readers.vehicle_id import VehicleId
-from hgld.datasets.transforms import ImageSettings, training_transform
-from hgld.errors import InputError
-from tests.datasets.pictures import save_pictures
+from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
+from hgld.errors import ConfigurationError, InputError
+from tests.datasets.pictures import picture, save_pictures
+from tests.gldv2.test_image_index import write_tar
 
 Row = tuple[str, str, tuple[str, ...]]
 
@@ -379,3 +382,93 @@ def test_manifest_is_made_again_when_settings_or_files_change(
     write(tmp_path, {"Inat_dataset_splits/Inaturalist_test_set1.txt": "train_val2018/Plantae/8/d.jpg\n"})
     assert make_manifest(INaturalist("full"), tmp_path, out) is not None
     assert "d.jpg" in read_manifest(out).paths[2]
+
+
+def revisited(root: Path, name: str = "gnd_roxford5k.pkl", box: Sequence[float] = (2, 1, 12.4, 10)) -> None:
+    entry = {"easy": [0], "hard": [], "junk": [1], "bbx": list(box)}
+    truth = {"imlist": ["all_souls_000001", "paris_general_2"], "qimlist": ["ashmolean_000003"], "gnd": [entry]}
+    root.mkdir(exist_ok=True)
+    (root / name).write_bytes(pickle.dumps(truth, 2))
+
+
+def test_revisited(tmp_path: Path) -> None:
+    revisited(tmp_path)
+    manifest = make_and_read_manifest(Revisited(), tmp_path)
+    assert rows_of(manifest) == [
+        ("jpg/ashmolean_000003.jpg", "query", ("ashmolean",)),
+        ("jpg/all_souls_000001.jpg", "gallery", ("all_souls",)),
+        ("jpg/paris_general_2.jpg", "gallery", ("paris_general",)),
+    ]
+    assert [manifest.box(row) for row in range(3)] == [(2, 1, 12.4, 10), None, None]
+    assert manifest.select_split("gallery").box(0) is None
+    transform = evaluation_transform(ImageSettings(fit="longest", size=1024))
+    shapes = [tuple(example.image.shape) for example in examples(ImageDataset(manifest, tmp_path, transform))]
+    assert shapes == [(3, 9, 10), (3, 16, 20), (3, 16, 20)]
+    revisited(tmp_path, "gnd_other.pkl")
+    expect = pytest.raises(InputError, match="has gnd_other.pkl, gnd_roxford5k.pkl; name one as `ground_truth`")
+    with expect:
+        Revisited().read(tmp_path)
+    Revisited(tmp_path / "gnd_other.pkl").read(tmp_path)
+
+
+def test_empty_boxes_and_missing_ground_truth_are_refused(tmp_path: Path) -> None:
+    expect_error(Revisited(), tmp_path, "gnd_roxford5k.pkl: no such file")
+    revisited(tmp_path, box=(12, 1, 2, 10))
+    expect_error(Revisited(), tmp_path, r"query ashmolean_000003: bbx is \[12, 1, 2, 10\]; expected left, top, right")
+
+
+def examples(dataset: ImageDataset) -> list[Example]:
+    results = [dataset[row] for row in range(len(dataset))]
+    return [result for result in results if isinstance(result, Example)]
+
+
+GLDV1 = "\n".join(['"id","url","landmark_id"', *(f'"{n:04x}","http://a/{n}","{n // 3}"' for n in range(9)), ""])
+
+
+def test_gldv1(tmp_path: Path) -> None:
+    write(tmp_path, {"train.csv": GLDV1.replace('"http://a/4","1"', '"http://a/4","None"')})
+    there = ["0/0000.jpg", "0/0002.jpg", "1/0004.jpg", "1/0003.jpg", "0007.jpg", "0008.jpg", "0006.jpg"]
+    save_pictures(tmp_path, *there, "other/ffff.jpg")
+    result = Gldv1(min_images=2).read(tmp_path)
+    manifest = result.manifest
+    assert rows_of(manifest) == [
+        ("0/0000.jpg", "train", ("0",)),
+        ("0/0002.jpg", "train", ("0",)),
+        ("0006.jpg", "train", ("2",)),
+        ("0007.jpg", "train", ("2",)),
+        ("0008.jpg", "train", ("2",)),
+    ]
+    assert manifest.ids.tolist() == ["0000", "0002", "0006", "0007", "0008"]
+    assert manifest.landmark_ids() is not None
+    assert result.excluded == {
+        "that are not there": 2,
+        "without a landmark": 1,
+        "of landmarks with fewer than 2 images": 1,
+    }
+    assert len(examples(ImageDataset(manifest, tmp_path, training_transform(ImageSettings(size=4, resize=4))))) == 5
+    write(tmp_path, {"clean.csv": "landmark_id,id\n5,0000\n"})
+    assert rows_of(Gldv1(tmp_path / "clean.csv").read(tmp_path).manifest) == [("0/0000.jpg", "train", ("5",))]
+
+
+def test_gldv1_images_in_tar_files(tmp_path: Path) -> None:
+    write(tmp_path, {"train.csv": GLDV1})
+    write_tar(tmp_path / "images_0.tar", {f"x/{n:04x}.jpg": picture(str(n)) for n in (1, 5)})
+    manifest = Gldv1().read(tmp_path).manifest
+    assert (manifest.ids.tolist(), manifest.paths.tolist()) == (["0001", "0005"], ["images_0.tar"] * 2)
+    assert len(examples(ImageDataset(manifest, tmp_path, training_transform(ImageSettings(size=4, resize=4))))) == 2
+
+
+def test_malformed_gldv1_is_refused(tmp_path: Path) -> None:
+    save_pictures(tmp_path, "0000.jpg")
+    expect_error(Gldv1(), tmp_path, "train.csv: no such file; expected a CSV file with the columns id,landmark_id")
+    write(tmp_path, {"train.csv": GLDV1})
+    expect_error(Gldv1(min_images=2), tmp_path, "none of its 9 images remains: 1 are in .*, and no landmark has 2 of")
+    write(tmp_path, {"train.csv": "id,landmark_id\n0000,x\n"})
+    expect_error(Gldv1(), tmp_path, 'line 2: the landmark_id is "x"')
+    write(tmp_path, {"train.csv": "id,landmark_id\n0000,1\n0000,2\n"})
+    expect_error(Gldv1(), tmp_path, "line 3: the image 0000 has the landmarks 1 and 2")
+    write(tmp_path, {"train.csv": GLDV1})
+    save_pictures(tmp_path, "again/0000.jpg")
+    expect_error(Gldv1(), tmp_path, "there several times:\n  0000.jpg\n  again/0000.jpg")
+    with pytest.raises(ConfigurationError, match="`min_images` is 0"):
+        Gldv1(min_images=0)

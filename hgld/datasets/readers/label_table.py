@@ -165,7 +165,7 @@ def parse_levels(text: str) -> list[str]:
     levels = [name.strip() for name in text.split(",")]
     if not all(levels) or len(set(levels)) < len(levels):
         raise ConfigurationError(f'`levels` is "{text}"; expected different names, finest first: product,group,kind')
-    if taken := [name for name in levels if name in MANIFEST.schema.names]:
+    if taken := [name for name in levels if name in (*MANIFEST.schema.names, *MANIFEST.optional.names)]:
         raise ConfigurationError(
             f'`levels` has "{taken[0]}", which names another column of manifests; rename it in the table'
         )

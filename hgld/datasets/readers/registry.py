@@ -83,6 +83,15 @@ READERS: Mapping[str, ReaderEntry] = {
         "dyml:Dyml",
         "DyML-Vehicle, -Animal or -Product: label.csv, or query.csv and gallery.csv; fine, middle and coarse.",
     ),
+    "gldv1": ReaderEntry(
+        "gldv1:Gldv1",
+        "Google Landmarks Dataset v1: train.csv, with those of its images that were downloaded; landmarks alone.",
+        {"min_images": "4"},
+    ),
+    "revisited": ReaderEntry(
+        "revisited:Revisited",
+        "ROxford5k or RParis6k: gnd_roxford5k.pkl or gnd_rparis6k.pkl; queries with their boxes, and gallery.",
+    ),
     "sfm120k": ReaderEntry(
         "sfm120k:Sfm120k",
         "SfM-120k: retrieval-SfM-120k.pkl; clusters alone.",

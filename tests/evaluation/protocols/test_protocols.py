@@ -12,6 +12,7 @@ import torch
 from hgld.compute.processes import Processes
 from hgld.datasets.dyml_files import LEVELS
 from hgld.datasets.image_labels import ImageLabels
+from hgld.datasets.revisited_ground_truth import RevisitedGroundTruth
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import (
     EvaluationConfig,
@@ -25,7 +26,6 @@ from hgld.evaluation.protocols.dyml import benchmark_tasks, tasks_by_level
 from hgld.evaluation.protocols.leave_one_out import labelled_leave_one_out
 from hgld.evaluation.protocols.retrieval import labelled_retrieval
 from hgld.evaluation.protocols.revisited import revisited_tasks
-from hgld.evaluation.protocols.revisited_ground_truth import RevisitedGroundTruth
 from hgld.evaluation.protocols.revisited_metrics import revisited_average_precision, revisited_precision_at
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, write_embeddings
@@ -94,9 +94,15 @@ def truth() -> RevisitedGroundTruth:
     )
 
 
+def take(images: Embeddings, rows: slice) -> Embeddings:
+    assert images.ids is not None
+    return Embeddings(images.vectors[rows], images.ids[rows], None, images.path)
+
+
 def test_revisited_agrees_with_rankings_counted_one_by_one(truth: RevisitedGroundTruth) -> None:
-    queries, gallery = embedded(7, 12, prefix="q"), embedded(45, 13)  # five distractors
-    results = evaluate_tasks(revisited_tasks(queries, gallery, truth))
+    queries, gallery = embedded(7, 12, prefix="q"), embedded(45, 13)
+    distractors = take(gallery, slice(40, None))
+    results = evaluate_tasks(revisited_tasks(queries, take(gallery, slice(40)), truth, distractors))
     assert [result.name for result in results] == ["easy", "medium", "hard"]
     vectors = gallery.vectors.numpy() / np.linalg.norm(gallery.vectors.numpy(), axis=1, keepdims=True)
     for result in results:
@@ -113,6 +119,17 @@ def test_revisited_agrees_with_rankings_counted_one_by_one(truth: RevisitedGroun
             np.testing.assert_allclose(result.per_query.iloc[query, :4].to_numpy(float), expected)
     assert results[0].counts["without_positives_l1"] == 1
     assert np.isnan(results[0].per_query["mAP"].iloc[2])
+
+
+def test_revisited_gallery_is_that_of_the_ground_truth(truth: RevisitedGroundTruth) -> None:
+    queries, gallery = embedded(7, 12, prefix="q"), embedded(45, 13)
+    plain, larger = (
+        evaluate_tasks(revisited_tasks(queries, images, truth)) for images in (take(gallery, slice(40)), gallery)
+    )
+    assert [result.means for result in larger] == [result.means for result in plain]
+    few = Embeddings(torch.ones(2, 3), None, None, Path("r1m.npy"))
+    with pytest.raises(InputError, match=r"r1m.npy: has 3 dimensions, but the gallery has .* with the same model"):
+        revisited_tasks(queries, gallery, truth, few)
 
 
 def test_revisited_names_ignore_folders_and_suffixes(truth: RevisitedGroundTruth) -> None:

@@ -1,125 +1,23 @@
+"""The measures of ROxford and RParis, and the published protocol from photographs to numbers."""
+
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
+from typer.testing import CliRunner
 
-from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.protocols.revisited_ground_truth import SETTINGS, read_ground_truth
+import hgld
+from hgld.cli import app
 from hgld.evaluation.protocols.revisited_metrics import revisited_average_precision, revisited_precision_at
-from hgld.io.restricted_pickle import read_pickle
-from tests.io.test_restricted_pickle import called
-
-BOX = [1.5, 2.0, 30.0, 40.25]
-
-
-def ground_truth(as_list: Callable[[list[int]], Any] = list, box: Any = BOX) -> dict[str, Any]:
-    kinds = [{"easy": [4, 0], "hard": [2], "junk": [1]}, {"easy": [], "hard": [3, 1], "junk": []}]
-    return {
-        "imlist": ["a", "b", "c", "d", "e"],
-        "qimlist": ["all_souls_1", "all_souls_2"],
-        "gnd": [{**{kind: as_list(x) for kind, x in entry.items()}, "bbx": box} for entry in kinds],
-    }
-
-
-def write(tmp_path: Path, data: Any, protocol: int = 2) -> Path:
-    return write_bytes(tmp_path, pickle.dumps(data, protocol))
-
-
-def write_bytes(tmp_path: Path, data: bytes) -> Path:
-    path = tmp_path / "gnd_roxford5k.pkl"
-    path.write_bytes(data)
-    return path
-
-
-@pytest.mark.parametrize("protocol", range(6))
-@pytest.mark.parametrize("dtype", [None, "<i8", ">i4", "uint16"])
-def test_reads_lists_and_arrays_of_every_protocol(tmp_path: Path, protocol: int, dtype: str | None) -> None:
-    contents = ground_truth() if dtype is None else ground_truth(lambda x: np.array(x, dtype), np.array(BOX))
-    truth = read_ground_truth(write(tmp_path, contents, protocol))
-    assert truth.gallery_names == ("a", "b", "c", "d", "e")
-    assert truth.query_names == ("all_souls_1", "all_souls_2")
-    assert truth.boxes.tolist() == [BOX, BOX]
-    assert [sorted(truth.easy.row(n).tolist()) for n in (0, 1)] == [[0, 4], []]
-    assert truth.hard.columns.tolist() == [2, 1, 3]
-    assert truth.easy.columns.dtype == np.int64
-
-
-def test_positives_and_ignored_images_of_each_setting(tmp_path: Path) -> None:
-    truth = read_ground_truth(write(tmp_path, ground_truth()))
-    actual = {
-        setting: [
-            [rows.row(n).tolist() for n in (0, 1)] for rows in (truth.positives(setting), truth.ignored(setting))
-        ]
-        for setting in SETTINGS
-    }
-    assert actual == {
-        "easy": [[[0, 4], []], [[1, 2], [1, 3]]],
-        "medium": [[[0, 2, 4], [1, 3]], [[1], []]],
-        "hard": [[[2], [1, 3]], [[0, 1, 4], []]],
-    }
-    with pytest.raises(ConfigurationError, match='no setting "Medium"; expected one of easy, medium, hard'):
-        truth.positives("Medium")
-
-
-def entry(**changes: Any) -> dict[str, Any]:
-    contents = ground_truth()
-    contents["gnd"][1] |= changes
-    return contents
-
-
-@pytest.mark.parametrize(
-    ("contents", "message"),
-    [
-        ([1], "expected a pickle of a dict with imlist, qimlist and gnd"),
-        ({"imlist": ["a"]}, "expected a pickle of a dict with imlist, qimlist and gnd"),
-        (ground_truth() | {"imlist": "abcde"}, "imlist is not a list of names"),
-        (ground_truth() | {"imlist": ["a", 1]}, "imlist is not a list of names"),
-        (ground_truth() | {"qimlist": []}, "qimlist is not a list of names"),
-        (ground_truth() | {"imlist": ["a", "b", "a", "d", "e"]}, "imlist has 1 repeated names"),
-        (ground_truth() | {"gnd": []}, "gnd has 0 entries for 2 queries"),
-        (ground_truth() | {"gnd": 7}, "gnd has a int of entries for 2 queries"),
-        (ground_truth() | {"gnd": [{}, 7]}, "2 bad entries of gnd:\n.*no easy and no hard and no junk and no bbx\n"),
-        (entry(easy=[5]), "query all_souls_2: easy has position 5; the gallery has 5 images"),
-        (entry(easy=[-1]), "easy has position -1"),
-        (entry(easy=[2**70]), "easy holds object; expected numbers"),
-        (entry(easy=[True]), "easy holds bool"),
-        (entry(easy=[1.0]), "easy holds float64; expected whole numbers"),
-        (entry(easy=["1"]), "easy is a list; expected a list or an array of numbers"),
-        (entry(easy=1), "easy is a int; expected a list or an array of numbers"),
-        (entry(easy=np.array([["a"]])), "easy holds <U1; expected numbers"),
-        (entry(easy=np.array([[0]])), r"easy has the shape \(1, 1\); expected one row"),
-        (entry(easy=[3]), "position 3 is repeated in easy, hard, junk"),
-        (entry(junk=[0, 0]), "position 0 is repeated"),
-        (entry(bbx=[1.0, 2.0, 3.0]), r"bbx has the shape \(3,\); expected 4 finite numbers"),
-        (entry(bbx=[1.0, 2.0, 3.0, float("nan")]), "expected 4 finite numbers"),
-    ],
-)  # fmt: skip
-def test_malformed_ground_truth_is_refused(tmp_path: Path, contents: Any, message: str) -> None:
-    path = write(tmp_path, contents)
-    with pytest.raises(InputError, match=message) as caught:
-        read_ground_truth(path)
-    assert str(path) in str(caught.value)
-
-
-def test_array_without_values_is_refused(tmp_path: Path) -> None:
-    data = called("numpy.core.multiarray", "_reconstruct", "ndarray", (0,), b"b")
-    pickled = pickle.dumps(ground_truth() | {"gnd": [0, 0]}, 2)
-    assert read_pickle(write_bytes(tmp_path, data)) is not None
-    empty = pickle.dumps({"hard": [], "junk": [], "bbx": BOX}, 2)[2:-1] + b"X\x04\x00\x00\x00easy" + data[2:-1] + b"s"
-    bad = pickled.replace(b"K\x00K\x00e", empty + empty + b"e")
-    assert bad != pickled
-    with pytest.raises(InputError, match="query all_souls_1: an array without values"):
-        read_ground_truth(write_bytes(tmp_path, bad))
-
-
-# Measures
 
 
 def published(ranking: list[int], positives: set[int], junk: set[int], k: int) -> tuple[float, float]:
@@ -187,3 +85,108 @@ def test_invalid_counts_are_refused() -> None:
         revisited_average_precision([0, 1], 1)
     with pytest.raises(ValueError, match="k is 0"):
         revisited_precision_at([0], 0)
+
+
+N_GALLERY, N_QUERIES, N_DISTRACTORS = 12, 3, 4
+
+
+@pytest.fixture
+def roxford(tmp_path: Path) -> Path:
+    """Photographs of several shapes with their ground truth, and distractors beside them."""
+    rng = np.random.default_rng(5)
+    names = [f"all_souls_{n:06}" for n in range(N_GALLERY + N_QUERIES)]
+    for n, name in enumerate([*(f"roxford/jpg/{name}" for name in names), *(f"r1m/{n}" for n in range(4))]):
+        shape = [(60, 80), (80, 60), (40, 44), (90, 120)][n % 4]
+        coarse = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        path = tmp_path / f"{name}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(coarse).resize(shape[::-1], Image.Resampling.BICUBIC).save(path, quality=95)
+    kinds = [rng.permutation(N_GALLERY)[:8].reshape(4, 2) for _ in range(N_QUERIES)]
+    gnd = [
+        {"easy": easy, "hard": hard, "junk": junk, "bbx": [3.4, 5.0, 33.6 + n, 38.2]}
+        for n, (easy, hard, junk, _) in enumerate(kinds)
+    ]
+    truth = {"imlist": names[:N_GALLERY], "qimlist": names[N_GALLERY:], "gnd": gnd}
+    (tmp_path / "roxford" / "gnd_roxford5k.pkl").write_bytes(pickle.dumps(truth, 2))
+    return tmp_path
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_commands_give_the_numbers_of_the_published_protocol(roxford: Path) -> None:
+    """The oracle is the published code in plain steps: crop, thumbnail, three scales, one picture at a time."""
+    folder, scales = roxford / "roxford", (1, 2**0.5, 2**-0.5)
+    run("manifest", "revisited", folder, "-o", roxford / "m.parquet")
+    options = [
+        "--model",
+        "test_resnet",
+        "--pretrained",
+        "none",
+        "--workers",
+        0,
+        "--scales",
+        ",".join(map(str, scales)),
+    ]
+    options += ["--fit", "longest", "--size", 64, "--interpolation", "lanczos"]
+    for split in ("query", "gallery"):
+        sources = ["--images", roxford / "m.parquet", "--root", folder, "--split", split]
+        run("embed-images", *sources, *options, "-o", roxford / f"{split}.npy")
+    run("embed-images", "--images", roxford / "r1m", *options, "-o", roxford / "r1m.npy")
+    files = ["--query-embeddings", roxford / "query.npy", "--gallery-embeddings", roxford / "gallery.npy"]
+    files += ["--ground-truth", folder / "gnd_roxford5k.pkl", "--protocol", "roxford", "--json", "--no-intervals"]
+    alone = means_of(run("evaluate", *files))
+    with_distractors = means_of(run("evaluate", *files, "--distractor-embeddings", roxford / "r1m.npy"))
+
+    model = hgld.load_model("test_resnet", "none", fit="longest", size=64, interpolation="lanczos")
+    truth = pickle.loads((folder / "gnd_roxford5k.pkl").read_bytes())
+
+    def embed(path: Path, box: list[float] | None = None) -> torch.Tensor:
+        image = Image.open(path).convert("RGB")
+        full_size = max(image.size)
+        if box is not None:
+            image = image.crop(box)  # type: ignore[arg-type]
+        side = 64 * max(image.size) / full_size
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255
+        settings = model.image_settings
+        mean, std = (torch.tensor(values)[:, None, None] for values in (settings.mean, settings.std))
+        pixels, total = (pixels - mean) / std, torch.zeros(model.dim)
+        with torch.no_grad():
+            for scale in scales:
+                scaled = pixels[None]
+                if scale != 1:
+                    scaled = torch.nn.functional.interpolate(
+                        scaled, scale_factor=scale, mode="bilinear", align_corners=False
+                    )
+                total += model.network(scaled)[0]
+        return torch.nn.functional.normalize(total, dim=0)
+
+    gallery = torch.stack([embed(folder / "jpg" / f"{name}.jpg") for name in truth["imlist"]])
+    distractors = torch.stack([embed(roxford / "r1m" / f"{n}.jpg") for n in range(N_DISTRACTORS)])
+    queries = [
+        embed(folder / "jpg" / f"{name}.jpg", entry["bbx"])
+        for name, entry in zip(truth["qimlist"], truth["gnd"], strict=True)
+    ]
+    for vectors, means in ((gallery, alone), (torch.cat([gallery, distractors]), with_distractors)):
+        for setting, positive_kinds, junk_kinds in (
+            ("medium", ("easy", "hard"), ("junk",)),
+            ("hard", ("hard",), ("junk", "easy")),
+        ):
+            values = []
+            for query, entry in zip(queries, truth["gnd"], strict=True):
+                ranking = (-vectors @ query).argsort().tolist()
+                positives, junk = (
+                    set(np.concatenate([entry[kind] for kind in kinds]).tolist())
+                    for kinds in (positive_kinds, junk_kinds)
+                )
+                values.append(published(ranking, positives, junk, 10)[0])
+            assert means[setting] == pytest.approx(np.mean(values), abs=1e-9)
+    assert with_distractors != alone
+
+
+def means_of(text: str) -> dict[str, float]:
+    return {result["name"]: result["means"]["mAP"] for result in json.loads(text)["results"]}

@@ -127,6 +127,9 @@ def _parse_entry(entry: object, n_gallery: int) -> tuple[dict[str, Integers], np
     box = _array("bbx", entry["bbx"])
     if box.shape != (4,) or not np.isfinite(box).all():
         raise ValueError(f"bbx has the shape {box.shape}; expected 4 finite numbers")
+    left, top, right, bottom = box.tolist()
+    if left >= right or top >= bottom:
+        raise ValueError(f"bbx is {box.tolist()}; expected left, top, right, bottom")
     return by_kind, box.astype(np.float64)
 
 
