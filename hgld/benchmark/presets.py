@@ -20,6 +20,9 @@ from hgld.resources import preset_folder
 #: Stands for the manifest in presets for images of your own.
 _MANIFEST = "MANIFEST"
 _TABLES = re.compile(r"(?<!not in )(?:first row of )?Tables? ([IVX]+(?:(?:, | and )[IVX]+)*)")
+_TABLES_OF_OTHERS = re.compile(
+    r"Tables? (\d+(?:(?:, | and | to )\d+)*) of (?:the )?(.+ et al\.|[^.]+?)(?: paper)?\.?$"
+)
 #: The beginning of a sentence up to its first punctuation outside parentheses.
 _FIRST_CLAUSE = re.compile(r"(?:\([^)]*\)|[^,;.:(])*")
 
@@ -31,7 +34,8 @@ class TrainingPreset:
     Args:
         name: Its name.
         method: What it trains with.
-        tables: Numbers of the paper's tables that have a row of it, such as ``I, II``; "" for none.
+        tables: Numbers of the paper's tables that have a row of it, such as ``I, II``; those of another paper after
+            its name, such as ``ROADMAP 1, 5``; "" for none.
         backbone: Its backbone: a preset of models or a model of timm.
         images: The images that it is for.
     """
@@ -139,15 +143,22 @@ def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> tu
 
 def _describe(name: str, path: Path) -> TrainingPreset:
     values, line = read_origins(path), _first_line(path)
-    tables = _TABLES.search(line)
     backbone = next(str(values[key][0]) for key in ("model.preset", "model.backbone") if key in values)
     return TrainingPreset(
         name.removeprefix(f"{OWN_IMAGES}/"),
         _first_clause(line),
-        tables[1].replace(" and", ",") if tables else "",
+        _tables(line),
         backbone,
         _first_clause(_first_line(path.with_name(f"{SHARED}.yaml"))),
     )
+
+
+def _tables(line: str) -> str:
+    if tables := _TABLES.search(line):
+        return tables[1].replace(" and", ",")
+    if tables := _TABLES_OF_OTHERS.search(line):
+        return f"{tables[2]} {tables[1].replace(' and', ',')}"
+    return ""
 
 
 def _first_clause(sentence: str) -> str:

@@ -175,11 +175,15 @@ def _rank_losses(shared: Facts, variant: str, sup_ap: str) -> dict[str, dict[str
 
 
 _XBM = facts(f"{_CONFIG}/loss/pair_loss.yaml", {"loss.name": "xbm_contrastive", "loss.margin": 0.5})
+_MEMORY = facts(
+    f"{_CONFIG}/memory/sop.yaml and roadmap/engine/base_update.py",
+    {"memory.unique": True, "memory.weight": 1.0, "memory.reduction": "sum", "memory.start_epoch": 1},
+)
 #: Facts of each preset of ROADMAP's tables.
 ROADMAP: Mapping[str, Facts] = {
     **{f"roadmap_sop/{name}": values for name, values in _rank_losses(_SOP, "cfg144", "supap").items()},
     "roadmap_sop/roadmap": _SOP | _LOSS | _LAMBDA,
-    "roadmap_sop/xbm": _SOP | _XBM,  # size 59551: as many as there are training images
+    "roadmap_sop/xbm": _SOP | _XBM | _MEMORY,  # size 59551: as many as there are training images
     "roadmap_sop/roadmap_large": _SOP
     | _LOSS
     | _LAMBDA
@@ -194,7 +198,10 @@ ROADMAP: Mapping[str, Facts] = {
     "roadmap_sop/roadmap_deit": {**_SOP, **_LOSS, **_LAMBDA, **_DEIT, **_SOP_DEIT},
     **{f"roadmap_inat/{name}": values for name, values in _rank_losses(_INAT, "cfginat", "supap_inat").items()},
     "roadmap_inat/roadmap": _INAT | _LOSS_INAT | _LAMBDA,
-    "roadmap_inat/xbm": _INAT | _XBM | facts(f"{_CONFIG}/memory/inaturalist.yaml", {"memory.size": 60_000}),
+    "roadmap_inat/xbm": _INAT
+    | _XBM
+    | _MEMORY
+    | facts(f"{_CONFIG}/memory/inaturalist.yaml", {"memory.size": 60_000, "memory.unique": False}),
     "roadmap_inat/roadmap_large": _INAT | _LOSS_INAT | _LAMBDA | facts("README.md, INaturalist", {"batch_size": 384}),
     "roadmap_inat/roadmap_2048": _INAT
     | _LOSS_INAT

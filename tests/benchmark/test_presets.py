@@ -22,6 +22,9 @@ def test_presets_are_listed_with_their_tables() -> None:
     assert listed["h-gldv2/happier_f"] == ("HAPPIER_F (Sec. V-A1)", "VII", "resnet101-gem-pca", "H-GLDv2")
     assert listed["h-gldv2/arcface"][1] == ""  # its file says "not in Table VII"
     assert listed["sop/smooth_ap"][1] == "I, II, V"
+    assert listed["roadmap_sop/smooth_ap"][1] == "ROADMAP 1, 3, 5 to 7"
+    assert listed["recall_sop/recall"][1] == "Patel et al. 2"
+    assert listed["roadmap_in_shop/roadmap"][1] == ""
     of_paper = [preset for preset in trainings if preset.name.startswith(("sop/", "inat/"))]
     assert all(preset.tables for preset in of_paper)
     assert {preset.name: len(preset.methods) for preset in comparisons}["h-gldv2"] == 10

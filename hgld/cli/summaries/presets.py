@@ -20,7 +20,8 @@ def format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[Co
             [(preset.name, str(len(preset.methods)), preset.title) for preset in comparisons],
         ),
         "",
-        "Tables are those of Optimization of Rank Losses for Image Retrieval (Ramzi et al.). The weights of",
+        "Tables are those of Optimization of Rank Losses for Image Retrieval (Ramzi et al.) unless another paper is",
+        "named: ROADMAP, Patel et al. (the recall@k surrogate) or Brown et al. (Smooth-AP). The weights of",
         "efficientnet-lite0, -lite1 and -lite2 come with the extra offline, features from hgld embed-images; weights",
         "of other backbones are downloaded from timm's hub once.",
     ]
