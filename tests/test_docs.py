@@ -27,6 +27,7 @@ DOCUMENTS = [
         "docs/losses.md",
         "docs/own_images.md",
         "docs/reproduce.md",
+        "docs/training.md",
         "docs/washington.md",
         "data/subsets/README.md",
     )
