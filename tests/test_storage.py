@@ -30,7 +30,7 @@ OUTPUTS = {
     "demo": ["-o"],
     "embed": ["-o"],
     "embed-images": ["-o"],
-    "evaluate": ["--per-query", "--write-predictions", "--page"],
+    "evaluate": ["--per-query", "--per-label", "--write-predictions", "--page"],
     "export": ["-o"],
     "export-embeddings": ["-o"],
     "fetch": ["-o"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     ProtocolName = str
 else:
     ProtocolName = Literal[PROTOCOL_NAMES]
+
+
+_metric_option = partial(typer.Option, rich_help_panel="Metrics")
+_ranking_option = partial(typer.Option, rich_help_panel="Ranking")
+_output_option = partial(typer.Option, rich_help_panel="Output")
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -75,17 +81,17 @@ def evaluate(
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
+        _metric_option(
             help="Metric to report; may be repeated: AP, mAP@R, mAP@K, R@K, TR@K, P@K (with _lN for a level N that "
             "is not the finest), wAP, H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, ASI, HP@K, AHP, AHP@K, "
             "WUP@K, hF, mistake_severity, avg_hdist@K, min_hdist@K; docs/metrics.md defines them and their variants.",
             show_default="those of the papers",
         ),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="Exponent alpha of the relevance in H-AP (Eq. 20).")] = 1.0,
+    alpha: Annotated[float, _metric_option(help="Exponent alpha of the relevance in H-AP (Eq. 20).")] = 1.0,
     level_weights: Annotated[
         str | None,
-        typer.Option(
+        _metric_option(
             help="Weights of the levels in wAP, coarsest first and separated by commas, such as 0.2,0.3,0.5; scaled "
             "to add up to 1.",
             show_default="equal",
@@ -93,48 +99,56 @@ def evaluate(
     ] = None,
     several_labels: Annotated[
         Literal["mean", "best"],
-        typer.Option(
+        _metric_option(
             help="Relevance of images with several labels in H-AP and NDCG: the mean over the labels of the query "
             "(Algorithm 1 of the thesis), or Eq. 20 for the best level that any labels share."
         ),
     ] = "mean",
-    device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
-    precision: Annotated[Literal["float32", "tf32", "float64"], typer.Option(help="Score precision.")] = "float32",
+    device: Annotated[str, _ranking_option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
+    precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option(help="Score precision.")] = "float32",
     ties: Annotated[
         Literal["pessimistic", "optimistic"],
-        typer.Option(help="Order of equal scores: the less or the more relevant item first."),
+        _ranking_option(help="Order of equal scores: the less or the more relevant item first."),
     ] = "pessimistic",
     block_size: Annotated[
-        int | None, typer.Option(min=1, help="Number of queries ranked at once.", show_default="by memory")
+        int | None, _ranking_option(min=1, help="Number of queries ranked at once.", show_default="by memory")
     ] = None,
     intervals: Annotated[
         bool,
-        typer.Option("--intervals/--no-intervals", help="Print bootstrap 95 % confidence intervals over queries."),
+        _output_option("--intervals/--no-intervals", help="Print bootstrap 95 % confidence intervals over queries."),
     ] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    json: Annotated[bool, _output_option("--json", help="Print JSON instead of tables.")] = False,
     latex: Annotated[
-        bool, typer.Option("--latex", help="Print a LaTeX table in the layout of the paper's Table VII.")
+        bool, _output_option("--latex", help="Print a LaTeX table in the layout of the paper's Table VII.")
     ] = False,
     per_query: Annotated[
         Path | None,
-        typer.Option(callback=writable_file, help="Parquet file to write with the values of every query."),
+        _output_option(callback=writable_file, help="Parquet file to write with the values of every query."),
+    ] = None,
+    per_label: Annotated[
+        Path | None,
+        _output_option(
+            callback=writable_file,
+            help=".csv or .parquet file to write with the AP of every label of each level, the lowest first; prints "
+            "the lowest.",
+        ),
     ] = None,
     write_predictions: Annotated[
         Path | None,
-        typer.Option(
+        _output_option(
             callback=writable_file,
             help=".csv file to write with the first 100 gallery images of every query, in the form of --predictions.",
         ),
     ] = None,
     worst: Annotated[
-        int | None, typer.Option(min=1, help="Number of queries with the lowest H-AP to show on a page.")
+        int | None, _output_option(min=1, help="Number of queries with the lowest H-AP to show on a page.")
     ] = None,
-    page: Annotated[Path, typer.Option(callback=writable_file, help="HTML file to write with --worst.")] = Path(
+    page: Annotated[Path, _output_option(callback=writable_file, help="HTML file to write with --worst.")] = Path(
         "worst.html"
     ),
     images: Annotated[
         Path | None,
-        typer.Option(
+        _output_option(
             help="Images for --worst: their folder, of image files or tar files, or a manifest or the table from "
             "hgld index-images in it."
         ),
@@ -147,13 +161,18 @@ def evaluate(
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
     """
     with friendly_errors(metrics="--metric", relevance_alpha="--alpha"):
-        from hgld.cli.summaries.evaluation import format_evaluation
+        from hgld.cli.summaries.evaluation import format_evaluation, format_label_table
         from hgld.compute.processes import joined_processes, local_device
         from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
         from hgld.evaluation.json_report import results_to_json
         from hgld.evaluation.latex_table import results_to_latex
         from hgld.evaluation.per_query_table import write_per_query
         from hgld.inspection.evaluation_page import write_evaluation_page
+        from hgld.inspection.label_table import (
+            average_precision_per_label,
+            check_label_table_suffix,
+            write_label_table,
+        )
         from hgld.inspection.predictions import write_predictions as write_first_items
         from hgld.progress import NoProgress, TerminalProgress
 
@@ -161,8 +180,12 @@ def evaluate(
             raise ConfigurationError("--json and --latex exclude each other; choose one of them")
         if worst and metric and "H-AP" not in metric:
             raise ConfigurationError("--worst requires H-AP; add --metric H-AP, or omit --metric")
-        if predictions and (worst or write_predictions):
-            raise ConfigurationError("--worst and --write-predictions need embeddings, and no --predictions")
+        if predictions and (worst or per_label or write_predictions):
+            raise ConfigurationError(
+                "--worst, --per-label and --write-predictions need embeddings, and no --predictions"
+            )
+        if per_label:
+            check_label_table_suffix(per_label)
         files = EvaluationFiles(
             embeddings=embeddings,
             query_embeddings=query_embeddings,
@@ -203,6 +226,10 @@ def evaluate(
         if per_query:
             write_per_query(results, per_query, files.provenance(protocol, config))
             typer.echo(per_query, err=json or latex)
+        if per_label:
+            table = average_precision_per_label(evaluation, config)
+            write_label_table(table, per_label, files.provenance(protocol, config))
+            typer.echo(per_label if json or latex else f"{format_label_table(table)}\n{per_label}", err=json or latex)
         if write_predictions:
             write_first_items(evaluation, write_predictions, config=ranking)
             typer.echo(write_predictions, err=json or latex)

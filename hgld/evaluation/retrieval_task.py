@@ -39,6 +39,7 @@ class RetrievalTask:
             the judgements.
         gallery_labels: Labels of the gallery, likewise.
         level_names: Names of the L levels, finest first.
+        label_names: Names of the labels at each level, finest first, where files state them as texts; or ().
         excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
         gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from all
             rankings. All are ranked by default.
@@ -62,6 +63,7 @@ class RetrievalTask:
     query_labels: Labelling | None = None
     gallery_labels: Labelling | None = None
     level_names: tuple[str, ...] | None = None
+    label_names: tuple[Mapping[int, str], ...] = ()
     excluded: RaggedIndices | None = None
     gallery_mask: npt.NDArray[np.bool_] | None = None
     metrics: Sequence[str | Metric] | None = None

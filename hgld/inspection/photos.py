@@ -89,6 +89,33 @@ def landmark_names(hierarchy: Hierarchy, labels: LabelMatrix) -> tuple[str, str]
     return landmark, hierarchy.nodes[0][group]
 
 
+def label_name(
+    names: Sequence[Mapping[int, str]],
+    level_names: Sequence[str],
+    column: int,
+    value: int,
+    hierarchy: Hierarchy | None = None,
+) -> str:
+    """Return the name of a label; a number gets the name of its level in front.
+
+    Args:
+        names: Names of the labels at each level, where a file states them as texts; otherwise empty.
+        level_names: Names of the levels, finest first.
+        column: Column of the label.
+        value: The label.
+        hierarchy: Hierarchy of the landmarks, where there are no names.
+    """
+    if names:
+        name = names[column].get(value, str(value))
+    elif hierarchy is None:
+        name = str(value)
+    elif column:
+        return hierarchy.nodes[column - 1][value]
+    else:
+        return landmark_names(hierarchy, hierarchy.labels[value])[0]
+    return f"{level_names[column].replace('_', ' ')} {name}" if name.isdecimal() else name
+
+
 def landmark_names_of(hierarchy: Hierarchy, labels: Labelling, position: int) -> tuple[str, ...]:
     """Return the names of the landmark of an image and of its group, or of its groups between semicolons.
 

@@ -15,7 +15,7 @@ from hgld.datasets.image_sources import read_images
 from hgld.errors import ConfigurationError, HgldError
 from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
-from hgld.inspection.photos import landmark_names
+from hgld.inspection.photos import label_name
 from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
 from hgld.tables.embeddings import Embeddings, read_embeddings
 
@@ -127,7 +127,12 @@ def read_gallery(
     for column in range(len(image_labels.level_names)):
         values, known = np.unique(matrix[rows, column], return_inverse=True)
         codes[rows, column] = known
-        names.append(tuple(_name(image_labels, column, value, levels) for value in values.tolist()))
+        names.append(
+            tuple(
+                label_name(image_labels.names, image_labels.level_names, column, value, levels)
+                for value in values.tolist()
+            )
+        )
     return Gallery(embeddings.vectors, ids, codes, image_labels.level_names, tuple(names))
 
 
@@ -153,16 +158,3 @@ def _embedded_manifest(record: EmbeddingRecord | None) -> Path | None:
         return record.sources.images if read_images(record.sources.images).level_names else None
     except HgldError:  # it is another file by now
         return None
-
-
-def _name(labels: ImageLabels, column: int, value: int, hierarchy: Hierarchy | None) -> str:
-    """Return the name of a label."""
-    if labels.names:
-        name = labels.names[column][value]
-    elif hierarchy is None:
-        name = str(value)
-    elif column:
-        return hierarchy.nodes[column - 1][value]
-    else:
-        return landmark_names(hierarchy, hierarchy.labels[value])[0]
-    return f"{labels.level_names[column].replace('_', ' ')} {name}" if name.isdecimal() else name

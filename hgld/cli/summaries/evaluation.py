@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
-from hgld.cli.render import wrapped_table
+import pandas as pd
+
+from hgld.cli.render import aligned, wrapped_table
 from hgld.evaluation.metric_units import shown_value
 from hgld.evaluation.result_columns import metric_names
 from hgld.evaluation.results import WITHOUT_POSITIVES, Interval, RetrievalResult
@@ -59,6 +61,25 @@ def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -
     """
     rows = [(name, _cells(row)) for name, row in means.items()]
     return wrapped_table("mean in %", list(next(iter(means.values()))), rows, width=width)
+
+
+def format_label_table(table: pd.DataFrame, *, n: int = 5) -> str:
+    """Format the number of labels of each level, their mean AP, and the labels with the lowest.
+
+    Args:
+        table: Table of :func:`hgld.inspection.label_table.average_precision_per_label`.
+        n: Number of labels shown of each level.
+    """
+    parts = []
+    for (_, level_name), labels in table.groupby(["level", "level_name"], sort=False):
+        known = labels.dropna(subset="ap")
+        mean = f"mean AP {100 * known['ap'].mean():.2f} %; the lowest:" if len(known) else "none has positives"
+        parts.append(f"{level_name}: {len(labels):,} labels, {mean}")
+        rows = [
+            [row.label, f"{100 * row.ap:.2f}", row.queries, row.gallery_images] for row in known.head(n).itertuples()
+        ]
+        parts += [f"  {line}" for line in aligned(["label", "AP in %", "queries", "images"], rows)] if rows else []
+    return "\n".join(parts)
 
 
 def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:

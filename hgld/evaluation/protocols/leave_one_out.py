@@ -27,7 +27,7 @@ def labelled_leave_one_out(images: Embeddings, labels: ImageLabels) -> Retrieval
         ids=None if images.ids is None else images.ids[labelled],
         level_names=labels.level_names,
     )
-    return replace(task, counts={"images_without_labels": int((~labelled).sum())})
+    return replace(task, label_names=labels.names, counts={"images_without_labels": int((~labelled).sum())})
 
 
 def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:

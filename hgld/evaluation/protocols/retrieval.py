@@ -37,6 +37,9 @@ def labelled_retrieval(
     )
     return replace(
         task,
+        label_names=tuple(
+            {**names, **own} for names, own in zip(gallery_labels.names, query_labels.names, strict=False)
+        ),
         gallery_mask=gallery_labels.labelled,
         counts={
             "queries_without_labels": int((~labelled).sum()),
