@@ -103,11 +103,14 @@ class RevisitedEvaluation(Settings):
     Args:
         datasets: Data sets by name.
         scales: Factors of height and width; embeddings of several are averaged, as ``hgld embed-images`` does.
+        distractors: Further images of both galleries, such as the million of R1M: a folder of pictures or a table.
+            Results with them are named ``roxford5k+distractors``, and are added to those without. None for none.
     """
 
     name: Literal["revisited"]
     datasets: Mapping[str, RevisitedData] = Field(min_length=1)
     scales: tuple[PositiveFloat, ...] = Field(default=(1.0,), min_length=1)
+    distractors: Path | None = None
 
     @model_validator(mode="after")
     def _check_names(self) -> RevisitedEvaluation:

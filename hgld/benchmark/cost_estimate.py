@@ -6,6 +6,7 @@ import heapq
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -262,9 +263,12 @@ def manifests_size(evaluation: ManifestsEvaluation, training: TrainingSettings) 
 def revisited_size(evaluation: RevisitedEvaluation) -> ProtocolSize:
     """Return the number of the images of ROxford and RParis, at each scale, which are not in tar files."""
     n_images, missing = 0, []
-    for data in evaluation.datasets.values():
+    tables: list[tuple[Path, Path | None]] = [(data.manifest, data.root) for data in evaluation.datasets.values()]
+    if evaluation.distractors is not None:
+        tables.append((evaluation.distractors, None))
+    for path, root in tables:
         try:
-            n_images += len(read_images(data.manifest, data.root))
+            n_images += len(read_images(path, root))
         except InputError as error:
             missing.append(str(error))
     return ProtocolSize(len(evaluation.scales) * n_images, 0, tuple(missing))

@@ -90,6 +90,21 @@ def test_settings_of_both_data_sets_are_evaluated(tmp_path: Path) -> None:
     assert read_evaluated(settings, run) is None
 
 
+def test_distractors_add_results(tmp_path: Path) -> None:
+    datasets = {"roxford5k": write_revisited(tmp_path / "roxford5k")}
+    save_pictures(tmp_path / "r1m", *(f"{n}.jpg" for n in range(30)))
+    settings = read_benchmark(write_comparison(tmp_path, datasets=datasets, distractors=str(tmp_path / "r1m")))
+    (run,) = table_runs(settings, tmp_path / "out")["untrained"]
+    train(run.settings, run.folder)
+    evaluate_run(settings, run)
+    evaluated = read_evaluated(settings, run)
+    assert evaluated is not None
+    means, with_distractors = evaluated.result.means, "roxford5k+distractors"
+    for setting in SETTINGS:
+        assert means[f"{with_distractors} {setting} mAP"] <= means[f"roxford5k {setting} mAP"]
+    assert means[f"{with_distractors} easy mAP"] < means["roxford5k easy mAP"]
+
+
 def test_pictures_are_refused(tmp_path: Path) -> None:
     path = write_comparison(tmp_path, datasets={"roxford5k": write_revisited(tmp_path / "roxford5k")})
     path.write_text(path.read_text() + "pictures: {baseline: untrained, method: untrained}\n")

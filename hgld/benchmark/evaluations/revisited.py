@@ -1,4 +1,4 @@
-"""Evaluation on ROxford5k and RParis6k (Radenovic et al., CVPR 2018)."""
+"""Evaluation on ROxford5k and RParis6k (Radenovic et al., CVPR 2018), with or without distractors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hgld.benchmark.benchmark_settings import RevisitedData, RevisitedEvaluation
+from hgld.benchmark.benchmark_settings import RevisitedEvaluation
 from hgld.benchmark.evaluations.base import EvaluationContext, embedding_file, join_sets
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.results import RetrievalResult
@@ -17,6 +17,7 @@ from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.training.run_folder import RunFolder
 
+_DISTRACTORS = "distractors"
 _SPLITS = ("query", "gallery")
 
 
@@ -32,21 +33,31 @@ class RevisitedRunEvaluation:
         files: dict[str, Path] = {}
         for name, data in self.settings.datasets.items():
             files |= {f"{name}/manifest": data.manifest, f"{name}/ground_truth": data.ground_truth}
+        if self.settings.distractors is not None:
+            files[_DISTRACTORS] = self.settings.distractors
         return files
 
     @property
     def embedding_sets(self) -> tuple[str, ...]:
         """See :attr:`hgld.benchmark.evaluations.RunEvaluation.embedding_sets`."""
-        return tuple(_set_name(name, split) for name in self.settings.datasets for split in _SPLITS)
+        sets = [_set_name(name, split) for name in self.settings.datasets for split in _SPLITS]
+        return (*sets, *([] if self.settings.distractors is None else [_DISTRACTORS]))
 
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
         """See :meth:`hgld.benchmark.evaluations.RunEvaluation.evaluate`."""
         model = load_checkpoint_model(RunFolder(context.run.folder).last)
+        distractors = None
+        if self.settings.distractors is not None:
+            distractors = embedding_file(context.run, _DISTRACTORS)
+            self._embed(context, model, self.settings.distractors, distractors)
         results = []
         for name, data in self.settings.datasets.items():
             for split in _SPLITS:
-                self._embed(context, model, data, split, embedding_file(context.run, _set_name(name, split)))
-            results += self._rank(context, name)
+                out = embedding_file(context.run, _set_name(name, split))
+                self._embed(context, model, data.manifest, out, split=split, root=data.root)
+            results += self._rank(context, name, name)
+            if distractors is not None:
+                results += self._rank(context, name, f"{name}+{_DISTRACTORS}", distractors)
         return results
 
     def join(self, results: list[RetrievalResult]) -> RetrievalResult:
@@ -54,7 +65,14 @@ class RevisitedRunEvaluation:
         return join_sets(results)
 
     def _embed(
-        self, context: EvaluationContext, model: ImageEmbedder, data: RevisitedData, split: str, out: Path
+        self,
+        context: EvaluationContext,
+        model: ImageEmbedder,
+        images: Path,
+        out: Path,
+        *,
+        split: str | None = None,
+        root: Path | None = None,
     ) -> None:
         training = context.run.settings
         config = EmbedImagesConfig(
@@ -65,26 +83,29 @@ class RevisitedRunEvaluation:
             workers=training.workers,
         )
         embed_images(
-            data.manifest,
+            images,
             out,
             model,
             config,
-            root=data.root,
+            root=root,
             force=context.force,
             processes=context.processes,
             progress=context.progress,
         )
 
-    def _rank(self, context: EvaluationContext, name: str) -> list[RetrievalResult]:
+    def _rank(
+        self, context: EvaluationContext, name: str, title: str, distractors: Path | None = None
+    ) -> list[RetrievalResult]:
         queries, gallery = (embedding_file(context.run, _set_name(name, split)) for split in _SPLITS)
         files = EvaluationFiles(
             query_embeddings=queries,
             gallery_embeddings=gallery,
             ground_truth=self.settings.datasets[name].ground_truth,
+            distractor_embeddings=distractors,
         )
         config = EvaluationConfig(ranking=RankingConfig(device=context.device), processes=context.processes)
         results = evaluate_files(files, "roxford", config).results  # the protocol of both
-        return [_with_classes(replace(result, name=f"{name} {result.name}")) for result in results]
+        return [_with_classes(replace(result, name=f"{title} {result.name}")) for result in results]
 
 
 def _set_name(name: str, split: str) -> str:
