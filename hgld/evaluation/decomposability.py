@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -83,3 +86,55 @@ def decomposability_gap(
     means = np.where(n_known > 0, np.where(known, within, 0.0).sum(axis=0) / np.maximum(n_known, 1), np.nan)
     gap: npt.NDArray[np.float64] = values(ids) - means
     return gap
+
+
+@dataclass(frozen=True)
+class BatchGap:
+    """A metric of a whole set and of batches of it.
+
+    Args:
+        whole: Mean of the metric over all images, each ranked against all others.
+        batches: Mean over the batches of the same within the batch.
+    """
+
+    whole: float
+    batches: float
+
+    @property
+    def gap(self) -> float:
+        """DG = ``whole`` - ``batches`` (paper, Eq. 6), mostly negative."""
+        return self.whole - self.batches
+
+
+def batch_decomposability_gap(
+    embeddings: Vectors, labels: LabelMatrix, batches: Sequence[npt.NDArray[np.int64]], *, metric: str = "AP"
+) -> BatchGap:
+    """Decomposability gap of batches as training has them, whose images are ranked against each other (paper, Eq. 6).
+
+    The whole set are the images that are in any batch. Images that are in a batch several times are ranked once.
+
+    Args:
+        embeddings: float, shape (n, d).
+        labels: int64, shape (n, L), finest first.
+        batches: Rows of each batch; batches in which no image has a positive are not counted.
+        metric: Name of the metric, see :meth:`hgld.evaluation.metric_registry.Metric.from_name`.
+
+    Raises:
+        InputError: There are no batches with two images, or no image has a positive; see also
+            :func:`~hgld.evaluation.evaluate_arrays.evaluate_retrieval`.
+
+    >>> labels = np.array([0, 0, 1, 1])
+    >>> embeddings = np.array([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6], [0.0, 1.0]])
+    >>> batch_decomposability_gap(embeddings, labels, [np.array([0, 1]), np.array([2, 3])]).gap
+    -0.5833333333333334
+    """
+    rows = [np.unique(batch) for batch in batches]
+    used = np.unique(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
+
+    def mean(items: npt.NDArray[np.int64]) -> float:
+        return evaluate_retrieval(embeddings[items], labels[items], metrics=[metric]).means[metric]
+
+    within = [mean(items) for items in rows if len(items) > 1]
+    if np.isnan(within).all():
+        raise InputError("no batch has two images of a class, so the metric has no value within batches")
+    return BatchGap(mean(used), float(np.nanmean(within)))

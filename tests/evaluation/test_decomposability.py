@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.decomposability import decomposability_gap
+from hgld.evaluation.decomposability import batch_decomposability_gap, decomposability_gap
 from tests.evaluation import oracles
 
 Array = npt.NDArray[Any]
@@ -87,3 +87,30 @@ def test_partial_gallery_is_refused(options: dict[str, Any]) -> None:
 def test_unknown_metric_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="there is no metric 'MRR'"):
         decomposability_gap(np.eye(4), np.array([0, 0, 1, 1]), batches=[0, 0, 1, 1], metric="MRR")
+
+
+def test_the_gap_of_batches_is_the_whole_set_minus_their_mean() -> None:
+    embeddings, labels = data(60, seed=2)
+    rng = np.random.default_rng(0)
+    batches = [rng.permutation(60)[:n] for n in (12, 12, 20)]
+    result = batch_decomposability_gap(embeddings, labels, [*batches, batches[0][[0, 0]]], metric="AP_l3")
+
+    def mean(rows: Array) -> float:
+        values = []
+        for q in rows:
+            scores = embeddings @ embeddings[q] / np.linalg.norm(embeddings, axis=1)
+            held = [item for item in np.argsort(-scores) if item != q and item in rows]
+            levels = [int((labels[q] == labels[item]).sum()) for item in held]
+            values.append(oracles.by_name(levels, 3, cutoffs=[2])["AP_l3"])
+        return float(np.nanmean(values))
+
+    assert result.whole == pytest.approx(mean(np.unique(np.concatenate(batches))), abs=1e-9)
+    assert result.batches == pytest.approx(np.mean([mean(batch) for batch in batches]), abs=1e-9)
+    assert result.gap == result.whole - result.batches < 0
+
+
+def test_batches_without_positives_are_errors() -> None:
+    embeddings, labels = data(8, seed=0)
+    for batches in ([], [np.array([0])], [np.array([3, 3])]):
+        with pytest.raises(InputError, match="no batch has two images of a class"):
+            batch_decomposability_gap(embeddings, labels, batches)

@@ -1,0 +1,268 @@
+"""Diagnose embeddings as rank losses see them: the library side of ``hgld diagnose``.
+
+Embeddings and labels of images are divided into the batches of one epoch of a class-balanced sampler. On them are
+measured the decomposability gap of a metric (paper, Eq. 6) with its bounds (Eqs. 26 and 27), and for some steps AP_e
+(Fig. 4 of Smooth-AP) and the operating region (Fig. S7). The gaps of two embeddings of the same images show what a
+decomposability loss is good for (ROADMAP, NeurIPS 2021, Table 10).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn.functional import normalize
+
+from hgld.datasets.samplers import ClassBalancedSampler
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.decomposability import BatchGap, batch_decomposability_gap
+from hgld.evaluation.decomposability_bounds import calibrated_gap_bound, gap_bound
+from hgld.evaluation.evaluation_files import EvaluationFiles
+from hgld.evaluation.json_report import to_json_values
+from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.losses.kernels.steps import Sigmoid, Step, suprank_step
+from hgld.losses.surrogate_quality import ap_errors, operating_shares
+from hgld.version import __version__
+
+#: Rows of each batch.
+Batches = Sequence[npt.NDArray[np.int64]]
+
+#: Scores computed at once.
+BLOCK_SCORES = 2**24
+
+
+@dataclass(frozen=True)
+class DiagnosisConfig:
+    """What to diagnose.
+
+    Args:
+        batch_size: Number of images per batch.
+        per_class: Number of images of each class in a batch.
+        max_batches: Largest number of batches, the first of the epoch; None for all.
+        metric: Metric whose decomposability gap is measured.
+        temperatures: Temperatures tau of the sigmoid, each above 0.
+        alpha: Score that L_DG wants positives above, for Eq. 27.
+        beta: Score that L_DG wants negatives below, for Eq. 27.
+        seed: Seed of the sampler.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+    """
+
+    batch_size: int = 256
+    per_class: int = 4
+    max_batches: int | None = None
+    metric: str = "AP"
+    temperatures: tuple[float, ...] = (0.001, 0.01, 0.1)
+    alpha: float = 0.9
+    beta: float = 0.6
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_batches is not None and self.max_batches < 1:
+            raise ConfigurationError(f"`max_batches` is {self.max_batches}; expected at least 1")
+        if not (-1 <= self.alpha <= 1 and -1 <= self.beta <= 1):
+            raise ConfigurationError(f"`alpha` is {self.alpha} and `beta` {self.beta}; expected cosines, -1 to 1")
+        if not all(tau > 0 for tau in self.temperatures):
+            raise ConfigurationError(f"`temperatures` are {list(self.temperatures)}; expected more than 0")
+
+    def steps(self) -> dict[str, Step]:
+        """Return the steps to diagnose by name: sigmoids, and the published forms of H^-."""
+        sigmoids: dict[str, Step] = {f"sigmoid, tau {tau:g}": Sigmoid(tau) for tau in self.temperatures}
+        return sigmoids | {f"H^- {name}": suprank_step(name) for name in ("eq4", "cfg144", "cfginat")}
+
+
+@dataclass(frozen=True)
+class StepDiagnosis:
+    """Quality of one step, means over batches.
+
+    Args:
+        ap_error: AP_e, the mean over queries of |AP with the step - AP|.
+        pairs: Share of all score differences in the operating region (P of Fig. S7).
+        ranked_negatives: Share of the pairs of a positive and a negative.
+        wrong_negatives: Share of those whose negative is ranked before the positive; NaN without any.
+    """
+
+    ap_error: float
+    pairs: float
+    ranked_negatives: float
+    wrong_negatives: float
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Diagnosis of embeddings.
+
+    Args:
+        images: Number of images in the batches.
+        classes: Number of their classes.
+        batches: Number of batches.
+        gap: Decomposability gap.
+        bound: Mean over queries of the bound without L_DG (Eq. 26), for batches with an AP of 1.
+        calibrated_bound: Mean over queries of the bound with L_DG (Eq. 27).
+        steps: Quality of each step by name.
+    """
+
+    images: int
+    classes: int
+    batches: int
+    gap: BatchGap
+    bound: float
+    calibrated_bound: float
+    steps: dict[str, StepDiagnosis]
+
+
+def diagnose(embeddings: torch.Tensor, labels: LabelMatrix, config: DiagnosisConfig | None = None) -> Diagnosis:
+    """Diagnose embeddings in the batches of one epoch.
+
+    Args:
+        embeddings: float, shape (n, d); they are scaled to length 1.
+        labels: int64, shape (n, L), finest first, numbered from 0 in each column.
+        config: What to diagnose.
+
+    Raises:
+        ConfigurationError: The batches cannot be made, or a value is out of range.
+        InputError: Embeddings are not finite or 0, or batches have no positives or no negatives.
+
+    >>> labels = np.repeat(np.arange(4), 4)[:, None]
+    >>> embeddings = torch.eye(4)[labels[:, 0]]
+    >>> diagnosis = diagnose(embeddings, labels, DiagnosisConfig(batch_size=8, per_class=4))
+    >>> (diagnosis.gap.gap, diagnosis.calibrated_bound, diagnosis.steps["sigmoid, tau 0.01"].ap_error)
+    (0.0, 0.0, 0.0)
+    """
+    config = config or DiagnosisConfig()
+    sampler = ClassBalancedSampler(labels, config.batch_size, config.per_class, seed=config.seed)
+    batches = sampler.batches(epoch=0)[: config.max_batches]
+    used = np.unique(np.concatenate(batches))
+    units = _unit_vectors(torch.as_tensor(embeddings), used)
+    bound, calibrated = _mean_bounds(units, labels[:, 0], batches, config)
+    return Diagnosis(
+        images=len(used),
+        classes=len(np.unique(labels[used, 0])),
+        batches=len(batches),
+        gap=batch_decomposability_gap(units, labels, batches, metric=config.metric),
+        bound=bound,
+        calibrated_bound=calibrated,
+        steps={name: _diagnose_step(units, labels, batches, step) for name, step in config.steps().items()},
+    )
+
+
+def diagnose_files(
+    files: EvaluationFiles, baseline: Path | None = None, config: DiagnosisConfig | None = None
+) -> tuple[Diagnosis, Diagnosis | None]:
+    """Diagnose embeddings in files, and those of a baseline on the same batches.
+
+    Args:
+        files: Embeddings of all images, their labels and hierarchy; images without labels are excluded.
+        baseline: Embeddings of the same images in the same order.
+        config: What to diagnose.
+
+    Returns:
+        The diagnosis, and that of the baseline if given.
+
+    Raises:
+        ConfigurationError: See :func:`diagnose`.
+        InputError: A file is missing or malformed, the baseline has other images, or see :func:`diagnose`.
+    """
+    inputs = files.read()
+    labels = inputs.gallery_labels()
+    rows = np.flatnonzero(labels.labelled)
+    matrix = _numbered(labels.labels[rows])
+    first = diagnose(inputs.gallery.vectors[torch.from_numpy(rows)], matrix, config)
+    if baseline is None:
+        return first, None
+    other = EvaluationFiles(embeddings=baseline).read().gallery
+    ids, other_ids = inputs.gallery.ids, other.ids
+    same = (ids is None) == (other_ids is None) and len(other.vectors) == len(inputs.gallery.vectors)
+    if not same or (ids is not None and other_ids is not None and not np.array_equal(ids, other_ids)):
+        raise InputError(f"{baseline} has other images than {inputs.gallery.path}, or the same in another order")
+    return first, diagnose(other.vectors[torch.from_numpy(rows)], matrix, config)
+
+
+def relative_decrease(baseline: Diagnosis, diagnosis: Diagnosis) -> float:
+    """Return by which share the gap is smaller than that of the baseline (ROADMAP, Table 10); NaN for a gap of 0."""
+    if baseline.gap.gap == 0:
+        return float("nan")
+    return 1 - diagnosis.gap.gap / baseline.gap.gap
+
+
+def diagnosis_to_json(diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig) -> str:
+    """Return a diagnosis, its settings and the comparison with a baseline as JSON; undefined values are null."""
+    document: dict[str, Any] = {"hgld": __version__, "config": asdict(config), **_as_dict(diagnosis)}
+    if baseline is not None:
+        document |= {"baseline": _as_dict(baseline), "relative_decrease": relative_decrease(baseline, diagnosis)}
+    return json.dumps(to_json_values(document), indent=2, allow_nan=False)
+
+
+def _as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
+    gap = {"whole": diagnosis.gap.whole, "batches": diagnosis.gap.batches, "gap": diagnosis.gap.gap}
+    return asdict(diagnosis) | {"gap": gap}
+
+
+def _unit_vectors(embeddings: torch.Tensor, used: npt.NDArray[np.int64]) -> torch.Tensor:
+    units = normalize(embeddings.float(), dim=1)
+    lengths = units[torch.from_numpy(used)].norm(dim=1)
+    usable = (lengths - 1).abs() < 0.01  # False for NaN
+    if not usable.all():
+        row = int(used[int(usable.int().argmin())])
+        raise InputError(
+            f"the embeddings are 0, NaN or infinite in {int((~usable).sum())} of {len(used):,} images, first in row "
+            f"{row}"
+        )
+    return units
+
+
+def _numbered(labels: LabelMatrix) -> LabelMatrix:
+    """Number the labels of each column from 0."""
+    columns = [np.unique(column, return_inverse=True)[1] for column in labels.T]
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+def _mean_bounds(
+    embeddings: torch.Tensor, classes: npt.NDArray[np.int64], batches: Batches, config: DiagnosisConfig
+) -> tuple[float, float]:
+    """Return the means over all images of the batches of the bounds of Eqs. 26 and 27."""
+    rows = np.concatenate(batches)
+    starts = np.cumsum([0, *map(len, batches[:-1])])
+    items, item_classes = embeddings[torch.from_numpy(rows)], torch.from_numpy(classes[rows])
+    bounds: list[npt.NDArray[np.float64]] = []
+    calibrated: list[npt.NDArray[np.float64]] = []
+    size = max(1, BLOCK_SCORES // len(rows))
+    for begin in range(0, len(rows), size):
+        scores = items[begin : begin + size] @ items.T
+        positives = item_classes[begin : begin + size, None] == item_classes
+        negatives = ~positives
+        positives.diagonal(begin).fill_(False)
+        counts = [
+            np.add.reduceat(mask.numpy(), starts, axis=1, dtype=np.int64)
+            for mask in (
+                positives,
+                negatives,
+                positives & (scores <= config.alpha),
+                negatives & (scores > config.beta),
+            )
+        ]
+        bounds.append(gap_bound(*counts[:2]))
+        calibrated.append(calibrated_gap_bound(*counts))
+    return float(np.nanmean(np.concatenate(bounds))), float(np.nanmean(np.concatenate(calibrated)))
+
+
+def _diagnose_step(embeddings: torch.Tensor, labels: LabelMatrix, batches: Batches, step: Step) -> StepDiagnosis:
+    """Return the means over the batches."""
+    errors: list[float] = []
+    shares: list[Sequence[Any]] = []
+    for batch in batches:
+        x, batch_labels = embeddings[torch.from_numpy(batch)], labels[batch]
+        errors.append(float(ap_errors(x, batch_labels, step).mean()))
+        share = operating_shares(x, batch_labels, step)
+        shares.append((share.pairs, share.ranked_negatives, share.wrong_negatives))
+    table = np.array(shares, dtype=np.float64)
+    n_wrong = (~np.isnan(table[:, 2])).sum()
+    wrong = float(np.nansum(table[:, 2]) / n_wrong) if n_wrong else float("nan")
+    return StepDiagnosis(float(np.mean(errors)), float(table[:, 0].mean()), float(table[:, 1].mean()), wrong)

@@ -1,0 +1,129 @@
+"""The diagnosis of embeddings, from memory and from files, and its command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.datasets.samplers import ClassBalancedSampler
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation import EvaluationFiles
+from hgld.evaluation.decomposability_bounds import calibrated_gap_bound, gap_bound
+from hgld.losses.diagnosis import DiagnosisConfig, diagnose, diagnose_files, relative_decrease
+from hgld.tables.embeddings import write_embeddings
+
+CLASSES = np.repeat(np.arange(12), 4)
+LABELS = np.stack([CLASSES, CLASSES // 3], axis=1)
+CONFIG = DiagnosisConfig(batch_size=16, per_class=2, temperatures=(0.01,), alpha=0.7, beta=0.5)
+
+
+def embeddings(spread: float = 1.0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    noise = normalize(torch.randn(48, 16, generator=generator), dim=1)
+    return 3 * normalize(torch.eye(16)[CLASSES] + spread * noise, dim=1)
+
+
+def test_bounds_are_means_over_the_images_of_the_batches() -> None:
+    diagnosis = diagnose(embeddings(), LABELS, CONFIG)
+    x = normalize(embeddings(), dim=1)
+    batches = ClassBalancedSampler(LABELS, 16, 2, seed=0).batches(0)
+    values = []
+    for query in np.concatenate(batches):
+        counts = []
+        for batch in batches:
+            scores = x[batch] @ x[query]
+            positive = (CLASSES[batch] == CLASSES[query]) & (batch != query)
+            negative = CLASSES[batch] != CLASSES[query]
+            low, high = (scores <= 0.7).numpy(), (scores > 0.5).numpy()
+            counts.append([mask.sum() for mask in (positive, negative, positive & low, negative & high)])
+        columns = [column[None] for column in np.array(counts).T]
+        values.append((gap_bound(*columns[:2])[0], calibrated_gap_bound(*columns)[0]))
+    expected = np.mean(values, axis=0)
+    assert (diagnosis.images, diagnosis.classes, diagnosis.batches) == (48, 12, 3)
+    assert (diagnosis.bound, diagnosis.calibrated_bound) == pytest.approx(tuple(expected), abs=1e-9)
+    assert 0 < diagnosis.calibrated_bound < diagnosis.bound
+
+
+def test_embeddings_with_calibrated_scores_have_a_smaller_gap() -> None:
+    config = DiagnosisConfig(batch_size=16, per_class=4)
+    worse, better = (diagnose(embeddings(spread), LABELS, config) for spread in (2.0, 1.2))
+    assert worse.gap.gap < better.gap.gap < 0
+    assert relative_decrease(worse, better) == pytest.approx(1 - better.gap.gap / worse.gap.gap)
+    perfect = diagnose(embeddings(0.0), LABELS, config)
+    assert (perfect.gap.gap, perfect.calibrated_bound) == (0, 0)
+    assert relative_decrease(worse, perfect) == 1
+    assert np.isnan(relative_decrease(perfect, worse))
+
+
+def test_only_the_first_batches_are_used_on_demand() -> None:
+    diagnosis = diagnose(embeddings(), LABELS, DiagnosisConfig(16, 2, max_batches=1))
+    assert (diagnosis.images, diagnosis.batches, diagnosis.gap.gap) == (16, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_batches": 0}, "`max_batches` is 0"),
+        ({"alpha": 2.0}, "`alpha` is 2.0 and `beta` 0.6; expected cosines"),
+        ({"temperatures": (0.0,)}, r"`temperatures` are \[0.0\]"),
+    ],
+)
+def test_settings_out_of_range_are_errors(options: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        DiagnosisConfig(**options)  # type: ignore[arg-type]
+
+
+def test_embeddings_without_direction_are_errors() -> None:
+    wrong = embeddings()
+    wrong[3], wrong[5, 0] = 0, torch.nan
+    with pytest.raises(InputError, match="are 0, NaN or infinite in 2 of 48 images, first in row 3"):
+        diagnose(wrong, LABELS, CONFIG)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Write embeddings of two models, and labels that begin at 100, without those of the last image."""
+    ids = [f"image{n:02}" for n in range(48)]
+    write_embeddings(tmp_path / "model.parquet", embeddings(0.8), ids)
+    write_embeddings(tmp_path / "baseline.parquet", embeddings(2.0), ids)
+    write_embeddings(tmp_path / "others.parquet", embeddings(2.0)[1:], ids[1:])
+    labels = LABELS + 100
+    labels[-1] = -1
+    np.save(tmp_path / "labels.npy", labels)
+    return tmp_path
+
+
+def test_files_are_diagnosed_like_arrays(files: Path) -> None:
+    inputs = EvaluationFiles(files / "model.parquet", labels=files / "labels.npy")
+    diagnosis, baseline = diagnose_files(inputs, files / "baseline.parquet", CONFIG)
+    assert diagnosis == diagnose(embeddings(0.8)[:-1], LABELS[:-1], CONFIG)
+    assert baseline == diagnose(embeddings(2.0)[:-1], LABELS[:-1], CONFIG)
+    with pytest.raises(InputError, match="others.parquet has other images than .*model.parquet"):
+        diagnose_files(inputs, files / "others.parquet", CONFIG)
+
+
+def test_the_command_prints_tables_and_json(files: Path) -> None:
+    command = ["diagnose", "--embeddings", str(files / "model.parquet"), "--labels", str(files / "labels.npy")]
+    command += ["--baseline", str(files / "baseline.parquet"), "--batch-size", "16", "--per-class", "2"]
+    text = CliRunner().invoke(app, command)
+    assert text.exit_code == 0, text.output
+    printed = CliRunner().invoke(app, [*command, "--tau", "0.02", "--json"])
+    document = json.loads(printed.stdout)
+    assert document["config"]["temperatures"] == [0.02]
+    assert list(document["steps"]) == ["sigmoid, tau 0.02", "H^- eq4", "H^- cfg144", "H^- cfginat"]
+    decrease = 1 - document["gap"]["gap"] / document["baseline"]["gap"]["gap"]
+    assert document["relative_decrease"] == pytest.approx(decrease)
+    assert f"gap smaller than that of the baseline by {100 * decrease:.2f} %" in text.stdout
+    assert f"{100 * document['calibrated_bound']:.2f}" in text.stdout
+    counts = f"{document['images']} images of {document['classes']} classes in {document['batches']} batches of 16"
+    assert text.stdout.startswith(f"{counts} with 2 of each class")
+    refused = CliRunner().invoke(app, [*command, "--tau", "0"])
+    assert refused.exit_code == 1
+    assert "error: --tau are [0.0]; expected more than 0" in refused.stderr
