@@ -63,6 +63,19 @@ class ManifestsEvaluation(Settings):
         return self
 
 
+class DymlEvaluation(Settings):
+    """DyML's protocol: the test sets of its levels, and the means over them, see :mod:`hgld.evaluation.protocols`.
+
+    Metrics of a level begin with its name: ``fine AP``.
+
+    Args:
+        root: Folder of DyML-Vehicle, -Animal or -Product.
+    """
+
+    name: Literal["dyml"]
+    root: Path
+
+
 class Gldv2Evaluation(Settings):
     """GLDv2's retrieval protocol: its test images against its index, see :mod:`hgld.evaluation.protocols`.
 
@@ -118,7 +131,7 @@ class RevisitedEvaluation(Settings):
         return self
 
 
-Evaluation = SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation | RevisitedEvaluation
+Evaluation = SplitEvaluation | ManifestsEvaluation | DymlEvaluation | Gldv2Evaluation | RevisitedEvaluation
 #: Evaluations of images whose embeddings and labels figures and pages can show.
 PicturedEvaluation = SplitEvaluation | ManifestsEvaluation | Gldv2Evaluation
 

@@ -13,15 +13,18 @@ import torch
 
 from hgld.benchmark.benchmark_settings import (
     BenchmarkSettings,
+    DymlEvaluation,
     Gldv2Evaluation,
     ManifestsEvaluation,
     RevisitedEvaluation,
 )
+from hgld.benchmark.evaluations.dyml import image_ids
 from hgld.benchmark.launcher import Slot
 from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import Run
 from hgld.benchmark.step_timing import LossTiming, ModelTiming, time_loss, time_model, torch_threads
 from hgld.compute.malloc import disable_trimming
+from hgld.datasets.dyml_files import read_test_set
 from hgld.datasets.image_sources import read_images
 from hgld.errors import InputError
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
@@ -163,6 +166,8 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Seque
         protocol = manifests_size(evaluation, runs[0].settings)
     if isinstance(evaluation, RevisitedEvaluation):
         protocol = revisited_size(evaluation)
+    if isinstance(evaluation, DymlEvaluation):
+        protocol = dyml_size(evaluation)
     shared: dict[TrainingSettings, tuple[TrainingSize, ModelTiming]] = {}
     device, n_processes = torch.device(slots[0].devices[0]), len(slots[0].devices)
     by_title: dict[str, list[Run]] = {}
@@ -272,6 +277,14 @@ def revisited_size(evaluation: RevisitedEvaluation) -> ProtocolSize:
         except InputError as error:
             missing.append(str(error))
     return ProtocolSize(len(evaluation.scales) * n_images, 0, tuple(missing))
+
+
+def dyml_size(evaluation: DymlEvaluation) -> ProtocolSize:
+    """Return the number of the test images of DyML, which are not in tar files."""
+    try:
+        return ProtocolSize(len(image_ids(read_test_set(evaluation.root))))
+    except InputError as error:
+        return ProtocolSize(missing=(str(error),))
 
 
 def _run_cost(

@@ -11,6 +11,7 @@ import numpy as np
 
 from hgld.benchmark.benchmark_settings import (
     BenchmarkSettings,
+    DymlEvaluation,
     Gldv2Evaluation,
     ManifestsEvaluation,
     RevisitedEvaluation,
@@ -269,6 +270,11 @@ def _describe_queries(settings: BenchmarkSettings, runs: Sequence[EvaluatedRun])
         sentences = [
             f"GLDv2 retrieval: {n_queries} test images with hierarchical labels, a gallery of {n_gallery} images.",
             f"map100_official covers {len(result.per_query):,} test images, Public and Private together.",
+        ]
+    elif isinstance(settings.evaluation, DymlEvaluation):
+        sentences = [
+            f"DyML: test sets {result.name}, {n_queries} queries in all, each of which ranks its own set.",
+            "Metrics without the name of a level are means over the levels.",
         ]
     elif isinstance(settings.evaluation, ManifestsEvaluation):
         sentences = [f"Test sets {result.name}: {n_queries} queries in all, each of which ranks its own set."]

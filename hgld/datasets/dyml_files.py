@@ -73,6 +73,13 @@ def read_test_set(folder: Path) -> dict[str, DymlLevel]:
     return {level: _read_level(folder, f"bmk_{level}") for level in LEVELS}
 
 
+def label_files(folder: Path) -> list[Path]:
+    """Return the files with the labels of a test set."""
+    if (folder / PRODUCT).is_dir():
+        return [folder / PRODUCT / "label.csv"]
+    return [folder / f"bmk_{level}" / f"{part}.csv" for level in LEVELS for part in ("query", "gallery")]
+
+
 def _read_product(folder: Path) -> dict[str, DymlLevel]:
     columns = [f"{level}_id" for level in LEVELS]
     images, labels = read_label_csv(folder / PRODUCT / "label.csv", columns)
