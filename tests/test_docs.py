@@ -24,6 +24,7 @@ DOCUMENTS = [
         "benchmarks/README.md",
         "docs/architecture.md",
         "docs/loggers.md",
+        "docs/h-gldv2.md",
         "docs/losses.md",
         "docs/own_images.md",
         "docs/reproduce.md",

@@ -225,7 +225,7 @@ class MiniatureFolder:
 
 
 def settings_file(name: str) -> Path:
-    """Return the settings file whose comments name the commands of a data set: ``NAME/base.yaml`` or ``NAME.yaml``."""
+    """Return the settings file whose comments name the commands: ``NAME/base.yaml``, or ``NAME.yaml`` of a comparison."""
     presets = training_file("h-gldv2/happier").parents[1]
     return next(path for path in (presets / name / "base.yaml", presets / f"{name}.yaml") if path.is_file())
 

@@ -15,9 +15,8 @@ from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
+from tests.benchmark.miniatures import write_gldv2_train
 from tests.benchmark.test_run_evaluation import write_gldv2
-from tests.datasets.pictures import picture
-from tests.gldv2.test_image_index import write_tar
 
 CHECKOUT = Path(__file__).parents[2]
 BENCHMARK = CHECKOUT / "pipelines" / "benchmarks" / "h-gldv2.yaml"
@@ -33,29 +32,17 @@ SMALL = (*SMALL, "batch_size=8", "steps=2", "workers=0")
 
 
 def commands(*names: str) -> list[list[str]]:
-    """Return the commands of docs/reproduce.md up to the section on two cores."""
-    text = (CHECKOUT / "docs" / "reproduce.md").read_text(encoding="utf-8").partition("## On two cores")[0]
+    """Return the commands of docs/h-gldv2.md up to the section on two cores."""
+    text = (CHECKOUT / "docs" / "h-gldv2.md").read_text(encoding="utf-8").partition("## On two cores")[0]
     lines = [shlex.split(line) for line in re.findall(r"^    hgld (.*)$", text, re.MULTILINE)]
     return [words for words in lines if words[0] in names]
-
-
-def write_train(folder: Path) -> None:
-    """Write four photographs each of fifty lakes, one of which is held out, and of five churches."""
-    ids = [f"{n:016x}" for n in range(0xA000, 0xA000 + 4 * 55)]
-    write_tar(folder / "train" / "images_000.tar", {f"{name}.jpg": picture(name, file_format="JPEG") for name in ids})
-    images = [f"{landmark},{' '.join(ids[4 * landmark : 4 * landmark + 4])}" for landmark in range(55)]
-    (folder / "train_clean.csv").write_text("\n".join(["landmark_id,images", *images]))
-    groups: Sequence[str] = ["lake,natural"] * 50 + ["church,human-made"] * 5
-    rows = [f"{landmark},x,y,{group}" for landmark, group in enumerate(groups)]
-    header = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made"
-    (folder / "train_label_to_hierarchical.csv").write_text("\n".join([header, *rows]))
 
 
 def test_documented_commands_write_what_the_comparison_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = Path("data/gldv2")
     write_gldv2(folder)
-    write_train(folder)
+    write_gldv2_train(folder)
     for split in ("test", "index"):
         (folder / split / "images.parquet").unlink()
     for words in commands("index-images", "manifest"):

@@ -1,9 +1,8 @@
-"""Every comparison, sweep and method that comes with hgld, in miniature: from the files of its data set to its tables."""
+"""Every comparison, sweep and method that comes with hgld, in miniature: from files of a data set to the tables."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -36,10 +35,9 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> MiniatureFolder:
 
 
 @pytest.fixture(autouse=True)
-def _in_process(datasets: MiniatureFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _in_process(datasets: MiniatureFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(datasets.root)
     monkeypatch.setattr(comparison_module, "launch", run_in_process)
-    yield
 
 
 def changes(comparison: str) -> list[str]:

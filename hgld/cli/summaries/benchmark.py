@@ -78,7 +78,7 @@ def format_cost(cost: CostEstimate, *, width: int = 80) -> str:
         *(line for note in _notes(cost) for line in wrap(note, width)),
     ]
     if cost.missing:
-        lines += ["", "Missing files (docs/reproduce.md describes how to get them):", indented_list(cost.missing)]
+        lines += ["", "Missing files (docs/h-gldv2.md describes how to get them):", indented_list(cost.missing)]
     return "\n".join(lines)
 
 
