@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
-from tests.benchmark.miniatures import write_gldv2_train
+from tests.benchmark.miniature_datasets import write_gldv2_train
 from tests.benchmark.test_run_evaluation import write_gldv2
 
 CHECKOUT = Path(__file__).parents[2]

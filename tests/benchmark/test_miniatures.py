@@ -1,4 +1,4 @@
-"""Every comparison, sweep and method that comes with hgld, in miniature: from files of a data set to the tables."""
+"""Every comparison, sweep and method that comes with hgld, in miniature: from files of a data set to its tables."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hgld.benchmark import comparison as comparison_module
 from hgld.benchmark.runs import read_benchmark
 from hgld.io.preset_files import comparison_presets, training_presets
 from tests.benchmark.miniatures import (
-    DATASETS,
     MiniatureFolder,
-    datasets_of,
+    dataset_of,
+    documented_commands,
     invoke,
     run_in_process,
     settings_file,
+    small_comparison,
     small_settings,
-    small_sweeps,
 )
 
 COMPARISONS = list(comparison_presets())
 WITH_SWEEPS = [name for name in COMPARISONS if read_benchmark(name).sweeps]
-COMPARED = {method.training for name in COMPARISONS for method in read_benchmark(name).methods.values()}
+COMPARED = {method.training.resolve() for name in COMPARISONS for method in read_benchmark(name).methods.values()}
 #: Methods that no comparison has.
-ALONE = [name for name, path in training_presets().items() if path not in COMPARED]
+ALONE = [name for name, path in training_presets().items() if path.resolve() not in COMPARED]
 
 
 @pytest.fixture(scope="module")
@@ -40,52 +40,49 @@ def _in_process(datasets: MiniatureFolder, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(comparison_module, "launch", run_in_process)
 
 
-def changes(comparison: str) -> list[str]:
-    settings = read_benchmark(comparison)
-    small = small_settings([method.training for method in settings.methods.values()])
-    return [word for change in small for word in ("--set", change)]
+def options(comparison: str) -> list[str]:
+    """Return the options that make a comparison small."""
+    method = next(iter(read_benchmark(comparison).methods.values()))
+    return [*small_settings(method.training), "--devices", "cpu"]
 
 
-def of_one_draw(comparison: str) -> list[str]:
-    return ["--seeds", "0", *(["--splits", "0"] if read_benchmark(comparison).splits else []), "--devices", "cpu"]
-
-
-def test_every_data_set_has_a_miniature() -> None:
-    folders = {path.parent.name for path in training_presets().values()}
-    assert folders <= set(DATASETS)
-    assert all(settings_file(name).is_file() for name in DATASETS)
+def test_every_method_has_a_miniature_data_set() -> None:
+    for folder in {path.parent.name for path in training_presets().values()}:
+        dataset_of(folder)  # raises where there is none
+        assert documented_commands(settings_file(folder)), (
+            f"{folder}/base.yaml names no command that makes a manifest"
+        )
 
 
 def test_a_comparison_is_planned_without_its_data(tmp_path: Path) -> None:
-    plan = invoke("benchmark", "h-gldv2", "-o", tmp_path, "--plan", "--method", "happier", *changes("h-gldv2"))
+    plan = invoke("benchmark", "h-gldv2", "-o", tmp_path, "--plan", "--method", "happier", *options("h-gldv2"))
     assert plan.startswith(read_benchmark("h-gldv2").title)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparison_is_planned_and_run(name: str, datasets: MiniatureFolder, tmp_path: Path) -> None:
-    for dataset in datasets_of(name):
-        datasets.add(dataset)
-    settings, command = read_benchmark(name), ["benchmark", name, "-o", tmp_path, *changes(name), *of_one_draw(name)]
-    assert invoke(*command, "--plan").startswith(settings.title)
-    assert not (tmp_path / "results.md").exists()
+    datasets.add_comparison(name)
+    settings, out = read_benchmark(name), tmp_path / "out"
+    assert invoke("benchmark", name, "-o", out, "--plan", *options(name)).startswith(settings.title)
+    assert not out.exists()
+    command = ["benchmark", small_comparison(name, tmp_path / "small.yaml"), "-o", out, *options(name)]
     invoke(*command)
-    results = pd.read_parquet(tmp_path / "results.parquet")
+    results = pd.read_parquet(out / "results.parquet")
     assert set(results["method"]) == set(settings.methods)
-    assert set(settings.columns) <= set(results["metric"])
-    values = results[results["metric"].isin(settings.columns)]["value"]
-    assert values.between(0, 1).all()
+    columns = read_benchmark(tmp_path / "small.yaml").columns
+    assert columns
+    assert set(columns) <= set(results["metric"])
+    assert results[results["metric"].isin(columns)]["value"].between(0, 1).all()
     assert "up to date" in invoke(*command)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_SWEEPS)
 def test_sweeps_are_run(name: str, datasets: MiniatureFolder, tmp_path: Path) -> None:
-    for dataset in datasets_of(name):
-        datasets.add(dataset)
-    config = small_sweeps(comparison_presets()[name], tmp_path / "small.yaml")
-    out = tmp_path / "out"
-    invoke("benchmark", config, "-o", out, "--sweep", "all", *changes(name), *of_one_draw(name))
+    datasets.add_comparison(name)
+    config, out = small_comparison(name, tmp_path / "small.yaml"), tmp_path / "out"
+    invoke("benchmark", config, "-o", out, "--sweep", "all", *options(name))
     for sweep, settings in read_benchmark(config).sweeps.items():
         rows = pd.read_parquet(out / "sweeps" / f"{sweep}.parquet")
         assert set(rows["curve"]) == set(settings.curves)
@@ -97,7 +94,6 @@ def test_sweeps_are_run(name: str, datasets: MiniatureFolder, tmp_path: Path) ->
 @pytest.mark.parametrize("name", ALONE)
 def test_method_without_comparison_is_trained(name: str, datasets: MiniatureFolder, tmp_path: Path) -> None:
     datasets.add(training_presets()[name].parent.name)
-    small = [word for change in small_settings([name]) for word in ("--set", change)]
-    invoke("train", name, "-o", tmp_path / "run", *small)
+    invoke("train", name, "-o", tmp_path / "run", *small_settings(name))
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert history
