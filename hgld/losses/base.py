@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -24,6 +25,11 @@ class Loss(nn.Module):
     products, and refuse embeddings whose length differs from 1 by more than 1 %: normalise embeddings with
     ``torch.nn.functional.normalize``, as the last layer of hgld's models does.
 
+    Images may have several labels each, in sets of shape (K, L) with rows of -1 after an image's own labels. The
+    level of a pair of images is the finest that any of their labels share (:func:`pair_levels`). Of Algorithm 1 of
+    the thesis, losses take the best match alone, without its mean over the query's labels, which is for evaluation:
+    so there are levels 1 to L as with single labels, and Omega^(l) of Eq. 20 are the images of exactly level l.
+
     Embeddings may be float16 or bfloat16, whose rounding is within that 1 %. Losses compute in float32, or in float64
     for float64 embeddings, even under autocast: 16-bit scores are spaced 5e-4 apart, a twentieth of the temperature
     of the rank surrogates.
@@ -36,6 +42,8 @@ class Loss(nn.Module):
 
     #: Terms of the last value by name, before weights are applied: detached scalars for logs.
     parts: Mapping[str, torch.Tensor]
+    #: Whether images may have several labels; a loss that consists of others takes them if all of these do.
+    takes_label_sets: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,18 +61,21 @@ class Loss(nn.Module):
         Args:
             embeddings: Float tensor of shape (B, d), unit vectors.
             labels: Tensor or numpy array of integers of shape (B, L), finest level first, nested; or (B,) for a
-                single level. Losses with proxies need labels that are numbered from 0 within each column.
+                single level; or (B, K, L) for label sets, see above. Losses with proxies need labels that are
+                numbered from 0 within each column.
             reference_embeddings: Float tensor of shape (N, d), unit vectors, N at least 1. Default: the batch itself.
-            reference_labels: Integers of shape (N, L), or (N,) for a single level.
+            reference_labels: Integers of shape (N, L), or (N,) for a single level; or (N, K', L) for label sets.
 
         Returns:
             Scalar, float32 or float64.
 
         Raises:
-            InputError: Shapes or types do not fit, embeddings are not finite or not of length 1, or the labels are
-                not nested.
+            InputError: Shapes or types do not fit, embeddings are not finite or not of length 1, the labels are not
+                nested, or the loss takes no label sets.
         """
         batch = checked_batch(embeddings, labels, reference_embeddings, reference_labels)
+        if batch[1].ndim == 3:
+            self.require_label_sets()
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.forward_batch(*batch)
 
@@ -80,13 +91,26 @@ class Loss(nn.Module):
 
         Args:
             embeddings: float32 or float64 tensor of shape (B, d).
-            labels: int64 tensor of shape (B, L).
+            labels: int64 tensor of shape (B, L); or (B, K, L), if the loss takes label sets.
             reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or None.
-            reference_labels: int64 tensor of shape (N, L), or None.
+            reference_labels: int64 tensor of shape (N, L) or (N, K', L), or None.
 
         Returns:
             Scalar of the dtype of ``embeddings``.
         """
+
+    def require_label_sets(self) -> None:
+        """Check that the loss and all its parts take images with several labels.
+
+        Raises:
+            InputError: One of them does not.
+        """
+        for module in self.modules():
+            if isinstance(module, Loss) and not module.takes_label_sets:
+                raise InputError(
+                    f"{type(module).__name__} is for images with one label each, and these may have several; choose "
+                    "a rank loss, such as happier, roadmap or sup_hap"
+                )
 
     def reference_part(self) -> Loss | None:
         """Return the part of the loss that depends on references, or None for a loss of proxies only."""
@@ -98,21 +122,28 @@ class Loss(nn.Module):
 
 
 def pair_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
-    """Return the level of each reference for each query: the number of equal columns, as labels are nested.
+    """Return the level of each reference for each query: the finest that any of their labels share.
+
+    Single labels are nested, so it is the number of equal columns. Label sets need not be, and their levels are not
+    transitive: two references that share a class with the query may share none with each other.
 
     Args:
-        labels: int64 tensor of shape (B, L), finest level first.
-        reference_labels: int64 tensor of shape (N, L).
+        labels: int64 tensor of shape (B, L), finest level first; or (B, K, L) for label sets, -1 as padding.
+        reference_labels: int64 tensor of shape (N, L), or (N, K', L).
 
     Returns:
-        int64 tensor of shape (B, N): L for the same class, 0 for nothing in common.
+        int64 tensor of shape (B, N): L for a class in common, 0 for nothing in common.
 
     Raises:
-        InputError: Two items agree at a level, but not at a coarser one.
+        InputError: Single labels of two items agree at a level, but not at a coarser one.
 
     >>> pair_levels(torch.tensor([[0, 0, 0]]), torch.tensor([[0, 0, 0], [1, 0, 0], [2, 1, 1]]))
     tensor([[3, 2, 0]])
+    >>> pair_levels(torch.tensor([[[0, 0], [2, 1]]]), torch.tensor([[[1, 0], [-1, -1]], [[1, 0], [2, 1]]]))
+    tensor([[1, 2]])
     """
+    if labels.ndim == 3:
+        return _set_levels(labels, reference_labels)
     levels = torch.zeros(len(labels), len(reference_labels), dtype=torch.int64, device=labels.device)
     equal_finer = None
     for column in range(labels.shape[1]):
@@ -126,3 +157,45 @@ def pair_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.T
         levels += equal
         equal_finer = equal
     return levels
+
+
+def _set_levels(labels: torch.Tensor, reference_labels: torch.Tensor) -> torch.Tensor:
+    """Return the levels of label sets, see :func:`pair_levels`."""
+    n_levels = labels.shape[2]
+    levels = torch.zeros(len(labels), len(reference_labels), dtype=torch.int64, device=labels.device)
+    for column in reversed(range(n_levels)):  # finer levels overwrite coarser ones
+        levels[shared_classes(labels[:, :, column], reference_labels[:, :, column])] = n_levels - column
+    return levels
+
+
+def shared_classes(classes: torch.Tensor, reference_classes: torch.Tensor) -> torch.Tensor:
+    """Return whether each query and each reference have a class in common.
+
+    Args:
+        classes: int64 tensor of shape (B,); or (B, K) for sets of classes, -1 as padding.
+        reference_classes: int64 tensor of shape (N,), or (N, K').
+
+    Returns:
+        Boolean tensor of shape (B, N).
+
+    >>> shared_classes(torch.tensor([[4, 7], [2, -1]]), torch.tensor([[7, 2], [5, 4], [3, -1]])).tolist()
+    [[True, True, False], [True, False, False]]
+    """
+    if classes.ndim == 1:
+        return classes[:, None] == reference_classes
+    known = torch.unique(classes[classes >= 0])
+    n_known = len(known)
+
+    def numbered(values: torch.Tensor) -> torch.Tensor:
+        """Return the numbers of classes that a query has, and n_known for all others."""
+        numbers = torch.searchsorted(known, values.contiguous()).clamp(max=n_known - 1)
+        return torch.where(known[numbers] == values, numbers, n_known)
+
+    has = torch.zeros(len(classes), n_known + 1, dtype=torch.bool, device=classes.device)
+    has.scatter_(1, numbered(classes), True)
+    has[:, n_known] = False
+    numbers = numbered(reference_classes)
+    shared = has[:, numbers[:, 0]]
+    for column in range(1, numbers.shape[1]):
+        shared |= has[:, numbers[:, column]]
+    return shared

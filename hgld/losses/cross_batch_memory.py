@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch.nn.functional import pad
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.losses.base import Loss
-from hgld.losses.kernels.batches import Labels
+from hgld.losses.kernels.batches import Labels, without_padding
 
 #: How the losses of the batch and of the memory are combined.
 Reduction = Literal["mean", "sum"]
@@ -48,6 +49,7 @@ class CrossBatchMemory(Loss):
         reduction: Whether the two terms are averaged (``mean``) or added (``sum``).
         start_step: Number of steps without the second term, 0 or more.
         unique: Whether the memory has one place per image; ``size`` is then the number of images.
+        labels_per_image: Most labels of an image, K, for label sets. Default: each image has a single label.
 
     Raises:
         ConfigurationError: A number is out of range, or the loss compares with proxies only.
@@ -68,6 +70,7 @@ class CrossBatchMemory(Loss):
     #: Whether each place holds an embedding.
     filled: torch.Tensor
     n_steps: torch.Tensor
+    takes_label_sets = True
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class CrossBatchMemory(Loss):
         reduction: Reduction = "mean",
         start_step: int = 0,
         unique: bool = False,
+        labels_per_image: int | None = None,
     ) -> None:
         super().__init__()
         if size < 1 or dim < 1 or n_levels < 1:
@@ -102,7 +106,8 @@ class CrossBatchMemory(Loss):
         self.unique = unique
         self._indices: torch.Tensor | None = None
         self.register_buffer("embeddings", torch.zeros(size, dim))
-        self.register_buffer("labels", torch.zeros(size, n_levels, dtype=torch.int64))
+        shape = (size, n_levels) if labels_per_image is None else (size, labels_per_image, n_levels)
+        self.register_buffer("labels", torch.full(shape, -1))
         self.register_buffer("filled", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("n_stored", torch.zeros((), dtype=torch.int64))
         self.register_buffer("n_steps", torch.zeros((), dtype=torch.int64))
@@ -120,7 +125,8 @@ class CrossBatchMemory(Loss):
 
         Args:
             embeddings: Float tensor of shape (B, d), unit vectors.
-            labels: Integers of shape (B, L), finest level first; or (B,) for a single level.
+            labels: Integers of shape (B, L), finest level first; or (B,) for a single level; or (B, K, L) for label
+                sets.
             reference_embeddings: None: the references are those of the memory.
             reference_labels: None.
             indices: int64 tensor of shape (B,): number of each image among all, from 0, which is the place of its
@@ -155,10 +161,15 @@ class CrossBatchMemory(Loss):
         """
         if reference_embeddings is not None:
             raise InputError("`reference_embeddings` are those of the memory; call it with the batch only")
-        if (embeddings.shape[1], labels.shape[1]) != (self.embeddings.shape[1], self.labels.shape[1]):
+        if (embeddings.shape[1], labels.shape[-1]) != (self.embeddings.shape[1], self.labels.shape[-1]):
             raise InputError(
-                f"`embeddings` have dimension {embeddings.shape[1]} and `labels` {labels.shape[1]} levels, but the "
-                f"memory is for dimension {self.embeddings.shape[1]} and {self.labels.shape[1]} levels"
+                f"`embeddings` have dimension {embeddings.shape[1]} and `labels` {labels.shape[-1]} levels, but the "
+                f"memory is for dimension {self.embeddings.shape[1]} and {self.labels.shape[-1]} levels"
+            )
+        if labels.shape[1:-1] > self.labels.shape[1:-1] or labels.ndim != self.labels.ndim:
+            raise InputError(
+                f"`labels` have shape {tuple(labels.shape)}, but the memory holds labels of shape "
+                f"{tuple(self.labels.shape[1:])}; set `labels_per_image` to the most labels of any image"
             )
         if self.training:
             self._store(embeddings.detach(), labels)
@@ -187,11 +198,10 @@ class CrossBatchMemory(Loss):
         return proxy_loss + (both / (1 + self.memory_weight) if self.reduction == "mean" else both)
 
     def content(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the stored embeddings (n, d) and labels (n, L), in no particular order."""
-        if self.unique:
-            return self.embeddings[self.filled], self.labels[self.filled]
-        n = min(int(self.n_stored), len(self.embeddings))
-        return self.embeddings[:n], self.labels[:n]
+        """Return the stored embeddings (n, d) and labels (n, L) or (n, K, L), in no particular order."""
+        stored = self.filled if self.unique else slice(min(int(self.n_stored), len(self.embeddings)))
+        labels = self.labels[stored]
+        return self.embeddings[stored], without_padding(labels) if labels.ndim == 3 else labels
 
     def _check_indices(self, embeddings: torch.Tensor, indices: torch.Tensor | None) -> None:
         size = len(self.embeddings)
@@ -216,6 +226,8 @@ class CrossBatchMemory(Loss):
             slots = (self.n_stored + torch.arange(len(embeddings), device=self.n_stored.device)[newest]) % size
         self.filled[slots] = True
         self.embeddings[slots] = embeddings[newest].to(self.embeddings.dtype)
+        if labels.ndim == 3:
+            labels = pad(labels, (0, 0, 0, self.labels.shape[1] - labels.shape[1]), value=-1)
         self.labels[slots] = labels[newest]
         self.n_stored += len(embeddings)
 

@@ -84,6 +84,9 @@ class ProxyLoss(ProxyBasedLoss):
     averaged over the batch, with normalised proxies. This is NormSoftMax (Zhai and Wu, BMVC 2019). Proxies are
     initialised uniformly between -1 / sqrt(d) and 1 / sqrt(d), as there.
 
+    The term of an image with several labels is the mean of its labels' terms, that is the cross entropy with the same
+    target 1/n for each of its n classes (Mahajan et al., ECCV 2018, section 2.1, for images with several hashtags).
+
     Args:
         n_classes: Number of classes in column 0 of the labels.
         dim: Dimension d of the embeddings.
@@ -97,6 +100,8 @@ class ProxyLoss(ProxyBasedLoss):
     torch.Size([])
     """
 
+    takes_label_sets = True
+
     def __init__(self, n_classes: int, dim: int, eta: float = 0.05) -> None:
         super().__init__(n_classes, dim)
         if not eta > 0:
@@ -107,4 +112,9 @@ class ProxyLoss(ProxyBasedLoss):
     def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         """See :meth:`~hgld.losses.kernels.proxies.ProxyBasedLoss.forward_proxies`."""
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
-        return functional.cross_entropy(embeddings @ proxies.T / self.eta, classes)
+        logits = embeddings @ proxies.T / self.eta
+        if classes.ndim == 1:
+            return functional.cross_entropy(logits, classes)
+        is_label = classes >= 0
+        log_probabilities = functional.log_softmax(logits, dim=1).gather(1, classes.clamp(min=0))
+        return -((log_probabilities * is_label).sum(1) / is_label.sum(1)).mean()

@@ -30,10 +30,12 @@ def gather_embeddings(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.T
 
     Args:
         embeddings: Float tensor of shape (b, d), those of this process, on a device of the process group's backend.
-        labels: Integers of shape (b, L), or (b,) for a single level.
+        labels: Integers of shape (b, L), or (b,) for a single level; or (b, K, L) for label sets, with the same K in
+            all processes.
 
     Returns:
-        Embeddings of shape (B, d), at least float32 so that sums of gradients are, and int64 labels of shape (B, L).
+        Embeddings of shape (B, d), at least float32 so that sums of gradients are, and int64 labels of shape (B, L)
+        or (B, K, L).
 
     Raises:
         InputError: The labels are not integers, or not as many as the embeddings.
@@ -49,9 +51,9 @@ def gather_embeddings(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.T
     if current_processes().count == 1:
         return own_embeddings, own_labels
     counts = _all_gather(torch.tensor(len(embeddings), device=embeddings.device)).tolist()
-    padding = (0, 0, 0, max(counts) - len(embeddings))
-    parts_of_embeddings: torch.Tensor = _AllGather.apply(pad(own_embeddings, padding))
-    parts_of_labels = _all_gather(pad(own_labels, padding))
+    missing = max(counts) - len(embeddings)
+    parts_of_embeddings: torch.Tensor = _AllGather.apply(pad(own_embeddings, (0, 0, 0, missing)))
+    parts_of_labels = _all_gather(pad(own_labels, (0, 0) * (own_labels.ndim - 1) + (0, missing)))
     return _joined(parts_of_embeddings, counts), _joined(parts_of_labels, counts)
 
 

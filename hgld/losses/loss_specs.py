@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.losses.arcface import ArcFace
 from hgld.losses.base import Loss
 from hgld.losses.decomposability import DecomposabilityLoss, ProxyLoss
@@ -57,25 +57,30 @@ class LabelSpace:
         dim: Dimension d of the embeddings.
         n_classes: Number of classes in each column of the labels, finest level first, numbered from 0.
         classes: int64 tensor of shape (n_classes[0], L): the labels of each finest class; needed by CSL only.
+        labels_per_image: Most labels of an image, for label sets; None where each image has a single label.
     """
 
     dim: int
     n_classes: tuple[int, ...]
     classes: torch.Tensor | None = field(default=None, compare=False)
+    labels_per_image: int | None = None
 
     @staticmethod
-    def from_labels(dim: int, labels: LabelMatrix) -> LabelSpace:
+    def from_labels(dim: int, labels: Labelling) -> LabelSpace:
         """Return the space of training labels.
 
         Args:
             dim: Dimension d of the embeddings.
-            labels: int64 array of shape (N, L), finest level first, numbered from 0 in each column.
+            labels: int64 array of shape (N, L), finest level first, numbered from 0 in each column; or label sets.
 
         >>> LabelSpace.from_labels(8, np.array([[1, 0], [0, 0], [2, 1], [1, 0]])).classes
         tensor([[0, 0],
                 [1, 0],
                 [2, 1]])
         """
+        if isinstance(labels, LabelSets):
+            n_of_sets = tuple(int(n) for n in labels.labels.max(axis=0) + 1)
+            return LabelSpace(dim, n_of_sets, labels_per_image=labels.most_labels)
         _, first = np.unique(labels[:, 0], return_index=True)
         n_classes = tuple(int(n) for n in labels.max(axis=0) + 1)
         return LabelSpace(dim, n_classes, torch.from_numpy(labels[first]))
@@ -84,8 +89,13 @@ class LabelSpace:
         """Return ``classes``.
 
         Raises:
-            ConfigurationError: The space has none.
+            ConfigurationError: The space has none, as it is that of label sets or was created without.
         """
+        if self.labels_per_image is not None:
+            raise ConfigurationError(
+                "the loss is for images with one label each, and these may have several; choose a rank loss, such as "
+                "happier, roadmap or sup_hap"
+            )
         if self.classes is None:
             raise ConfigurationError(
                 "the loss needs the labels of each class; create its space with `LabelSpace.from_labels`"

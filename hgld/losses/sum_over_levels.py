@@ -27,6 +27,8 @@ class AtLevel(Loss):
     tensor(0.)
     """
 
+    takes_label_sets = True
+
     def __init__(self, loss: Loss, column: int) -> None:
         super().__init__()
         self.loss = loss
@@ -40,11 +42,11 @@ class AtLevel(Loss):
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        if self.column >= labels.shape[1]:
-            raise InputError(f"`labels` have {labels.shape[1]} levels and no column {self.column}")
+        if self.column >= labels.shape[-1]:
+            raise InputError(f"`labels` have {labels.shape[-1]} levels and no column {self.column}")
         column = slice(self.column, self.column + 1)
-        reference_column = None if reference_labels is None else reference_labels[:, column]
-        value = self.loss.forward_batch(embeddings, labels[:, column], reference_embeddings, reference_column)
+        reference_column = None if reference_labels is None else reference_labels[..., column]
+        value = self.loss.forward_batch(embeddings, labels[..., column], reference_embeddings, reference_column)
         self.parts = self.loss.parts
         return value
 
@@ -94,6 +96,8 @@ class SumOverLevels(WeightedSum):
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        if labels.shape[1] != len(self.losses):
-            raise InputError(f"`labels` have {labels.shape[1]} levels, but the loss is a sum over {len(self.losses)}")
+        if labels.shape[-1] != len(self.losses):
+            raise InputError(
+                f"`labels` have {labels.shape[-1]} levels, but the loss is a sum over {len(self.losses)}"
+            )
         return super().forward_batch(embeddings, labels, reference_embeddings, reference_labels)

@@ -29,6 +29,8 @@ class WeightedSum(Loss):
     {'ap': tensor(0.), 'pairs': tensor(0.0500)}
     """
 
+    takes_label_sets = True
+
     def __init__(self, losses: Mapping[str, tuple[float, Loss]]) -> None:
         super().__init__()
         if not losses:

@@ -152,8 +152,13 @@ def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, 
         space: Dimension of the embeddings and classes of the labels.
         n_images: Number of training images.
         memory_start: Number of steps before the memory is used.
+
+    Raises:
+        InputError: Images have several labels, which the loss does not take.
     """
     loss = build_loss(settings.loss, space)
+    if space.labels_per_image is not None:
+        loss.require_label_sets()
     if settings.memory is None:
         return loss
     memory = settings.memory
@@ -166,6 +171,7 @@ def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, 
         reduction=memory.reduction,
         start_step=memory_start,
         unique=memory.unique,
+        labels_per_image=space.labels_per_image,
     )
 
 

@@ -133,7 +133,7 @@ class Trainer:
 
     def train_step(self, model: nn.Module, batch: Batch) -> float | None:
         """Take one step; return the loss, or None if too few images of the batch could be read."""
-        gathered = self.processes.gather((batch.labels[:, 0].tolist(), len(batch.skipped), batch.rows.tolist()))
+        gathered = self.processes.gather((_classes(batch.labels), len(batch.skipped), batch.rows.tolist()))
         classes = [each for classes, _, _ in gathered for each in classes]
         if any(n_skipped for _, n_skipped, _ in gathered) and len(set(classes)) == len(classes):
             return None  # no class has two images left
@@ -285,3 +285,11 @@ class Trainer:
 
     def _log_skipped(self, dataset: ExampleDataset, skipped: Iterable[SkippedImage]) -> None:
         self.folder.log_skipped({dataset.manifest.ids[image.row]: image.reason for image in skipped})
+
+
+def _classes(labels: torch.Tensor) -> list[int]:
+    """Return the finest classes of images, each as often as there are images that have it."""
+    if labels.ndim == 2:
+        classes: list[int] = labels[:, 0].tolist()
+        return classes
+    return [each for classes in labels[..., 0].tolist() for each in set(classes) if each >= 0]

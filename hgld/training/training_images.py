@@ -11,10 +11,11 @@ from hgld.datasets.batch import ExampleDataset
 from hgld.datasets.feature_dataset import FeatureDataset
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
-from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler
+from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler, LabelSetSampler
 from hgld.datasets.splits import split_at_random
 from hgld.datasets.transforms import evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy import LabelMatrix
 from hgld.io.files import sha256_of
 from hgld.losses.loss_specs import LabelSpace
 from hgld.training.sampler_settings import HierarchicalSettings
@@ -91,7 +92,7 @@ class TrainingImages:
 
     def space(self, dim: int) -> LabelSpace:
         """Return the classes of the training labels, and the dimension of the embeddings, for building a loss."""
-        return LabelSpace.from_labels(dim, self.train.manifest.labels)
+        return LabelSpace.from_labels(dim, self.train.manifest.labelling)
 
 
 def data_digests(data: DataSettings) -> dict[str, str]:
@@ -127,6 +128,11 @@ def read_training_manifest(data: DataSettings, root: Path | None = None) -> Mani
             f'data.random_split.level is "{level}"; the levels of {data.manifest} are '
             f"{', '.join(manifest.level_names)}"
         )
+    if manifest.label_column(level) is None:
+        raise ConfigurationError(
+            f"data.random_split divides the classes of {level}, but images of {data.manifest} have several of them; "
+            "divide the images with hgld manifest --test-share, and name the splits data.train and data.test"
+        )
     return split_at_random(manifest, split.test_share, level, split.seed)
 
 
@@ -150,8 +156,12 @@ def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
 
 
 def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
-    sampler, labels, size, seed = settings.sampler, manifest.labels, settings.batch_size, settings.seed
-    options = sampler.model_dump(exclude={"name"})
-    if isinstance(sampler, HierarchicalSettings):
-        return HierarchicalSampler(labels, size, **options, seed=seed)
-    return ClassBalancedSampler(labels, size, **options, seed=seed)
+    kind = HierarchicalSampler if isinstance(settings.sampler, HierarchicalSettings) else ClassBalancedSampler
+    options = settings.sampler.model_dump(exclude={"name"})
+
+    def make_sampler(labels: LabelMatrix) -> BatchSampler:
+        return kind(labels, settings.batch_size, **options, seed=settings.seed)
+
+    if manifest.label_sets is None:
+        return make_sampler(manifest.labels)
+    return LabelSetSampler(manifest.label_sets, make_sampler, seed=settings.seed)

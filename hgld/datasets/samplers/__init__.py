@@ -8,5 +8,13 @@ takes its share of each. Labels are those of a manifest, numbered from 0 in each
 from hgld.datasets.samplers.base import BatchSampler, SmallClasses, epoch_generator
 from hgld.datasets.samplers.class_balanced import ClassBalancedSampler
 from hgld.datasets.samplers.hierarchical import HierarchicalSampler
+from hgld.datasets.samplers.label_sets import LabelSetSampler
 
-__all__ = ["BatchSampler", "ClassBalancedSampler", "HierarchicalSampler", "SmallClasses", "epoch_generator"]
+__all__ = [
+    "BatchSampler",
+    "ClassBalancedSampler",
+    "HierarchicalSampler",
+    "LabelSetSampler",
+    "SmallClasses",
+    "epoch_generator",
+]

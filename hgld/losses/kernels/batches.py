@@ -11,7 +11,8 @@ import torch
 from hgld.compute.dtypes import at_least_float32
 from hgld.errors import InputError
 
-#: Labels as callers have them: integers of any width, of shape (n, L), or (n,) for a single level.
+#: Labels as callers have them: integers of any width, of shape (n, L), or (n,) for a single level; or (n, K, L) for
+#: images with several labels, with rows of -1 after an image's own.
 Labels: TypeAlias = torch.Tensor | npt.NDArray[np.integer]
 #: Embeddings and labels of queries and, if given, of references.
 Batch: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -42,8 +43,8 @@ def checked_batch(
     """Return the arguments of :meth:`hgld.losses.Loss.forward` as the losses compute with them.
 
     Returns:
-        Embeddings of float32, or float64 if those of the queries are, and labels of int64 and two dimensions on
-        the device of the embeddings.
+        Embeddings of float32, or float64 if those of the queries are, and labels of int64 on the device of the
+        embeddings, of two dimensions, or three for label sets, without columns that are padding in all images.
 
     Raises:
         InputError: See :meth:`hgld.losses.Loss.forward`.
@@ -55,23 +56,36 @@ def checked_batch(
         raise InputError("`reference_embeddings` and `reference_labels` go together; give both or neither")
     queries = _checked_embeddings(embeddings, "embeddings")
     query_labels = checked_labels(labels, "labels", queries.device)
-    if queries.ndim != 2 or query_labels.ndim != 2 or len(queries) != len(query_labels) or not query_labels.numel():
+    if (
+        queries.ndim != 2
+        or query_labels.ndim not in (2, 3)
+        or len(queries) != len(query_labels)
+        or not query_labels.numel()
+    ):
         raise InputError(
             f"`embeddings` have shape {tuple(queries.shape)} and `labels` {tuple(labels.shape)}; expected (B, d) and "
-            "(B, L), or (B,) for a single level, B and L at least 1"
+            "(B, L), or (B,) for a single level, or (B, K, L) for several labels, B and L at least 1"
         )
+    query_labels = _checked_sets(query_labels, "labels")
     _check_unit_vectors(queries, "embeddings")
     if reference_embeddings is None or reference_labels is None:
         return queries, query_labels, None, None
     references = _checked_embeddings(reference_embeddings, "reference_embeddings").to(queries.dtype)
     labels_of_references = checked_labels(reference_labels, "reference_labels", references.device)
-    expected = (len(references), queries.shape[1]), (len(references), query_labels.shape[1])
-    if (tuple(references.shape), tuple(labels_of_references.shape)) != expected or not len(references):
+    n_levels, n_references = query_labels.shape[-1], len(references)
+    if (
+        tuple(references.shape) != (n_references, queries.shape[1])
+        or labels_of_references.ndim != query_labels.ndim
+        or (len(labels_of_references), labels_of_references.shape[-1]) != (n_references, n_levels)
+        or not labels_of_references.numel()
+    ):
+        several = ", K" if query_labels.ndim == 3 else ""
         raise InputError(
             f"`reference_embeddings` have shape {tuple(references.shape)} and `reference_labels` "
-            f"{tuple(reference_labels.shape)}; expected (N, {queries.shape[1]}) and (N, {query_labels.shape[1]}), "
-            "N at least 1"
+            f"{tuple(reference_labels.shape)}; expected (N, {queries.shape[1]}) and (N{several}, {n_levels}), N at "
+            "least 1"
         )
+    labels_of_references = _checked_sets(labels_of_references, "reference_labels")
     _check_unit_vectors(references, "reference_embeddings")
     return queries, query_labels, references, labels_of_references
 
@@ -80,7 +94,7 @@ def checked_labels(labels: Labels, name: str, device: torch.device) -> torch.Ten
     """Return labels as an int64 tensor on a device, with a dimension of levels.
 
     Args:
-        labels: Integers of shape (n, L), or (n,) for a single level.
+        labels: Integers of shape (n, L), or (n,) for a single level, or (n, K, L) for label sets.
         name: Name of the parameter for messages.
         device: Device of the result.
 
@@ -99,6 +113,28 @@ def checked_labels(labels: Labels, name: str, device: torch.device) -> torch.Ten
         )
     labels = labels.to(device, torch.int64)
     return labels.unsqueeze(1) if labels.ndim == 1 else labels
+
+
+def without_padding(labels: torch.Tensor) -> torch.Tensor:
+    """Return label sets (n, K, L) without the columns that are padding in all images."""
+    return labels[:, (labels[..., 0] >= 0).any(dim=0)]
+
+
+def _checked_sets(labels: torch.Tensor, name: str) -> torch.Tensor:
+    """Return single labels as they are, and label sets without unused columns, after a check of their padding."""
+    if labels.ndim != 3:
+        return labels
+    is_label, is_padding = (labels >= 0).all(dim=2), (labels == -1).all(dim=2)
+    for finding, rows in (
+        ("have no label", ~is_label.any(dim=1)),
+        ("have labels that are -1 at some levels, or below -1", ~(is_label | is_padding).all(dim=1)),
+    ):
+        if rows.any():
+            raise InputError(
+                f"`{name}` of {int(rows.sum())} of {len(labels)} images {finding}, first in row "
+                f"{int(rows.int().argmax())}; expected at least one label for each, 0 or more, then rows of -1"
+            )
+    return without_padding(labels)
 
 
 def _is_integer(dtype: torch.dtype) -> bool:

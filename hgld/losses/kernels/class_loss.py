@@ -21,8 +21,8 @@ class ClassLoss(Loss):
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
         if reference_embeddings is None or reference_labels is None:
-            return self.forward_classes(embeddings, labels[:, 0])
-        return self.forward_classes(embeddings, labels[:, 0], reference_embeddings, reference_labels[:, 0])
+            return self.forward_classes(embeddings, labels[..., 0])
+        return self.forward_classes(embeddings, labels[..., 0], reference_embeddings, reference_labels[..., 0])
 
     @abstractmethod
     def forward_classes(
@@ -36,9 +36,9 @@ class ClassLoss(Loss):
 
         Args:
             embeddings: float32 or float64 tensor of shape (B, d).
-            classes: int64 tensor of shape (B,).
+            classes: int64 tensor of shape (B,); or (B, K), -1 as padding, if the loss takes label sets.
             reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``.
-            reference_classes: int64 tensor of shape (N,).
+            reference_classes: int64 tensor of shape (N,) or (N, K').
 
         Returns:
             Scalar of the dtype of ``embeddings``.

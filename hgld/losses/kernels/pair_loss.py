@@ -7,15 +7,20 @@ from abc import abstractmethod
 import torch
 
 from hgld.errors import InputError
+from hgld.losses.base import shared_classes
 from hgld.losses.kernels.class_loss import ClassLoss
 
 
 class PairLoss(ClassLoss):
     """A loss of the scores of all pairs of a query and a reference, with O(B N) memory.
 
+    Images with several labels are positives if they have any class in common.
+
     Args:
         include_query: Count the query as one of its own positives when there are no references.
     """
+
+    takes_label_sets = True
 
     def __init__(self, include_query: bool = True) -> None:
         super().__init__()
@@ -30,12 +35,12 @@ class PairLoss(ClassLoss):
     ) -> torch.Tensor:
         """See :meth:`ClassLoss.forward_classes`."""
         if reference_embeddings is None or reference_classes is None:
-            same = classes[:, None] == classes
+            same = shared_classes(classes, classes)
             negatives = ~same
             if not self.include_query:
                 same.fill_diagonal_(False)
             return self.forward_pairs(embeddings @ embeddings.T, same, negatives)
-        same = classes[:, None] == reference_classes
+        same = shared_classes(classes, reference_classes)
         return self.forward_pairs(embeddings @ reference_embeddings.T, same, ~same)
 
     @abstractmethod

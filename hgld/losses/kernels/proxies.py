@@ -46,7 +46,7 @@ class ProxyBasedLoss(ClassLoss):
 
     @abstractmethod
     def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-        """Return the loss of embeddings (B, d) and classes (B,) that all have a proxy."""
+        """Return the loss of embeddings (B, d) and classes (B,), or (B, K) for label sets, that all have a proxy."""
 
 
 def uniform_proxies(n_classes: int, dim: int) -> torch.nn.Parameter:
@@ -71,6 +71,8 @@ def check_proxies(embeddings: torch.Tensor, classes: torch.Tensor, n_classes: in
 
 def check_classes(classes: torch.Tensor, n_classes: int) -> None:
     """Raise an :class:`InputError` if a class has no learnt parameters."""
+    if classes.ndim == 2:  # label sets, with -1 as padding
+        classes = classes[classes >= 0]
     low, high = int(classes.min()), int(classes.max())
     if low < 0 or high >= n_classes:
         raise InputError(

@@ -32,6 +32,8 @@ class RankLoss(Loss):
         InputError: (when called) No query has a positive.
     """
 
+    takes_label_sets = True
+
     def __init__(self, *, step: Step, include_query: bool = True) -> None:
         super().__init__()
         self.step = step
@@ -95,16 +97,18 @@ class _MeanOverQueries(torch.autograd.Function):
     ) -> torch.Tensor:
         needs_gradient = any(ctx.needs_input_grad)
 
+        n_levels = labels.shape[-1]
+
         def work(block: slice) -> tuple[torch.Tensor, int, torch.Tensor | None]:
             """Return the sum of the losses of a block, their number, and the gradient of the sum by the scores."""
             with torch.no_grad():
                 levels = pair_levels(labels[block], reference_labels)
                 if exclude_query:
                     levels.diagonal(block.start).fill_(-1)
-                valid = loss.has_positive(levels, labels.shape[1])
+                valid = loss.has_positive(levels, n_levels)
                 scores = (embeddings[block] @ references.T).requires_grad_(needs_gradient)
             with torch.set_grad_enabled(needs_gradient):
-                total = loss.query_losses(scores, levels, labels.shape[1])[valid].sum()
+                total = loss.query_losses(scores, levels, n_levels)[valid].sum()
             grad_scores = None
             if total.requires_grad:
                 (grad_scores,) = torch.autograd.grad(total, scores)

@@ -1,0 +1,137 @@
+"""Training with several labels per image: trademarks from the command line, samplers, resuming, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.datasets.manifest import read_manifest
+from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler, LabelSetSampler
+from hgld.hierarchy import LabelMatrix, LabelSets
+from tests.datasets.logos import save_logos, write_logo_table
+
+SETTINGS: dict[str, Any] = {
+    "model": {"backbone": "test_resnet", "pretrained": False, "pooling": "average", "dim": 8},
+    "image": {"size": 32, "resize": 32},
+    "loss": {"name": "happier"},
+    "optimiser": {"backbone": {"lr": 0.01}, "head": {"lr": 0.01}, "proxies": {"lr": 0.1}},
+    "sampler": {"name": "class_balanced", "per_class": 2},
+    "evaluation": {"metrics": ["H-AP", "R@1", "AP_l1"]},
+    "epochs": 2,
+    "batch_size": 8,
+    "workers": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def logos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with 48 logos, the table of their codes, its manifest and the settings of a training."""
+    folder = tmp_path_factory.mktemp("logos")
+    write_logo_table(folder / "logos.csv", save_logos(folder / "images", 48))
+    run(
+        *("manifest", "table", folder / "logos.csv", "--images", folder / "images", "--test-share", "0.4"),
+        *("--code", "vienna", "--levels", "section,division,category", "--label-separator", ";"),
+        *("-o", folder / "m.parquet"),
+    )
+    data = {"manifest": str(folder / "m.parquet"), "root": str(folder / "images"), "test": "test"}
+    (folder / "settings.yaml").write_text(yaml.safe_dump({**SETTINGS, "data": data}))
+    return folder
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == code, result.output
+    return result.output if code else result.stdout
+
+
+def test_trademarks_from_table_to_metrics(logos: Path, tmp_path: Path) -> None:
+    output = run("train", logos / "settings.yaml", "-o", tmp_path / "run", "--set", "memory.start_epoch=2")
+    assert "H-AP" in output
+    trained = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
+    embeddings = tmp_path / "e.parquet"
+    run(
+        *("embed-images", "--model", tmp_path / "run", "--images", logos / "m.parquet", "--root", logos / "images"),
+        *("--split", "test", "-o", embeddings, "--workers", "0"),
+    )
+    page = tmp_path / "worst.html"
+    evaluated = run(
+        *("evaluate", "--embeddings", embeddings, "--labels", logos / "m.parquet", "--json"),
+        *("--worst", "3", "--page", page, "--images", logos / "images"),
+    )
+    (result,) = json.loads(evaluated)["results"]
+    steps = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert all(np.isfinite(row["loss"]) for row in steps if row["kind"] == "step")
+    assert {"batch.rank", "memory"} & {part for row in steps for part in row.get("parts", {})}
+    assert trained["kind"] == "evaluation"
+    best = max((row for row in steps if row["kind"] == "evaluation"), key=lambda row: row["H-AP"])
+    assert result["means"]["H-AP"] == pytest.approx(best["H-AP"], abs=1e-5)
+    assert result["means"]["AP_l1"] == pytest.approx(best["AP_l1"], abs=1e-5)
+    assert page.read_text().count("<img ") >= 3
+
+
+def test_the_same_settings_draw_the_same_labels(logos: Path, tmp_path: Path) -> None:
+    """They are a function of the seed and the epoch, whatever the number of epochs."""
+    whole, half = tmp_path / "whole", tmp_path / "half"
+    run("train", logos / "settings.yaml", "-o", whole, "--set", "loss.name=sup_ap")
+    run("train", logos / "settings.yaml", "-o", half, "--set", "loss.name=sup_ap", "--set", "epochs=1")
+    first = [
+        [row["loss"] for row in map(json.loads, (folder / "history.jsonl").read_text().splitlines()) if "loss" in row]
+        for folder in (whole, half)
+    ]
+    assert first[0][: len(first[1])] == first[1]
+    assert len(first[0]) > len(first[1]) > 1
+
+
+@pytest.mark.parametrize("loss", ["arcface", "triplet", "csl"])
+def test_losses_of_single_labels_are_refused_before_any_work(loss: str, logos: Path, tmp_path: Path) -> None:
+    output = run("train", logos / "settings.yaml", "-o", tmp_path / "run", "--set", f"loss.name={loss}", code=1)
+    assert "is for images with one label each, and these may have several; choose a rank loss" in output
+    assert len(output.strip().splitlines()) == 1
+    assert not (tmp_path / "run" / "history.jsonl").exists()
+
+
+def test_random_splits_by_class_are_refused(logos: Path, tmp_path: Path) -> None:
+    settings = yaml.safe_load((logos / "settings.yaml").read_text())
+    settings["data"] |= {"random_split": {"seed": 0}}
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(settings))
+    output = run("train", tmp_path / "settings.yaml", "-o", tmp_path / "run", code=1)
+    assert "data.random_split divides the classes of section, but images of" in output
+
+
+@given(st.integers(0, 99))
+def test_batches_have_images_that_share_a_class(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    leaves = np.array([[leaf, leaf // 3] for leaf in range(6)])
+    sets = LabelSets.from_lists([leaves[rng.choice(6, rng.integers(1, 4), replace=False)] for _ in range(60)])
+
+    def balanced(labels: LabelMatrix) -> BatchSampler:
+        return ClassBalancedSampler(labels, 8, 2, seed=seed)
+
+    def hierarchical(labels: LabelMatrix) -> BatchSampler:
+        return HierarchicalSampler(labels, 8, 2, 2, 3, seed=seed)
+
+    for make in (balanced, hierarchical):
+        sampler = LabelSetSampler(sets, make, seed=seed)
+        epochs = [sampler.batches(epoch) for epoch in (0, 1, 0)]
+        assert [len(batches) for batches in epochs[:2]] == [sampler.n_batches(0), sampler.n_batches(1)]
+        assert all(np.array_equal(a, b) for a, b in zip(epochs[0], epochs[2], strict=True))
+        assert not all(np.array_equal(a, b) for a, b in zip(epochs[0], epochs[1], strict=False))
+        for batch in epochs[0]:
+            members = [set(sets.members.row(row).tolist()) for row in batch.tolist()]
+            assert all(any(own & other for n, other in enumerate(members) if n != m) for m, own in enumerate(members))
+
+
+def test_manifest_of_the_logos(logos: Path) -> None:
+    manifest = read_manifest(logos / "m.parquet")
+    assert manifest.level_names == ("section", "division", "category")
+    assert manifest.n_classes == (8, 5, 3)
+    assert manifest.split_names == ("test", "train")
