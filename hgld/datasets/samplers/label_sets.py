@@ -23,7 +23,7 @@ class LabelSetSampler:
         seed: Seed of the drawn labels.
 
     >>> from hgld.datasets.samplers import ClassBalancedSampler
-    >>> sets = LabelSets.from_lists([np.array([[0], [1]])] * 4 + [np.array([[2]])] * 4)
+    >>> sets = LabelSets.from_lists([[[0], [1]]] * 4 + [[[2]]] * 4)
     >>> sampler = LabelSetSampler(sets, lambda labels: ClassBalancedSampler(labels, 2, 2, seed=0), seed=0)
     >>> all(max(batch) < 4 or min(batch) >= 4 for batch in sampler.batches(epoch=0))
     True
