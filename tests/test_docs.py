@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from hgld.cli import app
+from hgld.evaluation.metric_registry import METRICS
 from hgld.losses import LOSSES
 from hgld.tables import TABLES
 
@@ -26,6 +27,7 @@ DOCUMENTS = [
         "docs/loggers.md",
         "docs/h-gldv2.md",
         "docs/losses.md",
+        "docs/metrics.md",
         "docs/own_images.md",
         "docs/reproduce.md",
         "docs/training.md",
@@ -63,6 +65,15 @@ def test_links_resolve(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
+
+
+def test_every_metric_is_defined() -> None:
+    text = (CHECKOUT / "docs/metrics.md").read_text(encoding="utf-8")
+    first_cells = re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
+    defined = set(re.findall(r"`([\w@-]+)`", " ".join(first_cells)))
+    # The variants of AHP by the trapezoidal rule are written as one row.
+    variants = {name for name in METRICS if name.startswith("AHP_WUP_trapezoid")}
+    assert defined - {"AHP_WUP_"} == METRICS.keys() - variants
 
 
 def test_the_readme_lists_every_loss() -> None:
