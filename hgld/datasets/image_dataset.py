@@ -14,7 +14,7 @@ from hgld.datasets.manifest import Manifest
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import TarFiles
-from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from hgld.io.images import UnreadableImageError, box_inside, open_image, upright_rgb
 
 
 class ImageDataset(Dataset[Example | SkippedImage]):
@@ -58,11 +58,12 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         row, seed = index if isinstance(index, tuple) else (index, None)
         try:
             image = upright_rgb(open_image(self._read_bytes(row)))
+            box = box_inside(self.manifest.box(row), image)
         except UnreadableImageError as error:
             detail = f" ({error.detail})" if error.detail else ""
             return SkippedImage(row, f"{self.manifest.ids[row]}: {error}{detail}")
         with _torch_seed(seed):
-            pixels = self._transform(image, self.manifest.box(row))
+            pixels = self._transform(image, box)
         return Example(pixels, torch.from_numpy(self.manifest.labels_of(row)), row)
 
     def require_readable(self) -> None:

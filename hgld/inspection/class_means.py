@@ -10,12 +10,11 @@ import numpy.typing as npt
 import torch
 
 from hgld.evaluation import evaluate_retrieval
+from hgld.evaluation.directions import normalised, sum_directions
 from hgld.hierarchy.label_matrix import LabelMatrix
 
 #: Number of nearest classes that :func:`neighbour_agreement` considers.
 N_NEIGHBOURS = 5
-#: Embeddings read at once: 64 MB as float64 where vectors have 2,048 numbers.
-_BLOCK = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +55,9 @@ def class_means(
     sums = np.zeros((len(classes), parts[0][0].shape[1]))
     for vectors, part_labels in parts:
         positions = np.searchsorted(classes, part_labels[:, 0]).clip(max=len(classes) - 1)
-        selected = np.flatnonzero(classes[positions] == part_labels[:, 0])
-        for start in range(0, len(selected), _BLOCK):
-            block = selected[start : start + _BLOCK]
-            np.add.at(sums, positions[block], _normalised(vectors[torch.from_numpy(block)].double().numpy()))
-    return MeanEmbeddings(_normalised(sums), labels[rows], n_classes)
+        positions[classes[positions] != part_labels[:, 0]] = -1
+        sums += sum_directions(vectors, positions, len(classes))
+    return MeanEmbeddings(normalised(sums), labels[rows], n_classes)
 
 
 def neighbour_agreement(means: npt.NDArray[np.float64], categories: LabelMatrix) -> float:
@@ -78,7 +75,3 @@ def neighbour_agreement(means: npt.NDArray[np.float64], categories: LabelMatrix)
     """
     metric = f"P@{min(N_NEIGHBOURS, len(means) - 1)}"
     return evaluate_retrieval(means, categories, metrics=[metric]).means[metric]
-
-
-def _normalised(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

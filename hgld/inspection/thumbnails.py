@@ -17,7 +17,7 @@ from hgld.errors import InputError
 from hgld.figures.thumbnails import upright_copy
 from hgld.gldv2.tar_images import ImageReader, TarFiles
 from hgld.io.columns import column_names
-from hgld.io.images import SUFFIXES, UnreadableImageError, open_image
+from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
 
 #: Returns the photograph of an id, or None where it is not available.
 FindImage = Callable[[str], Image.Image | None]
@@ -95,8 +95,11 @@ def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
             return None
         offset, size = int(manifest.offsets[row]), int(manifest.sizes[row])
         if offset < 0:
-            return _open_image((root / manifest.paths[row]).read_bytes())
-        return _open_image(tars.read(manifest.paths[row], offset, size))
+            image = _open_image((root / manifest.paths[row]).read_bytes())
+        else:
+            image = _open_image(tars.read(manifest.paths[row], offset, size))
+        box = manifest.box(row)
+        return image if image is None or box is None else _crop(image, box)
 
     return find
 
@@ -121,6 +124,14 @@ def thumbnail_url(image: Image.Image | None, size: int) -> str | None:
     data = io.BytesIO()
     image.save(data, "JPEG", quality=70, optimize=True)
     return f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"
+
+
+def _crop(image: Image.Image, box: Box) -> Image.Image | None:
+    try:
+        upright = upright_rgb(image)
+        return upright.crop(box_inside(box, upright))
+    except UnreadableImageError:
+        return None
 
 
 def _open_image(data: bytes) -> Image.Image | None:

@@ -60,6 +60,20 @@ def open_image(data: bytes) -> Image.Image:
         raise UnreadableImageError("damaged", str(error)) from error
 
 
+def box_inside(box: Box | None, image: Image.Image) -> Box | None:
+    """Return the part of a box that is inside an image; None, for the whole image, remains None.
+
+    Raises:
+        UnreadableImageError: No part of the box is inside.
+    """
+    if box is None:
+        return None
+    left, top, right, bottom = max(box[0], 0), max(box[1], 0), min(box[2], image.width), min(box[3], image.height)
+    if right - left < 1 or bottom - top < 1:
+        raise UnreadableImageError("box outside the image", f"{box} of {image.width} x {image.height} pixels")
+    return left, top, right, bottom
+
+
 def upright_rgb(image: Image.Image, size: int | None = None) -> Image.Image:
     """Return the first frame of an opened image in RGB, rotated as its EXIF data say.
 

@@ -144,6 +144,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "dim": 512,
         "frozen_batch_norm": True,
     },
+    # faces: SE-ResNet-50 with 256 dimensions, senet50_256 of VGGFace2, here with the weights of ImageNet
+    "seresnet50-face": {"backbone": "legacy_seresnet50.in1k", "dim": 256},
     # H-GLDv2: resnet_101_LM.yaml of SupRank
     "resnet50-gem-pca": {"backbone": "resnet50.tv_in1k", **_GEM_PCA},
     "resnet101-gem-pca": {"backbone": "resnet101.tv_in1k", **_GEM_PCA},

@@ -46,12 +46,39 @@ _SMOOTH_INAT = (
         | {"epochs": 90, "batch_size": 224},
     )
 )
+_FACES = (
+    facts(
+        "paper, Sec. 5.3",
+        both_groups(name="adam", lr=1e-5, weight_decay=4e-5)
+        | {
+            "batch_size": 224,
+            "sampler.name": "class_balanced",
+            "sampler.per_class": 4,
+            "model.dim": 256,
+            "image.size": 224,
+        },
+    )
+    | facts("hujie-frank/SENet, named by VGGFace2's senet50_256", {"model.backbone": "legacy_seresnet50.in1k"})
+    | facts(
+        "ox-vgg/vgg_face2, standard_evaluation/pytorch_feature_extractor.py, short_size",
+        {"image.resize": 224, "image.fit": "crop"},
+    )
+    | facts("models/senet50_256_pytorch/ReadMe.txt of VGGFace2", {"image.train_resize": 256})
+)
 _SUPPLEMENT = "paper, Sec. 4 of the supplement"
 #: Facts of each preset of Smooth-AP's tables.
 SMOOTH_AP: Mapping[str, Facts] = {
     "smooth_ap_sop/smooth_ap": _SMOOTH_SOP | _SMOOTH_LOSS | facts("paper, Table 2", {"batch_size": 384}),
     "smooth_ap_sop/smooth_ap_224": _SMOOTH_SOP | _SMOOTH_LOSS | facts("paper, Table 2", {"batch_size": 224}),
     "smooth_ap_vehicle_id/smooth_ap": _SMOOTH_VEHICLE_ID | _SMOOTH_LOSS,
+    "smooth_ap_faces/smooth_ap": _FACES | _SMOOTH_LOSS,
+    "smooth_ap_faces/triplet": _FACES | facts("paper, Table 4", {"loss.name": "triplet"}),
+    "smooth_ap_faces/pairwise": _FACES | facts("paper, Table 4", {"loss.name": "contrastive"}),
+    "smooth_ap_faces/softmax": facts(
+        "Cao et al., FG 2018",
+        both_groups(name="sgd", lr=0.1)
+        | {"batch_size": 256, "loss.name": "cross_entropy", "image.train_resize": 256},
+    ),
     "smooth_ap_inat/smooth_ap_224": _SMOOTH_INAT | _SMOOTH_LOSS,
     "smooth_ap_inat/smooth_ap": _SMOOTH_INAT | _SMOOTH_LOSS | facts("paper, Table 3", {"batch_size": 384}),
     "smooth_ap_inat/triplet": _SMOOTH_INAT

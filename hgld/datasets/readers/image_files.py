@@ -15,21 +15,29 @@ from hgld.tables import MANIFEST
 
 
 def image_file_manifest(
-    root: Path, paths: Sequence[str], splits: Sequence[str], levels: Mapping[str, Sequence[str]]
+    root: Path,
+    paths: Sequence[str],
+    splits: Sequence[str],
+    levels: Mapping[str, Sequence[str]],
+    *,
+    ids: Sequence[str] | None = None,
 ) -> Manifest:
-    """Create the manifest of image files; the path of each is its id.
+    """Create the manifest of image files.
 
     Args:
         root: Folder of the dataset, for messages.
         paths: Path of each image, relative to the folder.
         splits: Split of each image.
         levels: Label of each image, by level, finest first.
+        ids: Id of each image. Default: its path.
 
     Raises:
         InputError: See :meth:`Manifest.from_arrow`.
     """
     nones = [None] * len(paths)
-    return _manifest(root, {"id": paths, "path": paths, "offset": nones, "size": nones, "split": splits}, levels)
+    return _manifest(
+        root, {"id": ids or paths, "path": paths, "offset": nones, "size": nones, "split": splits}, levels
+    )
 
 
 def found_image_manifest(

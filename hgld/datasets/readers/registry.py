@@ -92,6 +92,15 @@ READERS: Mapping[str, ReaderEntry] = {
         "revisited:Revisited",
         "ROxford5k or RParis6k: gnd_roxford5k.pkl or gnd_rparis6k.pkl; queries with their boxes, and gallery.",
     ),
+    "vggface2": ReaderEntry(
+        "vggface2:VggFace2",
+        "VGGFace2: train_list.txt, test_list.txt and bb_landmark/loose_bb_….csv; identities alone.",
+    ),
+    "ijb-c": ReaderEntry(
+        "ijb_c:IjbC",
+        "IJB-C: protocols/ijbc_metadata.csv, or the lists of 1:N search; medium, template and subject.",
+        {"lists": "media"},
+    ),
     "sfm120k": ReaderEntry(
         "sfm120k:Sfm120k",
         "SfM-120k: retrieval-SfM-120k.pkl; clusters alone.",

@@ -18,6 +18,7 @@ _PROTOCOLS = {
     "leave-one-out": "leave_one_out:LEAVE_ONE_OUT",
     "retrieval": "retrieval:RETRIEVAL",
     "gldv2-retrieval": "gldv2_retrieval:GLDV2_RETRIEVAL",
+    "templates": "templates:TEMPLATES",
     "dyml": "dyml:DYML",
     "roxford": "revisited:ROXFORD",
     "rparis": "revisited:RPARIS",
