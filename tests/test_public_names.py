@@ -50,7 +50,7 @@ PUBLIC_NAMES = {
     "hgld.losses": """
         ArcFace AtLevel BlackBoxAP CSL ContrastiveLoss CrossBatchMemory CrossEntropy DecomposabilityLoss FastAP
         Heaviside LOSSES LabelSpace LeakyStep LiftedStructureLoss Loss MarginLoss MixedPositives MultiSimilarityLoss
-        ProxyLoss ProxyNCA ProxyNCAPP RankLoss
+        ProxyGML ProxyLoss ProxyNCA ProxyNCAPP RankLoss SelectivelyContrastiveTriplet
         SiMix Sigmoid SmoothAP SmoothHAP SmoothNDCG SmoothRecall SoftBinAP Step SumOverLevels SupAP SupHAP
         SupNDCG SupRankStep SupRecall TripletLoss WeightedSum XBMContrastive build_loss gather_embeddings
         happier roadmap rod_ndcg rod_recall suprank_step

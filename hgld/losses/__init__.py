@@ -22,6 +22,7 @@ from hgld.losses.lifted_structure import LiftedStructureLoss
 from hgld.losses.loss_specs import LabelSpace
 from hgld.losses.margin import MarginLoss
 from hgld.losses.multi_similarity import MultiSimilarityLoss
+from hgld.losses.proxy_gml import ProxyGML
 from hgld.losses.proxy_nca import ProxyNCA
 from hgld.losses.proxy_nca_pp import ProxyNCAPP
 from hgld.losses.registry import LOSSES, build_loss
@@ -40,6 +41,7 @@ from hgld.losses.sup_hap import SupHAP
 from hgld.losses.sup_ndcg import SupNDCG
 from hgld.losses.sup_recall import SupRecall
 from hgld.losses.triplet import TripletLoss
+from hgld.losses.triplet_sct import SelectivelyContrastiveTriplet
 from hgld.losses.weighted_sum import WeightedSum
 
 __all__ = [
@@ -61,10 +63,12 @@ __all__ = [
     "MarginLoss",
     "MixedPositives",
     "MultiSimilarityLoss",
+    "ProxyGML",
     "ProxyLoss",
     "ProxyNCA",
     "ProxyNCAPP",
     "RankLoss",
+    "SelectivelyContrastiveTriplet",
     "SiMix",
     "Sigmoid",
     "SmoothAP",

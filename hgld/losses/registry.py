@@ -26,6 +26,7 @@ from hgld.losses.lifted_structure import LiftedStructureLoss
 from hgld.losses.loss_specs import LabelSpace, LossSpec, decomposable, per_level, spec, with_simix
 from hgld.losses.margin import MarginLoss
 from hgld.losses.multi_similarity import MultiSimilarityLoss
+from hgld.losses.proxy_gml import ProxyGML
 from hgld.losses.proxy_nca import ProxyNCA
 from hgld.losses.proxy_nca_pp import ProxyNCAPP
 from hgld.losses.roadmap import roadmap
@@ -41,6 +42,7 @@ from hgld.losses.sup_hap import SupHAP
 from hgld.losses.sup_ndcg import SupNDCG
 from hgld.losses.sup_recall import SupRecall
 from hgld.losses.triplet import TripletLoss
+from hgld.losses.triplet_sct import SelectivelyContrastiveTriplet
 
 #: Specifications of all losses, by name.
 LOSSES: Mapping[str, LossSpec] = {
@@ -61,6 +63,7 @@ LOSSES: Mapping[str, LossSpec] = {
     "fast_ap": with_simix(per_level(FastAP)),
     "blackbox_ap": with_simix(per_level(BlackBoxAP)),
     "triplet": per_level(TripletLoss),
+    "triplet_sct": per_level(SelectivelyContrastiveTriplet),
     "contrastive": with_simix(per_level(ContrastiveLoss)),
     "xbm_contrastive": with_simix(per_level(XBMContrastive)),
     "lifted_structure": per_level(LiftedStructureLoss),
@@ -71,6 +74,7 @@ LOSSES: Mapping[str, LossSpec] = {
     "arcface": per_level(ArcFace),
     "proxy_nca": with_simix(per_level(ProxyNCA)),
     "proxy_nca_pp": with_simix(per_level(ProxyNCAPP)),
+    "proxy_gml": per_level(ProxyGML),
     "csl": spec(CSL),
 }
 

@@ -1,4 +1,4 @@
-"""ProxyNCA, cross entropy, lifted structure and margin against loops and pytorch-metric-learning."""
+"""Baselines of the papers' tables against loops over their definitions, and pytorch-metric-learning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from pytorch_metric_learning.distances import LpDistance
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.losses import CrossEntropy, LiftedStructureLoss, Loss, MarginLoss, ProxyNCA
+from hgld.losses import (
+    CrossEntropy,
+    LiftedStructureLoss,
+    Loss,
+    MarginLoss,
+    ProxyGML,
+    ProxyNCA,
+    SelectivelyContrastiveTriplet,
+)
 from hgld.losses.margin import sampling_weights
 from tests.losses.batches import LABELS, REFERENCE_LABELS, class_vectors, unit_vectors
 
@@ -42,6 +50,48 @@ def test_proxy_nca_of_a_single_class_is_the_distance_from_its_proxy() -> None:
     (proxy,) = functional.normalize(loss.proxies.detach())
     expected = sum(9 * distance(x, proxy) ** 2 for x in X) / 8
     assert loss(X, torch.zeros_like(LABELS)).item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.4, 1.0])
+def test_proxy_gml_agrees_with_loops(share: float) -> None:
+    torch.manual_seed(0)
+    loss = ProxyGML(4, 6, proxies_per_class=3, share=share).double()
+    proxies = functional.normalize(loss.proxies.detach())
+    n_kept = max(4, math.ceil(share * 12))
+
+    def entropy(scores: list[float], own: int, kept: list[int]) -> float:
+        sums = {z: sum(scores[i] for i in kept if i // 3 == z) for z in {i // 3 for i in kept}}
+        return math.log(sum(math.exp(value) for value in sums.values())) - sums[own]
+
+    total = 0.0
+    for x, own in zip(X, CLASSES, strict=True):
+        scores = (proxies @ x).tolist()
+        total += entropy(scores, own, sorted(range(12), key=lambda i: (i // 3 != own, -scores[i]))[:n_kept]) / 8
+    for i in range(12):
+        total += 0.3 * entropy((proxies @ proxies[i]).tolist(), i // 3, list(range(12))) / 12
+    assert loss(X, LABELS).item() == pytest.approx(total, abs=1e-9)
+    assert ProxyGML(4, 6, proxy_weight=0)(X, LABELS) > 0
+
+
+@pytest.mark.parametrize("references", [False, True])
+def test_selective_contrast_agrees_with_loops(references: bool) -> None:
+    others, classes = (REFERENCES, REFERENCE_LABELS[:, 0].tolist()) if references else (X, CLASSES)
+    terms = []
+    for i in range(8):
+        scores = (others @ X[i]).tolist()
+        positives = [s for j, s in enumerate(scores) if classes[j] == CLASSES[i] and (references or i != j)]
+        negatives = [s for j, s in enumerate(scores) if classes[j] != CLASSES[i]]
+        if positives:
+            p, n = max(positives), max(negatives)
+            terms.append(0.5 * n if n > p or n > 0.3 else math.log1p(math.exp((n - p) / 0.1)))
+    loss = SelectivelyContrastiveTriplet(hard=0.3, weight=0.5)
+    value = loss(X, LABELS, REFERENCES, REFERENCE_LABELS) if references else loss(X, LABELS)
+    assert value.item() == pytest.approx(sum(terms) / len(terms), abs=1e-12)
+
+
+def test_selective_contrast_does_not_pull_copies() -> None:
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    assert SelectivelyContrastiveTriplet()(x, torch.tensor([0, 0, 1])) == 0
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -135,7 +185,15 @@ def test_margin_without_near_negatives_is_0() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: ProxyNCA(4, 6), lambda: CrossEntropy(4, 6), lambda: LiftedStructureLoss(), lambda: MarginLoss(4)]
+    "make",
+    [
+        lambda: ProxyNCA(4, 6),
+        lambda: ProxyGML(4, 6, 2, 0.5),
+        lambda: CrossEntropy(4, 6),
+        lambda: LiftedStructureLoss(),
+        lambda: MarginLoss(4),
+        lambda: SelectivelyContrastiveTriplet(),
+    ],
 )
 def test_gradients_agree_with_finite_differences(make: Callable[[], Loss]) -> None:
     torch.manual_seed(0)
@@ -150,7 +208,7 @@ def test_gradients_agree_with_finite_differences(make: Callable[[], Loss]) -> No
         return result
 
     parameters = [parameter.detach().clone().requires_grad_() for parameter in names.values()]
-    assert torch.autograd.gradcheck(value, (X.clone().requires_grad_(), *parameters))
+    assert torch.autograd.gradcheck(value, (X.clone().requires_grad_(), *parameters), fast_mode=True)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +217,8 @@ def test_gradients_agree_with_finite_differences(make: Callable[[], Loss]) -> No
         (lambda: ProxyNCA(4, 6, scale=0), "`scale` is 0"),
         (lambda: CrossEntropy(4, 6, label_smoothing=1), "`label_smoothing` is 1; expected 0 to below 1"),
         (lambda: LiftedStructureLoss(math.nan), "`margin` is not a number"),
+        (lambda: ProxyGML(4, 6, share=0), "`proxies_per_class` is 12, `share` 0 and `proxy_weight` 0.3; expected"),
+        (lambda: SelectivelyContrastiveTriplet(tau=0), "`tau` is 0 and `weight` 1.0; expected above 0"),
         (lambda: MarginLoss(0), "`n_classes` is 0"),
         (lambda: MarginLoss(4, margin=0), "`margin` is 0, `beta` 1.2 and `nu` 0.0; expected above 0"),
         (lambda: MarginLoss(4, cutoff=1.5), "`cutoff` is 1.5 and `max_distance` 1.4; expected 0 < cutoff"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError
@@ -17,6 +17,7 @@ from tests.losses.batches import hierarchical_batch
 WEIGHTS = (0.2, 0.3, 0.5)
 
 
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 99), weights=st.one_of(st.none(), st.tuples(*[st.floats(0.1, 3)] * 3)), include=st.booleans()
 )
