@@ -1,4 +1,4 @@
-"""Settings published with the TPAMI paper: github.com/elias-ramzi/SupRank, commit d3d0e3c; and what differs from them."""
+"""Settings published with the TPAMI paper (github.com/elias-ramzi/SupRank, commit d3d0e3c), and known differences."""
 
 from __future__ import annotations
 

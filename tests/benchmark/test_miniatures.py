@@ -23,7 +23,7 @@ from tests.benchmark.miniatures import (
 )
 
 #: Comparisons and methods without a miniature data set yet.
-WITHOUT = {"recall_landmarks", "roadmap_sfm120k"}
+WITHOUT = {"recall_landmarks", "roadmap_sfm120k", "smooth_ap_faces"}
 COMPARISONS = [name for name in comparison_presets() if name not in WITHOUT]
 WITH_SWEEPS = [name for name in COMPARISONS if read_benchmark(name).sweeps]
 COMPARED = {method.training.resolve() for name in COMPARISONS for method in read_benchmark(name).methods.values()}
