@@ -75,17 +75,18 @@ def test_two_processes_have_the_gradients_of_one(outputs: Path, rank: int, count
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("memory", together.MEMORIES)
 def test_two_processes_train_the_same_model_as_one(
-    outputs: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    outputs: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str
 ) -> None:
     monkeypatch.setattr(run, "build_model", partial(toy.build, dropout=0))
-    together.train(manifest, tmp_path / "alone")
-    alone, both = (read_checkpoint(folder / "last.pt") for folder in (tmp_path / "alone", outputs / "run"))
+    together.train(manifest, tmp_path / memory)
+    alone, both = (read_checkpoint(folder / memory / "last.pt") for folder in (tmp_path, outputs))
     assert both["step"] == alone["step"] == 12
     for part in ("model", "loss"):
         for name, expected in alone[part].items():
             torch.testing.assert_close(both[part][name], expected, rtol=0, atol=1e-4)
-    assert "4/0.png" in (outputs / "run" / "skipped.csv").read_text()
+    assert "4/0.png" in (outputs / memory / "skipped.csv").read_text()
     assert both["best"] == pytest.approx(alone["best"])
     assert len(both["rng"]) == both["processes"] == 2
 

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -507,4 +508,6 @@ def test_format_plan(manifest: Path) -> None:
     assert "test: 18 images ranked against each other" in text
     assert "4 batches per epoch, 8 steps" in text
     assert "lambda: 0.1" in text
+    greedy = format_plan(TrainingImages(toy.settings(manifest, sampler=PUBLISHED_SAMPLERS[1], steps=7, epochs=None)))
+    assert re.search(r"\nabout [34] batches per epoch, 7 steps$", greedy)
     assert isinstance(toy.settings(manifest), TrainingSettings)

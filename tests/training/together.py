@@ -51,11 +51,20 @@ def compute_gradients(counts: tuple[int, ...], processes: Processes) -> Gradient
     return gradients
 
 
+#: Memories to train with, by the folder of the run.
+MEMORIES: dict[str, dict[str, Any]] = {
+    "run": {"size": 20, "start_epoch": 2},
+    "unique": {"unique": True, "start_epoch": 2},
+}
+
+
 def train(manifest: Path, out: Path, processes: Processes | None = None) -> None:
     """Run a training that hardly depends on rounding, with an image that one of the processes cannot read."""
     (manifest.parent / "4" / "0.png").unlink(missing_ok=True)
     optimiser = {"backbone": SGD, "head": SGD, "proxies": {**SGD, "lr": 1}}
-    settings = toy.settings(manifest, optimiser=optimiser, warm_up_epochs=1, clip_norm=1, epochs=3)
+    settings = toy.settings(
+        manifest, optimiser=optimiser, memory=MEMORIES[out.name], warm_up_epochs=1, clip_norm=1, epochs=3
+    )
     run.train(settings, out, processes=processes)
 
 
@@ -65,4 +74,5 @@ if __name__ == "__main__":
     with joined_processes() as processes:
         gradients = {counts: compute_gradients(counts, processes) for counts in ((6, 6), (5, 7))}
         torch.save(gradients, folder / f"{processes.rank}.pt")
-        train(manifest, folder / "run", processes)
+        for name in MEMORIES:
+            train(manifest, folder / name, processes)
