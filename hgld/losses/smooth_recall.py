@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hgld.errors import ConfigurationError
 from hgld.losses.kernels.metric_surrogates import Mixup, RecallLoss
 from hgld.losses.kernels.steps import SIGMOID, Step
 from hgld.losses.sup_recall import RECALL_KS
@@ -23,9 +24,12 @@ class SmoothRecall(RecallLoss):
         mixup: Function that adds virtual positives to the retrieval set of each query, such as
             :class:`~hgld.losses.MixedPositives`.
         include_query: See :class:`~hgld.losses.RankLoss`; Patel et al. exclude the query.
+        rank_query: Without ``include_query``, rank the query among the others, but do not count it as a positive:
+            every positive has a rank of 2 or more, as in the code of Patel et al., but not in their Eq. 6.
 
     Raises:
-        ConfigurationError: A number is out of range, or (when called) the labels have no such level.
+        ConfigurationError: A number is out of range, ``rank_query`` is given together with ``include_query``, or
+            (when called) the labels have no such level.
         InputError: (when called) No query has a positive.
 
     >>> import torch
@@ -44,7 +48,16 @@ class SmoothRecall(RecallLoss):
         level: int | None = None,
         mixup: Mixup | None = None,
         include_query: bool = True,
+        rank_query: bool = False,
     ) -> None:
         super().__init__(
             ks, tau_star, clip=clip, plus=step, step=step, level=level, mixup=mixup, include_query=include_query
         )
+        if rank_query and include_query:
+            raise ConfigurationError("`rank_query` requires `include_query` false: the query is no positive then")
+        self.rank_query = rank_query
+
+    @property
+    def query_level(self) -> int | None:
+        """See :attr:`~hgld.losses.RankLoss.query_level`."""
+        return 0 if self.rank_query else super().query_level

@@ -206,3 +206,27 @@ def test_labels_that_do_not_fit_are_errors(make: Make) -> None:
         make()(embeddings, labels, embeddings)
     with pytest.raises(InputError, match=r"expected \(N, 6\) and \(N, 3\)"):
         make()(embeddings, labels, embeddings[:, :5], labels)
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_the_query_is_ranked_ahead_of_the_others_where_the_published_code_has_it(clip: bool) -> None:
+    """In the code of Patel et al. a query takes part in the ranks of its positives, unlike in their Eq. 6."""
+    x, labels = hierarchical_batch(n_classes=4, per_class=4)
+    scores, ks, total = x @ x.T, (1, 2, 4), 0.0
+    for q in range(16):
+        positives = [p for p in range(16) if labels[p, 0] == labels[q, 0] and p != q]
+        ranks = [
+            1 + sum(oracles.sigmoid(float(scores[q, z] - scores[q, p])) for z in range(16) if z != p)
+            for p in positives
+        ]
+        hits = [sum(oracles.sigmoid(k - rank, 1.0) for rank in ranks) for k in ks]
+        hits = [min(hit, k) if clip else hit for hit, k in zip(hits, ks, strict=True)]
+        total += 1 - sum(hit / min(k, 3) for hit, k in zip(hits, ks, strict=True)) / 3
+    loss = SmoothRecall(ks, clip=clip, include_query=False, rank_query=True)
+    assert loss(x, labels).item() == pytest.approx(total / 16, abs=1e-9)
+    assert loss(x, labels) > SmoothRecall(ks, clip=clip, include_query=False)(x, labels)
+    references = hierarchical_batch(1)
+    without = SmoothRecall(ks, clip=clip, include_query=False)
+    assert loss(x, labels, *references) == without(x, labels, *references)
+    with pytest.raises(ConfigurationError, match="`rank_query` requires `include_query` false"):
+        SmoothRecall(rank_query=True)

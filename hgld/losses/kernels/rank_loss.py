@@ -57,6 +57,11 @@ class RankLoss(Loss):
         """Whether :meth:`query_losses` draws random numbers, so that queries must be processed in their order."""
         return False
 
+    @property
+    def query_level(self) -> int | None:
+        """Level of a query in its own retrieval set, -1 to exclude it; None for that of its labels, L."""
+        return None if self.include_query else -1
+
     def has_positive(self, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
         """Return which queries have a positive: Boolean tensor of shape (n_query,).
 
@@ -74,11 +79,11 @@ class RankLoss(Loss):
         reference_labels: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`hgld.losses.Loss.forward_batch`."""
-        exclude_query = reference_embeddings is None and not self.include_query
+        query_level = self.query_level if reference_embeddings is None else None
         references = embeddings if reference_embeddings is None else reference_embeddings
         labels_of_references = labels if reference_labels is None else reference_labels
         return _MeanOverQueries.apply(  # type: ignore[no-any-return]
-            embeddings, references, labels, labels_of_references, self, exclude_query
+            embeddings, references, labels, labels_of_references, self, query_level
         )
 
 
@@ -93,7 +98,7 @@ class _MeanOverQueries(torch.autograd.Function):
         labels: torch.Tensor,
         reference_labels: torch.Tensor,
         loss: RankLoss,
-        exclude_query: bool,
+        query_level: int | None,
     ) -> torch.Tensor:
         needs_gradient = any(ctx.needs_input_grad)
 
@@ -103,8 +108,8 @@ class _MeanOverQueries(torch.autograd.Function):
             """Return the sum of the losses of a block, their number, and the gradient of the sum by the scores."""
             with torch.no_grad():
                 levels = pair_levels(labels[block], reference_labels)
-                if exclude_query:
-                    levels.diagonal(block.start).fill_(-1)
+                if query_level is not None:
+                    levels.diagonal(block.start).fill_(query_level)
                 valid = loss.has_positive(levels, n_levels)
                 scores = (embeddings[block] @ references.T).requires_grad_(needs_gradient)
             with torch.set_grad_enabled(needs_gradient):
