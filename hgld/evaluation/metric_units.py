@@ -6,6 +6,8 @@ shown as they are, and lower is better.
 
 from __future__ import annotations
 
+import math
+
 #: Metrics in levels, without their cutoff.
 DISTANCES = ("mistake_severity", "avg_hdist", "min_hdist")
 
@@ -29,7 +31,9 @@ def shown_value(metric: str, value: float) -> float:
 
 
 def goodness(metric: str, value: float) -> float:
-    """Return a number that is higher for a better value of the metric."""
+    """Return a number that is higher for a better value of the metric; the least for NaN."""
+    if math.isnan(value):
+        return -math.inf
     return -value if is_distance(metric) else value
 
 

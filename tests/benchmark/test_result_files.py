@@ -261,6 +261,28 @@ def test_single_seed_without_baselines(
     assert best_baseline(alone, "H-AP") is None
 
 
+def test_the_best_baseline_in_a_distance_has_the_lowest(
+    settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path
+) -> None:
+    """The same values, as severities: in levels instead of %, and the other way round."""
+    severe = [
+        replace(
+            method,
+            runs=tuple(
+                EvaluatedRun(run.run, run.result.renamed({"H-AP": "mistake_severity"})) for run in method.runs
+            ),
+        )
+        for method in methods
+    ]
+    best, worst = best_baseline(methods, "H-AP"), best_baseline(severe, "mistake_severity")
+    assert best is not None
+    assert worst is not None
+    assert (best.title, worst.title) == ("ROADMAP", "Smooth-AP")
+    columns = {"columns": ("R@1", "mistake_severity")}
+    means, *_ = markdown_tables(write_results(settings.model_copy(update=columns), severe, tmp_path / "out").markdown)
+    assert means["Smooth-AP"]["mistake_severity"].startswith("**0.41** ±")
+
+
 def test_missing_metric_is_a_dash(settings: BenchmarkSettings, methods: list[MethodResults], tmp_path: Path) -> None:
     _, roadmap, happier = methods
     (run, _) = happier.runs

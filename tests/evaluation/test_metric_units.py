@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hgld.evaluation.latex_table import results_to_latex
 from hgld.evaluation.metric_registry import METRICS
 from hgld.evaluation.metric_units import DISTANCES, goodness, is_distance
@@ -16,6 +18,8 @@ def test_distances_are_metrics() -> None:
 def test_fewer_levels_are_better() -> None:
     assert goodness("mistake_severity", 1.0) > goodness("mistake_severity", 1.5)
     assert goodness("H-AP", 0.5) > goodness("H-AP", 0.4)
+    for metric in ("H-AP", "mistake_severity"):
+        assert goodness(metric, 0.1) > goodness(metric, math.nan)
 
 
 def test_tables_mark_the_least_distance() -> None:

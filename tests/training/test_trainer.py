@@ -119,6 +119,16 @@ def test_run_writes_settings_history_and_checkpoints(uninterrupted: Path, manife
     assert list((uninterrupted / "tensorboard").iterdir())
 
 
+def test_the_best_model_may_be_that_of_the_lowest_distance(manifest: Path, tmp_path: Path) -> None:
+    evaluation = {"metrics": ["avg_hdist@3", "wAP"], "best": "avg_hdist@3"}
+    summary = run.train(toy.settings(manifest, evaluation=evaluation, epochs=1), tmp_path / "run")
+    evaluations = history(tmp_path / "run", "evaluation")
+    lowest = min(evaluations, key=lambda line: line["avg_hdist@3"])
+    assert read_checkpoint(tmp_path / "run" / "best.pt")["best"] == lowest["avg_hdist@3"]
+    assert summary.best == f"epoch {lowest['epoch']}"
+    assert all(0 < line["wAP"] < 1 for line in evaluations)
+
+
 def test_training_updates_all_parameters(uninterrupted: Path) -> None:
     torch.manual_seed(0)
     before = toy.build(ModelSettings.model_validate(toy.SETTINGS["model"])).state_dict()
