@@ -13,6 +13,8 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
+    from hgld.evaluation import Evaluation
+
     ProtocolName = str
 else:
     ProtocolName = Literal[PROTOCOL_NAMES]
@@ -161,11 +163,9 @@ def evaluate(
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
     """
     with friendly_errors(metrics="--metric", relevance_alpha="--alpha"):
-        from hgld.cli.summaries.evaluation import format_evaluation, format_label_table
+        from hgld.cli.summaries.evaluation import format_label_table
         from hgld.compute.processes import joined_processes, local_device
         from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
-        from hgld.evaluation.json_report import results_to_json
-        from hgld.evaluation.latex_table import results_to_latex
         from hgld.evaluation.per_query_table import write_per_query
         from hgld.inspection.evaluation_page import write_evaluation_page
         from hgld.inspection.label_table import (
@@ -213,18 +213,10 @@ def evaluate(
             evaluation = evaluate_files(files, protocol, config)
         if processes.rank:  # the first process prints
             return
-        results = evaluation.results
-        bounds = [result.intervals() for result in results] if intervals else None
-        if json:
-            text = results_to_json(results, intervals=bounds, mean=evaluation.mean)
-        elif latex:
-            text = results_to_latex(results, metrics=metric)
-        else:
-            text = format_evaluation(results, intervals=bounds, mean=evaluation.mean)
-        typer.echo(text)
+        typer.echo(_results_text(evaluation, metric, intervals=intervals, json=json, latex=latex))
         # The results are on the screen before writing files can fail.
         if per_query:
-            write_per_query(results, per_query, files.provenance(protocol, config))
+            write_per_query(evaluation.results, per_query, files.provenance(protocol, config))
             typer.echo(per_query, err=json or latex)
         if per_label:
             table = average_precision_per_label(evaluation, config)
@@ -236,6 +228,22 @@ def evaluate(
         if worst:
             write_evaluation_page(evaluation, page, worst, images=images, sources=labels, config=ranking)
             typer.echo(page, err=json or latex)
+
+
+def _results_text(
+    evaluation: Evaluation, metrics: list[str] | None, *, intervals: bool, json: bool, latex: bool
+) -> str:
+    """Return the results as tables, JSON or LaTeX."""
+    from hgld.cli.summaries.evaluation import format_evaluation
+    from hgld.evaluation.json_report import results_to_json
+    from hgld.evaluation.latex_table import results_to_latex
+
+    results = evaluation.results
+    if latex:
+        return results_to_latex(results, metrics=metrics)
+    bounds = [result.intervals() for result in results] if intervals else None
+    format_results = results_to_json if json else format_evaluation
+    return format_results(results, intervals=bounds, mean=evaluation.mean)
 
 
 def parse_level_weights(text: str) -> tuple[float, ...]:
