@@ -31,6 +31,7 @@ OUTPUTS = {
     "embed": ["-o"],
     "embed-images": ["-o"],
     "evaluate": ["--per-query", "--per-label", "--write-predictions", "--page"],
+    "examples": ["-o"],
     "export": ["-o"],
     "export-embeddings": ["-o"],
     "fetch": ["-o"],
