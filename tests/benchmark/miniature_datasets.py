@@ -56,7 +56,7 @@ def write_inat() -> None:
         write_lines(root / "Inat_dataset_splits" / f"Inaturalist_{split}_set1.txt", paths)
         save_pictures(root, *paths)
     categories = [
-        {"id": species} | {rank: f"{rank}{species % (12 - 2 * n)}" for n, rank in enumerate(reversed(ranks), 1)}
+        {"id": species} | {rank: f"{rank}{species % (2 * n)}" for n, rank in enumerate(reversed(ranks), 1)}
         for species in range(N_TRAIN + N_TEST)
     ]
     (root / "train2018.json").write_text(json.dumps({"categories": categories}))
@@ -111,6 +111,38 @@ def write_sfm120k() -> None:
         contents[split] = {"cids": [name for name, _ in images], "cluster": [cluster for _, cluster in images]}
         save_pictures(root, *(f"ims/{name[-2:]}/{name[-4:-2]}/{name[-6:-4]}/{name}" for name, _ in images))
     (root / "retrieval-SfM-120k.pkl").write_bytes(pickle.dumps(contents, protocol=2))
+    write_revisited()
+
+
+def write_faces() -> None:
+    from tests.benchmark.test_faces import write_vggface2
+
+    write_vggface2(Path("VGGFace2"))
+
+
+def write_gldv1() -> None:
+    root = Path("gldv1")
+    images = [(f"{landmark:08x}{n:08x}", landmark) for landmark, n in images_of_classes(0, N_TRAIN + N_TEST)]
+    lines = [f"{name},https://example.org/{name}.jpg,{landmark}" for name, landmark in images]
+    write_lines(root / "train.csv", ["id,url,landmark_id", *lines])
+    save_pictures(root, *(f"images/{name}.jpg" for name, _ in images))
+    write_revisited()
+
+
+def write_revisited() -> None:
+    """Write ROxford and RParis: three queries, which are parts of images, and positives of all kinds for each."""
+    landmarks = ("all_souls", "bodleian", "magdalen")
+    for name in ("roxford5k", "rparis6k"):
+        gallery = [f"{landmark}_{n:06}" for landmark in landmarks for n in range(1, 7)]
+        queries = [f"{landmark}_000000" for landmark in landmarks]
+        kinds = [{"easy": [6 * n, 6 * n + 1], "hard": [6 * n + 2], "junk": [6 * n + 3]} for n in range(len(queries))]
+        truth = {
+            "imlist": gallery,
+            "qimlist": queries,
+            "gnd": [{**kind, "bbx": [1.0, 1.0, 15.0, 12.0]} for kind in kinds],
+        }
+        save_pictures(Path(name), *(f"jpg/{image}.jpg" for image in (*queries, *gallery)))
+        (Path(name) / f"gnd_{name}.pkl").write_bytes(pickle.dumps(truth, protocol=2))
 
 
 def write_dyml(root: Path, *, product: bool = False) -> None:
@@ -190,10 +222,12 @@ DATASETS: Mapping[str, Callable[[], None]] = {
     "dyml_animal": lambda: write_dyml(Path("dyml_animal")),
     "dyml_product": lambda: write_dyml(Path("dyml_product"), product=True),
     "dyml_vehicle": lambda: write_dyml(Path("dyml_vehicle")),
+    "faces": write_faces,
     "grocery": lambda: write_products(Path("data/grocery/images.csv"), Path("data/grocery")),
     "h-gldv2": write_h_gldv2,
     "in_shop": write_in_shop,
     "inat": write_inat,
+    "landmarks": write_gldv1,
     "own_images": lambda: write_products(Path("labels.csv"), Path("photographs")),
     "sfm120k": write_sfm120k,
     "sop": write_sop,

@@ -31,7 +31,7 @@ SMALL = (*SMALL, "evaluation.metrics=[R@1]", "evaluation.best=R@1")
 SMALL_MODEL: tuple[str, ...] = ("model.backbone=test_resnet", "model.pretrained=false", "frozen=[]")
 SMALL_MODEL = (*SMALL_MODEL, "image.size=32", "image.resize=32", "image.train_resize=null")
 #: Values of sweeps over settings that SMALL changes; of the others, the first and the last.
-SMALL_VALUES: Mapping[str, Sequence[int]] = {"batch_size": (16, 32)}
+SMALL_VALUES: Mapping[str, Sequence[int]] = {"batch_size": (16, 32), "sampler.per_class": (2, 4)}
 #: Largest rank K of a metric such as R@K.
 MAX_RANK = 100
 #: Folders whose commands need the files of another.

@@ -43,6 +43,7 @@ _RECALL_LOSS = facts(
         "loss.tau_star": 1,  # k_temperatures
         "loss.clip": True,
         "loss.include_query": False,
+        "loss.rank_query": True,  # of the code; Eq. 6 of the paper leaves the query out
         "loss.ks": _KS,
         "loss.simix": False,
     },

@@ -22,17 +22,11 @@ from tests.benchmark.miniatures import (
     small_settings,
 )
 
-#: Comparisons and methods without a miniature data set yet.
-WITHOUT = {"recall_landmarks", "roadmap_sfm120k", "smooth_ap_faces"}
-COMPARISONS = [name for name in comparison_presets() if name not in WITHOUT]
+COMPARISONS = list(comparison_presets())
 WITH_SWEEPS = [name for name in COMPARISONS if read_benchmark(name).sweeps]
 COMPARED = {method.training.resolve() for name in COMPARISONS for method in read_benchmark(name).methods.values()}
 #: Methods that no comparison has.
-ALONE = [
-    name
-    for name, path in training_presets().items()
-    if path.resolve() not in COMPARED and path.parent.name not in WITHOUT
-]
+ALONE = [name for name, path in training_presets().items() if path.resolve() not in COMPARED]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +47,7 @@ def options(comparison: str) -> list[str]:
 
 
 def test_every_method_has_a_miniature_data_set() -> None:
-    for folder in {path.parent.name for path in training_presets().values()} - WITHOUT:
+    for folder in {path.parent.name for path in training_presets().values()}:
         dataset_of(folder)  # raises where there is none
         assert documented_commands(settings_file(folder)), (
             f"{folder}/base.yaml names no command that makes a manifest"
