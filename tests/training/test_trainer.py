@@ -18,7 +18,8 @@ import pytest
 import torch
 
 from hgld.cli.summaries.training import format_images, format_plan, format_training
-from hgld.datasets.batch import Example
+from hgld.compute.processes import Processes
+from hgld.datasets.batch import Example, collate
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
@@ -30,6 +31,8 @@ from hgld.training import run
 from hgld.training.trainer import Trainer
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
+from hgld.training.validation import evaluate_model
+from tests.datasets.pictures import picture
 from tests.training import toy
 
 State = dict[str, Any]
@@ -491,6 +494,26 @@ def test_projection_is_initialised_by_whitening(manifest: Path, tmp_path: Path) 
     with torch.no_grad():
         projected = model.projection(model.features(pictures))
     torch.testing.assert_close(projected.T.cov(), torch.eye(6), atol=1e-3, rtol=0)
+
+
+def test_images_of_unequal_shape_are_trained_on(tmp_path: Path) -> None:
+    manifest = toy.write_images(tmp_path)
+    for n, path in enumerate(sorted(tmp_path.glob("*/*.png"))):
+        path.write_bytes(picture(f"{path.parent.name}/{path.name}", (20 + n % 3, 16)))  # no two are the same
+    image = {"fit": "longest", "size": 22, "crop_scale": None}
+    whitened = {**toy.SETTINGS["model"], "projection": "whitening"}
+    settings = toy.settings(manifest, image=image, model=whitened, epochs=1, chunk_size=3, memory=None)
+    batch = collate([TrainingImages(settings).train[row, 5] for row in range(8)])
+    assert not isinstance(batch.images, torch.Tensor)
+    assert {tuple(pixels.shape) for pixels in batch.images} == {(3, 16, 20), (3, 16, 21), (3, 16, 22)}
+    run.train(settings, tmp_path / "run")
+    assert all(math.isfinite(line["loss"]) for line in history(tmp_path / "run", "step"))
+    model = toy.build(settings.model)
+    model.load_state_dict(read_checkpoint(tmp_path / "run" / "last.pt")["model"])
+    one_by_one = evaluate_model(
+        model, TrainingImages(settings), metrics=("H-AP",), batch_size=1, workers=0, processes=Processes()
+    )
+    assert history(tmp_path / "run", "evaluation")[-1]["H-AP"] == pytest.approx(one_by_one.result.means["H-AP"])
 
 
 def test_random_losses_draw_the_same_numbers_in_all_processes(manifest: Path, tmp_path: Path) -> None:
