@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hgld.cli import app
+from tests.datasets.logos import save_logos, write_logo_table
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "own_images.md"
 #: Settings with which a training takes seconds.
@@ -78,3 +79,14 @@ def test_from_a_folder(groceries: Path) -> None:
     assert "images embedded in 1,280 dimensions" in run(embed)
     run(search)
     assert Path("answers.html").read_text(encoding="utf-8").count("<img ") >= 11
+
+
+@pytest.mark.slow
+def test_with_several_labels_per_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_logo_table(Path("logos.csv"), save_logos(Path("logos"), 80))
+    manifest, train, embed, evaluate = commands("Several labels per image")
+    assert "labels per image at 3 levels (8 section, 5 division, 3 category)" in run(manifest)
+    assert "2 steps; H-AP" in run(train)
+    assert "images embedded in 1,280 dimensions" in run(embed)
+    assert "(thesis, Algorithm 1)" in run(evaluate)
