@@ -117,7 +117,10 @@ def _flattened(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def label_columns(
     labels: Labelling, level_names: Sequence[str], class_names: Sequence[Sequence[str]]
 ) -> dict[str, pa.Array]:
-    """Return a column per level, of texts or for label sets lists of texts; the inverse of :func:`encode_labels`."""
+    """Return a column per level, of texts or for label sets lists of texts; the inverse of :func:`encode_labels`.
+
+    Unlabelled images have nulls, or empty lists.
+    """
     columns: dict[str, pa.Array] = {}
     for column, (name, classes) in enumerate(zip(level_names, class_names, strict=True)):
         texts = pa.array(classes, pa.string())
@@ -126,7 +129,7 @@ def label_columns(
             offsets = pa.array(labels.members.offsets.astype(np.int32))
             columns[name] = pa.ListArray.from_arrays(offsets, values, type=TEXTS)
         else:
-            columns[name] = texts.take(pa.array(labels[:, column]))
+            columns[name] = texts.take(pa.array(labels[:, column], pa.int64(), mask=labels[:, column] < 0))
     return columns
 
 

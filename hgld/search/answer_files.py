@@ -64,7 +64,7 @@ def answers_table(answers: Answers) -> pa.Table:
         for rank, (position, score, level) in enumerate(answers.results(query), start=1):
             row = {"query": answers.query_ids[query], "rank": rank, "id": str(gallery.ids[position])}
             row |= {"score": score, "level": level}
-            names = gallery.names(gallery.labels[position])
+            names = gallery.names_of(position)
             rows.append({**row, **dict(zip(gallery.level_names, names, strict=False)), **answer, **shares})
     fields = [("query", pa.string()), ("rank", pa.int64()), ("id", pa.string()), ("score", pa.float32())]
     fields += [("level", pa.int64())]
@@ -85,7 +85,7 @@ def answers_to_json(answers: Answers) -> str:
     for query in range(len(answers)):
         results: list[dict[str, Any]] = []
         for rank, (position, score, level) in enumerate(answers.results(query), start=1):
-            labels = list(gallery.names(gallery.labels[position]))
+            labels = list(gallery.names_of(position))
             entry = {"rank": rank, "id": str(gallery.ids[position]), "score": _rounded(score)}
             results.append({**entry, "level": level, "labels": labels})
         answer = [{**vars(level), "share": _rounded(level.share)} for level in answers.answer(query)]

@@ -67,7 +67,7 @@ def write_answer_page(
 
 def gallery_photo(gallery: Gallery, position: int) -> Photo:
     """Return the description of an image of a gallery."""
-    names = gallery.names(gallery.labels[position])
+    names = gallery.names_of(position)
     return Photo(str(gallery.ids[position]), names, has_labels=bool(names))
 
 

@@ -14,7 +14,8 @@ from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_
 from hgld.datasets.image_sources import read_images
 from hgld.errors import ConfigurationError, HgldError
 from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
-from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
+from hgld.hierarchy import Hierarchy, load_hierarchy
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.inspection.photos import label_name
 from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
 from hgld.tables.embeddings import Embeddings, read_embeddings
@@ -29,14 +30,15 @@ class Gallery:
             their cosine, whatever their lengths.
         ids: N texts.
         labels: int64, shape (N, L), finest first and nested: indices into ``class_names``; -1 in the rows of
-            unlabelled images. L is 0 without labels.
+            unlabelled images; or label sets of such indices, where images may have several labels. L is 0 without
+            labels.
         level_names: Names of the L levels, finest first.
         class_names: Names of the labels of each level.
     """
 
     vectors: torch.Tensor
     ids: npt.NDArray[np.str_]
-    labels: LabelMatrix
+    labels: Labelling
     level_names: tuple[str, ...] = ()
     class_names: tuple[tuple[str, ...], ...] = ()
 
@@ -89,6 +91,23 @@ class Gallery:
         """Number of levels L."""
         return len(self.level_names)
 
+    def labels_of(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the labels of images: int64, shape (n, K, L), with rows of -1 after an image's own.
+
+        Args:
+            positions: int64, shape (n,); positions of the images, -1 for none.
+        """
+        exists = (positions >= 0)[:, None, None]
+        if isinstance(self.labels, LabelSets):
+            return np.where(exists, self.labels.padded(positions.clip(min=0)), -1)
+        return np.where(exists, self.labels[positions][:, None, :], -1)
+
+    def names_of(self, position: int) -> tuple[str, ...]:
+        """Return the names of an image's labels, finest first, several between semicolons; empty if unlabelled."""
+        rows = [self.names(row) for row in self.labels_of(np.array([position]))[0]]
+        columns = zip(*filter(None, rows), strict=True)
+        return tuple("; ".join(dict.fromkeys(names)) for names in columns)
+
     def names(self, labels: npt.NDArray[np.int64]) -> tuple[str, ...]:
         """Return the names of a row of labels, finest first; empty if it is unlabelled."""
         if (labels < 0).any():
@@ -121,7 +140,9 @@ def read_gallery(
     ids = np.arange(len(embeddings)).astype(np.str_) if embeddings.ids is None else embeddings.ids
     if image_labels is None:
         return Gallery(embeddings.vectors, ids, np.empty((len(ids), 0), np.int64))
-    rows, matrix = image_labels.labelled, image_labels.labels
+    labelling = image_labels.labelling
+    matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
+    rows = np.ones(len(matrix), np.bool_) if isinstance(labelling, LabelSets) else image_labels.labelled
     codes = np.full_like(matrix, -1)
     names = []
     for column in range(len(image_labels.level_names)):
@@ -133,7 +154,8 @@ def read_gallery(
                 for value in values.tolist()
             )
         )
-    return Gallery(embeddings.vectors, ids, codes, image_labels.level_names, tuple(names))
+    labels_of_images = LabelSets(codes, labelling.members) if isinstance(labelling, LabelSets) else codes
+    return Gallery(embeddings.vectors, ids, labels_of_images, image_labels.level_names, tuple(names))
 
 
 def _labels(

@@ -136,14 +136,16 @@ class Searcher:
             )
         names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
         scores, positions = self._neighbours(vectors, k)
-        # Position -1 would be the last image, but its score is NaN, which has no vote.
-        near = np.where(positions[..., None] >= 0, self.gallery.labels[positions], -1)
-        labels = np.full((len(vectors), self.gallery.n_levels), -1)
-        shares = np.full(labels.shape, np.nan)
+        n_levels = self.gallery.n_levels
+        labels = np.full((len(vectors), n_levels), -1)
+        shares, levels = np.full(labels.shape, np.nan), np.zeros(positions.shape, np.int64)
         for row in range(len(vectors)):
-            labels[row], shares[row] = vote(scores[row], near[row], self._temperature)
-        shared = (near == labels[:, None, :]) & (near >= 0)
-        top_k = TopK(scores, positions, shared.sum(axis=2))
+            near = self.gallery.labels_of(positions[row])  # (k, K, L); an image has a vote for each of its K labels
+            votes = near.reshape(near.shape[0] * near.shape[1], n_levels)
+            labels[row], shares[row] = vote(np.repeat(scores[row], near.shape[1]), votes, self._temperature)
+            shared = (near == labels[row]) & (near >= 0)
+            levels[row] = (shared * np.arange(n_levels, 0, -1)).max(axis=(1, 2), initial=0)
+        top_k = TopK(scores, positions, levels)
         return Answers(self.gallery, names, top_k, labels, shares)
 
     def _neighbours(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:

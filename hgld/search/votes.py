@@ -25,7 +25,8 @@ def vote(
     neighbours. It is no probability: nothing calibrates it, and it says nothing of labels that the gallery lacks.
 
     Args:
-        scores: float32, shape (k,), cosines of the neighbours, best first; NaN for missing neighbours.
+        scores: float32, shape (k,), cosines of the neighbours, best first; NaN for missing neighbours. A neighbour
+            with several labels is there once for each.
         labels: int64, shape (k, L), their labels, finest first and nested; -1 for unlabelled neighbours.
         temperature: Difference of cosines that changes a weight by the factor e.
 

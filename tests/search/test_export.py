@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import ConfigurationError
+from hgld.hierarchy.label_sets import single_labels
 from hgld.search.export import export_gallery
 from hgld.search.gallery import Gallery
 from hgld.tables import Provenance
@@ -20,7 +21,7 @@ from tests.search.galleries import LEVELS, toy_gallery
 
 def test_exported_table_holds_ids_labels_and_unit_vectors(tmp_path: Path) -> None:
     gallery = toy_gallery()
-    gallery.labels[5] = -1
+    single_labels(gallery.labels)[5] = -1
     export_gallery(gallery, tmp_path / "x.parquet", Provenance("export-embeddings"))
     table = pq.read_table(tmp_path / "x.parquet")
     assert table.column_names == ["id", *LEVELS, "embedding"]

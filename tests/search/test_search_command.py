@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hgld.cli import app
+from hgld.hierarchy.label_sets import single_labels
 from hgld.search.answer_page import write_answer_page
 from hgld.search.query_model import load_query_model
 from hgld.search.searcher import Searcher
@@ -88,7 +89,7 @@ def test_gallery_without_labels_and_photographs(gallery_folder: Path, tmp_path: 
 
 def test_unlabelled_photographs_of_a_page_have_no_level(tmp_path: Path) -> None:
     gallery = toy_gallery(4)
-    gallery.labels[2] = -1
+    single_labels(gallery.labels)[2] = -1
     answers = Searcher(gallery).search(gallery.vectors[2:3], 4)
     write_answer_page(answers, tmp_path / "page.html", lambda _: None, lambda _: None)
     html = (tmp_path / "page.html").read_text()

@@ -52,7 +52,7 @@ def test_results_share_nested_levels_with_the_answer() -> None:
         answer = [level.name for level in answers.answer(row)]
         assert [level.level for level in answers.answer(row)] == list(LEVELS)
         for position, _, level in answers.results(row):
-            names = answers.gallery.names(answers.gallery.labels[position])
+            names = answers.gallery.names_of(position)
             assert list(names[len(LEVELS) - level :]) == answer[len(LEVELS) - level :]
             assert level == len(LEVELS) or names[len(LEVELS) - level - 1] != answer[len(LEVELS) - level - 1]
 

@@ -14,7 +14,7 @@ def format_answers(answers: Answers) -> str:
         levels = [f"{level.name} {level.share:.2f}" for level in reversed(answers.answer(row))]
         title = f"{answers.query_ids[row]}: {', '.join(levels) or 'no labels'}"
         results = [
-            [rank, f"{score:.3f}", str(gallery.ids[position]), *gallery.names(gallery.labels[position])]
+            [rank, f"{score:.3f}", str(gallery.ids[position]), *gallery.names_of(position)]
             for rank, (position, score, _) in enumerate(answers.results(row), start=1)
         ]
         results = [[*cells, *[""] * (3 + gallery.n_levels - len(cells))] for cells in results]
