@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
@@ -178,6 +178,7 @@ def test_hierarchical_f_agrees_with_an_independent_implementation(
             assert actual.f.mean() == pytest.approx(expected["hF_macro_mean_of_items"], abs=1e-12)
 
 
+@settings(max_examples=12)
 @given(st.integers(1, 4), st.data())
 def test_ranked_levels_are_similarities_in_a_tree(n_levels: int, data: st.DataObject) -> None:
     levels = data.draw(st.lists(st.integers(0, n_levels), min_size=1, max_size=12))

@@ -15,12 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation import evaluate_retrieval
+from hgld.evaluation import EvaluationConfig, evaluate_retrieval, evaluate_tasks
 from hgld.evaluation.ranking import Precision
 from hgld.evaluation.relevance import exponential_gain, hierarchical_relevance
 from hgld.evaluation.relevance_judgements import LabelJudgements, ListJudgements, TableJudgements
 from hgld.evaluation.results import RetrievalResult
-from hgld.evaluation.retrieval_task import items_sharing_ids
+from hgld.evaluation.retrieval_task import items_sharing_ids, leave_one_out_task
+from hgld.hierarchy.label_sets import LabelSets
 from hgld.ragged import RaggedIndices
 from tests.evaluation import oracles
 from tests.evaluation.helpers import evaluate_judged
@@ -449,3 +450,7 @@ def test_metrics_on_trees_need_levels_of_a_tree() -> None:
     for metric in ("HP@2", "mistake_severity", "hF", "AHP"):
         with pytest.raises(ConfigurationError, match=rf"{metric} needs labels that form a tree"):
             evaluate_judged(embeddings, embeddings, judgements, metrics=[metric])
+    several = LabelSets.from_lists([np.array([[0, 0], [1, 0]]), np.array([[0, 0]]), np.array([[1, 0]])])
+    task = leave_one_out_task(torch.eye(3), several)
+    with pytest.raises(ConfigurationError, match="AHP needs labels that form a tree, with one label per image"):
+        evaluate_tasks([task], EvaluationConfig(metrics=("AHP",)))

@@ -120,7 +120,12 @@ def test_command_writes_and_prints_the_table(tmp_path: Path) -> None:
     (tmp_path / "e.ids.txt").write_text("".join(f"i{row}\n" for row in rows))
     lines = [f"i{row},c{row // 4},{'lake' if row < 12 else 'church'}\n" for row in rows]
     (tmp_path / "labels.csv").write_text("id,species,kind\n" + "".join(lines))
-    arguments = ["evaluate", f"--embeddings={tmp_path / 'e.npy'}", f"--labels={tmp_path / 'labels.csv'}"]
+    arguments = [
+        "evaluate",
+        "--no-intervals",
+        f"--embeddings={tmp_path / 'e.npy'}",
+        f"--labels={tmp_path / 'labels.csv'}",
+    ]
     for name in ("table.csv", "table.parquet"):
         result = CliRunner().invoke(app, [*arguments, f"--per-label={tmp_path / name}"])
         assert result.exit_code == 0, result.output
