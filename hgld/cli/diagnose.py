@@ -44,7 +44,7 @@ def diagnose(
 
     Example: hgld diagnose --embeddings roadmap.parquet --baseline sup_ap.parquet --labels manifest.parquet
     """
-    with friendly_errors(temperatures="--tau"):
+    with friendly_errors(temperatures="--tau", metrics="--metric"):
         from hgld.cli.summaries.diagnosis import format_diagnosis
         from hgld.evaluation import EvaluationFiles
         from hgld.losses.diagnosis import DiagnosisConfig, diagnose_files, diagnosis_to_json

@@ -104,8 +104,8 @@ class Diagnosis:
         classes: Number of their classes.
         batches: Number of batches.
         gap: Decomposability gap.
-        bound: Mean over queries of the bound without L_DG (Eq. 26), for batches with an AP of 1.
-        calibrated_bound: Mean over queries of the bound with L_DG (Eq. 27).
+        bound: Mean over queries of the bound of AP's gap without L_DG (Eq. 26), for batches with an AP of 1.
+        calibrated_bound: Mean over queries of the same with L_DG (Eq. 27).
         steps: Quality of each step by name.
     """
 

@@ -124,6 +124,9 @@ def test_the_command_prints_tables_and_json(files: Path) -> None:
     assert f"{100 * document['calibrated_bound']:.2f}" in text.stdout
     counts = f"{document['images']} images of {document['classes']} classes in {document['batches']} batches of 16"
     assert text.stdout.startswith(f"{counts} with 2 of each class")
+    recall = CliRunner().invoke(app, [*command, "--metric", "R@1", "--max-batches", "1"])
+    assert "R@1 in %    whole set  batches   gap\n" in recall.stdout
+    assert "with L_DG" not in recall.stdout  # bounds are those of AP
     refused = CliRunner().invoke(app, [*command, "--tau", "0"])
     assert refused.exit_code == 1
     assert "error: --tau are [0.0]; expected more than 0" in refused.stderr

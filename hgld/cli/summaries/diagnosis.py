@@ -9,8 +9,8 @@ from hgld.cli.render import wrapped_table
 from hgld.losses.diagnosis import Diagnosis, DiagnosisConfig, relative_decrease
 
 _NOTES = (
-    "gap: whole set - batches (Eq. 6). The bounds are of batches - whole set, for batches with an AP of 1, without "
-    "L_DG (Eq. 26) and with it (Eq. 27).",
+    "gap: whole set - batches (Eq. 6). The bounds, for AP only, are of batches - whole set, for batches with an AP "
+    "of 1, without L_DG (Eq. 26) and with it (Eq. 27).",
     "AP error: mean over queries of |AP with the step - AP|. Gradient: share of score differences at which the slope "
     "of the step is above 0.005: of all, of those of a positive and a negative, and of those whose negative is "
     "ranked before the positive.",
@@ -32,9 +32,9 @@ def format_diagnosis(
         f"{diagnosis.images:,} images of {diagnosis.classes:,} classes in {diagnosis.batches:,} batches of "
         f"{config.batch_size:,} with {config.per_class} of each class"
     )
-    rows = [("embeddings", _gap_row(diagnosis))]
+    rows = [("embeddings", _gap_row(diagnosis, config))]
     if baseline is not None:
-        rows.append(("baseline", _gap_row(baseline)))
+        rows.append(("baseline", _gap_row(baseline, config)))
     gaps = wrapped_table(f"{config.metric} in %", list(rows[0][1]), rows, width=width)
     lines = [title, "", gaps]
     if baseline is not None:
@@ -57,14 +57,16 @@ def format_diagnosis(
     return "\n".join(lines)
 
 
-def _gap_row(diagnosis: Diagnosis) -> dict[str, str]:
-    return {
+def _gap_row(diagnosis: Diagnosis, config: DiagnosisConfig) -> dict[str, str]:
+    """Return the cells of a row; the bounds are those of AP only."""
+    row = {
         "whole set": _percent(diagnosis.gap.whole),
         "batches": _percent(diagnosis.gap.batches),
         "gap": _percent(diagnosis.gap.gap),
-        "bound": _percent(diagnosis.bound),
-        "with L_DG": _percent(diagnosis.calibrated_bound),
     }
+    if config.metric == "AP":
+        row |= {"bound": _percent(diagnosis.bound), "with L_DG": _percent(diagnosis.calibrated_bound)}
+    return row
 
 
 def _percent(value: float) -> str:
