@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from hgld.benchmark import comparison as comparison_module
 from hgld.benchmark.runs import read_benchmark
@@ -35,9 +37,13 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> MiniatureFolder:
 
 
 @pytest.fixture(autouse=True)
-def _in_process(datasets: MiniatureFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_process(datasets: MiniatureFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(datasets.root)
     monkeypatch.setattr(comparison_module, "launch", run_in_process)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several would mostly wait for each other on inputs as small as these
+    yield
+    torch.set_num_threads(threads)
 
 
 def options(comparison: str) -> list[str]:
