@@ -1,20 +1,21 @@
 """How far retrieval moves when the same photographs come as other files, such as thumbnails of Wikimedia Commons.
 
-GLDv2's photographs and Commons' thumbnails of them differ in size, in compression and, where photographs were
-squeezed into squares, in what a square crop sees. Each of these is applied here to photographs of a folder that
+GLDv2's photographs and Commons' thumbnails of them differ in size, in compression and in shape, of which a centre
+crop and a squashed square show different parts. Each of these is applied here to photographs of a folder that
 ``hgld fetch gldv2 --ids washington`` wrote, which a network that was never trained on landmarks then embeds::
 
     python benchmarks/photograph_forms.py data/washington --photographs 1000
 
-The photographs of the folder may already be squeezed: then only their known pixels are changed, and the shape of 4:3
-that stands for a thumbnail is an assumption.
+The photographs of the folder may already be squashed: then only their known pixels are changed, and the shapes that
+stand for thumbnails are assumptions.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,41 +24,53 @@ from PIL import Image
 from report import table
 
 import hgld
+from hgld.datasets.transforms import Fit
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.images import open_image, upright_rgb
 from hgld.tables.image_landmarks import read_image_landmarks
 
-Change = Callable[[Image.Image], Image.Image]
 METRICS = ("mAP@100", "R@1", "H-AP", "NDCG", "ASI")
 #: Quality of Commons' thumbnails: https://www.mediawiki.org/wiki/Manual:$wgJpegQuality is 80 by default.
 QUALITY = 80
 SIZE = 224
 
 
-def compress(image: Image.Image) -> Image.Image:
-    """Return an image as it looks after JPEG compression."""
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", quality=QUALITY)
-    return Image.open(stream).convert("RGB")
+@dataclass(frozen=True)
+class Form:
+    """A form of a photograph, and how the model sees it.
+
+    Args:
+        name: Name for the table.
+        shape: Width and height that it is stretched to. Default: its own.
+        is_compressed: Whether it is then compressed again.
+        fit: See :class:`hgld.datasets.ImageSettings`.
+    """
+
+    name: str
+    shape: tuple[int, int] | None = None
+    is_compressed: bool = True
+    fit: Fit = "squash"
+
+    def apply(self, image: Image.Image) -> Image.Image:
+        """Return a photograph in this form."""
+        if self.shape is not None:
+            image = image.resize(self.shape, Image.Resampling.BICUBIC)
+        if not self.is_compressed:
+            return image
+        stream = io.BytesIO()
+        image.save(stream, "JPEG", quality=QUALITY)
+        return Image.open(stream).convert("RGB")
 
 
-def thumbnail(image: Image.Image) -> Image.Image:
-    """Return a thumbnail of 500 x 375 pixels."""
-    return compress(image.resize((500, 375), Image.Resampling.BICUBIC))
-
-
-def squeeze(image: Image.Image) -> Image.Image:
-    """Return an image in a square, without regard to its shape."""
-    return image.resize((SIZE, SIZE), Image.Resampling.BICUBIC)
-
-
-CHANGES: dict[str, Change] = {
-    "as they are": lambda image: image,
-    "compressed again": compress,
-    "500 x 375, squeezed back": lambda image: squeeze(thumbnail(image)),
-    "500 x 375, centre crop": thumbnail,
-}
+FORMS = (
+    Form("as they are", is_compressed=False),
+    Form("compressed again"),
+    Form("500 x 375, squashed", (500, 375)),
+    Form("500 x 375, centre crop", (500, 375), fit="crop"),
+    Form("640 x 320, squashed", (640, 320)),
+    Form("640 x 320, centre crop", (640, 320), fit="crop"),
+)
 
 
 def main() -> None:
@@ -70,14 +83,14 @@ def main() -> None:
     index = arguments.folder / "images.parquet"
     index_images(arguments.folder, index)
     reader = ImageReader(index, arguments.folder)
-    model = hgld.load_model("efficientnet-lite0", size=SIZE, resize=SIZE)
     rows, original = [], None
-    for name, change in CHANGES.items():
-        vectors = np.concatenate([model.embed(batch) for batch in batches(reader, ids, change)])
+    for form in FORMS:
+        model = hgld.load_model("efficientnet-lite0", size=SIZE, resize=SIZE, fit=form.fit)
+        vectors = np.concatenate([model.embed(batch) for batch in batches(reader, ids, form)])
         original = vectors if original is None else original
         means = hgld.evaluate_retrieval(vectors, labels).means
         cosine = float((vectors * original).sum(1).mean())
-        rows.append([name, f"{cosine:.3f}", *(f"{100 * means[metric]:.2f}" for metric in METRICS)])
+        rows.append([form.name, f"{cosine:.3f}", *(f"{100 * means[metric]:.2f}" for metric in METRICS)])
     print(f"{len(ids):,} photographs of {len(set(labels[:, 0].tolist())):,} landmarks\n")
     print(table(["photographs", "cosine to the same", *METRICS], rows))
 
@@ -94,10 +107,10 @@ def sample(folder: Path, n: int) -> tuple[list[str], NDArray[np.int64]]:
     return [ids[row].as_py() for row in chosen], hierarchy.labels_of(landmark_ids[chosen])
 
 
-def batches(reader: ImageReader, ids: list[str], change: Change, size: int = 64) -> Iterator[list[Image.Image]]:
-    """Yield the changed photographs in lists."""
+def batches(reader: ImageReader, ids: list[str], form: Form, size: int = 64) -> Iterator[list[Image.Image]]:
+    """Yield the photographs in a form, in lists."""
     for start in range(0, len(ids), size):
-        yield [change(upright_rgb(open_image(reader.read(image_id)))) for image_id in ids[start : start + size]]
+        yield [form.apply(upright_rgb(open_image(reader.read(image_id)))) for image_id in ids[start : start + size]]
 
 
 if __name__ == "__main__":
