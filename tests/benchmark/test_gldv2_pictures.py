@@ -20,7 +20,7 @@ from hgld.benchmark.run_evaluation import read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.evaluation.protocols.gldv2_retrieval import LANDMARKS, SOLUTION
-from hgld.figures.class_means import ClassMeans
+from hgld.figures.class_means import ClassMeans, draw_class_means
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from tests.datasets.pictures import picture
@@ -143,8 +143,19 @@ def test_figures_and_strips_of_generated_images(tmp_path: Path, monkeypatch: pyt
     assert images.class_names[0] == [str(landmark) for landmark in range(UNLABELLED)]
     assert images.class_names[2] == ("human-made", "natural")
 
+    panels: list[ClassMeans] = []
+
+    def draw_and_keep(path: Path, means: list[ClassMeans]) -> None:
+        panels.extend(means)
+        draw_class_means(path, means)
+
+    monkeypatch.setattr(comparison_figures, "_MAX_CLASSES", 6)
+    monkeypatch.setattr(comparison_figures, "draw_class_means", draw_and_keep)
     drawn = draw_comparison(settings, methods, tmp_path / "figures")
     assert [path.name for path in drawn] == ["scores.png", "precision_recall.png", "class_means.png"]
+    assert [len(panel.categories) for panel in panels] == [6, 6]
+    assert panels[0].categories == panels[1].categories
+    assert panels[0].title.endswith("among the 5 nearest of 6 classes drawn from 9")
     page, strips = write_strips(settings, methods, tmp_path)
     assert strips.read_bytes().startswith(b"\x89PNG")
     html = page.read_text()
@@ -166,14 +177,6 @@ def test_figures_and_strips_of_generated_images(tmp_path: Path, monkeypatch: pyt
         (tmp_path / part / "images_000.tar").unlink()
     page, _ = write_strips(settings, methods, tmp_path)
     assert "photographs are not available" in page.read_text()
-
-    panels: list[ClassMeans] = []
-    monkeypatch.setattr(comparison_figures, "_MAX_CLASSES", 6)
-    monkeypatch.setattr(comparison_figures, "draw_class_means", lambda _, drawn: panels.extend(drawn))
-    draw_comparison(settings, methods, tmp_path)
-    assert [len(panel.categories) for panel in panels] == [6, 6]
-    assert panels[0].categories == panels[1].categories
-    assert panels[0].title.endswith("among the 5 nearest of 6 classes drawn from 9")
 
 
 @pytest.mark.slow

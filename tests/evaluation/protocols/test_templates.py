@@ -63,7 +63,7 @@ def write(folder: Path, name: str, vectors: Vector, faces: list[tuple[str, str, 
     columns.drop(columns=["template"] if n_levels == 2 else []).to_csv(folder / f"{name}.csv", index=False)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000))
 def test_templates_are_ranked_by_the_means_of_their_media(
     seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -89,7 +89,7 @@ def test_templates_are_ranked_by_the_means_of_their_media(
     assert result.counts["gallery"] == len(sides["gallery"])
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 10_000))
 def test_each_medium_is_ranked_against_all_others(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The protocol of Smooth-AP: a photograph, or the mean of a video's frames, is one instance."""
