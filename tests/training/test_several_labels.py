@@ -53,6 +53,7 @@ def run(*arguments: object, code: int = 0) -> str:
     return result.output if code else result.stdout
 
 
+@pytest.mark.slow
 def test_trademarks_from_table_to_metrics(logos: Path, tmp_path: Path) -> None:
     output = run("train", logos / "settings.yaml", "-o", tmp_path / "run", "--set", "memory.start_epoch=2")
     assert "H-AP" in output
@@ -78,6 +79,7 @@ def test_trademarks_from_table_to_metrics(logos: Path, tmp_path: Path) -> None:
     assert page.read_text().count("<img ") >= 3
 
 
+@pytest.mark.slow
 def test_the_same_settings_draw_the_same_labels(logos: Path, tmp_path: Path) -> None:
     """They are a function of the seed and the epoch, whatever the number of epochs."""
     whole, half = tmp_path / "whole", tmp_path / "half"
