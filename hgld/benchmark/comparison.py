@@ -27,6 +27,7 @@ from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file, read_eva
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.worker import WorkerTask, is_done
 from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy import load_hierarchy
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.locks import exclusive_lock
 from hgld.io.settings import to_dict
@@ -165,6 +166,7 @@ def compare_methods(
     with exclusive_lock(comparison.out):
         tasks = _tasks(comparison, len(slots[0].devices), force)
         if tasks:
+            _check_hierarchy(comparison)
             launch(tasks, slots, progress=progress)
         methods, columns, files = _write_table(comparison, force)
         for name in comparison.sweeps:
@@ -172,6 +174,13 @@ def compare_methods(
     if not tasks and not files:
         return None
     return ComparisonSummary(methods, columns, tuple(files), len(comparison.runs), len(tasks))
+
+
+def _check_hierarchy(comparison: Comparison) -> None:
+    """Raise if the hierarchy that names landmarks beside the table cannot be read, before hours of training."""
+    pictures = comparison.settings.pictures
+    if comparison.table and pictures is not None and pictures.hierarchy is not None:
+        load_hierarchy(pictures.hierarchy)
 
 
 def _tasks(comparison: Comparison, n_processes: int, force: bool) -> list[WorkerTask]:

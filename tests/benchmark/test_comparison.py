@@ -22,7 +22,7 @@ from hgld.benchmark.launcher import parse_slots
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli import app
 from hgld.cli.summaries.benchmark import format_comparison, format_results
-from hgld.errors import BusyError, ConfigurationError
+from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.locks import exclusive_lock
 from hgld.models.checkpoint_files import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
@@ -85,6 +85,17 @@ def test_comparison_is_not_repeated(folder: Path, launched: list[str]) -> None:
     assert compare(folder, methods=["happier"]) is not None
     assert not (folder / "out" / "strips.html").exists()  # it shows two methods
     assert len(launched) == 2
+
+
+def test_a_missing_hierarchy_is_reported_before_training(folder: Path, launched: list[str]) -> None:
+    path = write_comparison(folder)
+    settings = yaml.safe_load(path.read_text())
+    settings["pictures"]["hierarchy"] = str(folder / "train_hierarchy.csv")
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    with pytest.raises(InputError, match="train_hierarchy.csv"):
+        compare(folder)
+    assert not launched
+    assert compare(folder, sweeps=["lambda"]) is not None  # it shows no landmarks
 
 
 def test_missing_or_outdated_results_are_rewritten(folder: Path, launched: list[str]) -> None:
