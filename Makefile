@@ -29,12 +29,14 @@ demo: $(VENV)/.installed
 # Workers compute in one thread each. There is one more than two cores can run, as tests also wait, and no more, as each
 # imports all tests. Compiled modules are kept even where a container says otherwise. Files start in the order of their
 # names, not those with most tests first: the long ones have few.
-test: $(VENV)/.installed
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -m "not slow" \
-		-n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
+test: $(VENV)/.installed
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow" -n 3 $(PYTEST_ARGS)
+
+# Slow tests start processes of their own.
 test-all: $(VENV)/.installed
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) -n 2 $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.installed
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis $(PYTEST_ARGS)

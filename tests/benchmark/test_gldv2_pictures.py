@@ -132,6 +132,7 @@ def washington(shared: Path, index: Path, n_landmarks: int = 60, per_landmark: i
     return photographs, hierarchy
 
 
+@pytest.mark.slow
 def test_figures_and_strips_of_generated_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     photographs, hierarchy = generated()
     settings = write_gldv2(tmp_path, photographs, hierarchy)

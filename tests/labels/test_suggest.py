@@ -249,6 +249,7 @@ def test_superclasses_decide_where_names_mislead(shipped: SuggestionInputs) -> N
     assert result["post mill"][0].reason == "subclass of windmill"
 
 
+@pytest.mark.slow
 def test_misleading_names_alone_make_nothing_likely(shipped: SuggestionInputs) -> None:
     result = dict(zip(shipped.labels.texts, suggest_groups(replace(shipped, classes=[])), strict=True))
     for name in ("col", "tombolo", "wayside shrine", "martello tower", "peel tower", "flak tower"):
