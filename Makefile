@@ -26,11 +26,11 @@ $(VENV)/.installed: pyproject.toml
 demo: $(VENV)/.installed
 	$(BIN)/hgld demo
 
-# Workers compute in one thread each. There is one more than two cores can run, as tests also wait, and no more, as each
-# imports all tests. Compiled modules are kept even where a container says otherwise. Files start in the order of their
-# names, not those with most tests first: the long ones have few.
+# Workers compute in one thread each. Compiled modules are kept even where a container says otherwise. Files start in the
+# order of their names, not those with most tests first: the long ones have few.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
+# One worker more than two cores can run, as tests also wait, and no more, as each imports all tests.
 test: $(VENV)/.installed
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow" -n 3 $(PYTEST_ARGS)
 
