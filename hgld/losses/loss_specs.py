@@ -31,8 +31,8 @@ from hgld.losses.simix import SiMix
 from hgld.losses.sum_over_levels import SumOverLevels
 from hgld.losses.sup_hap import FinerStep
 
-#: Which levels a loss of classes sees: the finest, or the sum over all.
-Levels = Literal["finest", "all"]
+#: Which levels a loss of classes sees: the finest, or the sum or the mean over all.
+Levels = Literal["finest", "all", "mean"]
 #: Decomposability losses: L*_DG (paper, Eq. 8), L_DG (Eq. 7), or ArcFace as in some of the authors' settings.
 Decomposability = Literal["proxies", "pairs", "arcface"]
 #: Those that suit losses of all levels.
@@ -167,7 +167,7 @@ def spec(constructor: Callable[..., Loss]) -> LossSpec:
 
 
 def per_level(constructor: Callable[..., Loss]) -> LossSpec:
-    """Return the specification of a loss of classes, with the option ``levels`` for its sum over all levels.
+    """Return the specification of a loss of classes, with the option ``levels`` for its sum or mean over all.
 
     >>> from hgld.losses import ArcFace
     >>> list(per_level(ArcFace).options)
@@ -177,7 +177,11 @@ def per_level(constructor: Callable[..., Loss]) -> LossSpec:
     def build(space: LabelSpace, options: Mapping[str, Any]) -> Loss:
         if options["levels"] == "finest":
             return _construct(constructor, space, options)
-        return SumOverLevels(lambda column: _construct(constructor, space, options, column), len(space.n_classes))
+        return SumOverLevels(
+            lambda column: _construct(constructor, space, options, column),
+            len(space.n_classes),
+            mean=options["levels"] == "mean",
+        )
 
     return LossSpec({"levels": Option(Levels, "finest"), **_options(constructor)}, build)
 

@@ -1,4 +1,4 @@
-"""Losses at one level of the labels, and their sum over all levels."""
+"""Losses at one level of the labels, and their sum or mean over all levels."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ class SumOverLevels(WeightedSum):
         make_loss: Function that builds the loss of a column, 0 for the finest, with as many proxies as that column
             has classes.
         n_levels: Number of levels L, at least 1.
+        mean: Divide the sum by L, as the authors' code does.
 
     Raises:
         ConfigurationError: There are no levels.
@@ -84,9 +85,10 @@ class SumOverLevels(WeightedSum):
     {'level_2': tensor(0.), 'level_1': tensor(0.)}
     """
 
-    def __init__(self, make_loss: Callable[[int], Loss], n_levels: int) -> None:
+    def __init__(self, make_loss: Callable[[int], Loss], n_levels: int, *, mean: bool = False) -> None:
         levels = {f"level_{n_levels - column}": AtLevel(make_loss(column), column) for column in range(n_levels)}
-        super().__init__({name: (1.0, loss) for name, loss in levels.items()})
+        weight = 1 / n_levels if mean else 1.0
+        super().__init__({name: (weight, loss) for name, loss in levels.items()})
 
     def forward_batch(
         self,

@@ -100,7 +100,8 @@ _PROXIES = {"loss.decomposability": "proxies", "loss.eta": 0.05}
 _PAIRS = {"loss.decomposability": "pairs", "loss.alpha": 0.9, "loss.beta": 0.6, "loss.reduction": "violating"}
 _KS = {"loss.ks": [1, 2, 4, 8, 16], "loss.tau_star": 1}
 _TRIPLET = {"loss.name": "triplet", "loss.margin": 0.05}
-_ALL_TRIPLETS = {"loss.mining": "all", "loss.include_query": True, "loss.levels": "all"}
+# without weights, the getter weighs the losses of L levels 1/L
+_ALL_TRIPLETS = {"loss.mining": "all", "loss.include_query": True, "loss.levels": "mean"}
 
 #: Losses without settings of their own for a data set: their file and their values.
 _LOSSES: Mapping[str, tuple[str, dict[str, Any]]] = {
@@ -137,7 +138,7 @@ _SOP_LOSSES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "norm_softmax": ("norm_softmax_sop", {"loss.name": "norm_softmax", "loss.eta": 0.05} | _FAST_PROXIES),
     "norm_softmax_sum": (
         "norm_softmax_sop_double",
-        {"loss.name": "norm_softmax", "loss.eta": 0.05, "loss.levels": "all"} | _FAST_PROXIES,
+        {"loss.name": "norm_softmax", "loss.eta": 0.05, "loss.levels": "mean"} | _FAST_PROXIES,
     ),
     "proxy_nca_pp": ("proxy_nca_pp", {"loss.name": "proxy_nca_pp", "loss.scale": 3} | _SOP_HEAD),
     "csl": ("csl_sop", {"loss.name": "csl", "loss.scale": 32} | _FAST_PROXIES | {"optimiser.proxies.end_lr": 0}),
@@ -170,7 +171,7 @@ _INAT_LOSSES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "norm_softmax": ("norm_softmax", {"loss.name": "norm_softmax", "loss.eta": 0.05} | _INAT_HEAD),
     "norm_softmax_sum": (
         "norm_softmax_seven",
-        {"loss.name": "norm_softmax", "loss.eta": 0.05, "loss.levels": "all"} | _INAT_HEAD,
+        {"loss.name": "norm_softmax", "loss.eta": 0.05, "loss.levels": "mean"} | _INAT_HEAD,
     ),
     "proxy_nca_pp": ("proxy_nca_pp", {"loss.name": "proxy_nca_pp", "loss.scale": 3} | _INAT_HEAD),
     "csl": ("csl_inat_base", {"loss.name": "csl", "loss.scale": 32} | _INAT_HEAD),
@@ -260,7 +261,7 @@ def _dyml(name: str) -> dict[str, Facts]:
             "triplet": _LOSSES["triplet"],
             "triplet_sum": ("triplet_triple", _TRIPLET | _ALL_TRIPLETS),
             "norm_softmax": ("norm_softmax_product", softmax),
-            "norm_softmax_sum": ("norm_softmax_product_triple", softmax | {"loss.levels": "all"}),
+            "norm_softmax_sum": ("norm_softmax_product_triple", softmax | {"loss.levels": "mean"}),
             "smooth_ap": _LOSSES["smooth_ap"],
             "roadmap_pairs": _SOP_LOSSES["roadmap_pairs"],
             "csl": ("csl_product" if product else "csl", {"loss.name": "csl", "loss.scale": 32}),

@@ -65,7 +65,14 @@ def test_sums_over_levels(name: str) -> None:
     torch.manual_seed(0)
     loss = LOSSES[name](SPACE, levels="all", **({"margin": 0.5} if name == "triplet" else {}))
     assert isinstance(loss, SumOverLevels)
+    assert set(loss.weights.values()) == {1.0}
     expect_gradients(loss)
+
+
+def test_mean_over_levels() -> None:
+    loss = LOSSES["norm_softmax"](SPACE, levels="mean")
+    assert isinstance(loss, SumOverLevels)
+    assert set(loss.weights.values()) == {1 / len(SPACE.n_classes)}
 
 
 @pytest.mark.parametrize("name", WITH_SIMIX)
@@ -128,7 +135,7 @@ def test_label_space_of_labels() -> None:
     [
         ("sup_ap", {"variant": "eq5"}, "choose eq4, cfg144 or cfginat"),
         ("roadmap", {"decomposability": "triplets"}, "choose proxies, pairs or arcface"),
-        ("triplet", {"levels": "coarsest"}, "choose finest or all"),
+        ("triplet", {"levels": "coarsest"}, "choose finest, all or mean"),
         ("happier", {"lambda_": 2.0}, "expected 0 .* to 1"),
         ("csl", {"margins": (0.1, 0.2)}, "a margin for each of 3 levels"),
         ("sup_ap", {"alpha": 1.0, "level": 2}, "the loss has no option alpha, level"),

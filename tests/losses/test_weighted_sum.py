@@ -54,7 +54,7 @@ def test_reference_part_of_a_sum_over_levels() -> None:
 
 
 @pytest.mark.parametrize("make", [SoftBinAP, lambda: TripletLoss(0.3, "all"), SupAP])
-def test_sum_over_levels_adds_the_losses_of_all_columns(make: Callable[[], Loss]) -> None:
+def test_sum_and_mean_over_levels_add_the_losses_of_all_columns(make: Callable[[], Loss]) -> None:
     x, references = unit_vectors(8), unit_vectors(5, seed=1)
     loss = SumOverLevels(lambda column: make(), 3)
     for given in ((), (references, LABELS[:5])):
@@ -64,6 +64,9 @@ def test_sum_over_levels_adds_the_losses_of_all_columns(make: Callable[[], Loss]
         ]
         assert loss(x, LABELS, *given).item() == pytest.approx(float(sum(columns)), abs=1e-12)
         assert loss.parts == {"level_3": columns[0], "level_2": columns[1], "level_1": columns[2]}
+        mean = SumOverLevels(lambda column: make(), 3, mean=True)
+        assert mean(x, LABELS, *given).item() == pytest.approx(float(sum(columns)) / 3, abs=1e-12)
+        assert mean.parts == loss.parts
 
 
 def test_empty_sums_and_missing_levels_are_errors() -> None:
