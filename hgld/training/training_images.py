@@ -11,7 +11,13 @@ from hgld.datasets.batch import ExampleDataset
 from hgld.datasets.feature_dataset import FeatureDataset
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
-from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler, LabelSetSampler
+from hgld.datasets.samplers import (
+    BatchSampler,
+    ClassBalancedSampler,
+    HierarchicalSampler,
+    LabelSetSampler,
+    log_small_classes,
+)
 from hgld.datasets.splits import split_at_random
 from hgld.datasets.transforms import evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
@@ -162,6 +168,10 @@ def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
     def make_sampler(labels: LabelMatrix) -> BatchSampler:
         return kind(labels, settings.batch_size, **options, seed=settings.seed)
 
-    if manifest.label_sets is None:
-        return make_sampler(manifest.labels)
-    return LabelSetSampler(manifest.label_sets, make_sampler, seed=settings.seed)
+    sampler = (
+        make_sampler(manifest.labels)
+        if manifest.label_sets is None
+        else LabelSetSampler(manifest.label_sets, make_sampler, seed=settings.seed)
+    )
+    log_small_classes(manifest.labelling, settings.sampler.per_class, settings.sampler.small_classes)
+    return sampler

@@ -15,7 +15,13 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
-from hgld.datasets.samplers import BatchSampler, ClassBalancedSampler, HierarchicalSampler, LabelSetSampler
+from hgld.datasets.samplers import (
+    BatchSampler,
+    ClassBalancedSampler,
+    HierarchicalSampler,
+    LabelSetSampler,
+    log_small_classes,
+)
 from hgld.hierarchy import LabelMatrix, LabelSets
 from tests.datasets.logos import save_logos, write_logo_table
 
@@ -130,6 +136,21 @@ def test_batches_have_images_that_share_a_class(seed: int) -> None:
         for batch in epochs[0]:
             members = [set(sets.members.row(row).tolist()) for row in batch.tolist()]
             assert all(any(own & other for n, other in enumerate(members) if n != m) for m, own in enumerate(members))
+
+
+def test_small_classes_are_logged_by_images_and_not_in_every_epoch(caplog: pytest.LogCaptureFixture) -> None:
+    """Class 0 has three images, one of which has it below two parents; class 1 has four, and class 2 one."""
+    sets = LabelSets.from_lists([[[0, 0], [0, 1]], *[[[0, 0], [1, 0]]] * 2, *[[[1, 0]]] * 2, [[2, 0]]])
+    with caplog.at_level("INFO"):
+        sampler = LabelSetSampler(sets, lambda labels: ClassBalancedSampler(labels, 1, 1, seed=0), seed=0)
+        assert sampler.n_batches(1) == 6
+        assert not caplog.messages
+        log_small_classes(sets, 4, "exclude")
+        log_small_classes(sets.first(), 2, "repeat")
+    assert caplog.messages == [
+        "2 of 3 classes have fewer than 4 images: excluded",
+        "1 of 3 classes have fewer than 2 images: their images are repeated within batches",
+    ]
 
 
 def test_manifest_of_the_logos(logos: Path) -> None:

@@ -5,7 +5,7 @@ takes its share of each. Labels are those of a manifest, numbered from 0 in each
 0, the finest level.
 """
 
-from hgld.datasets.samplers.base import BatchSampler, SmallClasses, epoch_generator
+from hgld.datasets.samplers.base import BatchSampler, SmallClasses, epoch_generator, log_small_classes
 from hgld.datasets.samplers.class_balanced import ClassBalancedSampler
 from hgld.datasets.samplers.hierarchical import HierarchicalSampler
 from hgld.datasets.samplers.label_sets import LabelSetSampler
@@ -17,4 +17,5 @@ __all__ = [
     "LabelSetSampler",
     "SmallClasses",
     "epoch_generator",
+    "log_small_classes",
 ]

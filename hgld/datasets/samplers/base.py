@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +60,26 @@ def class_counts_text(counts: IntArray, per_class: int) -> str:
     )
 
 
-def log_small_classes(counts: IntArray, per_class: int, small_classes: SmallClasses) -> None:
-    """Log the number of classes with fewer than ``per_class`` images, and what happens to them."""
+def log_small_classes(labels: Labelling, per_class: int, small_classes: SmallClasses) -> None:
+    """Log the number of classes with fewer than ``per_class`` images, and what happens to them.
+
+    Samplers do not log this themselves, as :class:`LabelSetSampler` makes a new one for each epoch.
+
+    Args:
+        labels: Labels that a sampler is made from; an image with several counts for each of its classes.
+        per_class: Number of images of each class in a batch.
+        small_classes: What happens to these classes.
+    """
+    counts = _images_per_class(labels)
     if small := ((counts > 0) & (counts < per_class)).sum():
         outcome = "excluded" if small_classes == "exclude" else "their images are repeated within batches"
         log.info("%s of %s classes have fewer than %d images: %s", small, (counts > 0).sum(), per_class, outcome)
+
+
+def _images_per_class(labels: Labelling) -> IntArray:
+    """Return the number of images of each class of column 0: int64, shape (C,)."""
+    if not isinstance(labels, LabelSets):
+        return np.bincount(labels[:, 0])
+    classes = labels.labels[labels.members.columns, 0]
+    n_classes = int(classes.max()) + 1
+    return np.bincount(np.unique(labels.members.rows() * n_classes + classes) % n_classes)

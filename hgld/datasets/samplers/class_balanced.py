@@ -12,7 +12,6 @@ from hgld.datasets.samplers.base import (
     check_sizes,
     class_counts_text,
     epoch_generator,
-    log_small_classes,
 )
 from hgld.datasets.samplers.packing import count_greedy_batches, max_batches, pack_greedily, pack_most
 from hgld.errors import ConfigurationError
@@ -86,7 +85,6 @@ class ClassBalancedSampler:
                 f"a batch of {batch_size} with {per_class} images of each class has {self._slots} classes, but "
                 f"{class_counts_text(self._counts, per_class)}; lower `per_class` or `batch_size`, or add images"
             )
-        log_small_classes(self._counts, per_class, small_classes)
         self._n_batches = max_batches(groups, self._slots)
         if packing == "independent":
             self._n_batches = n_batches or max(1, len(labels) // batch_size)

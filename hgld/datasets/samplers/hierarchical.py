@@ -13,7 +13,6 @@ from hgld.datasets.samplers.base import (
     check_sizes,
     class_counts_text,
     epoch_generator,
-    log_small_classes,
 )
 from hgld.errors import ConfigurationError
 from hgld.hierarchy import LabelMatrix
@@ -68,7 +67,6 @@ class HierarchicalSampler:
         self._super_classes, self._batches_per_tuple = super_classes, batches_per_tuple
         self._n_classes = batch_size // per_class // super_classes
         counts = np.bincount(labels[:, 0])
-        log_small_classes(counts, per_class, small_classes)
         exclude = small_classes == "exclude"
         fewest = per_class if exclude else 1
         by_class = np.argsort(labels[:, 0], kind="stable")

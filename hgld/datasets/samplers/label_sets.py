@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from hgld.datasets.samplers.base import BatchSampler, IntArray, epoch_generator, log
+from hgld.datasets.samplers.base import BatchSampler, IntArray, epoch_generator
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_sets import LabelSets
 
@@ -36,16 +35,15 @@ class LabelSetSampler:
 
     def n_batches(self, epoch: int) -> int:
         """Return the number of batches of an epoch."""
-        return self._of(epoch).n_batches(epoch)
+        return self._sampler_of(epoch).n_batches(epoch)
 
     def batches(self, epoch: int) -> list[IntArray]:
         """Return the rows of each batch of an epoch: int64, at most ``batch_size`` of them."""
-        return self._of(epoch).batches(epoch)
+        return self._sampler_of(epoch).batches(epoch)
 
-    def _of(self, epoch: int) -> BatchSampler:
+    def _sampler_of(self, epoch: int) -> BatchSampler:
         if epoch != self._epoch:
-            with _without_log():  # the sizes of classes were logged for the first epoch
-                self._epoch, self._sampler = epoch, self._make_sampler(self._drawn(epoch))
+            self._epoch, self._sampler = epoch, self._make_sampler(self._drawn(epoch))
         return self._sampler
 
     def _drawn(self, epoch: int) -> LabelMatrix:
@@ -54,13 +52,3 @@ class LabelSetSampler:
         numbers = epoch_generator(self._seed, epoch, 2).integers(members.counts())
         labels: LabelMatrix = self._labels.labels[members.columns[members.offsets[:-1] + numbers]]
         return labels
-
-
-@contextmanager
-def _without_log() -> Iterator[None]:
-    """Silence the log of samplers within the block."""
-    was_disabled, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = was_disabled
