@@ -54,7 +54,13 @@ class SiMix(Loss):
 
     def reference_part(self) -> Loss | None:
         """See :meth:`hgld.losses.Loss.reference_part`."""
-        part = self.loss.reference_part()
+        return self._with_virtual_items(self.loss.reference_part())
+
+    def proxy_part(self) -> Loss | None:
+        """See :meth:`hgld.losses.Loss.proxy_part`."""
+        return self._with_virtual_items(self.loss.proxy_part())
+
+    def _with_virtual_items(self, part: Loss | None) -> Loss | None:
         return None if part is None else SiMix(part, generator=self.generator)
 
 

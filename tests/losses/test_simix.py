@@ -17,6 +17,7 @@ from hgld.losses import (
     SmoothAP,
     SupAP,
     XBMContrastive,
+    roadmap,
 )
 from hgld.losses.simix import same_class_pairs, with_virtual_items
 from tests.losses.batches import hierarchical_batch
@@ -135,3 +136,13 @@ def test_simix_of_proxies_has_no_reference_part() -> None:
     assert isinstance(part, SiMix)
     x, labels = hierarchical_batch(dtype=torch.float32)
     assert CrossBatchMemory(SiMix(SupAP()), size=30, dim=6, n_levels=3)(x, labels).isfinite()
+
+
+def test_simix_of_a_sum_keeps_its_proxies_beside_a_memory() -> None:
+    x, labels = hierarchical_batch(dtype=torch.float32)
+    torch.manual_seed(0)
+    loss = SiMix(roadmap(ProxyLoss(6, 6)))
+    with_memory = CrossBatchMemory(loss, size=30, dim=6, n_levels=3)
+    with_memory(x, labels)
+    assert set(with_memory.parts) >= {"batch.sup_ap", "batch.decomposability", "memory.sup_ap"}
+    assert "memory.decomposability" not in with_memory.parts
