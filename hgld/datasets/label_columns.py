@@ -136,9 +136,13 @@ def label_columns(
 def split_labels(column: pa.ChunkedArray, separator: str) -> pa.ChunkedArray:
     """Return lists of the texts between separators, without white space around them and without empty ones.
 
+    A column that already has lists is returned as it is.
+
     >>> split_labels(pa.chunked_array([["05.03.13; 26.01", "29.01;"]]), ";").to_pylist()
     [['05.03.13', '26.01'], ['29.01']]
     """
+    if is_list(column.type):
+        return column
     parts = pc.split_pattern(column.combine_chunks(), separator)
     counts = pc.list_value_length(parts).to_numpy()
     texts = pc.utf8_trim_whitespace(pc.list_flatten(parts))
@@ -160,7 +164,7 @@ def split_codes(
         describe_row: Returns the name of a row for messages.
 
     Raises:
-        InputError: A code has another number of parts, or an empty one.
+        InputError: A code is missing in a list, has another number of parts, or an empty one.
 
     >>> codes = pa.chunked_array([["05.03.13", "26.01.01"]])
     >>> {name: column.to_pylist() for name, column in split_codes(codes, ".", ["a", "b", "c"], str).items()}
@@ -168,18 +172,19 @@ def split_codes(
     """
     array = codes.combine_chunks()
     texts = _flattened(array)
-    parts = [[part.strip() for part in text.split(separator)] for text in texts.to_pylist()]
+    values = [text or "" for text in texts.to_pylist()]  # null in a list
+    parts = [[part.strip() for part in text.split(separator)] for text in values]
     for entry, each in enumerate(parts):
         if len(each) != len(levels) or not all(each):
             row = int(np.repeat(np.arange(len(array)), _lengths(codes))[entry])
             raise InputError(
-                f'{describe_row(row)}: the code "{texts[entry]}" has {sum(map(bool, each))} parts; '
+                f'{describe_row(row)}: the code "{values[entry]}" has {sum(map(bool, each))} parts; '
                 f'expected {len(levels)} separated by "{separator}", one for each of {", ".join(levels)}'
             )
     columns: dict[str, pa.ChunkedArray] = {}
     for dropped, name in enumerate(levels):
-        values = pa.array([separator.join(each[: len(each) - dropped]) for each in parts], pa.string())
+        level = pa.array([separator.join(each[: len(each) - dropped]) for each in parts], pa.string())
         if is_list(codes.type):
-            values = pa.ListArray.from_arrays(array.offsets, values, type=TEXTS)
-        columns[name] = pa.chunked_array([values])
+            level = pa.ListArray.from_arrays(array.offsets, level, type=TEXTS)
+        columns[name] = pa.chunked_array([level])
     return columns

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.datasets.image_labels import labels_from_landmarks, read_labels
+from hgld.datasets.label_columns import split_codes
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.readers.gldv2 import Gldv2
 from hgld.datasets.splits import split_at_random
@@ -101,6 +102,16 @@ def test_all_forms_give_one_manifest(make: Callable[..., Manifest], tmp_path: Pa
     again = read_manifest(tmp_path / "again.parquet")
     assert again.to_arrow() == plain.to_arrow()
     assert pq.read_table(tmp_path / "again.parquet")["category"].to_pylist() == lists["category"]
+
+
+def test_lists_need_no_separator_and_have_no_missing_codes(make: Callable[..., Manifest], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["a", "b"], "x": [["1", "2"], ["3"]], "y": ["5;6", "6"]}), tmp_path / "l.parquet")
+    images = Embeddings(torch.eye(2), np.array(["a", "b"]), None, tmp_path / "e.npy")
+    labelling = read_labels(tmp_path / "l.parquet", images, separator=";").labelling
+    assert isinstance(labelling, LabelSets)
+    assert [own.tolist() for own in labelling] == [[[1, 5], [2, 6]], [[3, 6]]]
+    with pytest.raises(InputError, match='row 1: the code "" has 0 parts; expected 2'):
+        split_codes(pa.chunked_array([[["1.2"], ["1.3", None]]]), ".", ["a", "b"], lambda row: f"row {row}")
 
 
 def test_a_single_entry_stands_for_all_labels(make: Callable[..., Manifest]) -> None:

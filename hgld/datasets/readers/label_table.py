@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from hgld.datasets.image_folders import FoundImages, find_images, match_paths
-from hgld.datasets.label_columns import is_list, split_codes, split_labels
+from hgld.datasets.label_columns import split_codes, split_labels
 from hgld.datasets.readers.base import ReaderResult
 from hgld.datasets.readers.image_files import found_image_manifest
 from hgld.datasets.splits import check_split_settings, split_at_random
@@ -123,14 +123,14 @@ class LabelTable:
         names = parse_levels(self.levels)
         levels = {name: columns[name] for name in ([self.code] if self.code is not None else names)}
         if self.label_separator is not None:
-            levels = {
-                name: column if is_list(column.type) else split_labels(column, self.label_separator)
-                for name, column in levels.items()
-            }
+            levels = {name: split_labels(column, self.label_separator) for name, column in levels.items()}
         if self.code is None:
             return levels
-        with_file = f"{self.table}: row"
-        return split_codes(levels[self.code], self.code_separator, names, lambda row: f"{with_file} {row + 1}")
+
+        def describe_row(row: int) -> str:
+            return f"{self.table}: row {row + 1}"
+
+        return split_codes(levels[self.code], self.code_separator, names, describe_row)
 
     def _check_matches(
         self, root: Path, paths: Sequence[str], found: FoundImages, matches: Sequence[int | None]
