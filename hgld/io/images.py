@@ -61,15 +61,16 @@ def open_image(data: bytes) -> Image.Image:
 
 
 def box_inside(box: Box | None, image: Image.Image) -> Box | None:
-    """Return the part of a box that is inside an image; None, for the whole image, remains None.
+    """Return the part of a box that is inside an image, in whole pixels; None, for the whole image, remains None.
 
     Raises:
         UnreadableImageError: No part of the box is inside.
     """
     if box is None:
         return None
-    left, top, right, bottom = max(box[0], 0), max(box[1], 0), min(box[2], image.width), min(box[3], image.height)
-    if right - left < 1 or bottom - top < 1:
+    left, top = max(round(box[0]), 0), max(round(box[1]), 0)
+    right, bottom = min(round(box[2]), image.width), min(round(box[3]), image.height)
+    if right <= left or bottom <= top:
         raise UnreadableImageError("box outside the image", f"{box} of {image.width} x {image.height} pixels")
     return left, top, right, bottom
 

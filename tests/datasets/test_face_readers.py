@@ -78,6 +78,12 @@ def test_crops_are_the_pixels_of_the_extended_box_inside_the_image(box: BoxOfSiz
     np.testing.assert_array_equal(np.asarray(image.crop(box_inside(extended, image))), expected)
 
 
+def test_a_box_without_a_whole_pixel_is_outside() -> None:
+    """Both edges round to 2, so the crop would be empty."""
+    with pytest.raises(InputError, match="box outside the image"):
+        box_inside((1.5, 0.0, 2.5, 9.0), Image.new("L", (20, 20)))
+
+
 @pytest.mark.parametrize("folder", ["", "meta/"])
 def test_vggface2(tmp_path: Path, folder: str) -> None:
     files = {"train": "n000002/0001_01.jpg\nn000002/0002_02.jpg\n", "test": "n000001/0001_01.jpg\n"}
