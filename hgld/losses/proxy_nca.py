@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError
-from hgld.losses.kernels.proxies import ProxyBasedLoss, normal_proxies
+from hgld.losses.kernels.proxies import ScaledProxyLoss
 
 
-class ProxyNCA(ProxyBasedLoss):
+class ProxyNCA(ScaledProxyLoss):
     """ProxyNCA with one proxy per class (Movshovitz-Attias et al., ICCV 2017, Eq. 6).
 
     ::
@@ -34,17 +33,9 @@ class ProxyNCA(ProxyBasedLoss):
     torch.Size([])
     """
 
-    def __init__(self, n_classes: int, dim: int, scale: float = 3.0) -> None:
-        super().__init__(n_classes, dim)
-        if not scale > 0:
-            raise ConfigurationError(f"`scale` is {scale}; expected more than 0")
-        self.scale = scale
-        self.proxies = normal_proxies(n_classes, dim)
-
     def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         """See :meth:`~hgld.losses.kernels.proxies.ProxyBasedLoss.forward_proxies`."""
-        proxies = functional.normalize(self.proxies.to(embeddings.dtype))
-        distances = 2 * self.scale**2 * (1 - embeddings @ proxies.T)
+        distances = self.squared_distances(embeddings)
         own = distances.gather(1, classes.unsqueeze(1))[:, 0]
         if self.n_classes == 1:
             return own.mean()

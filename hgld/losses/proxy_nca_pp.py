@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from hgld.errors import ConfigurationError
-from hgld.losses.kernels.proxies import ProxyBasedLoss, normal_proxies
+from hgld.losses.kernels.proxies import ScaledProxyLoss
 
 
-class ProxyNCAPP(ProxyBasedLoss):
+class ProxyNCAPP(ScaledProxyLoss):
     """ProxyNCA++: cross entropy of -scale^2 ||x - p||^2 over normalised proxies p (Teh et al., ECCV 2020).
 
     Proxies are initialised with a normal distribution of standard deviation 1/8, as in the authors' code.
@@ -27,15 +26,6 @@ class ProxyNCAPP(ProxyBasedLoss):
     torch.Size([])
     """
 
-    def __init__(self, n_classes: int, dim: int, scale: float = 3.0) -> None:
-        super().__init__(n_classes, dim)
-        if not scale > 0:
-            raise ConfigurationError(f"`scale` is {scale}; expected more than 0")
-        self.scale = scale
-        self.proxies = normal_proxies(n_classes, dim)
-
     def forward_proxies(self, embeddings: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         """See :meth:`~hgld.losses.kernels.proxies.ProxyBasedLoss.forward_proxies`."""
-        proxies = functional.normalize(self.proxies.to(embeddings.dtype))
-        # ||x - p||^2 = ||x||^2 + 1 - 2 x . p, whose first two terms cancel in the softmax
-        return functional.cross_entropy(2 * self.scale**2 * embeddings @ proxies.T, classes)
+        return functional.cross_entropy(-self.squared_distances(embeddings), classes)

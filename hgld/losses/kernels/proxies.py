@@ -49,6 +49,31 @@ class ProxyBasedLoss(ClassLoss):
         """Return the loss of embeddings (B, d) and classes (B,), or (B, K) for label sets, that all have a proxy."""
 
 
+class ScaledProxyLoss(ProxyBasedLoss):
+    """A loss of the squared distances of embeddings and proxies that are scaled to the same length.
+
+    Args:
+        n_classes: See :class:`ProxyBasedLoss`.
+        dim: See :class:`ProxyBasedLoss`.
+        scale: Length that embeddings and proxies are scaled to, above 0.
+
+    Raises:
+        ConfigurationError: A number is out of range.
+    """
+
+    def __init__(self, n_classes: int, dim: int, scale: float = 3.0) -> None:
+        super().__init__(n_classes, dim)
+        if not scale > 0:
+            raise ConfigurationError(f"`scale` is {scale}; expected more than 0")
+        self.scale = scale
+        self.proxies = normal_proxies(n_classes, dim)
+
+    def squared_distances(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return scale^2 ||x - p||^2 for unit vectors x of shape (B, d) and each proxy: (B, n_classes)."""
+        proxies = torch.nn.functional.normalize(self.proxies.to(embeddings.dtype))
+        return 2 * self.scale**2 * (1 - embeddings @ proxies.T)
+
+
 def uniform_proxies(n_classes: int, dim: int) -> torch.nn.Parameter:
     """Return proxies (n_classes, d) drawn uniformly between -1 / sqrt(d) and 1 / sqrt(d), as in NormSoftMax."""
     bound = dim**-0.5
