@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch.nn.functional import normalize
 
-from hgld.datasets.samplers import ClassBalancedSampler
+from hgld.datasets.samplers import ClassBalancedSampler, log_small_classes
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.decomposability import BatchGap, batch_decomposability_gap
 from hgld.evaluation.decomposability_bounds import calibrated_gap_bound, gap_bound
@@ -28,6 +28,7 @@ from hgld.evaluation.json_report import to_json_values
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.kernels.steps import Sigmoid, Step, suprank_step
 from hgld.losses.surrogate_quality import ap_errors, operating_shares
+from hgld.tables.embeddings import Embeddings
 from hgld.version import __version__
 
 #: Rows of each batch.
@@ -138,6 +139,7 @@ def diagnose(embeddings: torch.Tensor, labels: LabelMatrix, config: DiagnosisCon
     """
     config = config or DiagnosisConfig()
     sampler = ClassBalancedSampler(labels, config.batch_size, config.per_class, seed=config.seed)
+    log_small_classes(labels, config.per_class, "exclude")
     batches = sampler.batches(epoch=0)[: config.max_batches]
     used = np.unique(np.concatenate(batches))
     units = _unit_vectors(torch.as_tensor(embeddings), used)
@@ -174,15 +176,22 @@ def diagnose_files(
     labels = inputs.gallery_labels()
     rows = np.flatnonzero(labels.labelled)
     matrix = _numbered(labels.labels[rows])
-    first = diagnose(inputs.gallery.vectors[torch.from_numpy(rows)], matrix, config)
-    if baseline is None:
-        return first, None
-    other = EvaluationFiles(embeddings=baseline).read().gallery
-    ids, other_ids = inputs.gallery.ids, other.ids
-    same = (ids is None) == (other_ids is None) and len(other.vectors) == len(inputs.gallery.vectors)
-    if not same or (ids is not None and other_ids is not None and not np.array_equal(ids, other_ids)):
-        raise InputError(f"{baseline} has other images than {inputs.gallery.path}, or the same in another order")
-    return first, diagnose(other.vectors[torch.from_numpy(rows)], matrix, config)
+    all_embeddings = [inputs.gallery]
+    if baseline is not None:
+        all_embeddings.append(EvaluationFiles(embeddings=baseline).read().gallery)
+        _require_same_images(*all_embeddings)
+    diagnoses = [diagnose(each.vectors[torch.from_numpy(rows)], matrix, config) for each in all_embeddings]
+    return diagnoses[0], diagnoses[1] if baseline is not None else None
+
+
+def _require_same_images(embeddings: Embeddings, baseline: Embeddings) -> None:
+    ids, baseline_ids = embeddings.ids, baseline.ids
+    same = (ids is None) == (baseline_ids is None) and len(baseline) == len(embeddings)
+    if not same or (ids is not None and baseline_ids is not None and not np.array_equal(ids, baseline_ids)):
+        raise InputError(
+            f"{baseline.path} has other images than {embeddings.path}, or the same in another order; embed the same "
+            "images with both models"
+        )
 
 
 def relative_decrease(baseline: Diagnosis, diagnosis: Diagnosis) -> float:
@@ -206,7 +215,8 @@ def _as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _unit_vectors(embeddings: torch.Tensor, used: npt.NDArray[np.int64]) -> torch.Tensor:
-    units = normalize(embeddings.float(), dim=1)
+    """Return the embeddings on the CPU, scaled to length 1."""
+    units = normalize(embeddings.cpu().float(), dim=1)
     lengths = units[torch.from_numpy(used)].norm(dim=1)
     usable = (lengths - 1).abs() < 0.01  # False for NaN
     if not usable.all():

@@ -153,7 +153,7 @@ def _scores_and_levels(embeddings: torch.Tensor, labels: Labels) -> tuple[torch.
     """Return the scores of all pairs of a batch, their levels, -1 for the query itself, and the number of levels."""
     x, label_matrix, _, _ = checked_batch(embeddings.detach(), labels)
     levels = pair_levels(label_matrix, label_matrix).fill_diagonal_(-1)
-    return x @ x.T, levels, label_matrix.shape[1]
+    return x @ x.T, levels, label_matrix.shape[-1]
 
 
 def _intersection(interval: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
