@@ -79,5 +79,7 @@ def test_options_that_do_not_fit_are_errors(options: dict[str, Any], message: st
 def test_a_weight_for_each_level_is_needed() -> None:
     with pytest.raises(ConfigurationError, match="expected 3 positive ones, coarsest first"):
         SupHAP(relevance="weighted_ap", level_weights=(0.5, 0.5))(*hierarchical_batch())
+    with pytest.raises(ConfigurationError, match="expected 3 positive ones, coarsest first"):
+        SupHAP(relevance="weighted_ap", level_weights=())(*hierarchical_batch())
     with pytest.raises(ConfigurationError, match='`relevance` is "own"'):
         LOSSES["sup_hap"](LabelSpace(6, (5, 3, 2)), relevance="own")

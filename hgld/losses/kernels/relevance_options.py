@@ -49,4 +49,4 @@ def chosen_relevance(
 
 def _weighted_ap_relevance(counts: torch.Tensor, level_weights: tuple[float, ...] | None) -> torch.Tensor:
     n_levels = counts.shape[1] - 1
-    return weighted_ap_relevance(counts, level_weights or [1 / n_levels] * n_levels)
+    return weighted_ap_relevance(counts, [1 / n_levels] * n_levels if level_weights is None else level_weights)
