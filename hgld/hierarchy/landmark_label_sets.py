@@ -19,7 +19,7 @@ def landmark_label_sets(
 ) -> LabelSets:
     """Return a label for each group of each landmark: the landmark, the group and the levels above it.
 
-    A further group that is the first one of no landmark is left out with a warning: the table of a hierarchy says
+    A further group that is the first one of no landmark is excluded with a warning: the table of a hierarchy says
     what is above the first groups only.
 
     Args:
@@ -53,7 +53,7 @@ def landmark_label_sets(
         labels[image] = by_landmark[landmark]
     if unknown:
         log.warning(
-            "%d groups are left out of the labels, as they are the first group of no landmark: %s",
+            "%d groups are excluded from the labels, as they are the first group of no landmark: %s",
             len(unknown),
             ", ".join(sorted(unknown)),
         )

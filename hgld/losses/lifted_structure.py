@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.nn import functional
 
@@ -33,7 +35,7 @@ class LiftedStructureLoss(PairLoss):
 
     def __init__(self, margin: float = 1.0) -> None:
         super().__init__(include_query=False)
-        if margin != margin:
+        if math.isnan(margin):
             raise ConfigurationError("`margin` is not a number")
         self.margin = margin
 
@@ -42,6 +44,6 @@ class LiftedStructureLoss(PairLoss):
         distances = euclidean_distances(scores)
         lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has no gradient
         exponents = (self.margin - distances).masked_fill(~negatives, lowest)
-        of_both = torch.logaddexp(exponents.logsumexp(1, keepdim=True), exponents.logsumexp(0, keepdim=True))
-        terms = functional.relu(of_both + distances).square() / 2
+        log_sums = torch.logaddexp(exponents.logsumexp(1, keepdim=True), exponents.logsumexp(0, keepdim=True))
+        terms = functional.relu(log_sums + distances).square() / 2
         return torch.where(positives, terms, 0).sum() / positives.sum().clamp(min=1)
