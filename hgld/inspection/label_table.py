@@ -32,6 +32,9 @@ from hgld.io.files import atomic_write
 from hgld.ragged import Integers, RaggedIndices
 from hgld.tables import Provenance, with_provenance
 
+#: AP of each query by level: float64, shape (n_query,).
+Precisions = Mapping[int, npt.NDArray[np.float64]]
+
 #: Columns of the table.
 SCHEMA = pa.schema(
     [
@@ -49,8 +52,8 @@ SCHEMA = pa.schema(
 def average_precision_per_label(evaluation: Evaluation, config: EvaluationConfig | None = None) -> pd.DataFrame:
     """Return the AP of every label of the queries, finest level first and the lowest AP of a level first.
 
-    Memory and time are those of the evaluation for images with one label each: nothing is ranked again. Images with
-    several labels are ranked once more for each of their labels.
+    Nothing is ranked again if the evaluation has the AP of every level. Otherwise images are ranked once more, and
+    images with several labels once for each of their labels.
 
     Args:
         evaluation: The evaluation, of a protocol with one ranking by labels.
@@ -62,7 +65,7 @@ def average_precision_per_label(evaluation: Evaluation, config: EvaluationConfig
         ranked images with the label, a query among its own gallery included.
 
     Raises:
-        ConfigurationError: The protocol does not rank by labels, or its results lack the AP of a level.
+        ConfigurationError: The protocol does not rank by labels.
     """
     tasks = [task for task in evaluation.tasks if task.query_labels is not None]
     if len(tasks) != 1 or tasks[0].query_groups is not None:
@@ -71,19 +74,21 @@ def average_precision_per_label(evaluation: Evaluation, config: EvaluationConfig
         )
     (task,) = tasks
     assert task.gallery_labels is not None
+    config = EvaluationConfig(ranking=(config or EvaluationConfig()).ranking)
     if isinstance(task.query_labels, LabelSets):
-        queries, labels, per_query = _evaluate_each_label(task, config or EvaluationConfig())
+        queries, labels, precisions = _evaluate_each_label(task, config)
     else:
         assert task.query_labels is not None
         queries, labels = np.arange(len(task.query_labels)), task.query_labels
-        per_query = evaluation.results[evaluation.tasks.index(task)].per_query
+        precisions = _known_precisions(evaluation.results[evaluation.tasks.index(task)].per_query, labels.shape[1])
+        if len(precisions) < labels.shape[1]:
+            precisions = _evaluate_levels(task, labels.shape[1], config)
     n_levels = labels.shape[1]
     level_names = task.level_names or tuple(f"level {n_levels - column}" for column in range(n_levels))
     tables = []
     for level in range(n_levels, 0, -1):
         column = column_of(level, n_levels)
-        values = per_query[_ap_column(per_query, level, n_levels)].to_numpy()
-        table = _one_level(queries, labels[:, column], values, _gallery_counts(task, column))
+        table = _one_level(queries, labels[:, column], precisions[level], _gallery_counts(task, column))
         names = [
             label_name(task.label_names, level_names, column, value, evaluation.hierarchy)
             for value in table.pop("code")
@@ -124,7 +129,7 @@ def check_label_table_suffix(path: Path) -> None:
         )
 
 
-def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple[Integers, LabelMatrix, pd.DataFrame]:
+def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple[Integers, LabelMatrix, Precisions]:
     """Rank once for each label of each query; return the query, its label, and the APs of all levels."""
     assert isinstance(task.query_labels, LabelSets)
     assert isinstance(task.gallery_labels, LabelSets)
@@ -139,23 +144,24 @@ def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple
         graded_judgements=None,
         query_ids=None,
         excluded=None if task.excluded is None else task.excluded.take(queries),
-        metrics=[f"AP_l{level}" for level in range(1, task.query_labels.n_levels + 1)],
-        metric_names={},
     )
-    plain = EvaluationConfig(ranking=config.ranking)
-    (result,) = evaluate_tasks([each], plain)
-    return queries, task.query_labels.labels[members.columns], result.per_query
+    precisions = _evaluate_levels(each, task.query_labels.n_levels, config)
+    return queries, task.query_labels.labels[members.columns], precisions
 
 
-def _ap_column(per_query: pd.DataFrame, level: int, n_levels: int) -> str:
-    """Return the column with the AP of a level."""
-    names = [f"AP_l{level}", *(["AP"] if level == n_levels else [])]
-    found = next((name for name in names if name in per_query), None)
-    if found is None:
-        raise ConfigurationError(
-            f"the AP per label needs the metric {names[0]}; add the AP of every level to `metrics`, or leave it out"
-        )
-    return found
+def _evaluate_levels(task: RetrievalTask, n_levels: int, config: EvaluationConfig) -> Precisions:
+    """Rank, and return the APs of all levels."""
+    metrics = [f"AP_l{level}" for level in range(1, n_levels + 1)]
+    (result,) = evaluate_tasks([replace(task, metrics=metrics, metric_names={})], config)
+    return _known_precisions(result.per_query, n_levels)
+
+
+def _known_precisions(per_query: pd.DataFrame, n_levels: int) -> Precisions:
+    """Return the APs of those levels that a table of all queries has."""
+    columns = {level: f"AP_l{level}" for level in range(1, n_levels + 1)}
+    if columns[n_levels] not in per_query:
+        columns[n_levels] = "AP"
+    return {level: per_query[name].to_numpy() for level, name in columns.items() if name in per_query}
 
 
 def _one_level(

@@ -97,15 +97,16 @@ def test_several_labels_per_image() -> None:
         check(table, level, LEVEL_NAMES[column], expected)
 
 
+def test_other_metrics_give_the_same_table() -> None:
+    labels = np.array([[0, 0], [0, 0], [1, 0], [1, 0], [2, 1]])
+    task = leave_one_out_task(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), labels)
+    expected = average_precision_per_label(evaluation_of(task, ("AP", "AP_l1")))
+    assert set(expected["level_name"]) == {"level 1", "level 2"}
+    for metrics in (("AP_l2", "AP_l1"), ("AP", "H-AP"), ("AP_l1",), ("R@1",)):
+        pd.testing.assert_frame_equal(average_precision_per_label(evaluation_of(task, metrics)), expected)
+
+
 def test_what_the_table_needs() -> None:
-    labels = np.array([[0, 0], [0, 0], [1, 0]])
-    task = leave_one_out_task(torch.eye(3), labels)
-    with pytest.raises(ConfigurationError, match="needs the metric AP_l1; add the AP of every level to `metrics`"):
-        average_precision_per_label(evaluation_of(task, ("AP", "H-AP")))
-    assert set(average_precision_per_label(evaluation_of(task, ("AP", "AP_l1")))["level_name"]) == {
-        "level 1",
-        "level 2",
-    }
     with pytest.raises(
         ConfigurationError, match="needs one ranking by labels of all levels, and this protocol has 0"
     ):
