@@ -82,7 +82,7 @@ _INAT = (
 )
 _CUB = (
     _DEFAULT
-    | _WARM_UP
+    | facts("README.md, SOP and iNaturalist; no command for CUB", {"warm_up_epochs": 5})
     | facts(f"{_CONFIG}/dataset/cub_big.yaml", _images(256, 288, "crop") | BALANCED | {"batch_size": 256})
     | facts(
         f"{_CONFIG}/optimizer/cub.yaml",
@@ -210,18 +210,28 @@ def _vit(data: str, lr: float, loss: str, variant: dict[str, Any]) -> dict[str, 
 
 
 _TABLE_IV: dict[str, Facts] = {
-    "sop/roadmap_memory": {**_SOP, **_GEM, **_FULL, **facts("ROADMAP_pp_SOP.yaml", _SOP_LOSSES["roadmap"][1])},
+    "sop/roadmap_memory": {
+        **_SOP,
+        **_GEM,
+        **_FULL,
+        **facts(f"{_CONFIG}/loss/ROADMAP_pp_SOP.yaml", _SOP_LOSSES["roadmap"][1]),
+    },
     "sop/roadmap_deit": {**_SOP, **_FULL, **_deit("sop", 1e-5)},
     "sop/roadmap_vit": {**_SOP, **_FULL, **_vit("inat", 1e-5, "ROADMAP_pp", _CFG144)},
     "inat/roadmap_memory": {
         **_INAT,
         **_GEM,
         **_INAT_MEMORY,
-        **facts("ROADMAP_pp_inat.yaml", _INAT_LOSSES["roadmap"][1]),
+        **facts(f"{_CONFIG}/loss/ROADMAP_pp_inat.yaml", _INAT_LOSSES["roadmap"][1]),
     },
     "inat/roadmap_deit": {**_INAT, **_INAT_MEMORY, **_deit("inat", 1e-5)},
     "inat/roadmap_vit": {**_INAT, **_INAT_MEMORY, **_vit("inat", 1e-5, "ROADMAP_pp_inat_base", _CFGINAT)},
-    "cub/roadmap_memory": {**_CUB, **_GEM, **_FULL, **facts("ROADMAP_pp.yaml", _ROADMAP | _CFG144 | _CUB_HEAD)},
+    "cub/roadmap_memory": {
+        **_CUB,
+        **_GEM,
+        **_FULL,
+        **facts(f"{_CONFIG}/loss/ROADMAP_pp.yaml", _ROADMAP | _CFG144 | _CUB_HEAD),
+    },
     "cub/roadmap_deit": {**_CUB, **_FULL, **_SMALL_CUB, **_deit("cub", 1e-6)},
     "cub/roadmap_vit": {**_CUB, **_FULL, **_SMALL_CUB, **_vit("cub", 1e-6, "ROADMAP_pp", _CFG144)},
 }
