@@ -39,8 +39,9 @@ def evaluate(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            help="Predictions to score instead of embeddings, in the form of the public landmark retrieval "
-            "challenges: .csv with id and images, ids separated by spaces; requires --ground-truth."
+            help="Predictions to score instead of embeddings, in the form of the public landmark challenges; "
+            "requires --ground-truth. For retrieval: .csv with id and images, ids separated by spaces; for "
+            "gldv2-recognition: with id and landmarks, a landmark and its score separated by a space."
         ),
     ] = None,
     distractor_embeddings: Annotated[
@@ -78,7 +79,8 @@ def evaluate(
     ground_truth: Annotated[
         Path | None,
         typer.Option(
-            help="Ground truth of the protocol: the folder of GLDv2's or DyML's files, or gnd_roxford5k.pkl."
+            help="Ground truth of the protocol: the folder of GLDv2's or DyML's files, gnd_roxford5k.pkl, or "
+            "recognition_solution_v2.1.csv."
         ),
     ] = None,
     metric: Annotated[

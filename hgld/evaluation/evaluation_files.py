@@ -26,12 +26,12 @@ class EvaluationFiles:
         query_labels: Labels of the queries, where they are not in ``labels``.
         hierarchy: Levels above landmarks: a file from ``hgld build`` or the released CSV files.
         split: Split of the landmark ids, where the hierarchy has several.
-        ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, or the pickle file of
-            ROxford or RParis.
+        ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, the pickle file of ROxford
+            or RParis, or the CSV file of GLDv2's recognition track.
         label_separator: Separator between the labels of an image in ``labels`` and ``query_labels``, see
             :func:`hgld.datasets.image_labels.read_labels`.
-        predictions: Predictions of GLDv2's test images to score, see :mod:`hgld.gldv2.predictions`; instead of
-            embeddings.
+        predictions: Predictions of GLDv2's test images to score, see :mod:`hgld.gldv2.predictions` and
+            :mod:`hgld.gldv2.recognition`; instead of embeddings.
         distractor_embeddings: Embeddings of further gallery images that are relevant to no query.
 
     Raises:

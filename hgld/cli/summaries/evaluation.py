@@ -44,10 +44,10 @@ def format_evaluation(
     if mean is not None:
         rows.append(("mean", _cells(mean)))
     means = wrapped_table("mean in %", metric_names(results), rows, width=width)
+    has_levels = any(name.startswith(WITHOUT_POSITIVES) for result in results for name in result.counts)
+    excluded = [_EXCLUDED_QUERIES] if has_levels else []
     notes = [
-        line
-        for note in (_EXCLUDED_QUERIES, *setting_notes(results))
-        for line in wrap(note, width, break_on_hyphens=False)
+        line for note in (*excluded, *setting_notes(results)) for line in wrap(note, width, break_on_hyphens=False)
     ]
     return "\n".join([means, _counts_table(results, width), *notes])
 

@@ -18,6 +18,7 @@ _PROTOCOLS = {
     "leave-one-out": "leave_one_out:LEAVE_ONE_OUT",
     "retrieval": "retrieval:RETRIEVAL",
     "gldv2-retrieval": "gldv2_retrieval:GLDV2_RETRIEVAL",
+    "gldv2-recognition": "gldv2_recognition:GLDV2_RECOGNITION",
     "templates": "templates:TEMPLATES",
     "dyml": "dyml:DYML",
     "roxford": "revisited:ROXFORD",
