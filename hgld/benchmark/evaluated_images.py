@@ -24,7 +24,7 @@ from hgld.datasets.manifest import Manifest
 from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, split_task
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
-from hgld.hierarchy.label_sets import Labelling, LabelSets
+from hgld.hierarchy.label_sets import Labelling, main_labels
 from hgld.inspection.photos import Photo, PhotoSource, landmark_names_of, landmark_titles, manifest_photo
 from hgld.inspection.thumbnails import find_images, images_of_manifest
 from hgld.tables.embeddings import read_embeddings
@@ -52,8 +52,8 @@ class EvaluatedImages:
         task = self.task
         assert task.query_labels is not None
         assert task.gallery_labels is not None
-        parts = [(task.gallery, _main_labels(task.gallery_labels))]
-        return parts if task.queries is task.gallery else [*parts, (task.queries, _main_labels(task.query_labels))]
+        parts = [(task.gallery, main_labels(task.gallery_labels))]
+        return parts if task.queries is task.gallery else [*parts, (task.queries, main_labels(task.query_labels))]
 
 
 def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
@@ -162,11 +162,3 @@ def _image_folder(data: DataSettings) -> Path:
 
 def _rows_by_id(manifest: Manifest) -> dict[str, int]:
     return {name: row for row, name in enumerate(manifest.ids.tolist())}
-
-
-def _main_labels(labels: Labelling) -> LabelMatrix:
-    """Return a label of each image: int64, shape (N, L); the first of several, and -1 for unlabelled images."""
-    if not isinstance(labels, LabelSets):
-        return labels
-    padded: LabelMatrix = labels.padded()[:, 0]
-    return padded

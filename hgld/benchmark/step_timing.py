@@ -10,9 +10,10 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError
-from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.loss_specs import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel, build_model
@@ -103,8 +104,8 @@ def time_model(settings: TrainingSettings, device: torch.device, n_processes: in
 def time_loss(
     settings: TrainingSettings,
     model: EmbeddingModel,
-    labels: LabelMatrix,
-    batch: LabelMatrix,
+    labels: Labelling,
+    batch: NDArray[np.int64],
     device: torch.device,
     n_processes: int = 1,
 ) -> LossTiming:
@@ -113,13 +114,14 @@ def time_loss(
     Args:
         settings: Settings of the training; with 0 steps, only bytes are counted.
         model: Model of the training, see :func:`time_model`.
-        labels: Label matrix of the training images, int64, shape (N, L).
-        batch: Label matrix of a batch, int64, shape (B, L).
+        labels: Labels of the training images, int64, shape (N, L), or label sets.
+        batch: Labels of a batch, int64, shape (B, L); of label sets (B, K, L), padded with -1.
         device: Device to measure on.
         n_processes: Number of processes that share a batch.
 
     Raises:
         ConfigurationError: The loss cannot be built, or does not fit into the memory of the GPU.
+        InputError: Images have several labels, which the loss does not take.
     """
     loss = training_loss(settings, LabelSpace.from_labels(model.dim, labels), len(labels), memory_start=0).to(device)
     if isinstance(loss, CrossBatchMemory):
@@ -191,10 +193,12 @@ def _unit_vectors(n: int, dim: int, device: torch.device) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.randn(n, dim, device=device), dim=1)
 
 
-def _fill(memory: CrossBatchMemory, labels: LabelMatrix) -> None:
+def _fill(memory: CrossBatchMemory, labels: Labelling) -> None:
     size, dim = memory.embeddings.shape
     memory.embeddings.copy_(_unit_vectors(size, dim, memory.embeddings.device))
-    memory.labels.copy_(torch.from_numpy(labels[np.arange(size) % len(labels)]))
+    rows = np.arange(size) % len(labels)
+    stored = labels.padded(rows) if isinstance(labels, LabelSets) else labels[rows]
+    memory.labels.copy_(torch.from_numpy(stored))
     memory.n_stored.fill_(size)
     memory.filled.fill_(True)
 

@@ -29,8 +29,8 @@ class RetrievalResult:
         name: Name of what was evaluated, such as a protocol and its part.
         per_query: Table with a row per query: float64 columns named like the metrics (NaN where a query has no
             positive for the metric), then ``positives_l1``, ..., the number of gallery items of that level or finer,
-            and perhaps ``class``, the name of the query's finest class. The index ``query`` holds the ids of the
-            queries, or their positions.
+            and perhaps ``class``, the name of the query's finest class, the first of several. The index ``query``
+            holds the ids of the queries, or their positions.
         metrics: Names of the metrics, in the order of tables.
         counts: ``queries``, ``gallery`` (where it is known), and ``without_positives_l1``, ...: the number of queries
             that have no gallery item of that level or finer, which are excluded from means of that level.

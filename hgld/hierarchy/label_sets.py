@@ -177,6 +177,21 @@ def single_labels(labels: Labelling) -> LabelMatrix:
     return single
 
 
+def main_labels(labels: Labelling) -> LabelMatrix:
+    """Return a label of each image: int64, shape (N, L); the first of several, and -1 for unlabelled images.
+
+    >>> main_labels(LabelSets.from_lists([np.array([[3, 0], [5, 1]]), np.array([[4, 0]])]))
+    array([[3, 0],
+           [4, 0]])
+    """
+    if not isinstance(labels, LabelSets):
+        return labels
+    labelled = labels.counts() > 0
+    matrix = np.full((len(labels), labels.n_levels), -1)
+    matrix[labelled] = labels.labels[labels.members.columns[labels.members.offsets[:-1][labelled]]]
+    return matrix
+
+
 def deviating_parents(sets: LabelSets) -> tuple[int, int, int] | None:
     """Return a class that has other parents in one image than in others, as (column, class, image); else None.
 

@@ -13,7 +13,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_sets import main_labels
 from hgld.inspection.top_k import TopK, query_values, top_k_items
 
 
@@ -124,8 +124,7 @@ def find_method_differences(
         raise ConfigurationError(f"`n` is {n}; expected at least 1")
     differences = method_values - baseline_values
     known = differences[~np.isnan(differences)]
-    classes = (labels.first() if isinstance(labels, LabelSets) else labels)[:, 0]
-    improved, degraded = _most_different(differences, classes, (n - n // 2, n // 2))
+    improved, degraded = _most_different(differences, main_labels(labels)[:, 0], (n - n // 2, n // 2))
     queries = np.array([*improved, *degraded], np.int64)
     if not len(queries):
         return None

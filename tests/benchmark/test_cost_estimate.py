@@ -12,9 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.benchmark import cost_estimate, step_timing
+from hgld.benchmark import cost_estimate, dataset_sizes, step_timing
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation
-from hgld.benchmark.cost_estimate import count_evaluations, estimate_cost, protocol_size, training_size
+from hgld.benchmark.cost_estimate import estimate_cost
+from hgld.benchmark.dataset_sizes import count_evaluations, gldv2_size, training_size
 from hgld.benchmark.launcher import Slot
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.benchmark.step_timing import LossTiming, ModelTiming, time_loss, time_model
@@ -63,7 +64,7 @@ def known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     loss = LossTiming(step_s=5.0, peak_bytes=8 * GB, state_bytes=GB, gradient_bytes=4 * GB)
     monkeypatch.setattr(cost_estimate, "time_model", known_model)
     monkeypatch.setattr(cost_estimate, "time_loss", lambda *arguments: loss)
-    monkeypatch.setattr(cost_estimate, "_time_reading", lambda images: 1e-12)
+    monkeypatch.setattr(dataset_sizes, "_time_reading", lambda images: 1e-12)
 
 
 def test_plan_measures_this_machine_and_writes_nothing(tmp_path: Path) -> None:
@@ -226,7 +227,7 @@ def test_published_labels_are_a_tree_of_the_published_size(tmp_path: Path, monke
         assert len(np.unique(np.stack([finer, coarser]), axis=1).T) == len(np.unique(finer))
     assert np.bincount(size.batch[:, 0]).tolist() == [4] * 64
     assert isinstance(settings.evaluation, Gldv2Evaluation)
-    assert protocol_size(settings.evaluation).n_images == 879_334
+    assert gldv2_size(settings.evaluation).n_images == 879_334
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")

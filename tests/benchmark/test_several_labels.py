@@ -1,11 +1,58 @@
+"""Comparisons on images with several labels each."""
+
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 import torch
 
+from hgld.benchmark.cost_estimate import estimate_cost
 from hgld.benchmark.evaluated_images import EvaluatedImages
+from hgld.benchmark.launcher import Slot
+from hgld.benchmark.run_evaluation import read_evaluated
+from hgld.benchmark.runs import read_benchmark, table_runs
+from hgld.benchmark.worker import WorkerTask, work
+from hgld.errors import InputError
 from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.hierarchy import LabelSets
+from tests.benchmark.comparisons import write_comparison, write_data
+
+
+def write_several_labels(folder: Path) -> None:
+    """Give each image of :func:`write_data` the label of the class after the next as a second one."""
+    write_data(folder)
+    table = pq.read_table(folder / "manifest.parquet").drop_columns(["offset", "size"])
+    for name, number in (("landmark", 8), ("root", 2)):
+        second = [f"{text[0]}{(int(text[1:]) + 2) % number}" for text in table[name].to_pylist()]
+        pairs = pa.array(list(map(list, zip(table[name].to_pylist(), second, strict=True))), pa.list_(pa.string()))
+        table = table.set_column(table.column_names.index(name), name, pairs)
+    pq.write_table(table.replace_schema_metadata(None), folder / "manifest.parquet")
+
+
+def test_plan_and_evaluation_take_several_labels(tmp_path: Path) -> None:
+    write_several_labels(tmp_path)
+    settings = read_benchmark(write_comparison(tmp_path, happier={"memory": {"start_epoch": 1}}))
+    (run,) = table_runs(settings, tmp_path / "out")["happier"]
+    (cost,) = estimate_cost(settings, [run], [Slot(("cpu",), 1)]).runs
+    assert cost.loss.step_s > 0
+    assert cost.n_embedded == 16
+    work(WorkerTask(benchmark=settings, run=run))
+    evaluated = read_evaluated(settings, run)
+    assert evaluated is not None
+    assert evaluated.result.per_query["class"].tolist() == [f"l{c}" for c in range(4) for _ in range(4)]
+    assert 0 < evaluated.result.means["H-AP"] <= 1
+
+
+def test_plan_refuses_losses_of_single_labels(tmp_path: Path) -> None:
+    write_several_labels(tmp_path)
+    settings = read_benchmark(write_comparison(tmp_path, happier={"loss": {"name": "triplet"}}))
+    (run,) = table_runs(settings, tmp_path / "out")["happier"]
+    with pytest.raises(InputError, match="images with one label each, and these may have several; choose"):
+        estimate_cost(settings, [run], [Slot(("cpu",), 1)])
 
 
 def test_figures_take_the_first_of_several_labels() -> None:

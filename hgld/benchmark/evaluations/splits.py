@@ -13,6 +13,7 @@ import torch
 from hgld.benchmark.benchmark_settings import ManifestsEvaluation
 from hgld.benchmark.evaluations.base import EvaluationContext, embedding_file, join_sets
 from hgld.evaluation.results import RetrievalResult
+from hgld.hierarchy.label_sets import main_labels
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables.embeddings import write_embeddings
@@ -97,7 +98,7 @@ def _evaluate_images(
         embedded, images, metrics=context.metrics, device=context.device, processes=context.processes
     )
     queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[embedded.rows])
-    classes = np.array(manifest.class_names[0], object)[manifest.labels[queries, 0]]
+    classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]
     per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query"))
     counts = result.counts | {"images_not_read": len(embedded.skipped)}
     return replace(result, per_query=per_query.assign(**{"class": classes}), counts=counts)

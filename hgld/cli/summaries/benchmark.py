@@ -78,7 +78,8 @@ def format_cost(cost: CostEstimate, *, width: int = 80) -> str:
         *(line for note in _notes(cost) for line in wrap(note, width)),
     ]
     if cost.missing:
-        lines += ["", "Missing files (docs/h-gldv2.md describes how to get them):", indented_list(cost.missing)]
+        lines += ["", "Missing files (docs/h-gldv2.md and docs/reproduce.md say how to make them):"]
+        lines.append(indented_list(cost.missing))
     return "\n".join(lines)
 
 
