@@ -208,7 +208,7 @@ class BenchmarkSettings(Settings):
             trained with all seeds on each of them. Empty for the splits of the manifest.
         set: Changes to all trainings, such as ``data.manifest=mine.parquet``.
         evaluation: Evaluation of the trained models.
-        metrics: Names of metrics as in ``hgld evaluate``; those of the papers if empty.
+        metrics: Names of metrics as in ``hgld evaluate``; those of the papers if empty, as for ROxford and RParis.
         columns: Metrics of the LaTeX table, in order.
         pictures: Figures; None for none.
         sweeps: Sweeps over single settings, by name.
@@ -230,6 +230,8 @@ class BenchmarkSettings(Settings):
         _require_file_names((*self.methods, *self.sweeps))
         if self.pictures is not None and not isinstance(self.evaluation, PicturedEvaluation):
             raise ValueError(f"pictures are not drawn for the evaluation {self.evaluation.name}; omit them")
+        if self.metrics and isinstance(self.evaluation, RevisitedEvaluation):
+            raise ValueError(f"the evaluation {self.evaluation.name} has metrics of its own; omit `metrics`")
         references = {
             f"sweeps.{name}": [curve.method for curve in sweep.curves.values()] for name, sweep in self.sweeps.items()
         }

@@ -15,10 +15,12 @@ DISTANCES = ("mistake_severity", "avg_hdist", "min_hdist")
 def is_distance(metric: str) -> bool:
     """Return whether a metric is a number of levels, of which fewer are better, and not a share.
 
-    >>> is_distance("avg_hdist@5"), is_distance("H-AP")
-    (True, False)
+    The name of a test set may come before that of the metric, as in comparisons on several sets.
+
+    >>> is_distance("avg_hdist@5"), is_distance("small avg_hdist@5"), is_distance("H-AP")
+    (True, True, False)
     """
-    return metric.partition("@")[0] in DISTANCES
+    return metric.rpartition(" ")[2].partition("@")[0] in DISTANCES
 
 
 def shown_value(metric: str, value: float) -> float:

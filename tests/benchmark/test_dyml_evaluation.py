@@ -36,6 +36,12 @@ def test_levels_count_the_same_whatever_their_number_of_queries() -> None:
     assert joined.counts["queries"] == len(joined.per_query) == 6
 
 
+def test_queries_without_a_value_weigh_nothing() -> None:
+    evaluation = DymlRunEvaluation(DymlEvaluation(name="dyml", root=Path("dyml_animal")))
+    joined = evaluation.join([result("fine", [0.2, 0.4, np.nan]), result("coarse", [0.5])])
+    assert joined.means == pytest.approx({"AP": 0.4, "fine AP": 0.3, "coarse AP": 0.5})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dyml_animal", "dyml_product"])
 def test_means_are_those_of_the_protocol(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hgld.benchmark.benchmark_settings import RevisitedEvaluation
+from hgld.benchmark.dataset_sizes import revisited_size
 from hgld.benchmark.run_evaluation import evaluate_run, read_evaluated
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.datasets.manifest import write_manifest
@@ -60,6 +62,23 @@ def write_comparison(folder: Path, **evaluation: object) -> Path:
     }
     (folder / "comparison.yaml").write_text(yaml.safe_dump(comparison))
     return folder / "comparison.yaml"
+
+
+def test_metrics_of_the_protocol_are_fixed(tmp_path: Path) -> None:
+    path = write_comparison(tmp_path, datasets={"roxford5k": write_revisited(tmp_path / "roxford5k")})
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"metrics": ["AP"]}))
+    with pytest.raises(ConfigurationError, match="evaluation revisited has metrics of its own; omit `metrics`"):
+        read_benchmark(path)
+
+
+def test_plan_names_missing_ground_truth(tmp_path: Path) -> None:
+    files = write_revisited(tmp_path / "roxford5k")
+    Path(files["ground_truth"]).unlink()
+    settings = read_benchmark(write_comparison(tmp_path, datasets={"roxford5k": files}, scales=[1, 0.7071]))
+    assert isinstance(settings.evaluation, RevisitedEvaluation)
+    size = revisited_size(settings.evaluation)
+    assert size.n_images == 2 * (3 + 18)
+    assert size.missing == (f"{files['ground_truth']}: no such file",)
 
 
 def test_settings_of_both_data_sets_are_evaluated(tmp_path: Path) -> None:

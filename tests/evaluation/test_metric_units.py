@@ -17,6 +17,7 @@ def test_distances_are_metrics() -> None:
 
 def test_fewer_levels_are_better() -> None:
     assert goodness("mistake_severity", 1.0) > goodness("mistake_severity", 1.5)
+    assert goodness("small avg_hdist@5", 1.0) > goodness("small avg_hdist@5", 1.5)
     assert goodness("H-AP", 0.5) > goodness("H-AP", 0.4)
     for metric in ("H-AP", "mistake_severity"):
         assert goodness(metric, 0.1) > goodness(metric, math.nan)

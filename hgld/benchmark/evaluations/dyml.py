@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hgld.benchmark.benchmark_settings import DymlEvaluation
 from hgld.benchmark.evaluations.base import EvaluationContext, embedding_file, evaluation_folder, join_sets
@@ -78,17 +79,12 @@ class DymlRunEvaluation:
         """Return the results of the levels as one, with the mean of each metric over the levels.
 
         The metrics of a level begin with its name (``fine AP``). The values of the others (``AP``) are weighted such
-        that their mean over all queries is the mean over the levels, of which each counts the same.
+        that their mean over all queries is the mean over the levels, of which each counts the same. Queries without a
+        value count in neither.
         """
         joined = join_sets(results)
-        n_queries = sum(len(result.per_query) for result in results)
         means = {
-            metric: np.concatenate(
-                [
-                    result.per_query[metric].to_numpy() * (n_queries / (len(results) * len(result.per_query)))
-                    for result in results
-                ]
-            )
+            metric: _weighted_alike([result.per_query[metric].to_numpy() for result in results])
             for metric in results[0].metrics
         }
         return replace(joined, per_query=joined.per_query.assign(**means), metrics=(*means, *joined.metrics))
@@ -97,6 +93,17 @@ class DymlRunEvaluation:
 def image_ids(levels: Mapping[str, DymlLevel]) -> list[str]:
     """Return the paths of all test images, relative to the folder of the data set, each once."""
     return list(dict.fromkeys(name for level in levels.values() for name in (*level.query_ids, *level.gallery_ids)))
+
+
+def _weighted_alike(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Scale the values of each level such that the mean over all queries is the mean over the levels.
+
+    >>> np.nanmean(_weighted_alike([np.array([0.2, 0.4, np.nan]), np.array([0.5])]))
+    np.float64(0.4)
+    """
+    counts = np.array([np.count_nonzero(~np.isnan(values)) for values in levels])
+    weights = counts.sum() / (len(levels) * np.maximum(counts, 1))
+    return np.concatenate([weight * values for weight, values in zip(weights, levels, strict=True)])
 
 
 def _with_classes(result: RetrievalResult, level: DymlLevel) -> RetrievalResult:
