@@ -60,8 +60,8 @@ def diagnose(
             seed=seed,
         )
         files = EvaluationFiles(embeddings, labels=labels, hierarchy=hierarchy, split=split)
-        diagnosis, of_baseline = diagnose_files(files, baseline, config)
+        diagnosis, baseline_diagnosis = diagnose_files(files, baseline, config)
         if json:
-            typer.echo(diagnosis_to_json(diagnosis, of_baseline, config))
+            typer.echo(diagnosis_to_json(diagnosis, baseline_diagnosis, config))
         else:
-            typer.echo(format_diagnosis(diagnosis, of_baseline, config))
+            typer.echo(format_diagnosis(diagnosis, baseline_diagnosis, config))

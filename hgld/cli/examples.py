@@ -27,7 +27,7 @@ def examples(
     ] = None,
     groups: Annotated[int, typer.Option(help="Largest number of groups for each class of the coarsest level.")] = 7,
     photographs: Annotated[int, typer.Option(help="Largest number of photographs for each group.")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of photographs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of photographs.")] = 0,
     sources: Annotated[
         Path | None,
         typer.Option(

@@ -62,17 +62,17 @@ def calibrated_gap_bound(
     if (violating_positives > positives).any() or (violating_negatives > negatives).any():
         raise InputError("more positives or negatives violate the thresholds than there are")
     good = positives - violating_positives
-    of_good = _precision_sum(good, _before(good), _before(violating_negatives))
-    of_others = _precision_sum(violating_positives, good + _before(positives), _before(negatives))
-    return _one_minus_mean((of_good + of_others).sum(axis=1), positives)
+    good_precisions = _precision_sum(good, _before(good), _before(violating_negatives))
+    violating_precisions = _precision_sum(violating_positives, good + _before(positives), _before(negatives))
+    return _one_minus_mean((good_precisions + violating_precisions).sum(axis=1), positives)
 
 
 def _precision_sum(count: Counts, positives: Counts, negatives: Counts) -> Floats:
     """Return the sum over j = 1, ..., count of (j + positives) / (j + positives + negatives), elementwise."""
     from scipy.special import digamma
 
-    begin = (positives + negatives + 1).astype(np.float64)
-    result: Floats = count - negatives * (digamma(begin + count) - digamma(begin))
+    start = (positives + negatives + 1).astype(np.float64)
+    result: Floats = count - negatives * (digamma(start + count) - digamma(start))
     return result
 
 

@@ -16,6 +16,7 @@ from PIL import Image, ImageOps
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.examples import ExampleGroup, draw_examples
+from hgld.hierarchy.label_sets import single_labels
 from hgld.inspection.thumbnails import FindImage, images_of_manifest, shrink
 from hgld.io.columns import column_names, read_columns
 from hgld.io.files import atomic_write
@@ -75,12 +76,16 @@ def draw_examples_file(
         The picture and, with ``sources``, the Markdown file ``X.credits.md`` beside it.
 
     Raises:
-        InputError: A file cannot be read, or no photograph can.
+        InputError: A file cannot be read, or no photograph can; or images have several labels.
         ConfigurationError: There is no such level, or only one.
     """
     config = config or ExamplesConfig()
     images = read_manifest(manifest, root or manifest.parent)
-    column = _column(images, config.level)
+    column = _column(manifest, images.level_names, config.level)
+    try:
+        single_labels(images.labelling)
+    except InputError as error:
+        raise InputError(f"{manifest}: {error}") from error
     find = images_of_manifest(images, root or manifest.parent)
     columns: dict[str, list[ExampleGroup]] = {}
     shown: list[tuple[str, str]] = []
@@ -105,10 +110,9 @@ def draw_examples_file(
     return [out, path]
 
 
-def _column(images: Manifest, level: str | None) -> int:
-    names = images.level_names
+def _column(path: Path, names: tuple[str, ...], level: str | None) -> int:
     if len(names) < 2:
-        raise ConfigurationError(f"the manifest has the level {', '.join(names)} alone; groups need a level above it")
+        raise ConfigurationError(f"{path}: has the level {', '.join(names)} alone; groups need a level above it")
     if level is not None and level not in names[1:]:
         raise ConfigurationError(f'`level` is "{level}"; expected one of {", ".join(names[1:])}')
     return 1 if level is None else names.index(level)

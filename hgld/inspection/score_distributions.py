@@ -76,13 +76,13 @@ def count_scores(
     device = torch.device(config.device)
     scorer, judgements = Scorer(query_embeddings, gallery_embeddings, config), judgements.to(device)
     excluded = RaggedIndices.from_lists([[]] * judgements.n_queries) if excluded is None else excluded
-    unused = None if gallery_mask is None else torch.from_numpy(~gallery_mask).to(device)
+    masked = None if gallery_mask is None else torch.from_numpy(~gallery_mask).to(device)
     counts = torch.zeros(judgements.n_levels + 1, n_bins, dtype=torch.int64, device=device)
     step = config.queries_per_block(judgements.n_gallery)
     for start in range(0, judgements.n_queries, step):
         queries = slice(start, min(start + step, judgements.n_queries))
         pairs = tuple(torch.from_numpy(indices).to(device) for indices in excluded.block(queries))
-        count = partial(_count, scorer, judgements, queries, pairs, unused, n_bins)
+        count = partial(_count, scorer, judgements, queries, pairs, masked, n_bins)
         with float32_matmul(config.precision):
             for block_counts in parallel_map(count, scorer.shares(judgements.n_gallery), device):
                 counts += block_counts
@@ -94,13 +94,13 @@ def _count(
     judgements: RelevanceJudgements,
     queries: slice,
     excluded: tuple[torch.Tensor, ...],
-    unused: torch.Tensor | None,
+    masked: torch.Tensor | None,
     n_bins: int,
     starts: range,
 ) -> torch.Tensor:
     """Count the scores of a block of queries with blocks of the gallery.
 
-    Pairs that are excluded or unused are counted in one bin past the last, which is dropped.
+    Pairs that are excluded or masked are counted in one bin past the last, which is dropped.
     """
     rows, columns = excluded
     n_counts = (judgements.n_levels + 1) * n_bins
@@ -110,7 +110,7 @@ def _count(
         bins += judgements.levels(queries, gallery).to(torch.int64) * n_bins
         inside = (columns >= gallery.start) & (columns < gallery.stop)
         bins[rows[inside], columns[inside] - gallery.start] = n_counts
-        if unused is not None:
-            bins[:, unused[gallery]] = n_counts
+        if masked is not None:
+            bins[:, masked[gallery]] = n_counts
         counts += torch.bincount(bins.flatten(), minlength=n_counts + 1)
     return counts[:-1].view(-1, n_bins)
