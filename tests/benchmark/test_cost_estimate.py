@@ -222,6 +222,7 @@ def test_published_labels_are_a_tree_of_the_published_size(tmp_path: Path, monke
     settings = read_benchmark(BENCHMARKS / "h-gldv2.yaml")
     (run, *_) = table_runs(settings, tmp_path)["happier"]
     size = training_size(run.settings, published=True)
+    assert isinstance(size.labels, np.ndarray)
     assert [len(np.unique(column)) for column in size.labels.T] == [46_593, 78, 2]
     for finer, coarser in zip(size.labels.T, size.labels.T[1:], strict=False):
         assert len(np.unique(np.stack([finer, coarser]), axis=1).T) == len(np.unique(finer))
