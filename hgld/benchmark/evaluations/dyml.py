@@ -98,8 +98,8 @@ def image_ids(levels: Mapping[str, DymlLevel]) -> list[str]:
 def _weighted_alike(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Scale the values of each level such that the mean over all queries is the mean over the levels.
 
-    >>> np.nanmean(_weighted_alike([np.array([0.2, 0.4, np.nan]), np.array([0.5])]))
-    np.float64(0.4)
+    >>> float(np.nanmean(_weighted_alike([np.array([0.25, 0.75, np.nan]), np.array([1.0])])))
+    0.75
     """
     counts = np.array([np.count_nonzero(~np.isnan(values)) for values in levels])
     weights = counts.sum() / (len(levels) * np.maximum(counts, 1))
