@@ -29,6 +29,8 @@ WITH_SWEEPS = [name for name in COMPARISONS if read_benchmark(name).sweeps]
 COMPARED = {method.training.resolve() for name in COMPARISONS for method in read_benchmark(name).methods.values()}
 #: Methods that no comparison has.
 ALONE = [name for name, path in training_presets().items() if path.resolve() not in COMPARED]
+#: Images for settings that name none, as the documented commands make them.
+OWN_IMAGES = ("--manifest", "products.parquet", "--images", "photographs")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,8 @@ def _in_process(datasets: MiniatureFolder, monkeypatch: pytest.MonkeyPatch) -> I
 def options(comparison: str) -> list[str]:
     """Return the options that make a comparison small."""
     method = next(iter(read_benchmark(comparison).methods.values()))
-    return [*small_settings(method.training), "--devices", "cpu"]
+    own_images = OWN_IMAGES if method.training.parent.name == "own_images" else ()
+    return [*small_settings(method.training), "--devices", "cpu", *own_images]
 
 
 def test_every_method_has_a_miniature_data_set() -> None:
