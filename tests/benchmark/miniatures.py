@@ -34,8 +34,8 @@ SMALL_MODEL = (*SMALL_MODEL, "image.size=32", "image.resize=32", "image.train_re
 SMALL_VALUES: Mapping[str, Sequence[int]] = {"batch_size": (16, 32), "sampler.per_class": (2, 4)}
 #: Largest rank K of a metric such as R@K.
 MAX_RANK = 100
-#: Folders whose commands need the files of another.
-REQUIRES: Mapping[str, Sequence[str]] = {"washington_head": ["washington"]}
+#: Folders and comparisons that need the files of another.
+REQUIRES: Mapping[str, Sequence[str]] = {"washington_head": ["washington"], "grocery_fine_tuned": ["grocery"]}
 
 
 def invoke(*arguments: object) -> str:
@@ -117,7 +117,8 @@ class MiniatureFolder:
     def add_comparison(self, name: str) -> None:
         """Write the data sets of a comparison: that with its own commands, or those of its methods."""
         trainings = [method.training for method in read_benchmark(name).methods.values()]
-        own = documented_commands(settings_file(name)) and not (preset_folder() / name).is_dir()
+        has_commands = documented_commands(settings_file(name)) and not (preset_folder() / name).is_dir()
+        own = has_commands or name in REQUIRES
         for folder in [name] if own else dict.fromkeys(path.parent.name for path in trainings):
             self.add(folder)
 
