@@ -104,4 +104,4 @@ def test_labels_of_landmarks_in_several_groups(caplog: pytest.LogCaptureFixture)
     ]
     third = [(2, "church", "human-made"), (2, "lake", "natural")]
     assert names == [third, [], [(0, "castle", "human-made"), (0, "church", "human-made")], third]
-    assert "1 groups are left out of the labels, as they are the first group of no landmark: dam" in caplog.text
+    assert "1 groups are excluded from the labels, as they are the first group of no landmark: dam" in caplog.text
