@@ -16,7 +16,8 @@ import torch
 from dense_metrics import dense_metrics
 from measuring import print_cost
 
-from hgld.evaluation.evaluate_arrays import as_tensor, evaluate_retrieval
+from hgld.compute.scoring import as_tensor
+from hgld.evaluation.evaluate_arrays import evaluate_retrieval
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance_judgements import LabelJudgements
 

@@ -39,8 +39,7 @@ PUBLIC_NAMES = {
     """,
     "hgld.inspection": """
         Photo PhotoSource class_means count_scores find_method_differences find_worst_queries
-        nearest_neighbours neighbour_agreement precision_recall write_method_differences_page
-        write_worst_queries_page
+        neighbour_agreement precision_recall write_method_differences_page write_worst_queries_page
     """,
     "hgld.labels": """
         CleanConfig ClusterConfig CompleteConfig CompletionFiles EmbedConfig TextEncoder clean_file
@@ -59,6 +58,9 @@ PUBLIC_NAMES = {
         AveragePooling EmbedImagesConfig EmbeddingModel GeM ImageEmbedder MaxPooling ModelSettings PRESETS build_model
         embed_images image_settings_for initialise_projection load_checkpoint_model load_model
         load_untrained_model read_checkpoint save_checkpoint
+    """,
+    "hgld.rejection": """
+        DETECTORS Detector NeighbourDetector build_detector
     """,
     "hgld.release": """
         ReleaseConfig ReleaseSummary verify_checksums write_release

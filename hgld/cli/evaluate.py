@@ -201,7 +201,7 @@ def evaluate(
             predictions=predictions,
             distractor_embeddings=distractor_embeddings,
         )
-        ranking = RankingConfig(block_size, local_device(device), precision, ties)
+        ranking = RankingConfig(block_size, local_device(device), precision, ties=ties)
         with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
             config = EvaluationConfig(
                 metrics=tuple(metric) if metric else None,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hgld.compute.scoring import Vectors
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate_arrays import Vectors, evaluate_retrieval
+from hgld.evaluation.evaluate_arrays import evaluate_retrieval
 from hgld.hierarchy.label_matrix import LabelMatrix
 
 

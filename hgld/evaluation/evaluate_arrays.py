@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,18 +11,16 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.processes import Processes
+from hgld.compute.scoring import Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import EvaluationConfig, SeveralLabels, evaluate_tasks
-from hgld.evaluation.ranking import Precision, RankingConfig, Ties
+from hgld.evaluation.ranking import RankingConfig, Ties
 from hgld.evaluation.relevance import Relevance
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
-
-#: Embeddings of images, in memory or memory-mapped.
-Vectors = npt.NDArray[Any] | torch.Tensor
 
 
 def evaluate_retrieval(
@@ -104,7 +101,7 @@ def evaluate_retrieval(
         gain=gain,
         level_weights=None if level_weights is None else tuple(level_weights),
         several_labels=several_labels,
-        ranking=RankingConfig(block_size, device, precision, ties, normalize),
+        ranking=RankingConfig(block_size, device, precision, normalize, ties),
         processes=processes or Processes(),
         progress=progress,
     )
@@ -115,22 +112,6 @@ def evaluate_retrieval(
         task = replace(task, excluded=junk if task.excluded is None else task.excluded | junk)
     (result,) = evaluate_tasks([task], config)
     return result
-
-
-def as_tensor(embeddings: Vectors) -> torch.Tensor:
-    """Return a tensor that shares the memory of the embeddings, which may be mapped read-only: do not write to it.
-
-    Raises:
-        InputError: torch cannot read the array, such as one of another byte order.
-    """
-    if isinstance(embeddings, torch.Tensor):
-        return embeddings.detach()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        try:
-            return torch.from_numpy(np.asarray(embeddings))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the embeddings are no array that torch can read: {error}") from error
 
 
 def _task(

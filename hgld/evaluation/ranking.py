@@ -11,85 +11,48 @@ Scores are inner products of L2-normalised embeddings (cosine similarity, paper 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
-Precision = Literal["float32", "tf32", "float64"]
 Ties = Literal["pessimistic", "optimistic"]
-
-_WIDTH = {"cpu": 2**11, "cuda": 2**17}  # gallery items scored at once
-_MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes of a block, unless its size is given
-#: Upper bound on the bytes of a block per query and gallery item: keys (or scores) and levels, sorted in place by
-#: NumPy; CUDA's sort needs two more copies, and positions.
-_BYTES = {("cpu", "packed"): 9, ("cpu", "scores"): 42, ("cuda", "packed"): 48, ("cuda", "scores"): 64}
-_MAX_QUERIES = 256  # of a block, so that several processes have blocks to share
 
 
 @dataclass(frozen=True)
-class RankingConfig:
+class RankingConfig(ScoringConfig):
     """Settings of ranking.
 
     Args:
-        block_size: Number of queries ranked at once; by default as many as fit into half a gigabyte (on a GPU: 8),
-            256 at most. It decides how much memory is used, and changes metrics only by the rounding of scores.
+        block_size: See :class:`~hgld.compute.scoring.ScoringConfig`, as for the next three.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
-        precision: Precision of scores: ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits
-            of mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
-            ``float64``, which sorts the scores themselves, at several times the time and memory.
+        precision: Precision of scores.
+        normalize: Whether to scale embeddings to length 1.
         ties: Which of two items with equal scores is ranked first: ``pessimistic``, the one of lower level, or
             ``optimistic``, the one of higher level. Metrics of any other order of ties lie between the two, except
             H-P@k, and H-AP and H-R@k where a finer level has less relevance than a coarser one (Eq. 20 allows it).
             Copies of one embedding need not have equal scores: their products may be rounded differently.
-        normalize: Whether to scale embeddings to length 1; otherwise scores are plain inner products.
 
     Raises:
         ConfigurationError: A value is not one of these, or the device does not exist.
     """
 
-    block_size: int | None = None
-    device: str = "cpu"
-    precision: Precision = "float32"
     ties: Ties = "pessimistic"
-    normalize: bool = True
 
     def __post_init__(self) -> None:
-        if self.block_size is not None and self.block_size < 1:
-            raise ConfigurationError(f"the block size is {self.block_size}; expected 1 or more queries")
-        if self.precision not in get_args(Precision):
-            raise ConfigurationError(
-                f"the precision is {self.precision!r}; expected one of {', '.join(get_args(Precision))}"
-            )
+        super().__post_init__()
         if self.ties not in get_args(Ties):
             raise ConfigurationError(f"ties are {self.ties!r}; expected one of {', '.join(get_args(Ties))}")
-        try:
-            device = torch.device(self.device)
-        except RuntimeError as error:
-            raise ConfigurationError(f"the device is {self.device!r}; expected cpu, cuda or cuda:N") from error
-        if device.type not in _WIDTH:
-            raise ConfigurationError(f"the device is {self.device!r}; expected cpu, cuda or cuda:N")
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigurationError(
-                f"the device is {self.device!r}, but torch sees {torch.cuda.device_count()} CUDA devices; use cpu, "
-                "or a machine and a build of torch with CUDA"
-            )
-
-    def queries_per_block(self, n_gallery: int) -> int:
-        """Return the number of queries ranked at once against a gallery of this size."""
-        kind, rows = torch.device(self.device).type, "scores" if self.precision == "float64" else "packed"
-        return self.block_size or max(1, min(_MEMORY[kind] // (_BYTES[kind, rows] * max(n_gallery, 1)), _MAX_QUERIES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +150,7 @@ def rank(
     config, progress = config or RankingConfig(), progress or NoProgress()
     n_queries, n_gallery = judgements.n_queries, judgements.n_gallery
     items = ranked_items(judgements, excluded, gallery_mask)
-    _check_embeddings(query_embeddings, gallery_embeddings)
+    check_embeddings(query_embeddings, gallery_embeddings)
     for embeddings, n_judged, role in (
         (query_embeddings, n_queries, "query"),
         (gallery_embeddings, n_gallery, "gallery"),
@@ -223,90 +186,6 @@ def _fill(
 ) -> None:
     for gallery, scores in scorer.scores(queries, starts):
         rows.put(gallery, scores, judgements.levels(queries, gallery))
-
-
-class Scorer:
-    """Computes scores of queries with the gallery, a block of the gallery at a time.
-
-    Args:
-        queries: float, shape (n_query, d).
-        gallery: float, shape (n_gallery, d).
-        config: Device, precision and normalisation.
-
-    Attributes:
-        largest: Upper bound on the scores, up to rounding.
-
-    Raises:
-        InputError: The embeddings do not fit each other, or one has a value that is not finite, or only zeros.
-    """
-
-    def __init__(self, queries: torch.Tensor, gallery: torch.Tensor, config: RankingConfig) -> None:
-        _check_embeddings(queries, gallery)
-        self._device = torch.device(config.device)
-        self._dtype = torch.float64 if config.precision == "float64" else torch.float32
-        self._width = min(_WIDTH[self._device.type], len(gallery))
-        query_lengths = self._lengths(queries, "query")
-        gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
-        self._queries, self._query_lengths = queries, query_lengths if config.normalize else None
-        self._gallery, self._gallery_lengths = gallery, gallery_lengths if config.normalize else None
-        self.largest = 1.0 if config.normalize else query_lengths.max().item() * gallery_lengths.max().item()
-        if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
-            self._gallery = gallery.to(self._device)
-
-    def shares(self, n_items: int) -> list[range]:
-        """Return the starts of blocks of the gallery, divided among threads; blocks do not depend on threads."""
-        n_threads, n_parts = thread_count(self._device), -(-n_items // self._width)
-        bounds = (n_parts * thread // n_threads * self._width for thread in range(n_threads + 1))
-        return [range(*pair, self._width) for pair in pairwise(bounds)]
-
-    def scores(self, queries: slice, starts: range | None = None) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Yield blocks of the gallery and their scores, shape (n_query, n_block), which the next step overwrites.
-
-        To be used within :func:`float32_matmul`, which holds for all threads.
-
-        Args:
-            queries: Slice of the queries.
-            starts: One of the :meth:`shares`; all blocks by default.
-        """
-        own = self._queries[queries].to(self._device, self._dtype)
-        if self._query_lengths is not None:
-            own = own / self._query_lengths[queries, None]
-        # Reused buffers: fresh pages cost more than the products.
-        widened = torch.empty(self._width, own.shape[1], dtype=self._dtype, device=self._device)
-        scores = torch.empty(len(own) * self._width, dtype=self._dtype, device=self._device)
-        for start in range(0, len(self._gallery), self._width) if starts is None else starts:
-            gallery = slice(start, min(start + self._width, len(self._gallery)))
-            items = self._gallery[gallery]
-            if items.dtype != self._dtype or items.device != widened.device:
-                items = widened[: len(items)].copy_(items)
-            block = scores[: len(own) * len(items)].view(len(own), len(items))
-            torch.mm(own, items.T, out=block)
-            if self._gallery_lengths is not None:
-                block /= self._gallery_lengths[gallery]
-            yield gallery, block
-
-    def _lengths(self, embeddings: torch.Tensor, role: str) -> torch.Tensor:
-        """Return L2 norms, after a check that they are finite and above 0: shape (n,), on the device."""
-        lengths = torch.empty(len(embeddings), dtype=self._dtype)
-
-        def measure(starts: range) -> None:
-            for start in starts:
-                block = slice(start, start + self._width)
-                lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self._dtype), dim=1)
-
-        parallel_map(measure, self.shares(len(embeddings)), self._device)
-        for invalid, reason in (
-            (~lengths.isfinite(), "NaN, infinite or huge values"),
-            (lengths == 0, "only zeros or tiny values"),
-        ):
-            if invalid.any():
-                rows = invalid.nonzero()[:, 0].tolist()
-                raise InputError(
-                    f"{len(rows):,} of {len(embeddings):,} {role} embeddings have {reason}: rows "
-                    f"{', '.join(map(str, rows[:10]))}{', …' if len(rows) > 10 else ''}; embed these images again or "
-                    "leave them out"
-                )
-        return lengths.to(self._device)
 
 
 class _KeyRows:
@@ -376,41 +255,3 @@ class _ScoreRows:
         levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
         order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
         return levels.gather(1, order)
-
-
-@contextmanager
-def float32_matmul(precision: Precision) -> Iterator[None]:
-    """Set the precision of float32 matrix products in all threads, whatever is set elsewhere."""
-    tf32 = precision == "tf32"
-    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # before torch 2.9
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
-        return
-    # The functions above fail once these attributes are set; the attributes work after calls of the functions, too.
-    cuda, cpu = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    precisions = cuda.fp32_precision, cpu.fp32_precision
-    cuda.fp32_precision, cpu.fp32_precision = "tf32" if tf32 else "ieee", "ieee"
-    try:
-        yield
-    finally:
-        cuda.fp32_precision, cpu.fp32_precision = precisions
-
-
-def _check_embeddings(queries: torch.Tensor, gallery: torch.Tensor) -> None:
-    for embeddings, role in ((queries, "query"), (gallery, "gallery")):
-        if embeddings.ndim != 2 or not embeddings.is_floating_point():
-            raise InputError(
-                f"the {role} embeddings have the shape {tuple(embeddings.shape)} and the type {embeddings.dtype}; "
-                "expected floating point numbers of the shape (n, d)"
-            )
-        if not len(embeddings):
-            raise InputError(f"there are no {role} embeddings; expected one row per image")
-    if queries.shape[1] != gallery.shape[1]:
-        raise InputError(
-            f"the query embeddings have {queries.shape[1]} dimensions and the gallery embeddings {gallery.shape[1]}; "
-            "embed both with the same model"
-        )

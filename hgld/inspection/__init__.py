@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from hgld.inspection.photos import Photo, PhotoSource
     from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page
     from hgld.inspection.score_distributions import count_scores
-    from hgld.inspection.search import nearest_neighbours
     from hgld.inspection.worst_queries import find_worst_queries
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "count_scores",
     "find_method_differences",
     "find_worst_queries",
-    "nearest_neighbours",
     "neighbour_agreement",
     "precision_recall",
     "write_method_differences_page",
@@ -39,7 +37,6 @@ __getattr__, __dir__ = lazy_exports(
         "count_scores": "score_distributions",
         "find_method_differences": "method_differences",
         "find_worst_queries": "worst_queries",
-        "nearest_neighbours": "search",
         "neighbour_agreement": "class_means",
         "precision_recall": "curves",
         "write_method_differences_page": "query_pages",

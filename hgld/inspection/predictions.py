@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate_from_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.gldv2.predictions import write_retrieval_predictions
-from hgld.inspection.search import nearest_neighbours
 
 
 def write_predictions(

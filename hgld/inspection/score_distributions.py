@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.scoring import Scorer, float32_matmul
 from hgld.compute.threads import parallel_map
-from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
+from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.ragged import RaggedIndices

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.inspection.search import nearest_neighbours
 from hgld.ragged import RaggedIndices
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
-from hgld.inspection.search import nearest_neighbours
 from hgld.io.files import atomic_write
 from hgld.ragged import RaggedIndices
 from hgld.search.embedding_blocks import unit_blocks

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.scoring import Vectors, as_tensor
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.datasets.image_sources import read_images
 from hgld.errors import ConfigurationError, HgldError
-from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.inspection.photos import label_name

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
 from hgld.evaluation.ranking import RankingConfig
 from hgld.hierarchy import LabelMatrix
-from hgld.inspection.search import nearest_neighbours
 from hgld.inspection.top_k import TopK
 from hgld.search.gallery import Gallery
 from hgld.search.votes import TEMPERATURE, vote

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.scoring import Vectors, as_tensor
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
 from hgld.evaluation.level_weights import LevelWeights
 from hgld.evaluation.metric_registry import Metric, RankedBlock
 from hgld.evaluation.ranking import RankingConfig

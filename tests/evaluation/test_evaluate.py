@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hgld.compute.scoring import Precision
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationConfig, evaluate_retrieval, evaluate_tasks
-from hgld.evaluation.ranking import Precision
 from hgld.evaluation.relevance import exponential_gain, hierarchical_relevance
 from hgld.evaluation.relevance_judgements import LabelJudgements, ListJudgements, TableJudgements
 from hgld.evaluation.results import RetrievalResult

@@ -11,9 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hgld.compute import scoring
+from hgld.compute.scoring import Precision
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking as ranking_module
-from hgld.evaluation.ranking import Precision, RankingConfig, Ties, rank
+from hgld.evaluation.ranking import RankingConfig, Ties, rank
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import metric_values
@@ -179,7 +181,7 @@ def test_ranking_does_not_depend_on_block_sizes(width: int, precision: str, monk
     scores = rng.permutation(5 * 8).reshape(5, 8).astype(np.float32)
     levels = rng.integers(0, 4, size=(5, 8))
     whole = order(scores, levels, precision=precision)
-    monkeypatch.setattr(ranking_module, "_WIDTH", {"cpu": width})
+    monkeypatch.setattr(scoring, "_WIDTH", {"cpu": width})
     for block_size in (1, 2, 4, 5, 99):
         assert order(scores, levels, precision=precision, block_size=block_size) == whole
 
@@ -320,7 +322,7 @@ def ranked(queries: Any, gallery: Any, levels: npt.ArrayLike = ((1, 2),), **opti
 def test_embeddings_without_direction_are_refused(
     value: float, problem: str, dtype: torch.dtype, precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranking_module, "_WIDTH", {"cpu": 4})
+    monkeypatch.setattr(scoring, "_WIDTH", {"cpu": 4})
     good, bad = torch.ones(1, 2, dtype=dtype), torch.ones(20, 2, dtype=dtype)
     bad[[3, 17]] = value
     options: dict[str, Any] = {"config": RankingConfig(precision=precision)}

@@ -1,18 +1,19 @@
-"""Exact k-nearest-neighbour search that returns scores and positions.
+"""Exact k-nearest-neighbour search.
 
-:mod:`hgld.evaluation.ranking` ranks whole galleries for metrics; this module returns the first items to look at.
+:mod:`hgld.evaluation.ranking` ranks whole galleries for metrics; this module returns the first items.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.scoring import Scorer, ScoringConfig, Vectors, as_tensor, float32_matmul
 from hgld.compute.top_k import merge_top_k
 from hgld.errors import ConfigurationError
-from hgld.evaluation.evaluate_arrays import Vectors, as_tensor
-from hgld.evaluation.ranking import RankingConfig, Scorer, float32_matmul
 from hgld.ragged import RaggedIndices
 
 
@@ -23,9 +24,9 @@ def nearest_neighbours(
     *,
     excluded: RaggedIndices | None = None,
     gallery_mask: npt.NDArray[np.bool_] | None = None,
-    config: RankingConfig | None = None,
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Return the k gallery items with the highest scores, in the order of :func:`~hgld.evaluation.ranking.rank`.
+    config: ScoringConfig | None = None,
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return the k gallery items with the highest scores, best first.
 
     The gallery is scored in blocks, of which only the best items so far are kept, so memory is that of a block of
     queries times a block of the gallery. Items with equal scores are ordered by their positions.
@@ -36,15 +37,15 @@ def nearest_neighbours(
         k: Number of items per query; may exceed the size of the gallery.
         excluded: Gallery items to exclude for each query.
         gallery_mask: bool, shape (n_gallery,); False for items to exclude for all queries.
-        config: Ranking configuration; its ``ties`` have no effect.
+        config: How scores are computed.
 
     Returns:
-        Scores (float32) and positions in the gallery (int64), both of shape (n_query, k), best first. Where fewer
-        than k items remain, the last scores are NaN and the last positions -1.
+        Scores (float32, or float64 where that is the precision) and positions in the gallery (int64), both of shape
+        (n_query, k), best first. Where fewer than k items remain, the last scores are NaN and the last positions -1.
 
     Raises:
         ConfigurationError: ``k`` is less than 1.
-        InputError: See :func:`~hgld.evaluation.ranking.rank`.
+        InputError: The embeddings do not fit each other, or one has a value that is not finite, or only zeros.
 
     >>> queries, gallery = np.array([[1.0, 0.0]]), np.array([[0.6, 0.8], [1.0, 0.0], [0.0, 2.0]])
     >>> scores, positions = nearest_neighbours(queries, gallery, k=2)
@@ -53,7 +54,7 @@ def nearest_neighbours(
     """
     if k < 1:
         raise ConfigurationError(f"`k` is {k}; expected at least 1")
-    config = config or RankingConfig()
+    config = config or ScoringConfig()
     queries = as_tensor(query_embeddings)
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
     scorer = Scorer(queries, gallery, config)
@@ -62,7 +63,8 @@ def nearest_neighbours(
     excluded.check(n_queries, n_gallery, "`excluded`")
     masked = torch.zeros(n_gallery, dtype=torch.bool) if gallery_mask is None else ~torch.from_numpy(gallery_mask)
     masked = masked.to(config.device)
-    scores, positions = np.empty((n_queries, k), np.float32), np.empty((n_queries, k), np.int64)
+    dtype = np.float64 if config.precision == "float64" else np.float32
+    scores, positions = np.empty((n_queries, k), dtype), np.empty((n_queries, k), np.int64)
     step = config.queries_per_block(n_gallery)
     for start in range(0, n_queries, step):
         rows = slice(start, min(start + step, n_queries))
@@ -71,11 +73,12 @@ def nearest_neighbours(
 
 
 def _search_block(
-    scorer: Scorer, queries: slice, k: int, excluded: RaggedIndices, masked: torch.Tensor, config: RankingConfig
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    scorer: Scorer, queries: slice, k: int, excluded: RaggedIndices, masked: torch.Tensor, config: ScoringConfig
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     rows, columns = (torch.from_numpy(indices).to(config.device) for indices in excluded.block(queries))
     shape = (queries.stop - queries.start, k)
-    best = torch.full(shape, -torch.inf, device=config.device)  # widened by float64 scores
+    dtype = torch.float64 if config.precision == "float64" else torch.float32
+    best = torch.full(shape, -torch.inf, dtype=dtype, device=config.device)
     positions = torch.full(shape, -1, device=config.device)
     with float32_matmul(config.precision):
         for gallery, scores in scorer.scores(queries):
@@ -83,4 +86,4 @@ def _search_block(
             scores[rows[inside], columns[inside] - gallery.start] = -torch.inf
             scores[:, masked[gallery]] = -torch.inf
             best, positions = merge_top_k(best, positions, scores, gallery.start)
-    return best.masked_fill(positions < 0, torch.nan).to(torch.float32).cpu().numpy(), positions.cpu().numpy()
+    return best.masked_fill(positions < 0, torch.nan).cpu().numpy(), positions.cpu().numpy()

@@ -11,11 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hgld.compute import scoring
+from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.compute.scoring import Precision
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation import ranking
-from hgld.evaluation.ranking import Precision, RankingConfig, rank
+from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.relevance_judgements import LabelJudgements
-from hgld.inspection.search import nearest_neighbours
 from hgld.ragged import RaggedIndices
 
 
@@ -35,7 +36,7 @@ def sorted_neighbours(
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Score the gallery in many small blocks."""
-    monkeypatch.setitem(ranking._WIDTH, "cpu", 7)
+    monkeypatch.setitem(scoring._WIDTH, "cpu", 7)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -59,7 +60,7 @@ def test_equals_the_front_of_a_full_sort(data: st.DataObject, precision: Precisi
     expected_scores, expected_positions = sorted_neighbours(queries @ gallery.T, k, excluded, gallery_mask)
     np.testing.assert_array_equal(positions, expected_positions)
     np.testing.assert_array_equal(scores, expected_scores)
-    assert (scores.dtype.name, positions.dtype.name) == ("float32", "int64")
+    assert (scores.dtype.name, positions.dtype.name) == (precision, "int64")
 
 
 @pytest.mark.usefixtures("small_blocks")

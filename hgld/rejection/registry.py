@@ -1,0 +1,49 @@
+"""All rejection scores by name; their options are the parameters of their constructors."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError, create_model
+
+from hgld.errors import ConfigurationError
+from hgld.io.settings import Settings
+from hgld.rejection.detector import Detector
+from hgld.rejection.scores.top1_cosine import Top1Cosine
+
+#: The class of each score.
+DETECTORS: Mapping[str, type[Detector]] = {detector.name: detector for detector in (Top1Cosine,)}
+
+
+def build_detector(name: str, options: Mapping[str, Any] | None = None) -> Detector:
+    """Return a score that is not fitted yet.
+
+    Args:
+        name: Name of the score, one of :data:`DETECTORS`.
+        options: Its options; texts are converted to the types of the options. Default: the defaults.
+
+    Raises:
+        ConfigurationError: There is no such score or option, or a value is out of range.
+
+    >>> build_detector("top1_cosine").options()
+    {}
+    """
+    if name not in DETECTORS:
+        raise ConfigurationError(f"there is no score {name}; choose one of {', '.join(DETECTORS)}")
+    detector = DETECTORS[name]
+    hints = typing.get_type_hints(detector.__init__)
+    fields: dict[str, Any] = {
+        key: (hints[key], parameter.default) for key, parameter in inspect.signature(detector).parameters.items()
+    }
+    try:
+        settings = create_model(f"{name}_options", __base__=Settings, **fields).model_validate(dict(options or {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        known = ", ".join(fields) or "none"
+        raise ConfigurationError(
+            f"option {'.'.join(map(str, first['loc']))} of the score {name}: {first['msg']}; its options are {known}"
+        ) from error
+    return detector(**{key: getattr(settings, key) for key in fields})

@@ -1,0 +1,1 @@
+"""Rejection scores, one per file; see :mod:`hgld.rejection.registry`."""

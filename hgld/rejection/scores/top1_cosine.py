@@ -1,0 +1,32 @@
+"""Cosine to the nearest image of the index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.rejection.detector import NeighbourDetector, Scores
+
+
+class Top1Cosine(NeighbourDetector):
+    """The negative cosine of an image to the nearest image of the index.
+
+    >>> Top1Cosine().fit(np.eye(2)).score(np.array([[3.0, 0.0], [1.0, -1.0]])).round(2).tolist()
+    [-1.0, -0.71]
+    """
+
+    name = "top1_cosine"
+
+    @property
+    def n_neighbours(self) -> int:
+        """One."""
+        return 1
+
+    def score_neighbours(
+        self, cosines: npt.NDArray[np.floating[Any]], positions: npt.NDArray[np.int64], queries: torch.Tensor
+    ) -> Scores:
+        """Return the negative first cosines."""
+        return -cosines[:, 0]

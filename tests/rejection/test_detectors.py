@@ -1,0 +1,106 @@
+"""What all rejection scores have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.rejection import DETECTORS, Detector, build_detector, detector
+
+N, DIM, N_CLASSES = 120, 6, 5
+
+
+def index_images(dtype: type[np.floating[Any]] = np.float32) -> dict[str, Any]:
+    """Return an index of images of five classes of two groups, with logits and standard deviations."""
+    rng = np.random.default_rng(0)
+    classes = rng.permutation(np.arange(N) % N_CLASSES)
+    centres = rng.normal(size=(N_CLASSES, DIM))
+    embeddings = centres[classes] + 0.3 * rng.normal(size=(N, DIM))
+    return {
+        "embeddings": embeddings.astype(dtype),
+        "labels": np.stack([classes, classes % 2 + 10], axis=1),
+        "logits": (embeddings @ centres.T).astype(dtype),
+        "deviations": rng.gamma(2.0, size=(N, 4)).astype(dtype),
+    }
+
+
+def queries(n: int = 30, dtype: type[np.floating[Any]] = np.float32) -> dict[str, Any]:
+    """Return images to score."""
+    rng = np.random.default_rng(1)
+    shapes = {"embeddings": DIM, "logits": N_CLASSES, "deviations": 4}
+    return {key: rng.normal(size=(n, width)).astype(dtype) for key, width in shapes.items()}
+
+
+@pytest.fixture(params=DETECTORS)
+def fitted(request: pytest.FixtureRequest) -> Detector:
+    """Return each score with its default options, fitted on the index."""
+    return build_detector(request.param).fit(**index_images())
+
+
+def test_scores_are_finite_float32_and_one_per_image(fitted: Detector) -> None:
+    scores = fitted.score(**queries())
+    assert scores.shape == (30,)
+    assert scores.dtype == np.float32
+    assert np.isfinite(scores).all()
+    assert fitted.score(**queries(0)).shape == (0,)
+
+
+def test_blocks_do_not_change_scores(fitted: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fitted.score(**queries())
+    monkeypatch.setattr(detector, "_BLOCK", 7)
+    np.testing.assert_allclose(fitted.score(**queries()), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_float64_is_kept(fitted: Detector) -> None:
+    wide = build_detector(fitted.name).fit(**index_images(np.float64)).score(**queries(dtype=np.float64))
+    assert wide.dtype == np.float64
+    np.testing.assert_allclose(fitted.score(**queries()), wide, rtol=2e-3, atol=2e-3)
+
+
+def test_restored_scores_are_the_same(fitted: Detector) -> None:
+    copy = build_detector(fitted.name, fitted.options()).restore(DIM, fitted.state())
+    np.testing.assert_array_equal(copy.score(**queries()), fitted.score(**queries()))
+    if fitted.state():
+        with pytest.raises(InputError, match="has no tensor"):
+            build_detector(fitted.name).restore(DIM, {})
+
+
+def test_wrong_inputs_are_one_line(fitted: Detector) -> None:
+    wrong: dict[str, tuple[dict[str, Any], str]] = {
+        "dimension": ({"embeddings": np.ones((30, DIM + 1), np.float32)}, "dimensions"),
+        "nan": ({"embeddings": np.full((30, DIM), np.nan, np.float32)}, "NaN"),
+        "integers": ({"embeddings": np.ones((30, DIM), int)}, "floating point"),
+        "rows": ({"logits": np.ones((29, N_CLASSES), np.float32)}, "29 rows of `logits` for 30"),
+    }
+    for change, message in wrong.values():
+        with pytest.raises(InputError, match=message) as caught:
+            fitted.score(**queries() | change)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="call `fit` first"):
+        build_detector(fitted.name).score(**queries())
+    with pytest.raises(InputError, match="labels"):
+        build_detector(fitted.name).fit(**index_images() | {"labels": np.zeros(N - 1, int)})
+
+
+@pytest.mark.parametrize("missing", ["labels", "logits", "deviations"])
+def test_missing_inputs_are_named(missing: str) -> None:
+    for name, kind in DETECTORS.items():
+        if missing in kind.requires:
+            with pytest.raises(ConfigurationError, match=f"{name} needs .*`{missing}`"):
+                build_detector(name).fit(**index_images() | {missing: None})
+
+
+def test_unknown_names_and_options_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="no score cosine; choose one of top1_cosine"):
+        build_detector("cosine")
+    with pytest.raises(ConfigurationError, match="option k of the score top1_cosine"):
+        build_detector("top1_cosine", {"k": 3})
+
+
+def test_tensors_are_accepted(fitted: Detector) -> None:
+    tensors = {key: torch.from_numpy(values) for key, values in queries().items()}
+    np.testing.assert_array_equal(fitted.score(**tensors), fitted.score(**queries()))
