@@ -60,7 +60,8 @@ PUBLIC_NAMES = {
         load_untrained_model read_checkpoint save_checkpoint
     """,
     "hgld.rejection": """
-        DETECTORS Detector NeighbourDetector build_detector
+        DETECTORS Detector DetectorModel DetectorRecord NeighbourDetector SavedDetector build_detector load_detector
+        save_detector
     """,
     "hgld.release": """
         ReleaseConfig ReleaseSummary verify_checksums write_release
