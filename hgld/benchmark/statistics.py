@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from hgld.evaluation.results import check_resampling
+from hgld.compute.resampling import check_resampling, percentile_interval
 
 #: Number of random draws held in memory at once.
 _BLOCK_SIZE = 2**22
@@ -70,9 +70,7 @@ def paired_difference(
     for block in np.array_split(np.arange(n_resamples), -(-n_resamples * n_classes // _BLOCK_SIZE)):
         drawn = rng.integers(n_classes, size=(len(block), n_classes))
         means.append(sums[drawn].sum(1) / counts[drawn].sum(1))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
-    return Difference(float(differences[known].mean()), float(low), float(high))
+    return Difference(float(differences[known].mean()), *percentile_interval(np.concatenate(means), confidence))
 
 
 def difference_over_splits(

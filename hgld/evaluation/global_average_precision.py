@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hgld.evaluation.results import Interval, RetrievalResult, check_resampling
+from hgld.compute.resampling import Interval, check_resampling, percentile_interval
+from hgld.evaluation.results import RetrievalResult
 
 Booleans = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -115,12 +116,7 @@ class RecognitionResult(RetrievalResult):
             if has_landmark.any():
                 values = recognition_values(answered, right, has_landmark)
                 draws[draw] = [np.nansum(values[name]) / has_landmark.sum() for name in self.metrics]
-        known = draws[~np.isnan(draws).any(1)]
-        if not len(known):
-            return dict.fromkeys(self.metrics, (float("nan"), float("nan")))
-        tail = (1 - confidence) / 2
-        low, high = np.quantile(known, [tail, 1 - tail], axis=0)
-        return {name: (float(low[i]), float(high[i])) for i, name in enumerate(self.metrics)}
+        return {name: percentile_interval(draws[:, i], confidence) for i, name in enumerate(self.metrics)}
 
     def _answers(self) -> tuple[Booleans, Booleans, Booleans]:
         """Return which images are answered, answered right, and show a landmark."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hgld.evaluation.results import Interval, RetrievalResult
+from hgld.compute.resampling import Interval
+from hgld.evaluation.results import RetrievalResult
 from hgld.version import __version__
 
 

@@ -10,12 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hgld.errors import ConfigurationError
+from hgld.compute.resampling import Interval, check_resampling, percentile_interval
 from hgld.evaluation.metric_units import shown_value
-
-#: The low and the high end of a confidence interval.
-Interval = tuple[float, float]
-
 
 #: Prefix of the counts of queries without positives of a level.
 WITHOUT_POSITIVES = "without_positives"
@@ -65,13 +61,7 @@ class RetrievalResult:
         check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
         means = _resampled_means(values, n_resamples, np.random.default_rng(seed))
-        tail = (1 - confidence) / 2
-        intervals = {}
-        for column, name in enumerate(self.metrics):
-            known = means[~np.isnan(means[:, column]), column]
-            low, high = np.quantile(known, [tail, 1 - tail]) if len(known) else (np.nan, np.nan)
-            intervals[name] = (float(low), float(high))
-        return intervals
+        return {name: percentile_interval(means[:, i], confidence) for i, name in enumerate(self.metrics)}
 
     def part(self, name: str, queries: npt.NDArray[np.bool_]) -> RetrievalResult:
         """Return the result of some of the queries, under another name."""
@@ -95,19 +85,6 @@ def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
     return {"queries": len(per_query)} | {
         f"without_{column}": int((per_query[column] == 0).sum()) for column in columns
     }
-
-
-def check_resampling(confidence: float, n_resamples: int) -> None:
-    """Check the settings of :meth:`RetrievalResult.intervals`.
-
-    Raises:
-        ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
-    """
-    if not 0 < confidence < 1 or n_resamples < 1:
-        raise ConfigurationError(
-            f"the confidence is {confidence} with {n_resamples} resamples; expected 0 < confidence < 1, and 1 or "
-            "more resamples"
-        )
 
 
 def _resampled_means(

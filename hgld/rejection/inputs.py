@@ -1,10 +1,11 @@
-"""Inputs of rejection scores, checked."""
+"""Inputs of rejection scores, and scores as inputs of metrics, checked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
@@ -57,6 +58,32 @@ def detector_inputs(
         if values is not None and len(values) != n:
             raise InputError(f"there are {len(values):,} rows of `{name}` for {n:,} embeddings; expected one each")
     return DetectorInputs(matrix, None if labels is None else _checked_labels(labels, n), **others)
+
+
+def checked_scores(scores: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
+    """Return scores as float64, shape (n,).
+
+    Args:
+        scores: Scores, float, shape (n,).
+        name: Name of the parameter, for messages.
+
+    Raises:
+        InputError: There are no scores, or they are NaN or have another shape.
+    """
+    array = np.asarray(scores)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InputError(
+            f"`{name}` has the shape {array.shape} and the type {array.dtype}; expected numbers of the shape (n,)"
+        )
+    if not len(array):
+        raise InputError(f"`{name}` is empty; expected the score of at least one image")
+    missing = np.isnan(array)
+    if missing.any():
+        raise InputError(
+            f"`{name}` has {int(missing.sum()):,} NaN of {len(array):,} scores, the first at position "
+            f"{int(missing.argmax()):,}; score these images again or leave them out"
+        )
+    return array.astype(np.float64)
 
 
 def _checked(values: Vectors, name: str) -> torch.Tensor:

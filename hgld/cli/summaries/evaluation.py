@@ -9,9 +9,10 @@ from textwrap import wrap
 import pandas as pd
 
 from hgld.cli.render import aligned, wrapped_table
+from hgld.compute.resampling import Interval
 from hgld.evaluation.metric_units import shown_value
 from hgld.evaluation.result_columns import metric_names
-from hgld.evaluation.results import WITHOUT_POSITIVES, Interval, RetrievalResult
+from hgld.evaluation.results import WITHOUT_POSITIVES, RetrievalResult
 from hgld.evaluation.setting_notes import setting_notes
 
 _EXCLUDED_QUERIES = (

@@ -1,0 +1,73 @@
+"""Bootstrap confidence intervals: draws with replacement, and percentiles of what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from hgld.errors import ConfigurationError
+
+#: The low and the high end of a confidence interval.
+Interval = tuple[float, float]
+
+#: Number of draws held in memory at once.
+_BLOCK_SIZE = 2**18
+
+
+def check_resampling(confidence: float, n_resamples: int) -> None:
+    """Check the settings of a bootstrap.
+
+    Raises:
+        ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
+    """
+    if not 0 < confidence < 1 or n_resamples < 1:
+        raise ConfigurationError(
+            f"the confidence is {confidence} with {n_resamples} resamples; expected 0 < confidence < 1, and 1 or "
+            "more resamples"
+        )
+
+
+def percentile_interval(values: npt.NDArray[np.float64], confidence: float) -> Interval:
+    """Return the interval that holds the middle share of values; NaN where there are none.
+
+    Args:
+        values: Value of each resample, float64, shape (n_resamples,); NaN for a resample that has none.
+        confidence: Share of the values within the interval, between 0 and 1.
+
+    >>> percentile_interval(np.array([4.0, 1.0, np.nan, 2.0, 3.0]), 0.5)
+    (1.75, 3.25)
+    """
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return float("nan"), float("nan")
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(known, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def resampled_counts(
+    codes: npt.NDArray[np.intp], n_codes: int, n_resamples: int, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Draw n items with replacement, and count how often each code is drawn.
+
+    Args:
+        codes: Code of each item, int, shape (n,), each below ``n_codes``.
+        n_codes: Number of codes.
+        n_resamples: Number of resamples.
+        rng: Source of the draws.
+
+    Returns:
+        int64, shape (n_resamples, n_codes); each row adds up to n.
+    """
+    drawn = codes[rng.integers(len(codes), size=(n_resamples, len(codes)))]
+    drawn += n_codes * np.arange(n_resamples)[:, None]
+    return np.bincount(drawn.ravel(), minlength=n_resamples * n_codes).reshape(n_resamples, n_codes)
+
+
+def resample_blocks(n_resamples: int, n_items: int) -> Iterator[int]:
+    """Divide resamples of n items into blocks that fit into memory, and return the number of each block's."""
+    rows = max(_BLOCK_SIZE // max(n_items, 1), 1)
+    for start in range(0, n_resamples, rows):
+        yield min(rows, n_resamples - start)

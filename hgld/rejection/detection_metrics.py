@@ -1,0 +1,210 @@
+"""Metrics of telling known images, whose landmark is in the index, from unknown ones by a score.
+
+Scores are higher for what is less like the index, and an image is accepted where its score is at most a threshold. An
+ideal score is lower for every known image than for any unknown one. Which images are unknown decides what a number
+means: near ones show landmarks that the index lacks, far ones no landmark, and they are to be measured apart.
+
+Published code has two conventions for the false positive rate at a true positive rate of 95 %, and the numbers differ
+widely (up to 0.41 on the scores of the tests). Here the name says which class is accepted or detected at 95 %:
+
+- ``fpr95_known``: known images are the positives, as in Eq. 5.9 of the thesis and in heatood. The threshold is the
+  95th percentile of the known scores (linearly interpolated); the rate is the share of unknown images strictly below.
+- ``fpr95_unknown``: unknown images are the positives, as in OpenOOD and pytorch-ood. The threshold is the highest at
+  which 95 % of the unknown scores are as high or higher; the rate is the share of known images as high or higher.
+
+All metrics depend on how often each score occurs among the known and among the unknown images only. They are computed
+from these counts, for many resamples at once; scikit-learn computes one pair of sets at a time, refuses infinite
+scores, and is the reference of the tests.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resample_blocks, resampled_counts
+from hgld.rejection.inputs import checked_scores
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+#: Metrics of :func:`detection_metrics`; lower is better for those that begin with ``fpr95``.
+DETECTION_METRICS = (
+    "auroc",
+    "auroc_strict",
+    "fpr95_known",
+    "fpr95_unknown",
+    "aupr_known",
+    "aupr_unknown",
+    "aupr_known_trapezoid",
+    "aupr_unknown_trapezoid",
+    "detection_accuracy",
+)
+_TRUE_POSITIVE_RATE = 0.95
+
+
+def detection_metrics(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str, float]:
+    """Return how well scores tell known from unknown images.
+
+    - ``auroc``: probability that a known image has a lower score than an unknown one, equal scores counting a half;
+      ``auroc_strict`` counts them as failures (Eq. 5.8 of the thesis).
+    - ``fpr95_known`` and ``fpr95_unknown``: false positive rate at a true positive rate of 95 %, with known and with
+      unknown images as positives; see the module.
+    - ``aupr_known`` and ``aupr_unknown``: average precision with known and with unknown images as positives (sum over
+      thresholds of precision times the step in recall), which depends on their numbers; ``_trapezoid`` interpolates
+      precision linearly between thresholds, beginning with precision 1 at recall 0, as OpenOOD and pytorch-ood do.
+    - ``detection_accuracy``: mean of the shares of known images accepted and of unknown ones rejected, at the best
+      threshold.
+
+    Args:
+        known: Scores of known images, float, shape (n,); may be infinite.
+        unknown: Scores of unknown images, float, shape (m,); may be infinite.
+
+    Returns:
+        Value by metric, each from 0 to 1.
+
+    Raises:
+        InputError: There are no scores of either kind, or scores that are NaN or have another shape.
+
+    >>> metrics = detection_metrics([0.1, 0.2, 0.3], [0.25, 0.9])
+    >>> {name: round(metrics[name], 3) for name in ("auroc", "fpr95_known", "fpr95_unknown", "aupr_unknown")}
+    {'auroc': 0.833, 'fpr95_known': 0.5, 'fpr95_unknown': 0.333, 'aupr_unknown': 0.833}
+    """
+    values, (known_codes, unknown_codes) = _shared_values(known, unknown)
+    n_values = len(values)
+    known_counts = np.bincount(known_codes, minlength=n_values)[None]
+    unknown_counts = np.bincount(unknown_codes, minlength=n_values)[None]
+    metrics = _metrics_of_counts(values, known_counts, unknown_counts)
+    return {name: float(metrics[name][0]) for name in DETECTION_METRICS}
+
+
+def detection_intervals(
+    known: npt.ArrayLike,
+    unknown: npt.ArrayLike,
+    *,
+    confidence: float = 0.95,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """Return bootstrap confidence intervals of :func:`detection_metrics`, percentile method.
+
+    Known and unknown images are drawn with replacement apart, so that each resample has as many of each as there are.
+    Images of one landmark resemble one another; the intervals take them as independent and do not cover the choice
+    of the landmarks.
+
+    Args:
+        known: Scores of known images, float, shape (n,).
+        unknown: Scores of unknown images, float, shape (m,).
+        confidence: Share of the resamples within an interval, between 0 and 1.
+        n_resamples: Number of resamples; all metrics share the same draws.
+        seed: Seed of the draws.
+
+    Returns:
+        (low, high) by metric.
+
+    Raises:
+        InputError: See :func:`detection_metrics`.
+        ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
+    """
+    check_resampling(confidence, n_resamples)
+    values, (known_codes, unknown_codes) = _shared_values(known, unknown)
+    # A generator of its own for each kind of images, so that the draws do not depend on the size of the blocks.
+    known_rng, unknown_rng = np.random.default_rng(seed).spawn(2)
+    n_values = len(values)
+    blocks = [
+        _metrics_of_counts(
+            values,
+            resampled_counts(known_codes, n_values, n_rows, known_rng),
+            resampled_counts(unknown_codes, n_values, n_rows, unknown_rng),
+        )
+        for n_rows in resample_blocks(n_resamples, len(known_codes) + len(unknown_codes))
+    ]
+    return {
+        name: percentile_interval(np.concatenate([block[name] for block in blocks]), confidence)
+        for name in DETECTION_METRICS
+    }
+
+
+def _shared_values(
+    known: npt.ArrayLike, unknown: npt.ArrayLike
+) -> tuple[Floats, tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
+    """Return the distinct scores, ascending, and the position of each image's score among them."""
+    known_scores, unknown_scores = checked_scores(known, "known"), checked_scores(unknown, "unknown")
+    values, codes = np.unique(np.concatenate([known_scores, unknown_scores]), return_inverse=True)
+    return values, (codes[: len(known_scores)], codes[len(known_scores) :])
+
+
+def _metrics_of_counts(values: Floats, known: Counts, unknown: Counts) -> dict[str, Floats]:
+    """Return each metric for several pairs of sets, shape (n_pairs,).
+
+    Args:
+        values: Distinct scores, ascending, shape (n_values,).
+        known: Number of known images with each score, shape (n_pairs, n_values); as many in all in each row.
+        unknown: Number of unknown images with each score, as ``known``.
+    """
+    accepted_known, accepted_unknown = np.cumsum(known, axis=1), np.cumsum(unknown, axis=1)
+    n_known, n_unknown = int(accepted_known[0, -1]), int(accepted_unknown[0, -1])
+    n_pairs = n_known * n_unknown
+    strict = (unknown * (accepted_known - known)).sum(1) / n_pairs
+    ties = (unknown * known).sum(1) / n_pairs
+    # Thresholds from the highest to the lowest, at which images with that score or a higher one are rejected.
+    rejected = [np.cumsum(counts[:, ::-1], axis=1) for counts in (unknown, known)]
+    aupr_known, aupr_known_trapezoid = _areas_under_precision(known, accepted_known, accepted_unknown)
+    aupr_unknown, aupr_unknown_trapezoid = _areas_under_precision(unknown[:, ::-1], *rejected)
+    balanced = (accepted_known / n_known + 1 - accepted_unknown / n_unknown) / 2
+    return {
+        "auroc": strict + ties / 2,
+        "auroc_strict": strict,
+        "fpr95_known": _fpr95_known(values, accepted_known, accepted_unknown),
+        "fpr95_unknown": _fpr95_unknown(*rejected),
+        "aupr_known": aupr_known,
+        "aupr_unknown": aupr_unknown,
+        "aupr_known_trapezoid": aupr_known_trapezoid,
+        "aupr_unknown_trapezoid": aupr_unknown_trapezoid,
+        # Accepting nothing has the balanced accuracy 1/2.
+        "detection_accuracy": np.maximum(balanced.max(1), 0.5),
+    }
+
+
+def _fpr95_known(values: Floats, accepted_known: Counts, accepted_unknown: Counts) -> Floats:
+    """Return the share of unknown scores below the 95th percentile of the known ones, interpolated linearly."""
+    n_known = int(accepted_known[0, -1])
+    position = _TRUE_POSITIVE_RATE * (n_known - 1)
+    below, fraction = int(position), position - int(position)
+    low, high = (values[(accepted_known > order).argmax(1)] for order in (below, min(below + 1, n_known - 1)))
+    # Both forms of numpy's percentile, to equal it to the last bit.
+    with np.errstate(invalid="ignore", over="ignore"):
+        step = high - low
+        percentile = low + step * fraction if fraction < 0.5 else high - step * (1 - fraction)
+    # Nothing lies between an infinite score and another one: of the two, the higher accepts 95 %.
+    percentile = np.where(np.isfinite(step), percentile, high if fraction else low)
+    n_below = np.searchsorted(values, percentile)
+    n_accepted = np.take_along_axis(accepted_unknown, np.maximum(n_below - 1, 0)[:, None], axis=1)[:, 0]
+    return np.where(n_below > 0, n_accepted, 0) / accepted_unknown[:, -1]
+
+
+def _fpr95_unknown(rejected_unknown: Counts, rejected_known: Counts) -> Floats:
+    """Return the share of known scores at or above the highest threshold that rejects 95 % of the unknown ones.
+
+    Args:
+        rejected_unknown: Number of unknown images at or above each threshold, the highest first, shape (n, n_values).
+        rejected_known: Number of known images, as ``rejected_unknown``.
+    """
+    first = (rejected_unknown / rejected_unknown[:, -1:] >= _TRUE_POSITIVE_RATE).argmax(1)
+    return np.take_along_axis(rejected_known, first[:, None], axis=1)[:, 0] / rejected_known[:, -1]
+
+
+def _areas_under_precision(positives: Counts, found: Counts, mistaken: Counts) -> tuple[Floats, Floats]:
+    """Return the area under precision over recall by steps and by trapezoids.
+
+    Args:
+        positives: Number of positives at each threshold, in the order of retrieval, shape (n, n_values).
+        found: Number of positives retrieved at each threshold.
+        mistaken: Number of negatives retrieved at each threshold.
+    """
+    retrieved = found + mistaken
+    precision = np.where(retrieved > 0, found / np.maximum(retrieved, 1), 1.0)
+    n_positives = found[:, -1]
+    steps = (positives * precision).sum(1) / n_positives
+    before = np.concatenate([np.ones((len(precision), 1)), precision[:, :-1]], axis=1)
+    return steps, (positives * (precision + before)).sum(1) / 2 / n_positives

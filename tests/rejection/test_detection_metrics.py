@@ -1,0 +1,190 @@
+"""Metrics of detection: golden values, scikit-learn, and slow oracles by their definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
+
+from hgld.compute import resampling
+from hgld.errors import ConfigurationError, InputError
+from hgld.rejection.detection_metrics import DETECTION_METRICS, detection_intervals, detection_metrics
+
+Floats = npt.NDArray[np.float64]
+#: Our names by those of the golden values.
+GOLDEN_NAMES = {
+    "auroc": "auroc",
+    "auroc_strict": "auroc_strict",
+    "fpr95_id": "fpr95_known",
+    "fpr95_ood": "fpr95_unknown",
+    "aupr_out_ap": "aupr_unknown",
+    "aupr_in_ap": "aupr_known",
+    "aupr_out_trapz": "aupr_unknown_trapezoid",
+    "aupr_in_trapz": "aupr_known_trapezoid",
+    "det_acc": "detection_accuracy",
+}
+ANY_SCORES = st.lists(
+    st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 0.25, 0.5, 1.0, math.inf]) | st.floats(allow_nan=False),
+    min_size=1,
+    max_size=30,
+)
+FINITE_SCORES = st.lists(st.integers(-4, 4).map(float) | st.floats(-1, 1, width=32), min_size=1, max_size=45)
+
+
+def assert_metrics_equal(metrics: dict[str, float], expected: dict[str, float], tolerance: float) -> None:
+    assert tuple(metrics) == DETECTION_METRICS
+    assert metrics == pytest.approx(expected, abs=tolerance, rel=0)
+
+
+def test_golden_values(shared: Path) -> None:
+    with np.load(shared / "golden_beyond" / "ood.npz") as golden:
+        names = [GOLDEN_NAMES[name] for name in golden["metrics/names"]]
+        scores, sets = golden["metrics/scores"], golden["metrics/sets"]
+        assert len(scores) == 28
+        assert len(sets) == 3
+        for row, score in enumerate(scores):
+            near, far = golden[f"scores/{score}/near"], golden[f"scores/{score}/far"]
+            for column, unknown in enumerate((near, far, np.concatenate([near, far]))):
+                expected = dict(zip(names, golden["metrics/values"][row, column], strict=True))
+                assert_metrics_equal(detection_metrics(golden[f"scores/{score}/id"], unknown), expected, 1e-12)
+        expected = dict(zip(names, golden["ties/values"], strict=True))
+        assert_metrics_equal(detection_metrics(golden["ties/id"], golden["ties/ood"]), expected, 1e-12)
+
+
+def ranks(known: list[float], unknown: list[float]) -> tuple[Floats, Floats]:
+    """Replace scores by whole numbers of the same order, which scikit-learn takes where it refuses infinities."""
+    codes = np.unique([*known, *unknown], return_inverse=True)[1].astype(float)
+    return codes[: len(known)], codes[len(known) :]
+
+
+def sklearn_metrics(known: list[float], unknown: list[float]) -> dict[str, float]:
+    scores = np.concatenate(ranks(known, unknown))
+    is_unknown = np.repeat([False, True], [len(known), len(unknown)])
+    metrics = {"auroc": roc_auc_score(is_unknown, scores)}
+    rates, found, _ = roc_curve(is_unknown, scores, drop_intermediate=False)
+    metrics["fpr95_unknown"] = rates[np.argmax(found >= 0.95)]
+    metrics["detection_accuracy"] = ((found + 1 - rates) / 2).max()
+    for name, positive, confidence in (("known", ~is_unknown, -scores), ("unknown", is_unknown, scores)):
+        metrics[f"aupr_{name}"] = average_precision_score(positive, confidence)
+        precision, recall, _ = precision_recall_curve(positive, confidence)
+        metrics[f"aupr_{name}_trapezoid"] = auc(recall, precision)
+    return {name: float(value) for name, value in metrics.items()}
+
+
+@given(ANY_SCORES, ANY_SCORES)
+def test_scikit_learn_agrees(known: list[float], unknown: list[float]) -> None:
+    metrics, expected = detection_metrics(known, unknown), sklearn_metrics(known, unknown)
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+
+
+@given(ANY_SCORES, ANY_SCORES)
+def test_pairs_in_the_right_order_are_counted(known: list[float], unknown: list[float]) -> None:
+    right = sum(low < high for low in known for high in unknown) / (len(known) * len(unknown))
+    ties = sum(low == high for low in known for high in unknown) / (len(known) * len(unknown))
+    metrics = detection_metrics(known, unknown)
+    assert metrics["auroc_strict"] == pytest.approx(right, abs=1e-12)
+    assert metrics["auroc"] == pytest.approx(right + ties / 2, abs=1e-12)
+
+
+@given(FINITE_SCORES, FINITE_SCORES)
+def test_fpr95_known_is_the_share_below_numpys_percentile(known: list[float], unknown: list[float]) -> None:
+    expected = np.mean(np.array(unknown) < np.percentile(known, 95))
+    assert detection_metrics(known, unknown)["fpr95_known"] == expected
+
+
+@given(ANY_SCORES, ANY_SCORES)
+def test_infinite_scores_are_only_very_low_or_high_ones(known: list[float], unknown: list[float]) -> None:
+    metrics, of_ranks = detection_metrics(known, unknown), detection_metrics(*ranks(known, unknown))
+    for name in set(DETECTION_METRICS) - {"fpr95_known"}:  # a percentile depends on more than the order
+        assert metrics[name] == of_ranks[name]
+    threshold = sorted(known)[math.ceil(0.95 * (len(known) - 1))]
+    assert 0 <= metrics["fpr95_known"] <= np.mean(np.array(unknown) < threshold)
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown", "expected"),
+    [
+        ([-math.inf], [math.inf], 0.0),
+        ([-math.inf, math.inf], [0.0, 1.0], 1.0),
+        ([math.inf, math.inf], [0.0, math.inf], 0.5),
+        ([-math.inf, 0.0], [-math.inf, -5.0, 0.0], 2 / 3),
+    ],
+)
+def test_percentiles_between_infinities(known: list[float], unknown: list[float], expected: float) -> None:
+    assert detection_metrics(known, unknown)["fpr95_known"] == pytest.approx(expected)
+
+
+def test_perfect_reversed_and_constant_scores() -> None:
+    zero = {"fpr95_known", "fpr95_unknown"}
+    perfect = detection_metrics([0, 1, 2], [3, 4])
+    assert perfect == {name: 0.0 if name in zero else 1.0 for name in DETECTION_METRICS}
+    worst = detection_metrics([3, 4], [0, 1, 2])
+    assert worst["auroc"] == 0
+    assert worst["fpr95_known"] == worst["fpr95_unknown"] == 1
+    assert worst["detection_accuracy"] == 0.5
+    constant = detection_metrics(np.ones(3, np.float32), [1, 1, 1])
+    assert constant["auroc"] == constant["aupr_known"] == constant["detection_accuracy"] == 0.5
+    assert (constant["auroc_strict"], constant["fpr95_known"], constant["fpr95_unknown"]) == (0, 0, 1)
+
+
+def slow_intervals(known: Floats, unknown: Floats, n_resamples: int, seed: int) -> dict[str, tuple[float, float]]:
+    """The bootstrap one resample at a time, with draws of its own."""
+    rng = np.random.default_rng(seed)
+    draws = [
+        detection_metrics(rng.choice(known, len(known)), rng.choice(unknown, len(unknown)))
+        for _ in range(n_resamples)
+    ]
+    quantiles = {name: np.quantile([draw[name] for draw in draws], [0.025, 0.975]) for name in DETECTION_METRICS}
+    return {name: (float(low), float(high)) for name, (low, high) in quantiles.items()}
+
+
+def test_intervals_equal_resampling_images_one_draw_at_a_time() -> None:
+    rng = np.random.default_rng(3)
+    known, unknown = rng.normal(size=60).round(1), rng.normal(1, 1.5, size=40).round(1)
+    fast = detection_intervals(known, unknown, n_resamples=2000, seed=1)
+    slow = slow_intervals(known, unknown, 1000, 2)
+    metrics = detection_metrics(known, unknown)
+    for name in DETECTION_METRICS:
+        assert fast[name] == pytest.approx(slow[name], abs=0.05), name
+        assert fast[name][0] <= metrics[name] <= fast[name][1]
+
+
+def test_intervals_do_not_depend_on_blocks_but_on_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, unknown = np.arange(20) % 7, np.arange(12) % 5 + 3
+    intervals = detection_intervals(known, unknown, n_resamples=50, seed=4)
+    assert detection_intervals(known, unknown, n_resamples=50, seed=5) != intervals
+    assert detection_intervals(known, unknown, n_resamples=50, seed=4) == intervals
+    wide = detection_intervals(known, unknown, n_resamples=50, seed=4, confidence=0.99)
+    assert wide["auroc"][0] < intervals["auroc"][0] < intervals["auroc"][1] < wide["auroc"][1]
+    monkeypatch.setattr(resampling, "_BLOCK_SIZE", 100)
+    assert detection_intervals(known, unknown, n_resamples=50, seed=4) == intervals
+
+
+def test_a_single_image_of_each_kind_has_an_interval() -> None:
+    assert detection_intervals([0.0], [1.0], n_resamples=3)["auroc"] == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("measure", [detection_metrics, detection_intervals])
+def test_wrong_scores_are_one_line(measure: Callable[..., Any]) -> None:
+    wrong: tuple[tuple[Any, Any, str], ...] = (
+        ([], [1.0], "`known` is empty"),
+        ([1.0], np.empty(0), "`unknown` is empty"),
+        ([1.0, math.nan, math.nan], [1.0], "`known` has 2 NaN of 3 scores, the first at position 1"),
+        ([1.0], [[1.0]], r"`unknown` has the shape \(1, 1\)"),
+        ([True], [1.0], "type bool"),
+        (["a"], [1.0], "expected numbers"),
+    )
+    for known, unknown, message in wrong:
+        with pytest.raises(InputError, match=message) as caught:
+            measure(known, unknown)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="1 or more resamples"):
+        detection_intervals([1.0], [1.0], n_resamples=0)
