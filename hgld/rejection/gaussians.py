@@ -1,0 +1,259 @@
+"""Gaussians of the classes of an index that share a covariance: fitted and evaluated a block at a time.
+
+Class means and the covariance within classes are accumulated in float64 in two passes over the images, a block of
+images at a time: memory is O(C d + d^2), with C classes and d dimensions, beside the embeddings. Embeddings are then
+whitened, ``(z - origin) A`` with ``A A^T`` the inverse of the covariance, so that Mahalanobis distances are Euclidean
+ones, which are computed for a block of images and a block of classes at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.compute.dtypes import at_least_float32
+from hgld.errors import ConfigurationError, InputError
+
+_ROWS = 8192  # images per block while fitting
+_DISTANCES = 2**24  # distances computed at once
+#: A covariance is singular if its smallest eigenvalue is at most this share of its largest: directions whose standard
+#: deviation is less than 1e-5 of the largest are decided by the rounding of float32 embeddings.
+_SINGULAR = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class ClassGaussians:
+    """One Gaussian per class, all with the same covariance.
+
+    Its methods are differentiable with respect to the embeddings.
+
+    Args:
+        origin: float, shape (d,): mean of all images, subtracted before whitening so that float32 loses no digits.
+        whitening: float, shape (d, d): A, with ``A A^T`` the inverse of the covariance.
+        means: float, shape (C, d): whitened means of the classes.
+        log_frequencies: float, shape (C,): logarithm of the share of images in each class.
+        log_determinant: float, shape (): logarithm of the determinant of the covariance.
+        shrinkage: float, shape (): weight of the scaled identity in the covariance; see :func:`fit_gaussians`.
+    """
+
+    origin: torch.Tensor
+    whitening: torch.Tensor
+    means: torch.Tensor
+    log_frequencies: torch.Tensor
+    log_determinant: torch.Tensor
+    shrinkage: torch.Tensor
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the embeddings."""
+        return len(self.origin)
+
+    def whiten(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return embeddings in coordinates in which the covariance is the identity, shape (n, d)."""
+        return (embeddings.to(self.origin.dtype) - self.origin) @ self.whitening
+
+    def squared_distances(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return the squared Mahalanobis distance to each class, shape (n, C)."""
+        return torch.cat(list(self._distance_blocks(embeddings)), dim=1)
+
+    def nearest_squared_distances(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return the squared Mahalanobis distance to the nearest class, shape (n,), in blocks of classes."""
+        return torch.stack([block.amin(dim=1) for block in self._distance_blocks(embeddings)]).amin(dim=0)
+
+    def mixture_energies(self, embeddings: torch.Tensor, *, temperature: float = 1.0) -> torch.Tensor:
+        """Return ``-T log sum_c exp(-d_c^2 / (2T))``, shape (n,), in blocks of classes.
+
+        At temperature 1 this is the energy of thesis Sec. 5.2.2, whose Gaussians have equal weights and no constants.
+        """
+        blocks = (block.div(-2 * temperature).logsumexp(dim=1) for block in self._distance_blocks(embeddings))
+        return -temperature * torch.stack(list(blocks)).logsumexp(dim=0)
+
+    def negative_log_likelihoods(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return ``-log sum_c pi_c N(z; mu_c, Sigma)``, with pi_c the frequency of the class, shape (n,)."""
+        start, terms = 0, []
+        for block in self._distance_blocks(embeddings):
+            weights = self.log_frequencies[start : start + block.shape[1]]
+            terms.append((weights - block / 2).logsumexp(dim=1))
+            start += block.shape[1]
+        constant = (self.dim * math.log(2 * math.pi) + self.log_determinant) / 2
+        return constant - torch.stack(terms).logsumexp(dim=0)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors by name; ``ClassGaussians(**tensors)`` builds it again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> ClassGaussians:
+        """Build it from a mapping that has its :meth:`tensors` among others."""
+        return cls(**{field.name: tensors[field.name] for field in fields(cls)})
+
+    def _distance_blocks(self, embeddings: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield squared distances to blocks of classes, shapes (n, c)."""
+        whitened = self.whiten(embeddings)
+        lengths = whitened.square().sum(dim=1, keepdim=True)
+        width = max(1, _DISTANCES // max(len(whitened), 1))
+        for means in torch.split(self.means, width):
+            products = whitened @ means.T
+            yield (lengths + means.square().sum(dim=1) - 2 * products).clamp(min=0)
+
+
+def fit_gaussians(
+    embeddings: torch.Tensor,
+    classes: npt.NDArray[np.int64],
+    *,
+    unit_length: bool = False,
+    shrinkage: float | None = None,
+) -> ClassGaussians:
+    """Fit one Gaussian per class with a shared covariance, ``(1/n) sum_i (z_i - mu_{y_i}) (z_i - mu_{y_i})^T``.
+
+    A class with one image adds its mean, and nothing to the covariance.
+
+    Args:
+        embeddings: float, shape (n, d); may be memory-mapped.
+        classes: int64, shape (n,): class of each image; images with negative ones are excluded.
+        unit_length: Whether to scale each embedding to length 1 first.
+        shrinkage: Weight s, from 0 to 1, in the covariance ``(1 - s) Sigma + s (tr Sigma / d) I``. Default: 0 for an
+            invertible covariance, and otherwise the weight of Ledoit and Wolf (A well-conditioned estimator for
+            large-dimensional covariance matrices, 2004), as for fewer images than dimensions or constant features.
+
+    Raises:
+        ConfigurationError: The shrinkage is out of range.
+        InputError: No image has a class, the images of each class are identical, the covariance stays singular with
+            the given shrinkage, or an embedding to be scaled has only zeros.
+
+    >>> embeddings = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 4.0], [2.0, 4.0], [1.0, 1.0], [1.0, 3.0]])
+    >>> gaussians = fit_gaussians(embeddings, np.array([0, 0, 1, 1, 2, 2]))
+    >>> gaussians.squared_distances(torch.tensor([[1.0, 2.0]])).round(decimals=3)
+    tensor([[12., 12.,  0.]])
+    """
+    if shrinkage is not None and not 0 <= shrinkage <= 1:
+        raise ConfigurationError(f"`shrinkage` is {shrinkage}; expected a number from 0 to 1")
+    indices, counts = _numbered(classes)
+    n = int(counts.sum())
+    means = torch.zeros(len(counts), embeddings.shape[1], dtype=torch.float64)
+    for block, own in _blocks(embeddings, indices, unit_length):
+        means.index_add_(0, own, block)
+    means /= counts[:, None]
+    covariance = torch.zeros(means.shape[1], means.shape[1], dtype=torch.float64)
+    second_moment, fourth_moment = 0.0, 0.0
+    for block, own in _blocks(embeddings, indices, unit_length):
+        second_moment += block.square().sum().item()
+        deviations = block - means[own]
+        covariance += deviations.T @ deviations
+        fourth_moment += deviations.square().sum(dim=1).square().sum().item()
+    covariance /= n
+    if covariance.trace() <= 1e-12 * second_moment / n:
+        raise InputError(
+            f"the images of each of {len(counts):,} classes are identical, or single ones, so there is no covariance "
+            "within classes; fit on labels of a coarser level, or use a score of neighbours"
+        )
+    if shrinkage is None:
+        shrinkage = _ledoit_wolf(covariance, fourth_moment / n, n) if _is_singular(covariance) else 0.0
+    return gaussians_from_moments(
+        means, covariance, counts, shrinkage=shrinkage, dtype=at_least_float32(embeddings[:0]).dtype
+    )
+
+
+def gaussians_from_moments(
+    means: torch.Tensor,
+    covariance: torch.Tensor,
+    counts: torch.Tensor,
+    *,
+    shrinkage: float = 0.0,
+    dtype: torch.dtype = torch.float64,
+) -> ClassGaussians:
+    """Return Gaussians with given means and covariance.
+
+    Args:
+        means: float, shape (C, d).
+        covariance: float, shape (d, d), symmetric.
+        counts: Number of images of each class, shape (C,).
+        shrinkage: See :func:`fit_gaussians`.
+        dtype: Type of the result; it is computed in float64.
+
+    Raises:
+        InputError: The covariance is singular.
+    """
+    means, covariance, counts = means.double(), covariance.double(), counts.double()
+    dim = len(covariance)
+    eigenvalues, vectors = torch.linalg.eigh(covariance)
+    shrunk = (1 - shrinkage) * eigenvalues + shrinkage * covariance.trace() / dim
+    if shrunk[0] <= _SINGULAR * shrunk[-1]:
+        rank = int((eigenvalues > _SINGULAR * eigenvalues[-1]).sum())
+        raise InputError(
+            f"the covariance of {int(counts.sum()):,} images within {len(counts):,} classes is singular: it has the "
+            f"rank {rank} in {dim} dimensions; set `shrinkage`, such as 0.1, or fit on more images"
+        )
+    whitening = vectors / shrunk.sqrt()
+    frequencies = counts / counts.sum()
+    origin = frequencies @ means
+    return ClassGaussians(
+        origin=origin.to(dtype),
+        whitening=whitening.to(dtype),
+        means=((means - origin) @ whitening).to(dtype),
+        log_frequencies=frequencies.log().to(dtype),
+        log_determinant=shrunk.log().sum().to(dtype),
+        shrinkage=torch.tensor(shrinkage, dtype=dtype),
+    )
+
+
+def unit_length(embeddings: torch.Tensor) -> torch.Tensor:
+    """Return embeddings scaled to length 1, float32 or float64.
+
+    Raises:
+        InputError: An embedding has only zeros.
+
+    >>> unit_length(torch.tensor([[3.0, 4.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929]]
+    """
+    embeddings = at_least_float32(embeddings)
+    lengths: torch.Tensor = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    if not lengths.all():
+        n_zero = int((lengths == 0).sum())
+        raise InputError(f"{n_zero:,} embeddings have only zeros, which have no direction; embed these images again")
+    return embeddings / lengths
+
+
+def _numbered(classes: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Number classes from 0, with -1 for images without one: shape (n,); and count their images: float64, (C,)."""
+    known = classes >= 0
+    if not known.any():
+        raise InputError("no image has a label of 0 or more; give the landmarks of the index as `labels`")
+    indices = np.full(len(classes), -1)
+    _, indices[known] = np.unique(classes[known], return_inverse=True)
+    return torch.from_numpy(indices), torch.from_numpy(np.bincount(indices[known])).double()
+
+
+def _blocks(
+    embeddings: torch.Tensor, indices: torch.Tensor, scaled: bool
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield float64 embeddings of images with a class, and their classes, a block of images at a time."""
+    for start in range(0, len(embeddings), _ROWS):
+        own = indices[start : start + _ROWS]
+        known = own >= 0
+        block = embeddings[start : start + _ROWS][known].double()
+        yield unit_length(block) if scaled else block, own[known]
+
+
+def _is_singular(covariance: torch.Tensor) -> bool:
+    eigenvalues = torch.linalg.eigvalsh(covariance)
+    return bool(eigenvalues[0] <= _SINGULAR * eigenvalues[-1])
+
+
+def _ledoit_wolf(covariance: torch.Tensor, fourth_moment: float, n: int) -> float:
+    """Return the shrinkage of Ledoit and Wolf (2004), Lemma 3.2 to 3.4, for deviations with a mean of 0.
+
+    Args:
+        covariance: float64, shape (d, d).
+        fourth_moment: Mean of the squared squared lengths of the deviations.
+        n: Number of images.
+    """
+    scale = covariance.diagonal().mean()
+    dispersion = (covariance.square().sum() - len(covariance) * scale**2).item()
+    error = (fourth_moment - covariance.square().sum().item()) / n
+    return min(max(error, 0.0) / dispersion, 1.0) if dispersion > 0 else 1.0
