@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -20,12 +20,16 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import ScoringConfig, Vectors
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.ragged import RaggedIndices
 from hgld.rejection.inputs import DetectorInputs, detector_inputs
 
 #: Inputs beside embeddings.
 Input = Literal["labels", "logits", "deviations"]
 #: Scores, one per image, float32 or float64: the higher, the less an image is like the index.
 Scores = npt.NDArray[Any]
+#: Cosines of queries and their neighbours, float, shape (n, k), and positions of these, int64.
+Cosines = npt.NDArray[np.floating[Any]]
+Positions = npt.NDArray[np.int64]
 _BLOCK = 8192
 Self = TypeVar("Self", bound="Detector")
 
@@ -41,12 +45,14 @@ class Detector(ABC):
         requires: Inputs beside embeddings without which it cannot be fitted.
         uses: Further inputs that it takes where they are given.
         dim: Dimension d of the embeddings that it was fitted on; 0 before.
+        n_levels: Number of levels L of the labels that it was fitted on; 1 without labels.
     """
 
     name: ClassVar[str]
     requires: ClassVar[frozenset[Input]] = frozenset()
     uses: ClassVar[frozenset[Input]] = frozenset()
     dim: int = 0
+    n_levels: int = 1
 
     def fit(
         self: Self,
@@ -74,6 +80,7 @@ class Detector(ABC):
         if missing:
             raise ConfigurationError(f"the score {self.name} needs {' and '.join(f'`{name}`' for name in missing)}")
         self.dim = given.embeddings.shape[1]
+        self.n_levels = 1 if given.labels is None else given.labels.shape[1]
         self._fit(given)
         return self
 
@@ -91,16 +98,25 @@ class Detector(ABC):
             InputError: An input is malformed, or differs in dimension from what the score was fitted on.
             ConfigurationError: The score was not fitted, or an input that it was fitted on is missing.
         """
-        if not self.dim:
-            raise ConfigurationError(f"the score {self.name} was not fitted; call `fit` first")
-        given = detector_inputs(embeddings, None, logits, deviations)
-        if given.embeddings.shape[1] != self.dim:
-            raise InputError(
-                f"the embeddings have {given.embeddings.shape[1]} dimensions, and the score {self.name} was fitted "
-                f"on {self.dim}; embed both with the same model"
-            )
-        blocks = [self._score(given.rows(slice(start, start + _BLOCK))) for start in range(0, len(given), _BLOCK)]
+        blocks = [self._score(block) for block in self._blocks(embeddings, logits, deviations)]
         return np.concatenate(blocks) if blocks else np.empty(0, np.float32)
+
+    def score_levels(
+        self, embeddings: Vectors, logits: Vectors | None = None, *, deviations: Vectors | None = None
+    ) -> Scores:
+        """Return the score of each image at each level of the labels, finest first: float, shape (n, L).
+
+        The score at a level says how unlike the index an image is for an answer at that level: an image may be
+        rejected at the landmark and accepted as a church. The first column is :meth:`score`. Scores that know nothing
+        of levels are the same at all of them.
+
+        Args:
+            embeddings: See :meth:`score`, as for the others and what is raised.
+            logits: Outputs of the classifier.
+            deviations: Standard deviations of the feature maps.
+        """
+        blocks = [self._score_levels(block) for block in self._blocks(embeddings, logits, deviations)]
+        return np.concatenate(blocks) if blocks else np.empty((0, self.n_levels), np.float32)
 
     def options(self) -> dict[str, Any]:
         """Return the hyper-parameters by name."""
@@ -110,22 +126,42 @@ class Detector(ABC):
     def state(self) -> dict[str, torch.Tensor]:
         """Return what was fitted, as tensors by name."""
 
-    def restore(self: Self, dim: int, state: Mapping[str, torch.Tensor]) -> Self:
+    def restore(self: Self, dim: int, state: Mapping[str, torch.Tensor], *, n_levels: int = 1) -> Self:
         """Restore what :meth:`state` returned, after which images can be scored.
 
         Args:
             dim: Dimension d of the embeddings that the score was fitted on.
             state: Tensors by name; those of a fit on float64 are float64.
+            n_levels: Number of levels L of the labels that the score was fitted on.
 
         Raises:
             InputError: A tensor is missing.
         """
-        self.dim = dim
+        self.dim, self.n_levels = dim, n_levels
         try:
             self._restore(state)
         except KeyError as error:
             raise InputError(f"the state of the score {self.name} has no tensor {error}; fit it again") from error
         return self
+
+    def _blocks(
+        self, embeddings: Vectors, logits: Vectors | None, deviations: Vectors | None
+    ) -> Iterator[DetectorInputs]:
+        """Yield images to score, checked, in blocks."""
+        if not self.dim:
+            raise ConfigurationError(f"the score {self.name} was not fitted; call `fit` first")
+        given = detector_inputs(embeddings, None, logits, deviations)
+        if given.embeddings.shape[1] != self.dim:
+            raise InputError(
+                f"the embeddings have {given.embeddings.shape[1]} dimensions, and the score {self.name} was fitted "
+                f"on {self.dim}; embed both with the same model"
+            )
+        for start in range(0, len(given), _BLOCK):
+            yield given.rows(slice(start, start + _BLOCK))
+
+    def _score_levels(self, images: DetectorInputs) -> Scores:
+        """Return the scores of a block of images at each level, float, shape (n, L)."""
+        return np.repeat(self._score(images)[:, None], self.n_levels, axis=1)
 
     @abstractmethod
     def _fit(self, images: DetectorInputs) -> None:
@@ -143,7 +179,8 @@ class Detector(ABC):
 class NeighbourDetector(Detector):
     """A score made from the nearest images of the index, which ranking a gallery finds anyway.
 
-    The index is kept: embeddings as they are given, and labels.
+    The index is kept: embeddings as they are given, and labels. Where neighbours come from a ranking, pass them to
+    :meth:`complete_neighbours`, and its result to the other methods.
 
     Attributes:
         index: float, shape (N, d): embeddings of the index.
@@ -159,9 +196,7 @@ class NeighbourDetector(Detector):
         """Number of nearest images that :meth:`score_neighbours` needs."""
 
     @abstractmethod
-    def score_neighbours(
-        self, cosines: npt.NDArray[np.floating[Any]], positions: npt.NDArray[np.int64], queries: torch.Tensor
-    ) -> Scores:
+    def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return the score of each query from its nearest images.
 
         Args:
@@ -169,6 +204,45 @@ class NeighbourDetector(Detector):
             positions: int64, shape (n, k), positions in the index; -1 where it has fewer.
             queries: float, shape (n, d): embeddings of the queries.
         """
+
+    def score_neighbour_levels(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
+        """Return the score of each query at each level, float, shape (n, L); see :meth:`score_levels`."""
+        return np.repeat(self.score_neighbours(cosines, positions, queries)[:, None], self.n_levels, axis=1)
+
+    def answers(self, cosines: Cosines, positions: Positions) -> LabelMatrix:
+        """Return the labels that the nearest images answer: those of the nearest, unless a score says otherwise.
+
+        Args:
+            cosines: See :meth:`score_neighbours`.
+            positions: Positions in the index.
+
+        Returns:
+            int64, shape (n, L), finest first; -1 where there is no answer, such as that of an unlabelled image.
+
+        Raises:
+            ConfigurationError: The score was fitted without labels.
+        """
+        return self._neighbour_labels(positions[:, :1])[:, 0]
+
+    def complete_neighbours(
+        self,
+        cosines: Cosines,
+        positions: Positions,
+        queries: torch.Tensor,
+        *,
+        excluded: RaggedIndices | None = None,
+        gallery_mask: npt.NDArray[np.bool_] | None = None,
+    ) -> tuple[Cosines, Positions]:
+        """Return neighbours together with those beyond the k nearest that the score needs; few scores need any.
+
+        Args:
+            cosines: See :meth:`score_neighbours`.
+            positions: Positions in the index.
+            queries: Embeddings of the queries.
+            excluded: Images of the index that are no neighbours of a query, as when they were found.
+            gallery_mask: bool, shape (N,); False for images of the index that are no neighbours of any query.
+        """
+        return cosines, positions
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the embeddings and labels of the index."""
@@ -179,11 +253,29 @@ class NeighbourDetector(Detector):
         self.index, self.labels = images.embeddings, images.labels
 
     def _score(self, images: DetectorInputs) -> Scores:
-        wide = images.embeddings.dtype == torch.float64
-        config = ScoringConfig(precision="float64" if wide else "float32")
-        cosines, positions = nearest_neighbours(images.embeddings, self.index, self.n_neighbours, config=config)
-        return self.score_neighbours(cosines, positions, images.embeddings)
+        return self.score_neighbours(*self._neighbours(images.embeddings), images.embeddings)
+
+    def _score_levels(self, images: DetectorInputs) -> Scores:
+        return self.score_neighbour_levels(*self._neighbours(images.embeddings), images.embeddings)
 
     def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
         self.index = state["index"]
-        self.labels = state["labels"].numpy() if "labels" in state else None
+        if "labels" in self.requires or "labels" in state:
+            self.labels = state["labels"].numpy()
+            self.n_levels = self.labels.shape[1]
+
+    def _neighbours(self, queries: torch.Tensor) -> tuple[Cosines, Positions]:
+        """Return the neighbours of queries in the whole index."""
+        nearest = nearest_neighbours(queries, self.index, self.n_neighbours, config=scoring_config(queries))
+        return self.complete_neighbours(*nearest, queries)
+
+    def _neighbour_labels(self, positions: Positions) -> npt.NDArray[np.int64]:
+        """Return the labels of neighbours, int64, shape (n, k, L); -1 for missing and unlabelled ones."""
+        if self.labels is None:
+            raise ConfigurationError(f"the score {self.name} was fitted without `labels`, so it answers none")
+        return np.where(positions[..., None] >= 0, self.labels[positions], -1)
+
+
+def scoring_config(queries: torch.Tensor) -> ScoringConfig:
+    """Return how cosines of queries are computed: in float64 where they are float64, and otherwise in float32."""
+    return ScoringConfig(precision="float64" if queries.dtype == torch.float64 else "float32")

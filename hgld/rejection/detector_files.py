@@ -51,6 +51,7 @@ class _Description(Settings):
         score: Name of the score.
         options: Its options.
         dim: Dimension of the embeddings.
+        n_levels: Number of levels of the labels that it was fitted on.
         record: What it was fitted on.
     """
 
@@ -59,12 +60,13 @@ class _Description(Settings):
     score: str
     options: dict[str, Any]
     dim: int = Field(ge=1)
+    n_levels: int = Field(ge=1)
     record: DetectorRecord
 
     def fit_digest(self) -> str:
         """Return a digest of what determines the state."""
         record = self.record.model_dump(mode="json", include={"n_images", "index_sha256", "model", "provenance"})
-        content = [self.score, self.options, self.dim, record]
+        content = [self.score, self.options, self.dim, self.n_levels, record]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -119,6 +121,7 @@ def save_detector(folder: Path, detector: Detector, record: DetectorRecord) -> N
         score=detector.name,
         options=detector.options(),
         dim=detector.dim,
+        n_levels=detector.n_levels,
         record=record,
     )
     folder = folder.absolute()
@@ -152,7 +155,8 @@ def load_detector(folder: Path) -> SavedDetector:
     description = _read_description(folder)
     try:
         detector = build_detector(description.score, description.options)
-        return SavedDetector(detector.restore(description.dim, _read_state(folder, description)), description.record)
+        detector.restore(description.dim, _read_state(folder, description), n_levels=description.n_levels)
+        return SavedDetector(detector, description.record)
     except HgldError as error:
         raise InputError(f"{folder}: {error}") from error
     except (RuntimeError, ValueError, TypeError, IndexError) as error:  # tensors of other shapes or types

@@ -8,21 +8,27 @@ import numpy as np
 import pytest
 import torch
 
+from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection import DETECTORS, Detector, build_detector, detector
+from hgld.rejection import DETECTORS, Detector, NeighbourDetector, build_detector, detector
 
 N, DIM, N_CLASSES = 120, 6, 5
 
 
 def index_images(dtype: type[np.floating[Any]] = np.float32) -> dict[str, Any]:
-    """Return an index of images of five classes of two groups, with logits and standard deviations."""
+    """Return an index of images of five classes of two groups, with logits and standard deviations.
+
+    Every twelfth image is unlabelled.
+    """
     rng = np.random.default_rng(0)
     classes = rng.permutation(np.arange(N) % N_CLASSES)
+    labels = np.stack([classes, classes % 2 + 10], axis=1)
+    labels[::12] = -1
     centres = rng.normal(size=(N_CLASSES, DIM))
     embeddings = centres[classes] + 0.3 * rng.normal(size=(N, DIM))
     return {
         "embeddings": embeddings.astype(dtype),
-        "labels": np.stack([classes, classes % 2 + 10], axis=1),
+        "labels": labels,
         "logits": (embeddings @ centres.T).astype(dtype),
         "deviations": rng.gamma(2.0, size=(N, 4)).astype(dtype),
     }
@@ -49,6 +55,28 @@ def test_scores_are_finite_float32_and_one_per_image(fitted: Detector) -> None:
     assert fitted.score(**queries(0)).shape == (0,)
 
 
+def test_scores_at_the_finest_level_come_first(fitted: Detector) -> None:
+    levels = fitted.score_levels(**queries())
+    assert levels.shape == (30, 2)
+    np.testing.assert_array_equal(levels[:, 0], fitted.score(**queries()))
+    assert fitted.score_levels(**queries(0)).shape == (0, 2)
+
+
+def test_answers_are_labels_of_neighbours(fitted: Detector) -> None:
+    if not isinstance(fitted, NeighbourDetector):
+        return
+    embeddings = torch.from_numpy(queries()["embeddings"])
+    cosines, positions = nearest_neighbours(embeddings, fitted.index, fitted.n_neighbours)
+    found = fitted.complete_neighbours(cosines, positions, embeddings)
+    np.testing.assert_array_equal(fitted.score_neighbours(*found, embeddings), fitted.score(**queries()))
+    np.testing.assert_array_equal(fitted.score_neighbour_levels(*found, embeddings), fitted.score_levels(**queries()))
+    answers = fitted.answers(*found)
+    assert answers.shape == (30, 2)
+    assert fitted.labels is not None
+    for row, near in zip(answers.tolist(), found[1], strict=True):
+        assert row in fitted.labels[near].tolist()
+
+
 def test_blocks_do_not_change_scores(fitted: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted.score(**queries())
     monkeypatch.setattr(detector, "_BLOCK", 7)
@@ -62,8 +90,8 @@ def test_float64_is_kept(fitted: Detector) -> None:
 
 
 def test_restored_scores_are_the_same(fitted: Detector) -> None:
-    copy = build_detector(fitted.name, fitted.options()).restore(DIM, fitted.state())
-    np.testing.assert_array_equal(copy.score(**queries()), fitted.score(**queries()))
+    copy = build_detector(fitted.name, fitted.options()).restore(DIM, fitted.state(), n_levels=2)
+    np.testing.assert_array_equal(copy.score_levels(**queries()), fitted.score_levels(**queries()))
     if fitted.state():
         with pytest.raises(InputError, match="has no tensor"):
             build_detector(fitted.name).restore(DIM, {})

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from hgld.rejection.detector import NeighbourDetector, Scores
+from hgld.rejection.detector import Cosines, NeighbourDetector, Positions, Scores
 
 
 class Top1Cosine(NeighbourDetector):
     """The negative cosine of an image to the nearest image of the index.
 
+    >>> import numpy as np
     >>> Top1Cosine().fit(np.eye(2)).score(np.array([[3.0, 0.0], [1.0, -1.0]])).round(2).tolist()
     [-1.0, -0.71]
     """
@@ -25,8 +22,6 @@ class Top1Cosine(NeighbourDetector):
         """One."""
         return 1
 
-    def score_neighbours(
-        self, cosines: npt.NDArray[np.floating[Any]], positions: npt.NDArray[np.int64], queries: torch.Tensor
-    ) -> Scores:
+    def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
         """Return the negative first cosines."""
         return -cosines[:, 0]
