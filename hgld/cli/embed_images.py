@@ -74,6 +74,14 @@ def embed_images(
             "and a gallery in separate files.",
         ),
     ] = False,
+    with_std: Annotated[
+        bool,
+        typer.Option(
+            "--with-std",
+            help="Also write the standard deviations of the feature maps before pooling, which the score heat uses, "
+            "to OUT with .deviations before its suffix.",
+        ),
+    ] = False,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
     batch_size: Annotated[int, typer.Option(help="Number of images embedded at once.")] = 32,
     workers: Annotated[int, typer.Option(help="Number of processes that load images.")] = 2,
@@ -101,6 +109,7 @@ def embed_images(
             scales=parse_scales(scales),
             half=half,
             center=center,
+            with_std=with_std,
             device=local_device(device),
             batch_size=batch_size,
             workers=workers,

@@ -53,6 +53,8 @@ class EmbedImagesConfig:
         center: Whether to subtract the mean of all embeddings and normalise them again. Features of a backbone that
             was not trained for retrieval share a large, uninformative component. Not for queries and a gallery in
             separate files, which would lose different means.
+        with_std: Whether to write standard deviations of the feature maps too, which
+            :func:`hgld.tables.deviations.read_deviations` reads; at one scale only.
         device: A torch device.
         batch_size: Number of images embedded at once.
         shard_size: Number of images per shard.
@@ -66,6 +68,7 @@ class EmbedImagesConfig:
     scales: Sequence[float] = (1.0,)
     half: bool = False
     center: bool = False
+    with_std: bool = False
     device: str = "cpu"
     batch_size: int = 32
     shard_size: int = 1024
@@ -74,6 +77,11 @@ class EmbedImagesConfig:
     def __post_init__(self) -> None:
         if not self.scales or min(self.scales) <= 0:
             raise ConfigurationError(f"`scales` is {list(self.scales)}; expected at least one number, all above 0")
+        if self.with_std and tuple(self.scales) != (1,):
+            raise ConfigurationError(
+                f"`with_std` is set and `scales` is {list(self.scales)}; standard deviations of feature maps are "
+                "those of one scale, 1"
+            )
         if min(self.batch_size, self.shard_size) < 1 or self.workers < 0:
             raise ConfigurationError(
                 f"`batch_size` is {self.batch_size}, `shard_size` {self.shard_size}, `workers` {self.workers}; "
@@ -178,6 +186,7 @@ def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, An
         "scales": list(config.scales),
         "half": config.half,
         "center": config.center,
+        "with_std": config.with_std,
         # The last bits depend on these.
         "device": torch.device(config.device).type,
         "batch_size": config.batch_size,
@@ -209,6 +218,7 @@ def _embed_missing(
             workers=config.workers,
             scales=config.scales,
             half=config.half,
+            with_deviations=config.with_std,
             progress=progress,
         )
         shards.write(number, shard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -66,11 +67,38 @@ class EmbeddingModel(nn.Module):
         Raises:
             ConfigurationError: The backbone does not support images of this size.
         """
-        features = self.features(images)
-        if self.projection is not None:
-            with torch.autocast(features.device.type, enabled=False):
-                features = self.projection(features)
-        return functional.normalize(features, dim=1)
+        return self._projected(self.features(images))
+
+    def embed_with_deviations(self, images: Images) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute embeddings, and the standard deviation of each feature map before pooling (HEAT, Sec. 5.2.2).
+
+        Maps of a transformer are the grids of its patch tokens. Standard deviations are those of samples, over n - 1.
+
+        Args:
+            images: As in :meth:`forward`.
+
+        Returns:
+            Embeddings, float32, shape (B, d), and deviations, float32, shape (B, c).
+
+        Raises:
+            ConfigurationError: The backbone has no feature maps, these have one position only, or it does not support
+                images of this size.
+        """
+        if not isinstance(images, torch.Tensor):
+            # As one tensor, which `_by_shape` reorders.
+            both = _by_shape(lambda batch: torch.cat(self.embed_with_deviations(batch), dim=1), images)
+            return both[:, : self.dim], both[:, self.dim :]
+        maps = self._run(self._feature_maps, images)
+        pooled = maps if self.pooling is not None else self.backbone.forward_head(maps)  # type: ignore[operator]
+        embeddings = self._projected(self._normalised(pooled))
+        n_channels = self._n_channels if self.pooling is not None else self.backbone.num_features
+        positions = at_least_float32(self._positions(maps, n_channels))
+        if positions.shape[2] < 2:
+            raise ConfigurationError(
+                f"the feature maps of {self.settings.backbone} have one position for images of {images.shape[3]} x "
+                f"{images.shape[2]}, whose standard deviation is not defined; set a larger size of images"
+            )
+        return embeddings, positions.std(dim=2)
 
     def features(self, images: Images) -> torch.Tensor:
         """Compute the input of the projection: pooled and, by the settings, normalised features.
@@ -83,21 +111,7 @@ class EmbeddingModel(nn.Module):
         """
         if not isinstance(images, torch.Tensor):
             return _by_shape(self.features, images)
-        try:
-            features = self.backbone(images)
-        except AssertionError as error:  # timm asserts supported sizes
-            raise ConfigurationError(
-                f"{self.settings.backbone} takes no images of {images.shape[3]} x {images.shape[2]}: {error}; set "
-                "the size of images that it was made for"
-            ) from error
-        if self.pooling is not None:
-            features = self.pooling(self._positions(features))
-        features = at_least_float32(features)
-        if self.layer_norm is not None:
-            with torch.autocast(images.device.type, enabled=False):
-                normalised: torch.Tensor = self.layer_norm(features)
-            return normalised
-        return functional.normalize(features, dim=1) if self.settings.l2_norm else features
+        return self._normalised(self._run(self.backbone, images))
 
     def multi_scale(self, images: Images, scales: Sequence[float]) -> torch.Tensor:
         """Compute one embedding from several sizes of each image (Radenovic et al., 2018).
@@ -163,11 +177,50 @@ class EmbeddingModel(nn.Module):
                     module.eval()
         return self
 
-    def _positions(self, features: torch.Tensor) -> torch.Tensor:
+    def _run(self, backbone: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> torch.Tensor:
+        """Run the backbone or a part of it, explaining sizes of images that it does not support."""
+        try:
+            return backbone(images)
+        except AssertionError as error:  # timm asserts supported sizes
+            raise ConfigurationError(
+                f"{self.settings.backbone} takes no images of {images.shape[3]} x {images.shape[2]}: {error}; set "
+                "the size of images that it was made for"
+            ) from error
+
+    def _feature_maps(self, images: torch.Tensor) -> torch.Tensor:
+        """Run the backbone without its own pooling, if it has one."""
+        if self.pooling is not None:
+            return self.backbone(images)  # type: ignore[no-any-return]
+        if not hasattr(self.backbone, "forward_features"):
+            raise ConfigurationError(
+                f"the backbone {self.settings.backbone} gives no feature maps, whose standard deviations are asked "
+                "for; choose a timm model"
+            )
+        return self.backbone.forward_features(images)  # type: ignore[no-any-return, operator]
+
+    def _normalised(self, features: torch.Tensor) -> torch.Tensor:
+        """Pool the output of the backbone, and apply the norm before the projection."""
+        if self.pooling is not None:
+            features = self.pooling(self._positions(features, self._n_channels))
+        features = at_least_float32(features)
+        if self.layer_norm is not None:
+            with torch.autocast(features.device.type, enabled=False):
+                normalised: torch.Tensor = self.layer_norm(features)
+            return normalised
+        return functional.normalize(features, dim=1) if self.settings.l2_norm else features
+
+    def _projected(self, features: torch.Tensor) -> torch.Tensor:
+        """Project features, if the model does, and scale them to length 1."""
+        if self.projection is not None:
+            with torch.autocast(features.device.type, enabled=False):
+                features = self.projection(features)
+        return functional.normalize(features, dim=1)
+
+    def _positions(self, features: torch.Tensor, n_channels: Any) -> torch.Tensor:
         """Rearrange features of any timm layout to (B, C, n)."""
         if features.ndim == 3:
             return features[:, getattr(self.backbone, "num_prefix_tokens", 0) :].movedim(-1, 1)
-        if features.shape[1] != self._n_channels:
+        if features.shape[1] != n_channels:
             features = features.movedim(-1, 1)
         return features.flatten(2)
 

@@ -2,7 +2,8 @@
 
 Beside the embeddings, ``{stem}.skipped.csv`` lists the images that could not be read, and ``{stem}.made.json`` holds
 the provenance and where images and model were, with the size and modification time of the embeddings that it
-describes. ``hgld search`` finds the model and the photographs by it.
+describes. ``hgld search`` finds the model and the photographs by it. Standard deviations of feature maps, if they
+were asked for, are in a file of their own; see :mod:`hgld.tables.deviations`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.embedding_shards import EmbeddingShard
 from hgld.models.image_embedder import ModelSource
 from hgld.tables import Provenance
+from hgld.tables.deviations import deviations_path, remove_deviations
 from hgld.tables.embeddings import write_embeddings
 
 
@@ -94,11 +96,11 @@ def write_output(
     landmark_ids: NDArray[np.int64] | None,
     record: EmbeddingRecord,
 ) -> None:
-    """Write embeddings with their ids, the list of skipped images, and the record of both.
+    """Write embeddings with their ids, deviations if there are any, the list of skipped images, and their record.
 
     Args:
         out: File of the embeddings.
-        embeddings: Embeddings of all readable images.
+        embeddings: Embeddings of all readable images. Without deviations, those of an earlier run are removed.
         ids: The id of each image of the manifest.
         landmark_ids: int64, shape (N,): the landmark of each image of the manifest, if known.
         record: What the embeddings are made from.
@@ -119,7 +121,15 @@ def write_output(
     write_embeddings(
         out, embeddings.vectors, ids[rows].tolist(), None if landmark_ids is None else landmark_ids[rows]
     )
-    content = {**asdict(record), "embeddings": _size_and_time(out)}
+    deviations = deviations_path(out)
+    remove_deviations(out)
+    if embeddings.deviations is not None:
+        write_embeddings(deviations, embeddings.deviations, ids[rows].tolist())
+    content = {
+        **asdict(record),
+        "embeddings": _size_and_time(out),
+        "deviations": None if embeddings.deviations is None else _size_and_time(deviations),
+    }
     with atomic_write(_record_path(out)) as draft:
         draft.write_text(json.dumps(content, indent=1, default=str) + "\n")
 
@@ -129,10 +139,15 @@ def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
     try:
         record = json.loads(_record_path(out).read_text())
         recorded = Provenance(**record["provenance"])
-        unchanged = recorded.same_work(provenance) and record["embeddings"] == _size_and_time(out)
+        recorded_files = {out: record["embeddings"]}
+        if record["deviations"] is not None:
+            recorded_files[deviations_path(out)] = record["deviations"]
+        unchanged = recorded.same_work(provenance) and all(
+            _size_and_time(path) == size_and_time for path, size_and_time in recorded_files.items()
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    has_ids = out.suffix == ".parquet" or out.with_suffix(".ids.txt").is_file()
+    has_ids = out.suffix == ".parquet" or all(path.with_suffix(".ids.txt").is_file() for path in recorded_files)
     return unchanged and has_ids and skipped_path(out).is_file()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -26,11 +27,13 @@ class EmbeddingShard:
         vectors: float32, shape (n, d).
         rows: int64, shape (n,): rows of the images in the manifest.
         skipped: The images that could not be read.
+        deviations: float32, shape (n, c): standard deviations of the feature maps, if they were asked for.
     """
 
     vectors: torch.Tensor
     rows: torch.Tensor
     skipped: list[SkippedImage]
+    deviations: torch.Tensor | None = None
 
 
 class EmbeddingShards:
@@ -70,28 +73,33 @@ class EmbeddingShards:
         """Write a shard atomically."""
         skipped = json.dumps([[image.row, image.reason] for image in shard.skipped])
         with atomic_write(self._path(number)) as draft:
-            save_file({"vectors": shard.vectors, "rows": shard.rows}, draft, metadata={"skipped": skipped})
+            tensors = {"vectors": shard.vectors, "rows": shard.rows, "deviations": shard.deviations}
+            save_file({key: t for key, t in tensors.items() if t is not None}, draft, metadata={"skipped": skipped})
 
     def join(self) -> EmbeddingShard:
-        """Join all shards in order; the vectors are in a memory-mapped file in the folder."""
-        paths = [self._path(number) for number in range(self._count)]
-        rows, skipped = [], []
-        for path in paths:
+        """Join all shards in order; vectors and deviations are in memory-mapped files in the folder."""
+        rows, skipped, shapes = [], [], dict[str, tuple[int, ...]]()
+        for path in map(self._path, range(self._count)):
             with safe_open(path, framework="pt") as file:
                 rows.append(file.get_tensor("rows"))
                 skipped += [SkippedImage(*image) for image in json.loads(file.metadata()["skipped"])]
-                dim = file.get_slice("vectors").get_shape()[1]
-        shape = (sum(map(len, rows)), dim)
+                # A shard without readable images has no deviations, whose number of channels it cannot know.
+                shapes |= {name: file.get_slice(name).get_shape() for name in {*file.keys()} - {"rows"}}
+        ends = np.cumsum([len(shard_rows) for shard_rows in rows])
+        joined = {name: self._join_tensor(name, ends, shape[1]) for name, shape in shapes.items()}
+        return EmbeddingShard(joined["vectors"], torch.cat(rows), skipped, joined.get("deviations"))
+
+    def _join_tensor(self, name: str, ends: NDArray[np.int64], dim: int) -> torch.Tensor:
+        """Join a tensor of all shards; ``ends`` are the numbers of rows up to the end of each."""
+        shape = (int(ends[-1]), dim)
         if not shape[0]:  # an empty file cannot be memory-mapped
-            return EmbeddingShard(torch.empty(shape), torch.cat(rows), skipped)
-        vectors = torch.from_numpy(np.lib.format.open_memmap(self._folder / "joined.npy", "w+", np.float32, shape))
-        start = 0
-        for path, shard_rows in zip(paths, rows, strict=True):
-            end = start + len(shard_rows)
-            with safe_open(path, framework="pt") as file:
-                vectors[start:end] = file.get_tensor("vectors")
-            start = end
-        return EmbeddingShard(vectors, torch.cat(rows), skipped)
+            return torch.empty(shape)
+        joined = torch.from_numpy(np.lib.format.open_memmap(self._folder / f"{name}.npy", "w+", np.float32, shape))
+        for start, end, path in zip([0, *ends], ends, map(self._path, range(self._count)), strict=False):
+            if start < end:
+                with safe_open(path, framework="pt") as file:
+                    joined[start:end] = file.get_tensor(name)
+        return joined
 
     def remove(self) -> None:
         """Remove the folder if it exists."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ def embed_rows(
     workers: int,
     scales: Sequence[float] = (1.0,),
     half: bool = False,
+    with_deviations: bool = False,
     progress: Progress | None = None,
 ) -> EmbeddingShard:
     """Embed some images of a dataset, in the given order, skipping those that cannot be read.
@@ -41,21 +43,29 @@ def embed_rows(
         workers: Number of processes that read images; 0 reads them in this one.
         scales: Factors of height and width; for several, see :meth:`EmbeddingModel.multi_scale`.
         half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
+        with_deviations: Whether to compute standard deviations of the feature maps too; at one scale only. See
+            :meth:`EmbeddingModel.embed_with_deviations`.
         progress: Reporter of the number of images done.
 
     Raises:
         InputError: A tar file cannot be read, or embeddings are not finite.
-        ConfigurationError: A batch does not fit into the memory of the device.
+        ConfigurationError: A batch does not fit into the memory of the device, or the model has no feature maps.
     """
     progress = progress or NoProgress()
-    vectors, kept, skipped = [torch.empty(0, model.dim)], [torch.empty(0, dtype=torch.int64)], list[SkippedImage]()
+    kept, skipped = [torch.empty(0, dtype=torch.int64)], list[SkippedImage]()
+    vectors, deviations = [torch.empty(0, model.dim)], list[torch.Tensor]()
     for batch in evaluation_batches(dataset, rows, batch_size=batch_size, workers=workers):
         if len(batch):
-            vectors.append(_embed(model, batch.images, scales, half))
+            if with_deviations:
+                embeddings, batch_deviations = _run(model, model.embed_with_deviations, batch.images, half)
+                deviations.append(batch_deviations)
+            else:
+                (embeddings,) = _run(model, partial(_embed, model, scales), batch.images, half)
+            vectors.append(embeddings)
             kept.append(batch.rows)
         skipped += batch.skipped
         progress.advance(len(batch) + len(batch.skipped), skipped=len(skipped))
-    return EmbeddingShard(torch.cat(vectors), torch.cat(kept), skipped)
+    return EmbeddingShard(torch.cat(vectors), torch.cat(kept), skipped, torch.cat(deviations) if deviations else None)
 
 
 def report_unreadable(embedded: EmbeddingShard, source: str | Path) -> None:
@@ -75,21 +85,28 @@ def report_unreadable(embedded: EmbeddingShard, source: str | Path) -> None:
         log.warning("%s: %d images cannot be read:\n%s", source, len(reasons), indented_list(reasons))
 
 
-def _embed(model: EmbeddingModel, images: Images, scales: Sequence[float], half: bool) -> torch.Tensor:
+def _embed(model: EmbeddingModel, scales: Sequence[float], images: Images) -> tuple[torch.Tensor]:
+    return (model(images) if tuple(scales) == (1,) else model.multi_scale(images, scales),)
+
+
+def _run(
+    model: EmbeddingModel, embed: Callable[[Images], Sequence[torch.Tensor]], images: Images, half: bool
+) -> Sequence[torch.Tensor]:
+    """Compute outputs of a model for a batch of images, checked, in main memory."""
     device = model.device
     half_dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
     images = model.to_device(images)
     try:
         with torch.inference_mode(), torch.autocast(device.type, half_dtype, enabled=half):
-            embeddings = model(images) if tuple(scales) == (1,) else model.multi_scale(images, scales)
+            outputs = embed(images)
     except torch.cuda.OutOfMemoryError as error:
         size = " x ".join(map(str, reversed(max(images, key=torch.numel).shape[1:])))
         raise ConfigurationError(
             f"{len(images)} images of {size} do not fit into the memory of {device}; choose a smaller `batch_size`"
         ) from error
-    if not embeddings.isfinite().all():
+    if not all(output.isfinite().all() for output in outputs):
         raise InputError(
             "the model outputs numbers that are not finite; check its weights"
             + (", or embed without `half`" if half else "")
         )
-    return embeddings.cpu()
+    return [output.cpu() for output in outputs]

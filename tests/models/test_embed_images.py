@@ -29,6 +29,7 @@ from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_loading import load_model
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
+from hgld.tables.deviations import deviations_path, read_deviations
 from hgld.tables.embeddings import read_embeddings
 from tests.child_processes import run_child, single_thread_environment
 from tests.datasets.pictures import manifest_of, picture, save_pictures
@@ -133,6 +134,64 @@ def test_killed_run_resumes_and_writes_the_same_bytes(
     for name in files:
         if not name.endswith("made.json"):
             assert (out.parent / name).read_bytes() == (undisturbed.parent / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "suffix", ["npy", *(pytest.param(suffix, marks=pytest.mark.slow) for suffix in ("parquet", "safetensors"))]
+)
+def test_deviations_are_resumed_and_aligned(folder: Path, tmp_path: Path, suffix: str) -> None:
+    model = load_model("test_resnet", "none", size=64, resize=64)
+    for name in sorted(PATHS)[:6]:  # the whole first shard, and an image of the second
+        (folder / name).write_bytes(b"no picture")
+    config = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0, with_std=True)
+    undisturbed, out = tmp_path / "a" / f"e.{suffix}", tmp_path / "b" / f"e.{suffix}"
+    embed_images(folder, undisturbed, model, config)
+    with pytest.raises(KilledError):
+        embed_images(folder, out, model, config, progress=KillAfter(12))
+    embed_images(folder, out, model, config)
+    for path in undisturbed.parent.iterdir():
+        if not path.name.endswith("made.json"):
+            assert (out.parent / path.name).read_bytes() == path.read_bytes()
+    embeddings = read_embeddings(out)
+    assert embeddings.ids is not None
+    deviations = read_deviations(out, embeddings.ids)
+    assert deviations.shape == (16, 96)
+    assert deviations.dtype == torch.float32
+    few = embeddings.ids[[9, 2]].tolist()
+    torch.testing.assert_close(read_deviations(out, few), deviations[[9, 2]])
+    with torch.no_grad():
+        for name, values in zip(few, deviations[[9, 2]], strict=True):
+            image = model.preprocess(Image.open(folder / name))[None]
+            torch.testing.assert_close(values, model.network.embed_with_deviations(image)[1][0], rtol=1e-4, atol=1e-6)
+    with pytest.raises(InputError, match="1 of the 1 images are not embedded"):
+        read_deviations(out, [sorted(PATHS)[0]])
+    assert embed_images(folder, out, model, config) is None
+    deviations_path(out).unlink()
+    assert embed_images(folder, out, model, config) is not None
+    embed_images(folder, out, model, CONFIG)
+    assert not list(out.parent.glob("*deviations*"))
+    with pytest.raises(InputError, match="again with hgld embed-images --with-std"):
+        read_deviations(out)
+
+
+def test_command_writes_deviations_of_real_photographs(shared: Path, tmp_path: Path) -> None:
+    index_images(shared / "wa_gldv2", tmp_path / "images.parquet")
+    few = read_table(tmp_path / "images.parquet", IMAGES).slice(0, 3).to_pydict()
+    manifest = manifest_of(
+        few["id"], {LANDMARK_LEVEL: ["1"] * 3}, path=few["shard"], offset=few["offset"], size=few["size"]
+    )
+    write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
+    out = tmp_path / "e.safetensors"
+    arguments = ["embed-images", "--images", str(tmp_path / "manifest.parquet"), "--root", str(shared / "wa_gldv2")]
+    options = ["--model", "test_resnet", "--pretrained", "none", "--size", "96", "--workers", "0", "--with-std"]
+    result = CliRunner().invoke(app, [*arguments, *options, "-o", str(out)])
+    assert result.exit_code == 0, result.output
+    deviations = read_deviations(out)
+    assert deviations.shape == (3, 96)
+    assert not torch.allclose(deviations[0], deviations[1], rtol=0.01)
+    result = CliRunner().invoke(app, [*arguments, *options, "--scales", "1,0.5", "-o", str(out)])
+    assert result.exit_code == 1
+    assert "error: --with-std is set and --scales is [1.0, 0.5]" in result.stderr
 
 
 @pytest.mark.slow

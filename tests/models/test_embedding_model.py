@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -359,3 +360,39 @@ def test_presets_are_valid_settings_of_timm_models(name: str) -> None:
 def test_invalid_model_settings_are_refused(values: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ModelSettings.model_validate(values)
+
+
+@pytest.mark.parametrize("pooling", ["own", "average", "gem"])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_deviations_are_those_of_the_feature_maps(backbone: str, pooling: str) -> None:
+    model = tiny(backbone, pooling=pooling)
+    with torch.no_grad():
+        embeddings, deviations = model.embed_with_deviations(images())
+        torch.testing.assert_close(embeddings, model(images()))
+        network: Any = model.backbone
+        maps = network.forward_features(images()) if pooling == "own" else network(images())
+    maps = maps.double().numpy()
+    if maps.ndim == 3:
+        expected = maps[:, 1:].std(1, ddof=1)  # without the class token
+    else:
+        n_channels = network.num_features if pooling == "own" else model.dim
+        expected = maps.std((2, 3) if maps.shape[1] == n_channels else (1, 2), ddof=1)
+    np.testing.assert_allclose(deviations.numpy(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_deviations_of_images_of_unequal_shape_are_those_of_each_alone() -> None:
+    model = tiny(pooling="gem", dim=16)
+    several = [torch.rand(3, h, w) for h, w in [(64, 96), (96, 64), (64, 96)]]
+    with torch.no_grad():
+        together = model.embed_with_deviations(several)
+        alone = [model.embed_with_deviations(image[None]) for image in several]
+    for values, expected in zip(together, zip(*alone, strict=True), strict=True):
+        torch.testing.assert_close(values, torch.cat(expected), rtol=1e-4, atol=1e-6)
+
+
+def test_models_without_feature_maps_have_no_deviations() -> None:
+    features = build_model(ModelSettings(backbone="features", n_features=4))
+    with pytest.raises(ConfigurationError, match="the backbone features gives no feature maps"):
+        features.embed_with_deviations(torch.ones(2, 4))
+    with pytest.raises(ConfigurationError, match="have one position for images of 32 x 32.*larger size"):
+        tiny().embed_with_deviations(images(size=32))
