@@ -77,7 +77,9 @@ def test_answers_agree_with_loops(seed: int, n_levels: int) -> None:
             label = own[i, level]
             assert result.answers[i, level] == labels[nearest, level]
             assert result.right[i, level] == (label != -1 and labels[nearest, level] == label)
-            assert result.known[i, level] == (label != -1 and label in labels[:, level])
+            assert result.known[i, level] == (
+                label != -1 and label in np.delete(labels, excluded.row(i), 0)[:, level]
+            )
 
 
 def test_some_answers_can_be_taken() -> None:
@@ -85,6 +87,22 @@ def test_some_answers_can_be_taken() -> None:
     assert len(part) == 2
     assert part.answers.tolist() == [[1, 10], [2, 10]]
     assert part.far.tolist() == [False, True]
+    assert part.scores.tolist() == answers().scores[[0, 3]].tolist()
+
+
+def test_answers_can_be_joined() -> None:
+    known, far = (answers().take(np.array([row])) for row in (0, 3))
+    both = known.joined(far)
+    assert both.scores.tolist() == answers().scores[[0, 3]].tolist()
+    assert both.known[:, 0].tolist() == [True, False]
+
+
+def test_images_that_are_masked_are_no_neighbours() -> None:
+    detector = Top1Cosine().fit(GALLERY, LABELS)
+    mask = np.array([False, True, True])
+    result = open_set_answers(detector, GALLERY, LABELS, QUERIES[:1], QUERY_LABELS[:1], gallery_mask=mask)
+    assert result.answers.tolist() == [[2, 10]]
+    assert result.known.tolist() == [[False, True]]
 
 
 class FirstNumber(Detector):
@@ -127,7 +145,7 @@ def test_other_scores_answer_with_the_nearest_image() -> None:
         ({"excluded": RaggedIndices.from_lists([[0, 1, 2], [], [], []])}, "no gallery image is left for query 0"),
         (
             {"detector": FirstNumber().fit(GALLERY), "excluded": RaggedIndices.from_lists([[0], [], [], []])},
-            "fitted on gallery images that are queries too, such as image 0",
+            "not ranked for every query, such as image 0 for query 0, and the score would know",
         ),
     ],
 )
