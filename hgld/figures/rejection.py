@@ -1,0 +1,190 @@
+"""Pictures of rejection scores: risk over coverage, and how well near and far unknown images are detected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hgld.figures.style import FAINT, INK, LINES, open_axes, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: The low and the high end of a confidence interval.
+_Interval = tuple[float, float]
+
+#: Number of points of a curve that are drawn; the risk among fewer images than the second number is not.
+_MAX_POINTS, _MIN_IMAGES = 1000, 10
+#: Colours and markers of the series of a panel, such as near and far images.
+_SERIES = (("#3e3bff", "o"), ("#9e712a", "D"), ("#275e13", "s"), ("#ff3876", "^"))
+#: Sizes in inches.
+_PANEL_WIDTH, _ROW_HEIGHT, _LEGEND_ROW_HEIGHT = 2.9, 0.24, 0.17
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCoverageCurve:
+    """Risk over coverage of one score.
+
+    Args:
+        title: Title of the score.
+        coverage: Share of images accepted at each threshold, ascending, float64, shape (m,).
+        risk: Share of wrong answers among these, float64, shape (m,).
+        n_images: Number of images, accepted or not.
+        area: Area under the curve (AURC), 0 to 1.
+        interval: Confidence interval of the area; None if there is none.
+    """
+
+    title: str
+    coverage: NDArray[np.float64]
+    risk: NDArray[np.float64]
+    n_images: int
+    area: float
+    interval: _Interval | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value from 0 to 1 and its confidence interval, None if there is none; a value of NaN is not drawn."""
+
+    value: float
+    interval: _Interval | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class MetricPanel:
+    """One metric of several scores, measured on one or several kinds of images.
+
+    Args:
+        title: Title of the metric, with its convention.
+        series: Estimates by kind of images, such as ``near`` and ``far``, one for each score in each.
+        lower_is_better: Whether a low value is a good one.
+    """
+
+    title: str
+    series: Mapping[str, Sequence[Estimate]]
+    lower_is_better: bool = False
+
+
+def draw_risk_coverage(path: Path, curves: Sequence[RiskCoverageCurve], *, title: str | None = None) -> None:
+    """Draw risk over coverage, one curve per score, and the areas in the legend, the lowest first.
+
+    If as many answers are right for all scores, the curve of the best possible order of them is drawn, too.
+
+    Args:
+        path: Picture to write.
+        curves: Curves of the same images.
+        title: Title above the plot.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    figure = Figure(figsize=(8.2, max(4.6, 0.8 + _LEGEND_ROW_HEIGHT * len(curves))), layout="constrained")
+    axes = figure.subplots()
+    styles = {curve.title: _line_style(position) for position, curve in enumerate(curves)}
+    for curve in sorted(curves, key=lambda curve: curve.area):
+        drawn = _points_to_draw(curve)
+        colour, dashes = styles[curve.title]
+        axes.step(
+            curve.coverage[drawn],
+            curve.risk[drawn],
+            dashes,
+            where="pre",  # up to the coverage of a threshold, the risk is that of the threshold
+            color=colour,
+            linewidth=1.4,
+            label=f"{curve.title}: {_area_text(curve)}",
+        )
+    if np.ptp([curve.risk[-1] for curve in curves]) < 1e-9:
+        coverage = np.linspace(0, 1, _MAX_POINTS)[1:]
+        best = np.maximum(0, 1 - (1 - curves[0].risk[-1]) / coverage)
+        axes.plot(coverage, best, color=FAINT, linewidth=1, label="best possible order")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="share of images accepted (coverage)")
+    axes.set_ylabel("share of wrong answers among them (risk)")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(1))
+    open_axes(axes)
+    if title is not None:
+        axes.set_title(title, fontsize=11, color=INK)
+    figure.legend(
+        loc="outside right upper", frameon=False, fontsize=8, title="area under the curve", title_fontsize=8
+    )
+    save(figure, path)
+
+
+def draw_detection(path: Path, scores: Sequence[str], panels: Sequence[MetricPanel]) -> None:
+    """Draw a row per score and a panel per metric, with a point and an interval for each kind of images.
+
+    It shows what Table 5.5 of the thesis does: which scores detect near images, which far ones, and which both.
+
+    Args:
+        path: Picture to write.
+        scores: Titles of the scores, the first at the top.
+        panels: Metrics, from left to right.
+    """
+    from matplotlib.figure import Figure
+
+    width, height = 1.9 + _PANEL_WIDTH * len(panels), 1.2 + _ROW_HEIGHT * len(scores)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panel_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    kinds = list(dict.fromkeys(kind for panel in panels for kind in panel.series))
+    for axes, panel in zip(panel_axes, panels, strict=True):
+        _draw_panel(axes, panel, kinds, len(scores))
+    panel_axes[0].set_yticks(range(len(scores)), scores)
+    panel_axes[0].set_ylim(len(scores) - 0.5, -0.5)
+    handles = {
+        str(label): handle
+        for axes in panel_axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        [handles[kind] for kind in kinds if kind in handles],
+        [kind for kind in kinds if kind in handles],
+        loc="outside lower center",
+        ncols=len(kinds),
+        frameon=False,
+    )
+    save(figure, path)
+
+
+def _draw_panel(axes: Axes, panel: MetricPanel, kinds: Sequence[str], n_scores: int) -> None:
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    for row in range(0, n_scores, 2):
+        axes.axhspan(row - 0.5, row + 0.5, color=FAINT, alpha=0.08, linewidth=0)
+    for position, (kind, estimates) in enumerate(panel.series.items()):
+        colour, marker = _SERIES[kinds.index(kind) % len(_SERIES)]
+        rows = np.arange(n_scores) + 0.3 * ((position + 0.5) / len(panel.series) - 0.5)
+        ends = [estimate.interval or (estimate.value,) * 2 for estimate in estimates]
+        axes.hlines(rows, *zip(*ends, strict=True), color=colour, linewidth=1.6, alpha=0.6)
+        axes.plot([estimate.value for estimate in estimates], rows, marker, color=colour, markersize=4.5, label=kind)
+    direction = "← better" if panel.lower_is_better else "better →"
+    axes.set_title(panel.title, fontsize=10, color=INK)
+    axes.set_xlabel(direction, fontsize=9, color=FAINT)
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.tick_params(axis="y", length=0)
+    open_axes(axes)
+    axes.grid(visible=False, axis="y")
+
+
+def _line_style(position: int) -> tuple[str, str]:
+    """Return colour and dashes, which differ for the first forty curves."""
+    return LINES[position % len(LINES)], ("-", "--", ":", "-.")[position // len(LINES) % 4]
+
+
+def _points_to_draw(curve: RiskCoverageCurve) -> NDArray[np.intp]:
+    """Return positions of points: evenly spread over coverage, of enough images, and the last."""
+    wanted = np.linspace(min(_MIN_IMAGES / curve.n_images, 1), 1, _MAX_POINTS)
+    return np.unique(np.minimum(np.searchsorted(curve.coverage, wanted), len(curve.coverage) - 1))
+
+
+def _area_text(curve: RiskCoverageCurve) -> str:
+    if curve.interval is None or any(map(math.isnan, curve.interval)):
+        return f"{curve.area:.3f}"
+    low, high = curve.interval
+    return f"{curve.area:.3f} [{low:.3f}, {high:.3f}]"
