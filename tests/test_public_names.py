@@ -36,6 +36,7 @@ PUBLIC_NAMES = {
     """,
     "hgld.hierarchy": """
         Hierarchy LabelMatrix LabelSets Level column_of load_hierarchy lowest_common_level relevance
+        vote
     """,
     "hgld.inspection": """
         Photo PhotoSource class_means count_scores find_method_differences find_worst_queries
@@ -72,7 +73,7 @@ PUBLIC_NAMES = {
         krippendorff_alpha measure_agreement open_store raw_agreement read_store
     """,
     "hgld.search": """
-        Answers Gallery QueryModel Searcher load_query_model read_gallery vote
+        Answers Gallery QueryModel Searcher load_query_model read_gallery
     """,
     "hgld.tables": """
         CLASSES CLEAN CLUSTERS COMPARISON COMPLETED HIERARCHY IMAGES INSTANCE_OF LABEL_EMBEDDINGS

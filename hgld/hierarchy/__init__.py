@@ -5,6 +5,7 @@ The stage ``build`` is in :mod:`hgld.hierarchy.build`; it is not imported here, 
 
 from hgld.hierarchy.label_matrix import LabelMatrix, column_of, lowest_common_level, relevance
 from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.label_votes import vote
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy, Level
 
@@ -17,4 +18,5 @@ __all__ = [
     "load_hierarchy",
     "lowest_common_level",
     "relevance",
+    "vote",
 ]

@@ -60,6 +60,12 @@ def detector_inputs(
     return DetectorInputs(matrix, None if labels is None else _checked_labels(labels, n), **others)
 
 
+def labelled_images(labels: LabelMatrix) -> npt.NDArray[np.bool_]:
+    """Return which images have labels, bool, shape (n,), from labels of shape (n, L)."""
+    labelled: npt.NDArray[np.bool_] = np.all(labels >= 0, axis=1)
+    return labelled
+
+
 def checked_scores(scores: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:
     """Return scores as float64, shape (n,).
 

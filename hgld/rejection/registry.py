@@ -12,10 +12,18 @@ from pydantic import ValidationError, create_model
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings
 from hgld.rejection.detector import Detector
+from hgld.rejection.scores.class_means import ClassMeans
+from hgld.rejection.scores.distractor_penalty import DistractorPenalty
+from hgld.rejection.scores.level_agreement import LevelAgreement
+from hgld.rejection.scores.margin import Margin
+from hgld.rejection.scores.soft_vote import SoftVote
 from hgld.rejection.scores.top1_cosine import Top1Cosine
 
 #: The class of each score.
-DETECTORS: Mapping[str, type[Detector]] = {detector.name: detector for detector in (Top1Cosine,)}
+DETECTORS: Mapping[str, type[Detector]] = {
+    detector.name: detector
+    for detector in (Top1Cosine, SoftVote, LevelAgreement, Margin, ClassMeans, DistractorPenalty)
+}
 
 
 def build_detector(name: str, options: Mapping[str, Any] | None = None) -> Detector:

@@ -10,9 +10,8 @@ if TYPE_CHECKING:
     from hgld.search.gallery import Gallery, read_gallery
     from hgld.search.query_model import QueryModel, load_query_model
     from hgld.search.searcher import Answers, Searcher
-    from hgld.search.votes import vote
 
-__all__ = ["Answers", "Gallery", "QueryModel", "Searcher", "load_query_model", "read_gallery", "vote"]
+__all__ = ["Answers", "Gallery", "QueryModel", "Searcher", "load_query_model", "read_gallery"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -23,6 +22,5 @@ __getattr__, __dir__ = lazy_exports(
         "Searcher": "searcher",
         "load_query_model": "query_model",
         "read_gallery": "gallery",
-        "vote": "votes",
     },
 )

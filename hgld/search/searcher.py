@@ -15,9 +15,9 @@ from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.hierarchy import LabelMatrix
+from hgld.hierarchy.label_votes import TEMPERATURE, vote
 from hgld.inspection.top_k import TopK
 from hgld.search.gallery import Gallery
-from hgld.search.votes import TEMPERATURE, vote
 
 
 class NeighbourIndex(Protocol):
@@ -41,7 +41,7 @@ class LevelAnswer:
     Args:
         level: Name of the level.
         name: Name of the label.
-        share: Its share of the votes, from 0 to 1; see :func:`hgld.search.votes.vote`.
+        share: Its share of the votes, from 0 to 1; see :func:`hgld.hierarchy.label_votes.vote`.
     """
 
     level: str
@@ -58,7 +58,7 @@ class Answers:
         query_ids: n texts.
         top_k: Nearest images. Their levels are those that they share with the answer; 0 for unlabelled images.
         labels: int64, shape (n, L), the labels that the nearest images vote for, finest first; -1 if none has labels.
-        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.search.votes.vote`.
+        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
     """
 
     gallery: Gallery
@@ -92,7 +92,7 @@ class Searcher:
         gallery: The gallery.
         index: Index of the same images, which finds most of the nearest ones. Default: all images are compared, in
             blocks.
-        temperature: Temperature of the votes; see :func:`hgld.search.votes.vote`.
+        temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
         config: Device and precision of the exact search.
 
     >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
@@ -137,14 +137,13 @@ class Searcher:
         names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
         scores, positions = self._neighbours(vectors, k)
         n_levels = self.gallery.n_levels
-        labels = np.full((len(vectors), n_levels), -1)
-        shares, levels = np.full(labels.shape, np.nan), np.zeros(positions.shape, np.int64)
-        for row in range(len(vectors)):
-            near = self.gallery.labels_of(positions[row])  # (k, K, L); an image has a vote for each of its K labels
-            votes = near.reshape(near.shape[0] * near.shape[1], n_levels)
-            labels[row], shares[row] = vote(np.repeat(scores[row], near.shape[1]), votes, self._temperature)
-            shared = (near == labels[row]) & (near >= 0)
-            levels[row] = (shared * np.arange(n_levels, 0, -1)).max(axis=(1, 2), initial=0)
+        near = self.gallery.labels_of(positions.reshape(-1))
+        n_labels = near.shape[1]  # an image has a vote for each of its labels
+        votes = near.reshape(len(vectors), k * n_labels, n_levels)
+        labels, shares = vote(np.repeat(scores, n_labels, axis=1), votes, self._temperature)
+        near = near.reshape(len(vectors), k, n_labels, n_levels)
+        shared = (near == labels[:, None, None]) & (near >= 0)
+        levels = (shared * np.arange(n_levels, 0, -1)).max(axis=(2, 3), initial=0)
         top_k = TopK(scores, positions, levels)
         return Answers(self.gallery, names, top_k, labels, shares)
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy.label_votes import TEMPERATURE
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Searcher
-from hgld.search.votes import TEMPERATURE
 from tests.search.galleries import LEVELS, obvious_neighbours, obvious_vote, toy_gallery
 
 
