@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
@@ -27,6 +27,7 @@ from hgld.rejection.scores.soft_vote import SoftVote
 
 Floats = npt.NDArray[Any]
 SEEDS = st.integers(0, 10_000)
+few_examples = settings(max_examples=25)
 
 
 def random_index(seed: int, n: int, *, n_landmarks: int = 4) -> tuple[Floats, npt.NDArray[np.int64]]:
@@ -58,6 +59,7 @@ def cosine(a: Floats, b: Floats) -> float:
     return float(a @ b) / math.sqrt(float(a @ a) * float(b @ b))
 
 
+@few_examples
 @given(seed=SEEDS, k=st.integers(1, 12), n=st.integers(2, 10), temperature=st.sampled_from([None, 0.25]))
 def test_soft_votes_are_sums_over_landmarks(seed: int, k: int, n: int, temperature: float | None) -> None:
     index, labels = random_index(seed, n)
@@ -78,6 +80,7 @@ def test_soft_votes_are_sums_over_landmarks(seed: int, k: int, n: int, temperatu
             assert tuple(answers[row]) == best
 
 
+@few_examples
 @given(seed=SEEDS)
 def test_soft_votes_from_the_top_are_those_of_a_search(seed: int) -> None:
     index, labels = random_index(seed, 12)
@@ -93,6 +96,7 @@ def test_sums_of_a_landmark_beat_a_nearer_image() -> None:
     assert detector.answers(cosines, positions).tolist() == [[6, 0]]
 
 
+@few_examples
 @given(seed=SEEDS, k=st.integers(1, 12), n=st.integers(2, 10))
 def test_agreements_are_shares_of_all_neighbours(seed: int, k: int, n: int) -> None:
     index, labels = random_index(seed, n)
@@ -114,6 +118,7 @@ def test_agreements_are_shares_of_all_neighbours(seed: int, k: int, n: int) -> N
     np.testing.assert_array_equal(answers, vote(cosines, labels[positions], 0.5)[0])
 
 
+@few_examples
 @given(seed=SEEDS, k=st.integers(1, 12), n=st.integers(2, 12))
 def test_margins_are_between_the_best_landmarks(seed: int, k: int, n: int) -> None:
     index, labels = random_index(seed, n)
@@ -129,6 +134,7 @@ def test_margins_are_between_the_best_landmarks(seed: int, k: int, n: int) -> No
         assert score == pytest.approx(second - first, abs=1e-9)
 
 
+@few_examples
 @given(seed=SEEDS, parts=st.booleans())
 def test_margins_leave_out_what_is_excluded(seed: int, parts: bool) -> None:
     """Each image against the others, half of which are masked."""
@@ -157,6 +163,7 @@ def test_margins_leave_out_what_is_excluded(seed: int, parts: bool) -> None:
             assert answers[row, 0] == max(best, key=lambda landmark: best[landmark])
 
 
+@few_examples
 @given(seed=SEEDS)
 def test_class_means_are_means_of_directions(seed: int) -> None:
     index, labels = random_index(seed, 12)
@@ -178,6 +185,7 @@ def test_landmarks_whose_images_cancel_have_no_mean() -> None:
     assert ClassMeans().fit(index, labels).score(np.array([[1.0, 0.0]])).tolist() == [0.0]
 
 
+@few_examples
 @given(seed=SEEDS, k=st.integers(1, 12), n_distractors=st.integers(1, 5), weight=st.sampled_from([0.0, 0.5, 1.0]))
 def test_distractor_penalties_are_those_of_an_obvious_search(
     seed: int, k: int, n_distractors: int, weight: float
