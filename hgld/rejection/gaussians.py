@@ -18,6 +18,7 @@ import torch
 
 from hgld.compute.dtypes import at_least_float32
 from hgld.errors import ConfigurationError, InputError
+from hgld.rejection.inputs import number_classes
 
 _ROWS = 8192  # images per block while fitting
 _DISTANCES = 2**24  # distances computed at once
@@ -133,7 +134,7 @@ def fit_gaussians(
     """
     if shrinkage is not None and not 0 <= shrinkage <= 1:
         raise ConfigurationError(f"`shrinkage` is {shrinkage}; expected a number from 0 to 1")
-    indices, counts = _numbered(classes)
+    indices, counts = number_classes(classes)
     n = int(counts.sum())
     means = torch.zeros(len(counts), embeddings.shape[1], dtype=torch.float64)
     for block, own in _blocks(embeddings, indices, unit_length):
@@ -189,7 +190,7 @@ def gaussians_from_moments(
             f"the covariance of {int(counts.sum()):,} images within {len(counts):,} classes is singular: it has the "
             f"rank {rank} in {dim} dimensions; set `shrinkage`, such as 0.1, or fit on more images"
         )
-    whitening = vectors / shrunk.sqrt()
+    whitening = (vectors / shrunk.sqrt()).contiguous()  # of LAPACK's order, which a file would not keep
     frequencies = counts / counts.sum()
     origin = frequencies @ means
     return ClassGaussians(
@@ -217,16 +218,6 @@ def unit_length(embeddings: torch.Tensor) -> torch.Tensor:
         n_zero = int((lengths == 0).sum())
         raise InputError(f"{n_zero:,} embeddings have only zeros, which have no direction; embed these images again")
     return embeddings / lengths
-
-
-def _numbered(classes: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Number classes from 0, with -1 for images without one: shape (n,); and count their images: float64, (C,)."""
-    known = classes >= 0
-    if not known.any():
-        raise InputError("no image has a label of 0 or more; give the landmarks of the index as `labels`")
-    indices = np.full(len(classes), -1)
-    _, indices[known] = np.unique(classes[known], return_inverse=True)
-    return torch.from_numpy(indices), torch.from_numpy(np.bincount(indices[known])).double()
 
 
 def _blocks(
