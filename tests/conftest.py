@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sys
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+import typer.main
+import typer.testing
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -22,6 +25,9 @@ hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, p
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "hgld"))
 
 _CHECKOUT = Path(__file__).parent.parent
+
+# Typer reads the signatures of all commands whenever one is invoked, which takes longer than most commands run.
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 
 
 @pytest.fixture(scope="session")
