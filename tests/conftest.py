@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import sys
@@ -27,7 +28,14 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "hgld"))
 _CHECKOUT = Path(__file__).parent.parent
 
 # Typer reads the signatures of all commands whenever one is invoked, which takes longer than most commands run.
-typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
+typer.main.get_command = functools.cache(typer.main.get_command)
+typer.testing._get_command = typer.main.get_command  # type: ignore[attr-defined]
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the imported modules from garbage collection, which otherwise walks through millions of objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
