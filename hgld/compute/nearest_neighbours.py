@@ -12,8 +12,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.scoring import Scorer, ScoringConfig, Vectors, as_tensor, float32_matmul
-from hgld.compute.top_k import merge_top_k
-from hgld.errors import ConfigurationError
+from hgld.compute.top_k import RunningTopK, check_k, joined_top_k
 from hgld.ragged import RaggedIndices
 
 
@@ -52,8 +51,7 @@ def nearest_neighbours(
     >>> scores.round(2).tolist(), positions.tolist()
     ([[1.0, 0.6000000238418579]], [[1, 0]])
     """
-    if k < 1:
-        raise ConfigurationError(f"`k` is {k}; expected at least 1")
+    check_k(k)
     config = config or ScoringConfig()
     queries = as_tensor(query_embeddings)
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
@@ -76,14 +74,12 @@ def _search_block(
     scorer: Scorer, queries: slice, k: int, excluded: RaggedIndices, masked: torch.Tensor, config: ScoringConfig
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     rows, columns = (torch.from_numpy(indices).to(config.device) for indices in excluded.block(queries))
-    shape = (queries.stop - queries.start, k)
     dtype = torch.float64 if config.precision == "float64" else torch.float32
-    best = torch.full(shape, -torch.inf, dtype=dtype, device=config.device)
-    positions = torch.full(shape, -1, device=config.device)
+    top_k = RunningTopK(queries.stop - queries.start, k, dtype, torch.device(config.device))
     with float32_matmul(config.precision):
         for gallery, scores in scorer.scores(queries):
             inside = (columns >= gallery.start) & (columns < gallery.stop)
             scores[rows[inside], columns[inside] - gallery.start] = -torch.inf
             scores[:, masked[gallery]] = -torch.inf
-            best, positions = merge_top_k(best, positions, scores, gallery.start)
-    return best.masked_fill(positions < 0, torch.nan).cpu().numpy(), positions.cpu().numpy()
+            top_k.add(scores, gallery.start)
+    return joined_top_k([top_k])

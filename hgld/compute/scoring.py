@@ -85,6 +85,7 @@ class Scorer:
 
     Attributes:
         largest: Upper bound on the scores, up to rounding.
+        dtype: Type of the scores, float32 or float64.
 
     Raises:
         InputError: The embeddings do not fit each other, or one has a value that is not finite, or only zeros.
@@ -93,7 +94,7 @@ class Scorer:
     def __init__(self, queries: torch.Tensor, gallery: torch.Tensor, config: ScoringConfig) -> None:
         check_embeddings(queries, gallery)
         self._device = torch.device(config.device)
-        self._dtype = torch.float64 if config.precision == "float64" else torch.float32
+        self.dtype = torch.float64 if config.precision == "float64" else torch.float32
         self._width = min(_WIDTH[self._device.type], len(gallery))
         query_lengths = self._lengths(queries, "query")
         gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
@@ -118,16 +119,16 @@ class Scorer:
             queries: Slice of the queries.
             starts: One of the :meth:`shares`; all blocks by default.
         """
-        own = self._queries[queries].to(self._device, self._dtype)
+        own = self._queries[queries].to(self._device, self.dtype)
         if self._query_lengths is not None:
             own = own / self._query_lengths[queries, None]
         # Reused buffers: fresh pages cost more than the products.
-        widened = torch.empty(self._width, own.shape[1], dtype=self._dtype, device=self._device)
-        scores = torch.empty(len(own) * self._width, dtype=self._dtype, device=self._device)
+        widened = torch.empty(self._width, own.shape[1], dtype=self.dtype, device=self._device)
+        scores = torch.empty(len(own) * self._width, dtype=self.dtype, device=self._device)
         for start in range(0, len(self._gallery), self._width) if starts is None else starts:
             gallery = slice(start, min(start + self._width, len(self._gallery)))
             items = self._gallery[gallery]
-            if items.dtype != self._dtype or items.device != widened.device:
+            if items.dtype != self.dtype or items.device != widened.device:
                 items = widened[: len(items)].copy_(items)
             block = scores[: len(own) * len(items)].view(len(own), len(items))
             torch.mm(own, items.T, out=block)
@@ -137,12 +138,12 @@ class Scorer:
 
     def _lengths(self, embeddings: torch.Tensor, role: str) -> torch.Tensor:
         """Return L2 norms, after a check that they are finite and above 0: shape (n,), on the device."""
-        lengths = torch.empty(len(embeddings), dtype=self._dtype)
+        lengths = torch.empty(len(embeddings), dtype=self.dtype)
 
         def measure(starts: range) -> None:
             for start in starts:
                 block = slice(start, start + self._width)
-                lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self._dtype), dim=1)
+                lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self.dtype), dim=1)
 
         parallel_map(measure, self.shares(len(embeddings)), self._device)
         for invalid, reason in (

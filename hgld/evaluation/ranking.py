@@ -21,7 +21,9 @@ import torch
 
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
 from hgld.compute.threads import parallel_map, thread_count
+from hgld.compute.top_k import Floats, Integers, RunningTopK
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.nearest_ranked import NearestRanked
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
@@ -64,11 +66,14 @@ class Ranked:
         levels: uint8, shape (n_query, n_gallery), on the device; level of the item at each rank, best first. Excluded
             items come last, with level 0.
         n_ranked: int64, shape (n_query,), on the device; number of items that are not excluded.
+        neighbours: Scores and positions of the first items, as
+            :func:`hgld.compute.nearest_neighbours.nearest_neighbours` returns them; None unless asked for.
     """
 
     queries: slice
     levels: torch.Tensor
     n_ranked: torch.Tensor
+    neighbours: tuple[Floats, Integers] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +130,14 @@ def rank(
     excluded: RaggedIndices | None = None,
     gallery_mask: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
+    n_neighbours: int = 0,
     part: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
 ) -> Iterator[Ranked]:
     """Rank the gallery for every query, a block of queries at a time.
+
+    Neighbours are kept from the same scores. They do not depend on levels: of equal scores, that of the first item of
+    the gallery comes first.
 
     Args:
         query_embeddings: float of any width, shape (n_query, d); may be memory-mapped, and is not modified.
@@ -138,6 +147,7 @@ def rank(
         gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from
             every ranking.
         config: Settings of ranking.
+        n_neighbours: Number of nearest items to keep for each query; may exceed the gallery.
         part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
         progress: Progress bar over the queries.
 
@@ -160,8 +170,9 @@ def rank(
 
     device = torch.device(config.device)
     judgements = judgements.to(device)
-    masked = torch.from_numpy(np.flatnonzero(~items.gallery_mask)).to(device)
+    masked = np.flatnonzero(~items.gallery_mask)
     scorer = Scorer(query_embeddings, gallery_embeddings, config)
+    shares = list(enumerate(scorer.shares(n_gallery)))
     step = min(config.queries_per_block(n_gallery), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
@@ -172,19 +183,33 @@ def rank(
         rows = _KeyRows(step, n_gallery, judgements.n_levels, scorer.largest, device, config.ties)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
+        excluded_pairs = items.excluded.block(queries)
+        nearest = None
+        if n_neighbours:
+            parts = [RunningTopK(queries.stop - start, n_neighbours, scorer.dtype, device) for _ in shares]
+            nearest = NearestRanked(parts, masked, excluded_pairs)
         with float32_matmul(config.precision):
-            parallel_map(partial(_fill, rows, scorer, judgements, queries), scorer.shares(n_gallery), device)
-        rows.exclude(slice(None), masked)
-        rows.exclude(*(torch.from_numpy(indexes).to(device) for indexes in items.excluded.block(queries)))
+            parallel_map(partial(_fill, rows, scorer, judgements, queries, nearest), shares, device)
+        rows.exclude(slice(None), torch.from_numpy(masked).to(device))
+        rows.exclude(*(torch.from_numpy(indexes).to(device) for indexes in excluded_pairs))
         levels = rows.ranked(queries.stop - start)
-        yield Ranked(queries, levels, torch.from_numpy(items.n_ranked[queries]).to(device))
+        n_ranked = torch.from_numpy(items.n_ranked[queries]).to(device)
+        yield Ranked(queries, levels, n_ranked, None if nearest is None else nearest.result())
         progress.advance(queries.stop - start)
 
 
 def _fill(
-    rows: _KeyRows | _ScoreRows, scorer: Scorer, judgements: RelevanceJudgements, queries: slice, starts: range
+    rows: _KeyRows | _ScoreRows,
+    scorer: Scorer,
+    judgements: RelevanceJudgements,
+    queries: slice,
+    nearest: NearestRanked | None,
+    share: tuple[int, range],
 ) -> None:
+    part, starts = share
     for gallery, scores in scorer.scores(queries, starts):
+        if nearest is not None:
+            nearest.add(part, gallery, scores)
         rows.put(gallery, scores, judgements.levels(queries, gallery))
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.compute import scoring
+from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import Precision
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking as ranking_module
@@ -196,6 +197,39 @@ def test_parts_form_the_whole_ranking(n_parts: int) -> None:
     blocks = [whole[start : start + 2] for start in range(0, 11, 2)]
     for i, part in enumerate(parts):
         assert part == [row for block in blocks[i::n_parts] for row in block]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@given(seed=st.integers(0, 1000), k=st.integers(1, 40), masked=st.booleans())
+def test_neighbours_are_those_of_a_search(precision: Precision, seed: int, k: int, masked: bool) -> None:
+    """Vectors of few small integers, so that many scores tie; blocks and parts of the gallery are small."""
+    rng = np.random.default_rng(seed)
+    vectors = torch.from_numpy(rng.integers(-1, 2, (30, 4)).astype(np.float64))
+    vectors[:, 3] = 2
+    queries, levels = vectors[:7], rng.integers(0, 4, (7, 30))
+    options: dict[str, Any] = {"excluded": RaggedIndices.from_lists([rng.permutation(30)[:5] for _ in range(7)])}
+    if masked:
+        options["gallery_mask"] = np.arange(30) > rng.integers(0, 20)
+    config = RankingConfig(precision=precision, block_size=3, normalize=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "thread_count", lambda device: 2)
+        patch.setitem(scoring._WIDTH, "cpu", 4)
+        found = [
+            (ranked.neighbours, ranked.levels.numpy().copy())
+            for ranked in rank(queries, vectors, Given(levels), config=config, n_neighbours=k, **options)
+        ]
+    without = [
+        ranked.levels.numpy().copy() for ranked in rank(queries, vectors, Given(levels), config=config, **options)
+    ]
+    np.testing.assert_array_equal(np.concatenate([own for _, own in found]), np.concatenate(without))
+    expected = nearest_neighbours(queries, vectors, k, config=config, **options)
+    for part, values in enumerate(expected):
+        np.testing.assert_array_equal(np.concatenate([near[part] for near, _ in found if near is not None]), values)
+
+
+def test_neighbours_are_kept_only_where_asked_for() -> None:
+    vectors = torch.eye(3)
+    assert [ranked.neighbours for ranked in rank(vectors, vectors, Given(np.eye(3)))] == [None]
 
 
 def test_progress_counts_the_queries_of_the_part() -> None:
