@@ -13,6 +13,7 @@ from hgld.cli import app
 from hgld.evaluation.global_average_precision import RECOGNITION_METRICS
 from hgld.evaluation.metric_registry import METRICS
 from hgld.losses import LOSSES
+from hgld.rejection.detection_metrics import DETECTION_METRICS
 from hgld.tables import TABLES
 
 CHECKOUT = Path(__file__).parent.parent
@@ -74,7 +75,7 @@ def test_every_metric_is_defined() -> None:
     defined = set(re.findall(r"`([\w@-]+)`", " ".join(first_cells)))
     # The variants of AHP by the trapezoidal rule are written as one row.
     variants = {name for name in METRICS if name.startswith("AHP_WUP_trapezoid")}
-    assert defined - {"AHP_WUP_"} == (METRICS.keys() - variants) | set(RECOGNITION_METRICS)
+    assert defined - {"AHP_WUP_"} == (METRICS.keys() - variants) | {*RECOGNITION_METRICS, *DETECTION_METRICS}
 
 
 def test_the_readme_lists_every_loss() -> None:

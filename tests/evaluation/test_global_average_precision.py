@@ -114,13 +114,15 @@ def test_parts_are_ranked_among_themselves() -> None:
     assert part.counts["images_without_a_landmark"] == 10
 
 
-def test_intervals_rank_every_resample() -> None:
+def test_intervals_rank_every_resample_of_either_kind_of_images() -> None:
     truths, predictions, result = sample()
     images = list(result.per_query.index)
+    kinds = [[image for image in images if bool(truths[image]) is shown] for shown in (True, False)]
+    assert all(kinds)
     rng = np.random.default_rng(3)
     draws = []
     for _ in range(50):
-        drawn = [images[i] for i in rng.integers(len(images), size=len(images))]
+        drawn = [kind[i] for kind in kinds for i in rng.integers(len(kind), size=len(kind))]
         # Copies get ids that keep them beside each other.
         names = [f"{image}/{copy}" for copy, image in enumerate(drawn)]
         own = {name: truths[name[:2]] for name in names}
