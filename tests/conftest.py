@@ -38,6 +38,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter free all objects at its end, or triton prints what it regards as leaks."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data and reference servers: ``HGLD_SHARED``, else ``shared`` beside the checkout."""

@@ -1,4 +1,7 @@
-"""Image towers of open_clip as backbones."""
+"""Image towers of open_clip as backbones.
+
+open_clip is imported by the tests: each process that collects them would wait for seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import open_clip
 import pytest
 import torch
-from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 from PIL import Image
 from pydantic import ValidationError
 from safetensors.torch import save_file
@@ -34,6 +35,8 @@ PHOTOGRAPH = Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 90, 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random weights of a CLIP model that is made known to open_clip as "tiny-tower"."""
+    import open_clip
+
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "tiny-tower.json").write_text(json.dumps(TINY))
     open_clip.add_model_config(folder / "tiny-tower.json")
@@ -48,6 +51,8 @@ def model(weights: Path) -> ImageEmbedder:
 
 
 def test_a_tower_embeds_as_open_clip_does(model: ImageEmbedder, weights: Path) -> None:
+    import open_clip
+
     theirs, _, preprocess = open_clip.create_model_and_transforms("tiny-tower", pretrained=str(weights))
     theirs.eval()
     torch.testing.assert_close(model.preprocess(PHOTOGRAPH), preprocess(PHOTOGRAPH), atol=1e-6, rtol=1e-5)
@@ -63,6 +68,9 @@ def test_a_tower_embeds_as_open_clip_does(model: ImageEmbedder, weights: Path) -
 )
 def test_images_are_transformed_as_a_tag_says(name: str, tag: str) -> None:
     """No weights are needed to know the transform: crops, squashed images and bilinear interpolation."""
+    import open_clip
+    from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+
     settings = ModelSettings(backbone=f"open_clip:{name}", pretrained=tag)
     ours = evaluation_transform(image_settings_for(settings, ImageSettings()))
     expected: dict[str, Any] = merge_preprocess_dict(PreprocessCfg(), open_clip.get_pretrained_cfg(name, tag))

@@ -17,8 +17,10 @@ from hgld.training.loggers import MlflowLogger, TensorBoardLogger, scalars
 from tests.training import toy
 from tests.training.test_trainer import ActionAfterStep, Killed, kill
 
-mlflow = pytest.importorskip("mlflow")
-wandb = pytest.importorskip("wandb")
+# Imported by the tests: each process that collects them would wait for seconds.
+pytestmark = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("mlflow", "wandb"))), reason="mlflow or wandb is not installed"
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,8 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     monkeypatch.setattr(loggers, "_SECONDS_BETWEEN_REQUESTS", 0.0)
     yield
+    import wandb
+
     wandb.teardown()
 
 
@@ -63,6 +67,8 @@ def without_clock(steps: dict[int, dict[str, float]]) -> dict[int, dict[str, flo
 
 def mlflow_steps(run_id: str) -> dict[int, dict[str, float]]:
     """Return what MLflow has, each value of a step once."""
+    import mlflow
+
     client = mlflow.MlflowClient()
     steps: dict[int, dict[str, float]] = {}
     for name in client.get_run(run_id).data.metrics:
@@ -74,6 +80,8 @@ def mlflow_steps(run_id: str) -> dict[int, dict[str, float]]:
 
 
 def test_loggers_have_the_history_and_the_settings(manifest: Path, tmp_path: Path) -> None:
+    import mlflow
+
     from tests.training.wandb_files import read_offline_runs
 
     out = tmp_path / "runs" / "happier"
@@ -97,6 +105,8 @@ def test_loggers_have_the_history_and_the_settings(manifest: Path, tmp_path: Pat
 def test_resumed_run_continues_the_runs_of_its_loggers(
     manifest: Path, tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import mlflow
+
     from tests.training.wandb_files import read_offline_runs
 
     monkeypatch.setattr(loggers, "_SECONDS_BETWEEN_REQUESTS", seconds)
