@@ -71,11 +71,8 @@ def detection_metrics(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str,
     {'auroc': 0.833, 'fpr95_known': 0.5, 'fpr95_unknown': 0.333, 'aupr_unknown': 0.833}
     """
     values, (known_codes, unknown_codes) = _shared_values(known, unknown)
-    n_values = len(values)
-    known_counts = np.bincount(known_codes, minlength=n_values)[None]
-    unknown_counts = np.bincount(unknown_codes, minlength=n_values)[None]
-    metrics = _metrics_of_counts(values, known_counts, unknown_counts)
-    return {name: float(metrics[name][0]) for name in DETECTION_METRICS}
+    counts = (np.bincount(codes, minlength=len(values))[None] for codes in (known_codes, unknown_codes))
+    return {name: float(value[0]) for name, value in metrics_of_counts(values, *counts).items()}
 
 
 def detection_intervals(
@@ -112,7 +109,7 @@ def detection_intervals(
     known_rng, unknown_rng = np.random.default_rng(seed).spawn(2)
     n_values = len(values)
     blocks = [
-        _metrics_of_counts(
+        metrics_of_counts(
             values,
             resampled_counts(known_codes, n_values, n_rows, known_rng),
             resampled_counts(unknown_codes, n_values, n_rows, unknown_rng),
@@ -134,50 +131,57 @@ def _shared_values(
     return values, (codes[: len(known_scores)], codes[len(known_scores) :])
 
 
-def _metrics_of_counts(values: Floats, known: Counts, unknown: Counts) -> dict[str, Floats]:
-    """Return each metric for several pairs of sets, shape (n_pairs,).
+def metrics_of_counts(values: Floats, known: Counts, unknown: Counts) -> dict[str, Floats]:
+    """Return the metrics of several pairs of sets, such as resamples, from how often each score occurs.
 
     Args:
-        values: Distinct scores, ascending, shape (n_values,).
-        known: Number of known images with each score, shape (n_pairs, n_values); as many in all in each row.
+        values: Distinct scores, ascending, float64, shape (n_values,); no NaN.
+        known: Number of known images with each score, int64, shape (n_pairs, n_values).
         unknown: Number of unknown images with each score, as ``known``.
+
+    Returns:
+        float64, shape (n_pairs,), by metric of :data:`DETECTION_METRICS`; NaN for a pair without images of a kind.
     """
     accepted_known, accepted_unknown = np.cumsum(known, axis=1), np.cumsum(unknown, axis=1)
-    n_known, n_unknown = int(accepted_known[0, -1]), int(accepted_unknown[0, -1])
-    n_pairs = n_known * n_unknown
-    strict = (unknown * (accepted_known - known)).sum(1) / n_pairs
-    ties = (unknown * known).sum(1) / n_pairs
+    n_known, n_unknown = accepted_known[:, -1], accepted_unknown[:, -1]
     # Thresholds from the highest to the lowest, at which images with that score or a higher one are rejected.
     rejected = [np.cumsum(counts[:, ::-1], axis=1) for counts in (unknown, known)]
-    aupr_known, aupr_known_trapezoid = _areas_under_precision(known, accepted_known, accepted_unknown)
-    aupr_unknown, aupr_unknown_trapezoid = _areas_under_precision(unknown[:, ::-1], *rejected)
-    balanced = (accepted_known / n_known + 1 - accepted_unknown / n_unknown) / 2
-    return {
-        "auroc": strict + ties / 2,
-        "auroc_strict": strict,
-        "fpr95_known": _fpr95_known(values, accepted_known, accepted_unknown),
-        "fpr95_unknown": _fpr95_unknown(*rejected),
-        "aupr_known": aupr_known,
-        "aupr_unknown": aupr_unknown,
-        "aupr_known_trapezoid": aupr_known_trapezoid,
-        "aupr_unknown_trapezoid": aupr_unknown_trapezoid,
-        # Accepting nothing has the balanced accuracy 1/2.
-        "detection_accuracy": np.maximum(balanced.max(1), 0.5),
-    }
+    with np.errstate(invalid="ignore", divide="ignore"):
+        strict = (unknown * (accepted_known - known)).sum(1) / (n_known * n_unknown)
+        ties = (unknown * known).sum(1) / (n_known * n_unknown)
+        balanced = (accepted_known / n_known[:, None] + 1 - accepted_unknown / n_unknown[:, None]) / 2
+        aupr_known, aupr_known_trapezoid = _areas_under_precision(known, accepted_known, accepted_unknown)
+        aupr_unknown, aupr_unknown_trapezoid = _areas_under_precision(unknown[:, ::-1], *rejected)
+        metrics = {
+            "auroc": strict + ties / 2,
+            "auroc_strict": strict,
+            "fpr95_known": _fpr95_known(values, accepted_known, accepted_unknown),
+            "fpr95_unknown": _fpr95_unknown(*rejected),
+            "aupr_known": aupr_known,
+            "aupr_unknown": aupr_unknown,
+            "aupr_known_trapezoid": aupr_known_trapezoid,
+            "aupr_unknown_trapezoid": aupr_unknown_trapezoid,
+            # Accepting nothing has the balanced accuracy 1/2.
+            "detection_accuracy": np.maximum(balanced.max(1), 0.5),
+        }
+    measurable = (n_known > 0) & (n_unknown > 0)
+    return {name: np.where(measurable, metrics[name], np.nan) for name in DETECTION_METRICS}
 
 
 def _fpr95_known(values: Floats, accepted_known: Counts, accepted_unknown: Counts) -> Floats:
     """Return the share of unknown scores below the 95th percentile of the known ones, interpolated linearly."""
-    n_known = int(accepted_known[0, -1])
-    position = _TRUE_POSITIVE_RATE * (n_known - 1)
-    below, fraction = int(position), position - int(position)
-    low, high = (values[(accepted_known > order).argmax(1)] for order in (below, min(below + 1, n_known - 1)))
+    position = _TRUE_POSITIVE_RATE * np.maximum(accepted_known[:, -1] - 1, 0)
+    below = position.astype(np.int64)
+    fraction = position - below
+    low = values[(accepted_known > below[:, None]).argmax(1)]
+    # At a whole position, the next score has no weight, and there may be none.
+    high = np.where(fraction > 0, values[(accepted_known > below[:, None] + 1).argmax(1)], low)
     # Both forms of numpy's percentile, to equal it to the last bit.
     with np.errstate(invalid="ignore", over="ignore"):
         step = high - low
-        percentile = low + step * fraction if fraction < 0.5 else high - step * (1 - fraction)
+        percentile = np.where(fraction < 0.5, low + step * fraction, high - step * (1 - fraction))
     # Nothing lies between an infinite score and another one: of the two, the higher accepts 95 %.
-    percentile = np.where(np.isfinite(step), percentile, high if fraction else low)
+    percentile = np.where(np.isfinite(step), percentile, high)
     n_below = np.searchsorted(values, percentile)
     n_accepted = np.take_along_axis(accepted_unknown, np.maximum(n_below - 1, 0)[:, None], axis=1)[:, 0]
     return np.where(n_below > 0, n_accepted, 0) / accepted_unknown[:, -1]

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resample_blocks, resampled_counts
 from hgld.errors import InputError
 from hgld.rejection.inputs import checked_scores
 
@@ -103,6 +104,48 @@ def risk_coverage(scores: npt.ArrayLike, right: npt.ArrayLike) -> RiskCoverage:
     n_accepted = np.bincount(codes, minlength=len(thresholds)).cumsum()
     n_right = np.bincount(codes[is_right], minlength=len(thresholds)).cumsum()
     return RiskCoverage(thresholds, n_accepted, n_right)
+
+
+def area_interval(
+    scores: npt.ArrayLike,
+    right: npt.ArrayLike,
+    *,
+    known: npt.ArrayLike | None = None,
+    confidence: float = 0.95,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> Interval:
+    """Return a bootstrap confidence interval of the area under risk over coverage, percentile method.
+
+    Args:
+        scores: See :func:`risk_coverage`, as for ``right``.
+        right: Whether each answer is right.
+        known: Whether each image is known, bool, shape (n,): known and unknown images are then drawn apart, because
+            a benchmark chooses how many there are of each. By default they are drawn together.
+        confidence: Share of the resamples within the interval, between 0 and 1.
+        n_resamples: Number of resamples.
+        seed: Seed of the draws.
+
+    Raises:
+        InputError: See :func:`risk_coverage`.
+        ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
+    """
+    check_resampling(confidence, n_resamples)
+    values, is_right = checked_answers(scores, right)
+    thresholds, places = np.unique(values, return_inverse=True)
+    codes, n_codes = 2 * places + is_right, 2 * len(thresholds)
+    is_known = np.ones(len(values), bool) if known is None else np.asarray(known, bool)
+    # A generator of its own for each kind of images, so that the draws do not depend on the size of the blocks.
+    generators = np.random.default_rng(seed).spawn(2)
+    kinds = [(codes[rows], rng) for rows, rng in zip((is_known, ~is_known), generators, strict=True) if rows.any()]
+    areas = []
+    for n_rows in resample_blocks(n_resamples, len(codes)):
+        counts = np.sum([resampled_counts(own, n_codes, n_rows, rng) for own, rng in kinds], axis=0)
+        wrong, hits = np.moveaxis(counts.reshape(n_rows, -1, 2), 2, 0)
+        n_accepted = np.cumsum(wrong + hits, axis=1)
+        risk = np.cumsum(wrong, axis=1) / np.maximum(n_accepted, 1)
+        areas.append(((wrong + hits) * risk).sum(1) / len(codes))
+    return percentile_interval(np.concatenate(areas), confidence)
 
 
 def checked_answers(scores: npt.ArrayLike, right: npt.ArrayLike) -> tuple[Floats, Booleans]:

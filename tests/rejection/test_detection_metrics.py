@@ -16,7 +16,12 @@ from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
 from hgld.compute import resampling
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.detection_metrics import DETECTION_METRICS, detection_intervals, detection_metrics
+from hgld.rejection.detection_metrics import (
+    DETECTION_METRICS,
+    detection_intervals,
+    detection_metrics,
+    metrics_of_counts,
+)
 
 Floats = npt.NDArray[np.float64]
 #: Our names by those of the golden values.
@@ -150,7 +155,7 @@ def test_intervals_equal_resampling_images_one_draw_at_a_time() -> None:
     rng = np.random.default_rng(3)
     known, unknown = rng.normal(size=60).round(1), rng.normal(1, 1.5, size=40).round(1)
     fast = detection_intervals(known, unknown, n_resamples=2000, seed=1)
-    slow = slow_intervals(known, unknown, 1000, 2)
+    slow = slow_intervals(known, unknown, 400, 2)
     metrics = detection_metrics(known, unknown)
     for name in DETECTION_METRICS:
         assert fast[name] == pytest.approx(slow[name], abs=0.05), name
@@ -166,6 +171,21 @@ def test_intervals_do_not_depend_on_blocks_but_on_the_seed(monkeypatch: pytest.M
     assert wide["auroc"][0] < intervals["auroc"][0] < intervals["auroc"][1] < wide["auroc"][1]
     monkeypatch.setattr(resampling, "_BLOCK_SIZE", 100)
     assert detection_intervals(known, unknown, n_resamples=50, seed=4) == intervals
+
+
+def test_sets_of_different_sizes_are_measured_together() -> None:
+    rng = np.random.default_rng(0)
+    values = np.array([-np.inf, -0.3, 0.1, 0.2, 1.0, np.inf])
+    known, unknown = rng.integers(4, size=(2, 30, 6))
+    known[0], unknown[1] = 0, 0
+    together = metrics_of_counts(values, known, unknown)
+    assert tuple(together) == DETECTION_METRICS
+    for name, measured in together.items():
+        assert np.isnan(measured[:2]).all(), name
+        assert not np.isnan(measured[2:]).any(), name
+    for row in range(2, 30):
+        apart = detection_metrics(np.repeat(values, known[row]), np.repeat(values, unknown[row]))
+        assert {name: measured[row] for name, measured in together.items()} == pytest.approx(apart, abs=1e-12)
 
 
 def test_a_single_image_of_each_kind_has_an_interval() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.errors import InputError
-from hgld.rejection.risk_coverage import risk_coverage
+from hgld.compute import resampling
+from hgld.errors import ConfigurationError, InputError
+from hgld.rejection.risk_coverage import area_interval, risk_coverage
 
 SCORES = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 0.5, 2.0, math.inf]) | st.floats(allow_nan=False)
 ANSWERS = st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=25)
@@ -63,6 +64,26 @@ def test_equal_scores_have_the_risk_of_accepting_all() -> None:
 def test_answers_that_are_all_alike(value: bool) -> None:
     curve = risk_coverage([1.0, 2.0, 3.0], [value] * 3)
     assert curve.area == curve.best_area == 1 - value
+
+
+def test_intervals_equal_resampling_images_one_draw_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    scores, right = rng.normal(size=80).round(1), rng.random(80) < 0.5
+    known = np.arange(80) < 30
+    right[30:] = False
+    for kinds, together in (([np.arange(80)], None), ([np.arange(30), np.arange(30, 80)], known)):
+        draws = []
+        for _ in range(400):
+            rows = np.concatenate([rng.choice(kind, len(kind)) for kind in kinds])
+            draws.append(risk_coverage(scores[rows], right[rows]).area)
+        interval = area_interval(scores, right, known=together, n_resamples=2000)
+        assert interval == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.02)
+    few = area_interval(scores, right, known=known, n_resamples=9)
+    monkeypatch.setattr(resampling, "_BLOCK_SIZE", 160)
+    assert area_interval(scores, right, known=known, n_resamples=9) == few
+    assert area_interval(scores, right, known=known, n_resamples=9, seed=1) != few
+    with pytest.raises(ConfigurationError, match="the confidence is 1"):
+        area_interval(scores, right, confidence=1)
 
 
 def test_wrong_answers_are_one_line() -> None:
