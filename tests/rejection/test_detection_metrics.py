@@ -155,7 +155,7 @@ def test_intervals_equal_resampling_images_one_draw_at_a_time() -> None:
     rng = np.random.default_rng(3)
     known, unknown = rng.normal(size=60).round(1), rng.normal(1, 1.5, size=40).round(1)
     fast = detection_intervals(known, unknown, n_resamples=2000, seed=1)
-    slow = slow_intervals(known, unknown, 400, 2)
+    slow = slow_intervals(known, unknown, 1000, 2)
     metrics = detection_metrics(known, unknown)
     for name in DETECTION_METRICS:
         assert fast[name] == pytest.approx(slow[name], abs=0.05), name
