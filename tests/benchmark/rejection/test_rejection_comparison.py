@@ -1,0 +1,186 @@
+"""Comparisons of rejection scores from settings to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from hgld.benchmark.rejection import compare_rejection, plan_comparison, read_rejection_settings
+from hgld.benchmark.rejection.comparison_settings import for_split
+from hgld.benchmark.rejection.mistakes import confident_mistakes
+from hgld.benchmark.rejection.rejection_markdown import rejection_markdown
+from hgld.benchmark.rejection.rejection_values import compare_parts
+from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart, SplitQueries, n_finished, score_parts
+from hgld.errors import ConfigurationError, InputError
+from hgld.progress import NoProgress
+from hgld.rejection.detection_metrics import detection_metrics
+from hgld.rejection.scores.top1_cosine import Top1Cosine
+from hgld.tables.embeddings import read_embeddings, write_embeddings
+from tests.benchmark.rejection.toy import toy_settings, write_toy
+
+
+def change(path: Path, **changes: Any) -> Path:
+    path.write_text(yaml.safe_dump(toy_settings(path.parent) | changes, sort_keys=False))
+    return path
+
+
+def computed(path: Path, out: Path) -> list[ScorePart | FailedPart]:
+    """Return all parts of a comparison."""
+    return list(score_parts(read_rejection_settings(path), out, progress=NoProgress()))
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the toy comparison and its results, in ``out``."""
+    folder = tmp_path_factory.mktemp("toy")
+    summary = compare_rejection(read_rejection_settings(write_toy(folder)), folder / "out")
+    assert (summary.n_parts, summary.n_new, summary.failed) == (8, 8, ())
+    return folder
+
+
+def test_values_are_metrics_of_the_scores(compared: Path) -> None:
+    values = pd.read_parquet(compared / "out" / "values.parquet")
+    folder = compared / "out" / "scores" / "sharp" / "split1"
+    answers, scores = (pd.read_parquet(folder / f"{name}.parquet") for name in ("queries", "top1_cosine"))
+    known, far = (scores.loc[answers["set"] == name, "score"] for name in ("known", "food"))
+    chosen = (values["embedding"] == "sharp") & (values["score"] == "top1_cosine") & (values["unknown"] == "food")
+    by_metric = values[chosen & (values["split"] == 1)].set_index("metric")["value"]
+    expected = detection_metrics(known, far)
+    assert by_metric["auroc"] == expected["auroc"]
+    assert by_metric["fpr95_unknown"] == expected["fpr95_unknown"]
+    mean = values[chosen & values["split"].isna() & (values["metric"] == "auroc")].iloc[0]
+    by_split = values[chosen & values["split"].notna() & (values["metric"] == "auroc")]["value"]
+    assert mean["value"] == pytest.approx(by_split.mean())
+    assert mean["low"] <= mean["value"] <= mean["high"]
+
+
+def test_queries_are_answered_by_their_nearest_images(compared: Path) -> None:
+    folder = compared / "out" / "scores" / "sharp" / "split0"
+    queries, scores = (pd.read_parquet(folder / f"{name}.parquet") for name in ("queries", "top1_cosine"))
+    known = queries[queries["kind"] == "known"]
+    assert (known["nearest_class"] == known["class"]).all()
+    assert (known["level"] == 2).all()
+    assert (scores["right"] == queries["kind"].isin(["known", "calibration"])).all()
+    embeddings = read_embeddings(compared / "sharp.parquet")
+    assert embeddings.ids is not None
+    rows = {name: row for row, name in enumerate(embeddings.ids.tolist())}
+    first = known.iloc[0]
+    cosine = torch.cosine_similarity(
+        embeddings.vectors[rows[first["id"]]], embeddings.vectors[rows[first["nearest"]]], dim=0
+    )
+    assert first["cosine"] == pytest.approx(float(cosine), abs=1e-6)
+
+
+def test_equal_scores_differ_by_nothing_and_sharp_embeddings_reject_better(compared: Path) -> None:
+    differences = pd.read_parquet(compared / "out" / "differences.parquet")
+    of_scores = differences[differences["score"] == "again"]
+    of_scores = of_scores[of_scores["from_embedding"] == of_scores["embedding"]]
+    assert (of_scores[["value", "low", "high"]] == 0).all(axis=None)
+    of_embeddings = differences[(differences["embedding"] == "sharp") & (differences["from_embedding"] == "blurred")]
+    gap = of_embeddings[(of_embeddings["metric"] == "gap") & (of_embeddings["unknown"] == "all")]
+    assert (gap["value"] > 0).all()
+
+
+def test_finished_parts_are_kept_and_changed_ones_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = change(write_toy(tmp_path), splits=[0], mistakes=None), tmp_path / "out"
+    first = computed(path, out)
+    fits: list[int] = []
+    fit = Top1Cosine.fit
+
+    def counted_fit(self: Top1Cosine, *args: Any, **inputs: Any) -> Top1Cosine:
+        fits.append(1)
+        return fit(self, *args, **inputs)
+
+    monkeypatch.setattr(Top1Cosine, "fit", counted_fit)
+    again = computed(path, out)
+    assert not fits
+    for part, same in zip(first, again, strict=True):
+        assert isinstance(part, ScorePart)
+        assert isinstance(same, ScorePart)
+        pd.testing.assert_frame_equal(part.queries, same.queries)
+    embeddings = read_embeddings(tmp_path / "sharp.parquet")
+    write_embeddings(tmp_path / "sharp.parquet", embeddings.vectors + 0.01, embeddings.ids)  # type: ignore[arg-type]
+    assert n_finished(read_rejection_settings(path), out) == 2
+    computed(path, out)
+    assert len(fits) == 2
+
+
+def test_a_score_that_fails_is_named_and_the_others_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **inputs: object) -> Any:
+        raise InputError("the covariance is singular")
+
+    path = change(write_toy(tmp_path), splits=[0], mistakes=None)
+    score = SplitQueries.score
+    failing = [False, True, False, False]
+    monkeypatch.setattr(SplitQueries, "score", lambda *args: fail() if failing.pop(0) else score(*args))
+    parts = computed(path, tmp_path / "out")
+    failed = [part for part in parts if isinstance(part, FailedPart)]
+    assert failed == [FailedPart("blurred", "again", 0, "the covariance is singular")]
+    settings = read_rejection_settings(path)
+    values = compare_parts(settings, [part for part in parts if isinstance(part, ScorePart)])
+    text = rejection_markdown(settings, values, failed)
+    assert "- blurred, split 0, again: the covariance is singular" in text
+    assert n_finished(settings, tmp_path / "out") == 3
+    monkeypatch.setattr(SplitQueries, "score", fail)
+    with pytest.raises(InputError, match=r"none of the scores(.|\n)*singular"):
+        compare_rejection(settings, tmp_path / "other")
+
+
+def test_plan_counts_images_and_names_missing_files(tmp_path: Path) -> None:
+    path = write_toy(tmp_path)
+    plan = plan_comparison(read_rejection_settings(path), tmp_path / "out")
+    assert (plan.n_parts, plan.n_finished, plan.missing) == (8, 0, ())
+    assert sum(plan.sizes[0].values()) == 140
+    (tmp_path / "sharp_food.parquet").unlink()
+    missing = plan_comparison(read_rejection_settings(path), tmp_path / "out").missing
+    assert missing == (str(tmp_path / "sharp_food.parquet"),)
+
+
+def test_mistakes_are_the_most_confident_ones_of_different_landmarks() -> None:
+    queries = pd.DataFrame(
+        {
+            "set": ["known", "known", "known", "near", "near", "near"],
+            "kind": ["known", "known", "known", "near", "near", "near"],
+            "class": ["a", "a", "b", "c", "c", "d"],
+            "right": [True, True, False, False, False, False],
+            "score": [0.1, 0.9, 0.5, 0.3, 0.2, 0.4],
+        }
+    )
+    sections = {heading: rows.index.tolist() for heading, rows in confident_mistakes(queries, 2).items()}
+    assert list(sections.values()) == [[4, 5], [2], [1]]
+    assert next(iter(sections)) == "Accepted although unknown: near"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mistakes": None, "scores": {"top2_cosine": {}}}, "scores.top2_cosine: there is no score top2_cosine"),
+        ({"scores": {"top1_cosine": {"options": {"k": 3}}}}, "scores.top1_cosine: option k"),
+        ({"unknown": {"near": {"kind": "far", "manifest": "x"}}}, 'unknown images are called "near"'),
+        ({"unknown": {}}, "expected a file each for index"),
+        ({"splits": [1, 1]}, "expected different seeds"),
+        ({"mistakes": {"embedding": "x", "score": "again"}}, "expected one of blurred, sharp"),
+        ({"index": {"name": "open_set", "manifest": "x", "known_share": 0.9}}, "leave no photographs for the index"),
+        ({"index": {"name": "open_set", "manifest": "x", "split": "a", "test_share": 0.5}}, "test_share replaces"),
+    ],
+)
+def test_bad_settings_are_one_message(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = change(write_toy(tmp_path), **changes)
+    with pytest.raises(ConfigurationError) as error:
+        read_rejection_settings(path)
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_the_split_is_part_of_paths() -> None:
+    assert for_split(Path("a{split}/b{split}.npy"), 4) == Path("a4/b4.npy")
+    assert for_split(Path("a"), 1) == Path("a")
