@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
@@ -88,6 +89,26 @@ def sklearn_metrics(known: list[float], unknown: list[float]) -> dict[str, float
 def test_scikit_learn_agrees(known: list[float], unknown: list[float]) -> None:
     metrics, expected = detection_metrics(known, unknown), sklearn_metrics(known, unknown)
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.slow  # importing the package takes seconds
+def test_pytorch_ood_agrees_and_so_has_the_convention_of_fpr95_unknown() -> None:
+    from pytorch_ood.metrics import OODMetrics
+
+    rng = np.random.default_rng(0)
+    known, unknown = rng.normal(size=300).round(1), rng.normal(1.5, 2, size=120).round(1)
+    labels = torch.tensor([1] * len(known) + [-1] * len(unknown))
+    theirs = OODMetrics().update(torch.from_numpy(np.concatenate([known, unknown])), labels).compute()
+    metrics = detection_metrics(known, unknown)
+    names = {
+        "AUROC": "auroc",
+        "FPR95TPR": "fpr95_unknown",
+        "AUPR-IN": "aupr_known_trapezoid",
+        "AUPR-OUT": "aupr_unknown_trapezoid",
+    }
+    assert {name: metrics[ours] for name, ours in names.items()} == pytest.approx(
+        {name: float(theirs[name]) for name in names}, abs=1e-12
+    )
 
 
 @given(ANY_SCORES, ANY_SCORES)
