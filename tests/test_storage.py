@@ -41,6 +41,8 @@ OUTPUTS = {
     "manifest gldv2": ["-o"],
     "manifest table": ["-o"],
     "push-model": ["-o"],
+    "reject fit": ["-o"],
+    "reject score": ["-o"],
     "release": ["-o"],
     "review": ["--store"],
     "scrape": ["-o"],

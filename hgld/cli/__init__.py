@@ -22,6 +22,7 @@ from hgld.cli import (
     examples,
     diagnose,
     search,
+    reject,
     export_embeddings,
     models,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "manifest",
     "models",
     "presets",
+    "reject",
     "release",
     "review",
     "search",

@@ -134,9 +134,7 @@ def read_gallery(
     """
     embeddings = read_embeddings(path)
     levels = None if hierarchy is None else load_hierarchy(hierarchy)
-    if labels is None and levels is None:
-        labels = _embedded_manifest(read_embedding_record(path))
-    image_labels = _labels(labels, embeddings, levels, split)
+    image_labels = gallery_labels(embeddings, labels, levels, split)
     ids = np.arange(len(embeddings)).astype(np.str_) if embeddings.ids is None else embeddings.ids
     if image_labels is None:
         return Gallery(embeddings.vectors, ids, np.empty((len(ids), 0), np.int64))
@@ -158,9 +156,26 @@ def read_gallery(
     return Gallery(embeddings.vectors, ids, labels_of_images, image_labels.level_names, tuple(names))
 
 
-def _labels(
-    path: Path | None, embeddings: Embeddings, hierarchy: Hierarchy | None, split: str | None
+def gallery_labels(
+    embeddings: Embeddings,
+    path: Path | None = None,
+    hierarchy: Hierarchy | None = None,
+    split: str | None = None,
 ) -> ImageLabels | None:
+    """Return the labels of the images of a gallery; None if nothing states them.
+
+    Args:
+        embeddings: Embeddings of the images.
+        path: Labels of the images; see :func:`read_gallery` for the default.
+        hierarchy: Levels above landmarks.
+        split: Split of the landmark ids, where the hierarchy has several.
+
+    Raises:
+        InputError: A file cannot be read or does not fit the embeddings.
+        ConfigurationError: There is a hierarchy, but no landmarks.
+    """
+    if path is None and hierarchy is None:
+        path = _embedded_manifest(read_embedding_record(embeddings.path))
     if path is not None:
         return read_labels(path, embeddings, hierarchy, split=split)
     if embeddings.landmark_ids is not None:

@@ -1,0 +1,184 @@
+"""Thresholds of a rejection score for a wanted precision of the answers of a search, and how well the score detects.
+
+Calibration queries are *known* where the index has their landmark, *near* where it lacks it, and *unlabelled* where
+they show none; files of further images that show no landmark of the index have names of their own. An answer is the
+label that the nearest images vote for, as in ``hgld search``. At a coarser level than the landmark, the answer to a
+near query may be right; those to unlabelled and further images never are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.datasets.image_labels import ImageLabels
+from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.open_set import rank_answers
+from hgld.hierarchy import Hierarchy, LabelMatrix
+from hgld.hierarchy.label_votes import vote
+from hgld.rejection import Detector
+from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
+from hgld.rejection.detector_record import Calibration, Figure
+from hgld.rejection.thresholds import level_thresholds
+from hgld.search.gallery import gallery_labels
+from hgld.search.score_inputs import ScoreInputs, file_errors, read_score_inputs
+
+#: Number of nearest images that vote on an answer, as in ``hgld search``.
+N_VOTES = 10
+KNOWN, NEAR, UNLABELLED = "known", "near", "unlabelled"
+
+
+@dataclass(frozen=True)
+class CalibrationFiles:
+    """Files of the images that thresholds are fitted on.
+
+    Args:
+        queries: Embeddings of queries, of landmarks that the index has and of others.
+        query_labels: Their labels; by default as for the index.
+        unknown: Embeddings of further images that show no landmark of the index, by name.
+        precision: Wanted share of right answers among the accepted ones.
+        conservative: Whether it is to be reached with a confidence of 95 %; see :mod:`hgld.rejection.thresholds`.
+
+    Raises:
+        ConfigurationError: Further images are called known, or the precision is not a share.
+    """
+
+    queries: Path
+    query_labels: Path | None = None
+    unknown: Mapping[str, Path] = field(default_factory=dict)
+    precision: float = 0.9
+    conservative: bool = False
+
+    def __post_init__(self) -> None:
+        if KNOWN in self.unknown:
+            raise ConfigurationError(f"`unknown` names images {KNOWN}; choose another name, such as far")
+        if not 0 < self.precision <= 1:
+            raise ConfigurationError(f"`precision` is {self.precision:g}; expected more than 0 and at most 1")
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationImages:
+    """Scores of calibration images, and answers to them.
+
+    Args:
+        groups: ``known``, ``near``, ``unlabelled``, or the name of further images, shape (n,).
+        scores: Scores at each level, float32 or float64, shape (n, L).
+        right: Whether the answer at each level is right, bool, shape (n, L).
+    """
+
+    groups: npt.NDArray[np.str_]
+    scores: npt.NDArray[Any]
+    right: npt.NDArray[np.bool_]
+
+
+def calibrate(
+    detector: Detector,
+    index: ScoreInputs,
+    labels: ImageLabels,
+    files: CalibrationFiles,
+    *,
+    query_labels: Path | None = None,
+    hierarchy: Hierarchy | None = None,
+    split: str | None = None,
+) -> Calibration:
+    """Fit the thresholds of a score, one for each level, and measure it on the same images.
+
+    Args:
+        detector: The fitted score.
+        index: The images that it was fitted on.
+        labels: Their labels.
+        files: Files of the calibration images.
+        query_labels: Labels of the queries, if ``files`` names none; by default those recorded with the embeddings.
+        hierarchy: Levels above landmarks.
+        split: Split of the landmark ids.
+
+    Raises:
+        ConfigurationError: No query is known or none is unknown, or it is not stated what the queries show.
+        InputError: A file is malformed or does not fit the index.
+    """
+    queries = read_score_inputs(files.queries, index.further, {})
+    own = gallery_labels(queries.embeddings, files.query_labels or query_labels, hierarchy, split)
+    parts = [_answered_queries(detector, index, labels, queries, _labels_like_index(own, labels, files))]
+    for name, path in files.unknown.items():
+        scores = read_score_inputs(path, index.further, {}).score(detector)
+        parts.append(CalibrationImages(np.full(len(scores), name), scores, np.zeros(scores.shape, np.bool_)))
+    columns = ("groups", "scores", "right")
+    images = CalibrationImages(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
+    _require_known_and_unknown(images, files)
+    return measure(images, files.precision, conservative=files.conservative)
+
+
+def measure(images: CalibrationImages, precision: float, *, conservative: bool = False) -> Calibration:
+    """Return thresholds and figures of calibration images; see :func:`calibrate`."""
+    finest, groups = images.scores[:, 0].astype(np.float64), images.groups
+    known = groups == KNOWN
+    result = rank_answers("calibration", finest, images.right[:, 0] & known, known)
+    unknown = {name: finest[groups == name] for name in dict.fromkeys(groups[~known].tolist())}
+    return Calibration(
+        n_images={KNOWN: int(known.sum())} | {name: len(scores) for name, scores in unknown.items()},
+        thresholds=level_thresholds(images.scores, images.right, precision, conservative=conservative),
+        gap=Figure(value=result.means["gap"], interval=result.intervals()["gap"]),
+        detection={name: detection_figures(finest[known], scores) for name, scores in unknown.items()},
+        n_votes=N_VOTES,
+    )
+
+
+def detection_figures(known: npt.NDArray[Any], unknown: npt.NDArray[Any]) -> dict[str, Figure]:
+    """Return the metrics of :func:`hgld.rejection.detection_metrics.detection_metrics` with their intervals.
+
+    Args:
+        known: Scores of known images, float, shape (n,).
+        unknown: Scores of unknown images of one kind, float, shape (m,).
+    """
+    intervals = detection_intervals(known, unknown)
+    return {
+        name: Figure(value=value, interval=intervals[name])
+        for name, value in detection_metrics(known, unknown).items()
+    }
+
+
+def _answered_queries(
+    detector: Detector, index: ScoreInputs, labels: ImageLabels, queries: ScoreInputs, own: LabelMatrix
+) -> CalibrationImages:
+    """Answer queries by the vote of their nearest images, and score them."""
+    scores = queries.score(detector)
+    with file_errors(queries.embeddings.path):
+        cosines, positions = nearest_neighbours(queries.embeddings.vectors, index.embeddings.vectors, N_VOTES)
+    of_index = labels.labels
+    answers, _ = vote(cosines, np.where(positions[..., None] >= 0, of_index[positions], -1))
+    is_known = np.isin(own[:, 0], of_index[:, 0])
+    groups = np.where(own[:, 0] < 0, UNLABELLED, np.where(is_known, KNOWN, NEAR))
+    return CalibrationImages(groups, scores, (answers == own) & (own >= 0))
+
+
+def _labels_like_index(own: ImageLabels | None, labels: ImageLabels, files: CalibrationFiles) -> LabelMatrix:
+    if own is None:
+        raise ConfigurationError(
+            f"{files.queries} does not say which landmark an image shows; give the labels of the queries as "
+            "`query_labels`"
+        )
+    if own.level_names != labels.level_names:
+        raise ConfigurationError(
+            f"the queries have the levels {', '.join(own.level_names)}, and the index "
+            f"{', '.join(labels.level_names)}; give `query_labels` with the same levels"
+        )
+    return own.labels
+
+
+def _require_known_and_unknown(images: CalibrationImages, files: CalibrationFiles) -> None:
+    n, n_known = len(images.groups), int((images.groups == KNOWN).sum())
+    if n_known == n:
+        raise ConfigurationError(
+            f"{files.queries}: all {n:,} images show landmarks of the index, and a threshold needs others, too; add "
+            "images that show none as `unknown`, or queries of other landmarks"
+        )
+    if not n_known:
+        raise InputError(
+            f"{files.queries}: no image shows a landmark of the index; are these labels of another index or split?"
+        )

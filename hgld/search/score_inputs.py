@@ -1,0 +1,167 @@
+"""Files that rejection scores are computed from: embeddings, the model that made them, logits and deviations.
+
+Logits and standard deviations of feature maps are files in the format of embeddings, a row for each image in the same
+order. Those of ``q.npy`` are in ``q.logits.npy`` and ``q.deviations.npy`` unless they are named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.models.embedding_output import EmbeddingRecord, read_embedding_record
+from hgld.rejection import Detector, DetectorModel
+from hgld.tables.embeddings import Embeddings, read_embeddings
+
+#: Inputs beside embeddings that have files of their own.
+FILE_INPUTS = ("logits", "deviations")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreInputs:
+    """What a score is computed from, for n images.
+
+    Args:
+        embeddings: Embeddings of the images.
+        further: Logits and deviations by name, float, shape (n, c), where a score uses them.
+        files: Files of ``further``, by name.
+    """
+
+    embeddings: Embeddings
+    further: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def ids(self) -> list[str]:
+        """Return the ids of the images; their rows if the file has none."""
+        ids = self.embeddings.ids
+        return list(map(str, range(len(self.embeddings)))) if ids is None else ids.tolist()
+
+    def score(self, detector: Detector) -> Any:
+        """Return the scores of the images at each level, shape (n, L); (n, 1) for a score without levels.
+
+        Raises:
+            InputError: The images do not fit the score; see :meth:`hgld.rejection.Detector.score`.
+        """
+        with file_errors(self.embeddings.path):
+            return detector.score_levels(self.embeddings.vectors, **self.further)
+
+
+def read_score_inputs(path: Path, inputs: Collection[str], files: Mapping[str, Path | None]) -> ScoreInputs:
+    """Read embeddings, and what else a score uses.
+
+    Args:
+        path: File of the embeddings.
+        inputs: Names of the inputs that the score uses.
+        files: Files of logits and deviations by name; None or absent for those beside the embeddings.
+
+    Raises:
+        InputError: A file is missing or malformed, or is that of other images.
+    """
+    embeddings = read_embeddings(path)
+    paths = {name: files.get(name) or beside(path, name) for name in FILE_INPUTS if name in inputs}
+    further = {name: _read_further(file, name, embeddings) for name, file in paths.items()}
+    return ScoreInputs(embeddings, further, paths)
+
+
+def beside(embeddings: Path, name: str) -> Path:
+    """Return the path of the logits or deviations beside a file of embeddings.
+
+    >>> beside(Path("data/q.npy"), "logits").as_posix()
+    'data/q.logits.npy'
+    """
+    return embeddings.with_suffix(f".{name}{embeddings.suffix}")
+
+
+def recorded_model(embeddings: Path) -> DetectorModel | None:
+    """Return the model that made embeddings, with what else they depend on; None if it is not recorded.
+
+    Embeddings from which different means were subtracted (``hgld embed-images --center``) do not compare, so the mean
+    is one of its settings, as a digest.
+    """
+    record = read_embedding_record(embeddings)
+    if record is None or "weights" not in record.provenance.inputs:
+        return None
+    parameters = record.provenance.parameters
+    settings = {name: parameters[name] for name in ("image", "scales", "half") if name in parameters}
+    mean = None if record.mean is None else hashlib.sha256(np.array(record.mean).tobytes()).hexdigest()[:12]
+    return DetectorModel(
+        name=_model_name(record),
+        weights_sha256=record.provenance.inputs["weights"],
+        settings=settings | {"center": mean or "off"},
+    )
+
+
+def check_same_model(fitted_on: DetectorModel | None, embeddings: Path, description: str) -> None:
+    """Check that embeddings were made as those that a score was fitted on, as far as both are recorded.
+
+    Args:
+        fitted_on: The model of the embeddings that the score was fitted on.
+        embeddings: File of other embeddings.
+        description: The score in error messages, such as the path of its folder.
+
+    Raises:
+        ConfigurationError: They were made by another model, or with other settings.
+    """
+    model = recorded_model(embeddings)
+    if fitted_on is None or model is None:
+        return
+    if model.weights_sha256 != fitted_on.weights_sha256:
+        raise ConfigurationError(
+            f"{embeddings}: made by the model {model.name}, and {description} was fitted on embeddings of another, "
+            f"{fitted_on.name}; embed the images with that one, or fit the score again"
+        )
+    for name, value in model.settings.items():
+        if value != fitted_on.settings.get(name, value):
+            raise ConfigurationError(
+                f"{embeddings}: made with the setting {name} {value}, and {description} was fitted on embeddings "
+                f"made with {fitted_on.settings[name]}; embed the images alike, or fit the score again"
+            )
+
+
+@contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """Begin the messages of errors with the file of the embeddings that they are about."""
+    try:
+        yield
+    except (InputError, ConfigurationError) as error:
+        message = str(error).replace("`embeddings`", "the embeddings")
+        raise type(error)(message if str(path) in message else f"{path}: {message}") from error
+
+
+def _read_further(path: Path, name: str, embeddings: Embeddings) -> torch.Tensor:
+    if not path.is_file():
+        raise InputError(
+            f"{path}: no such file; expected the {name} of the images of {embeddings.path}, which the score needs"
+        )
+    values = read_embeddings(path)
+    if len(values) != len(embeddings):
+        raise InputError(
+            f"{path}: {len(values):,} rows of {name}, and {embeddings.path} has {len(embeddings):,} embeddings; "
+            "expected a row for each, in the same order"
+        )
+    if values.ids is not None and embeddings.ids is not None and (values.ids != embeddings.ids).any():
+        row = int(np.argmax(values.ids != embeddings.ids))
+        raise InputError(
+            f"{path}: has {values.ids[row]} in row {row:,}, where {embeddings.path} has {embeddings.ids[row]}; "
+            "expected the same images in the same order"
+        )
+    return values.vectors
+
+
+def _model_name(record: EmbeddingRecord) -> str:
+    """Return the name of a model without the folders of this machine."""
+    source = record.sources.model
+    if source is None:
+        return str(dict(record.provenance.parameters.get("model") or {}).get("backbone", "unnamed"))
+    path = Path(source.model)
+    if not path.is_absolute():
+        return source.model
+    return f"{path.parent.name}/{path.name}" if path.suffix else path.name
