@@ -60,6 +60,14 @@ def search(
         Path | None,
         typer.Option(help="Index of the gallery from hgld export-embeddings.", show_default="exact search"),
     ] = None,
+    reject: Annotated[
+        Path | None,
+        typer.Option(
+            help='Detector from hgld reject fit --queries: answers "no such landmark" above its threshold, with the '
+            "finest label that is still sure.",
+            show_default="every answer is accepted",
+        ),
+    ] = None,
     serve: Annotated[
         bool,
         typer.Option("--serve", help="Serve a local page where pictures are dropped or pasted, until Ctrl-C."),
@@ -81,12 +89,14 @@ def search(
         from hgld.evaluation.ranking import RankingConfig
         from hgld.pages.server import ServerConfig
         from hgld.progress import TerminalProgress
+        from hgld.rejection.detector_files import DESCRIPTION
         from hgld.search.answer_files import answers_to_json, check_answers_suffix, write_answers
         from hgld.search.answer_page import write_answer_page
         from hgld.search.faiss_index import open_index
         from hgld.search.gallery import read_gallery
         from hgld.search.photographs import gallery_photographs
         from hgld.search.query_model import load_query_model
+        from hgld.search.rejection import open_rejector
         from hgld.search.searcher import Searcher
         from hgld.search.served_page import serve_search
         from hgld.tables import Provenance, input_digests
@@ -97,11 +107,12 @@ def search(
         if out is not None:
             check_answers_suffix(out)
         gallery = read_gallery(embeddings, labels, hierarchy, split)
+        rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
         query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
         neighbours = None if index is None else open_index(index, gallery)
         if neighbours is not None:
             typer.echo(format_index(neighbours.record), err=True)
-        searcher = Searcher(gallery, index=neighbours, config=RankingConfig(device=device))
+        searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=RankingConfig(device=device))
         if query is None:
             photographs = gallery_photographs(embeddings, images, root)
             with announced_page(open_browser, Path.home()) as on_address:
@@ -113,7 +124,8 @@ def search(
         answers = searcher.search(vectors, top, ids=ids)
         typer.echo(answers_to_json(answers) if json else format_answers(answers))
         if out is not None:
-            inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
+            detector = None if reject is None else reject / DESCRIPTION
+            inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy, reject=detector)
             write_answers(out, answers, Provenance("search", {"top": top, "split": split}, inputs))
             typer.echo(out, err=json)
         if page is not None:

@@ -54,7 +54,8 @@ def answers_table(answers: Answers) -> pa.Table:
     Columns: ``query``; ``rank``, from 1; ``id`` of the image in the gallery; ``score``, the cosine; ``level``, the
     one that it shares with the answer, 0 to L. Then, for each level, finest first, ``name`` with the label of the
     image, ``answer_name`` with that of the query, and ``share_name`` with its share of the votes; null where there is
-    none.
+    none. A search that rejects adds ``rejection_score``, and ``rejected``, whether the finest label of the answer is;
+    the answer is null at rejected levels.
     """
     gallery = answers.gallery
     rows = []
@@ -64,10 +65,15 @@ def answers_table(answers: Answers) -> pa.Table:
         for rank, (position, score, level) in enumerate(answers.results(query), start=1):
             row = {"query": answers.query_ids[query], "rank": rank, "id": str(gallery.ids[position])}
             row |= {"score": score, "level": level}
+            if answers.rejections is not None:
+                rejection_score = float(answers.rejections.scores[query, 0])
+                row |= {"rejected": answers.n_rejected(query) > 0, "rejection_score": rejection_score}
             names = gallery.names_of(position)
             rows.append({**row, **dict(zip(gallery.level_names, names, strict=False)), **answer, **shares})
     fields = [("query", pa.string()), ("rank", pa.int64()), ("id", pa.string()), ("score", pa.float32())]
     fields += [("level", pa.int64())]
+    if answers.rejections is not None:
+        fields += [("rejected", pa.bool_()), ("rejection_score", pa.float64())]
     for name in gallery.level_names:
         fields += [(name, pa.string()), (f"answer_{name}", pa.string()), (f"share_{name}", pa.float64())]
     return pa.Table.from_pylist(rows, pa.schema(fields))
@@ -78,7 +84,10 @@ def answers_to_json(answers: Answers) -> str:
 
     ``{"levels": [...], "queries": [...]}``, with the names of the levels, finest first, and for each query ``id``;
     ``answer``, a list of ``level``, ``name`` and ``share``, finest first, empty if no near image has labels; and
-    ``results``, a list of ``rank``, ``id``, ``score``, ``level`` and ``labels``.
+    ``results``, a list of ``rank``, ``id``, ``score``, ``level`` and ``labels``. A search that rejects adds
+    ``rejection`` with ``rejected``, whether the finest label of the answer is; ``accepted_level``, the finest one
+    that is left, or null; and for each level, finest first, ``scores`` and ``thresholds``, null where none is
+    ``answer`` has accepted levels only.
     """
     gallery = answers.gallery
     queries = []
@@ -89,8 +98,25 @@ def answers_to_json(answers: Answers) -> str:
             entry = {"rank": rank, "id": str(gallery.ids[position]), "score": _rounded(score)}
             results.append({**entry, "level": level, "labels": labels})
         answer = [{**vars(level), "share": _rounded(level.share)} for level in answers.answer(query)]
-        queries.append({"id": answers.query_ids[query], "answer": answer, "results": results})
+        content = {"id": answers.query_ids[query], "answer": answer}
+        queries.append({**content, **_rejection_values(answers, query), "results": results})
     return json.dumps({"levels": list(gallery.level_names), "queries": queries}, indent=2, ensure_ascii=False)
+
+
+def _rejection_values(answers: Answers, query: int) -> dict[str, Any]:
+    """Return the key ``rejection`` of a query; nothing if the search does not reject."""
+    rejections = answers.rejections
+    if rejections is None:
+        return {}
+    names, n_rejected = [*answers.gallery.level_names, None], answers.n_rejected(query)
+    return {
+        "rejection": {
+            "rejected": n_rejected > 0,
+            "accepted_level": names[n_rejected],
+            "scores": [_rounded(score) for score in rejections.scores[query].tolist()],
+            "thresholds": list(rejections.thresholds),
+        }
+    }
 
 
 def _rounded(value: float) -> float:

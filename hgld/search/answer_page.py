@@ -11,6 +11,10 @@ from hgld.inspection.thumbnails import FindImage
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Answers
 
+#: What a rejected answer means, in one sentence for the readers of a page.
+REJECTIONS = (
+    "A label is left out where its rejection score is above the threshold that was fitted for the wanted precision."
+)
 #: What the shares on a page are, in one sentence for its readers.
 SHARES = (
     "The number beside a label is its share of the votes of the nearest photographs, which count the more the more "
@@ -41,7 +45,8 @@ def write_answer_page(
     queries = []
     for row in range(len(answers)):
         shares = [(answer.name, answer.share) for answer in reversed(answers.answer(row))]
-        queries.append(PageQuery(row, [], [PageRanking(answers.top_k, row, [])], votes=shares))
+        ranking = PageRanking(answers.top_k, row, [])
+        queries.append(PageQuery(row, [], [ranking], note=rejection_sentence(answers, row), votes=shares))
     source = PhotoSource(
         query=lambda row: Photo(answers.query_ids[row]),
         gallery=lambda position: gallery_photo(gallery, position),
@@ -55,14 +60,30 @@ def write_answer_page(
         title=title,
         about=f"{len(answers):,} queries in {len(gallery):,} photographs.",
         explanation=(
-            f"Below each query are the labels that its nearest photographs vote for. {SHARES} The colour of a result "
-            "is the level that it shares with this answer."
+            f"Below each query are the labels that its nearest photographs vote for. {explanation_of(answers)} The "
+            "colour of a result is the level that it shares with this answer."
             if gallery.n_levels
             else "The photographs have no labels."
         ),
         levels=answer_levels(gallery),
         thumbnail_size=thumbnail_size,
     )
+
+
+def explanation_of(answers: Answers) -> str:
+    """Return what shares are, and rejections where answers may be rejected."""
+    return SHARES if answers.rejections is None else f"{SHARES} {REJECTIONS}"
+
+
+def rejection_sentence(answers: Answers, row: int) -> str | None:
+    """Return "No such landmark." with the score and the threshold; None for an accepted query."""
+    text, rejections = answers.rejection(row), answers.rejections
+    if not text or rejections is None:
+        return None
+    threshold = rejections.thresholds[0]
+    score = f"rejection score {rejections.scores[row, 0]:.4g}"
+    reason = f"{score} above {threshold:.4g}" if threshold is not None else f"{score}, and no score is accepted"
+    return f"{text[0].upper()}{text[1:]}: {reason}."
 
 
 def gallery_photo(gallery: Gallery, position: int) -> Photo:

@@ -18,6 +18,7 @@ from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_votes import TEMPERATURE, vote
 from hgld.inspection.top_k import TopK
 from hgld.search.gallery import Gallery
+from hgld.search.rejection import Rejections, Rejector
 
 
 class NeighbourIndex(Protocol):
@@ -59,6 +60,7 @@ class Answers:
         top_k: Nearest images. Their levels are those that they share with the answer; 0 for unlabelled images.
         labels: int64, shape (n, L), the labels that the nearest images vote for, finest first; -1 if none has labels.
         shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
+        rejections: Levels at which the answers are accepted; None if all are.
     """
 
     gallery: Gallery
@@ -66,16 +68,32 @@ class Answers:
     top_k: TopK
     labels: LabelMatrix
     shares: npt.NDArray[np.float64]
+    rejections: Rejections | None = None
 
     def __len__(self) -> int:
         return len(self.query_ids)
 
     def answer(self, row: int) -> tuple[LevelAnswer, ...]:
-        """Return the answer to a query at each level, finest first; empty if no near image has labels."""
+        """Return the answer to a query at each level, finest first.
+
+        Levels at which it is rejected are left out; it is empty if all are, or if no near image has labels.
+        """
         names = self.gallery.names(self.labels[row])
         levels = self.gallery.level_names[: len(names)]
         shares = self.shares[row].tolist()[: len(names)]
-        return tuple(map(LevelAnswer, levels, names, shares))
+        return tuple(map(LevelAnswer, levels, names, shares))[self.n_rejected(row) :]
+
+    def n_rejected(self, row: int) -> int:
+        """Return the number of levels at which the answer to a query is rejected, the finest ones."""
+        return 0 if self.rejections is None else int(self.rejections.finest[row])
+
+    def rejection(self, row: int) -> str:
+        """Return what is to be said of a rejected query, such as "no such landmark"; empty if it is accepted."""
+        if not self.n_rejected(row):
+            return ""
+        text = f"no such {self.gallery.level_names[0].replace('_', ' ')}"
+        others_rejected = self.n_rejected(row) == self.gallery.n_levels > 1
+        return f"{text}, and no coarser label is sure" if others_rejected else text
 
     def results(self, row: int) -> Iterator[tuple[int, float, int]]:
         """Iterate over the nearest images of a query: position, cosine, and level shared with the answer."""
@@ -93,6 +111,7 @@ class Searcher:
         index: Index of the same images, which finds most of the nearest ones. Default: all images are compared, in
             blocks.
         temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_votes.vote`.
+        rejector: Score and thresholds by which answers are rejected. Default: none is.
         config: Device and precision of the exact search.
 
     >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
@@ -109,12 +128,13 @@ class Searcher:
         *,
         index: NeighbourIndex | None = None,
         temperature: float = TEMPERATURE,
+        rejector: Rejector | None = None,
         config: RankingConfig | None = None,
     ) -> None:
         if temperature <= 0:
             raise ConfigurationError(f"`temperature` is {temperature}; expected a number above 0")
         self.gallery = gallery
-        self._index, self._temperature, self._config = index, temperature, config
+        self._index, self._temperature, self._rejector, self._config = index, temperature, rejector, config
 
     def search(self, queries: Vectors, k: int = 10, *, ids: Sequence[str] | None = None) -> Answers:
         """Find the k nearest images of each query, and let them vote on its labels.
@@ -135,6 +155,7 @@ class Searcher:
                 "of the gallery"
             )
         names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
+        rejections = None if self._rejector is None else self._rejector.judge(vectors)
         scores, positions = self._neighbours(vectors, k)
         n_levels = self.gallery.n_levels
         near = self.gallery.labels_of(positions.reshape(-1))
@@ -143,9 +164,11 @@ class Searcher:
         labels, shares = vote(np.repeat(scores, n_labels, axis=1), votes, self._temperature)
         near = near.reshape(len(vectors), k, n_labels, n_levels)
         shared = (near == labels[:, None, None]) & (near >= 0)
+        if rejections is not None:  # a rejected label is no part of the answer
+            shared &= (np.arange(n_levels) >= rejections.finest[:, None])[:, None, None]
         levels = (shared * np.arange(n_levels, 0, -1)).max(axis=(2, 3), initial=0)
         top_k = TopK(scores, positions, levels)
-        return Answers(self.gallery, names, top_k, labels, shares)
+        return Answers(self.gallery, names, top_k, labels, shares, rejections)
 
     def _neighbours(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         if not len(queries):

@@ -28,7 +28,7 @@ from hgld.pages.server import ServerConfig, listen, serve_page
 from hgld.pages.static_files import static_route
 from hgld.pages.templates import page_templates
 from hgld.pages.uploads import read_upload
-from hgld.search.answer_page import SHARES, answer_levels, gallery_photo
+from hgld.search.answer_page import answer_levels, explanation_of, gallery_photo, rejection_sentence
 from hgld.search.query_model import QueryModel
 from hgld.search.searcher import Answers, Searcher
 
@@ -172,12 +172,11 @@ class _Endpoints:
             return _jpeg(self._photographs(image_id))
 
     def _page(self, answer: str = "", *, problem: str = "", status: int = 200) -> Response:
-        shown = self._answer_values(self._answers[answer].answers) if answer else {"labels": (), "results": ()}
+        shown = self._answer_values(self._answers[answer].answers) if answer else {"results": ()}
         html = self._templates.get_template("page.html").render(
             answer=answer,
             problem=problem,
             n_photographs=len(self._gallery),
-            explanation=SHARES if self._gallery.n_levels else "",
             levels=answer_levels(self._gallery),
             **shown,
         )
@@ -188,7 +187,12 @@ class _Endpoints:
             {"position": position, "score": score, "level": level, "photo": gallery_photo(self._gallery, position)}
             for position, score, level in answers.results(0)
         ]
-        return {"labels": answers.answer(0)[::-1], "results": results}
+        return {
+            "labels": answers.answer(0)[::-1],
+            "rejection": rejection_sentence(answers, 0),
+            "explanation": explanation_of(answers),
+            "results": results,
+        }
 
 
 def _jpeg(image: Image.Image | None) -> bytes | None:

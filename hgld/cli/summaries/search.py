@@ -12,7 +12,11 @@ def format_answers(answers: Answers) -> str:
     gallery, blocks = answers.gallery, []
     for row in range(len(answers)):
         levels = [f"{level.name} {level.share:.2f}" for level in reversed(answers.answer(row))]
-        title = f"{answers.query_ids[row]}: {', '.join(levels) or 'no labels'}"
+        if rejection := answers.rejection(row):
+            answer = "; ".join([rejection, *([", ".join(levels)] if levels else [])])
+        else:
+            answer = ", ".join(levels) or "no labels"
+        title = f"{answers.query_ids[row]}: {answer}"
         results = [
             [rank, f"{score:.3f}", str(gallery.ids[position]), *gallery.names_of(position)]
             for rank, (position, score, _) in enumerate(answers.results(row), start=1)
