@@ -41,6 +41,17 @@ def run_quick(script: str) -> str:
 
 
 @pytest.mark.slow
+def test_rejection_speed_quick() -> None:
+    printed = run_quick("rejection_speed.py")
+    for row in (
+        "| ranking alone |",
+        "| ranking with 10 neighbours and top1_cosine",
+        "| mahalanobis, without ranking |",
+    ):
+        assert row in printed
+
+
+@pytest.mark.slow
 def test_evaluate_quick() -> None:
     """The script fails if the dense implementation disagrees with hgld."""
     printed = run_quick("evaluate.py")

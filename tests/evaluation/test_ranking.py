@@ -461,9 +461,15 @@ def test_gpu_and_cpu_rank_alike(precision: str, ties: Ties) -> None:
     judgements = LabelJudgements(labels[:70], labels[70:])
     excluded = RaggedIndices.from_lists([rng.integers(5000, size=3) for _ in range(70)])
     options: dict[str, Any] = {"precision": precision, "ties": ties, "normalize": False, "block_size": 32}
-    by_device = []
+    by_device, neighbours = [], []
     for device in ("cpu", "cuda"):
         config = RankingConfig(device=device, **options)
-        blocks = rank(queries, gallery, judgements, excluded=excluded, config=config)
-        by_device.append(torch.cat([ranked.levels.cpu() for ranked in blocks]))
+        levels, positions = [], []
+        for block in rank(queries, gallery, judgements, excluded=excluded, config=config, n_neighbours=20):
+            assert block.neighbours is not None
+            levels.append(block.levels.cpu().clone())
+            positions.append(block.neighbours[1])
+        by_device.append(torch.cat(levels))
+        neighbours.append(np.concatenate(positions))
     assert torch.equal(*by_device)
+    np.testing.assert_array_equal(*neighbours)
