@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hgld.rejection.detection_metrics import detection_metrics
+from hgld.rejection.detection_metrics import detection_metrics, metrics_of_counts
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -23,7 +23,6 @@ Counts = npt.NDArray[np.int64]
 DETECTION = ("auroc", "fpr95_known", "fpr95_unknown", "aupr_known", "aupr_unknown")
 #: These and global average precision.
 METRICS = ("gap", *DETECTION)
-_TRUE_POSITIVE_RATE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +55,9 @@ class ScoredQueries:
         values, codes = np.unique(np.concatenate([self.known, self.unknown]), return_inverse=True)
         known = _counts_by_value(known_counts, codes[: len(self.known)], len(values))
         unknown = _counts_by_value(unknown_counts, codes[len(self.known) :], len(values))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return {"gap": _gap(self, known_counts, unknown_counts)} | _detection(values, known, unknown)
+        detection = metrics_of_counts(values, known, unknown)
+        gap = _gap(self, known_counts, unknown_counts)
+        return {"gap": gap} | {name: detection[name] for name in DETECTION}
 
 
 class LandmarkDraws:
@@ -110,45 +110,6 @@ def _gap(queries: ScoredQueries, known_counts: Counts, unknown_counts: Counts) -
     hits = counts * right
     middle = (counts + 1) / 2
     precision = (hits.cumsum(1) - hits + middle) / (counts.cumsum(1) - counts + middle)
-    gap: Floats = (hits * precision).sum(1) / known_counts.sum(1)
+    with np.errstate(invalid="ignore"):
+        gap: Floats = (hits * precision).sum(1) / known_counts.sum(1)
     return gap
-
-
-def _detection(values: Floats, known: Counts, unknown: Counts) -> dict[str, Floats]:
-    """Return the metrics of :mod:`hgld.rejection.detection_metrics` from how often each score counts."""
-    accepted, leaked = known.cumsum(1), unknown.cumsum(1)
-    n_known, n_unknown = accepted[:, -1], leaked[:, -1]
-    auroc = (unknown * (accepted - known / 2)).sum(1) / (n_known * n_unknown)
-    caught, lost = (counts[:, ::-1].cumsum(1) for counts in (unknown, known))
-    first = (caught >= _TRUE_POSITIVE_RATE * n_unknown[:, None]).argmax(1)
-    return {
-        "auroc": auroc,
-        "fpr95_known": _share_below(values, _percentile(values, accepted), leaked),
-        "fpr95_unknown": np.take_along_axis(lost, first[:, None], axis=1)[:, 0] / n_known,
-        "aupr_known": _average_precision(known, accepted, leaked),
-        "aupr_unknown": _average_precision(unknown[:, ::-1], caught, lost),
-    }
-
-
-def _percentile(values: Floats, accepted: Counts) -> Floats:
-    """Return the 95th percentile of the known scores of each resample, interpolated linearly."""
-    n_known = accepted[:, -1]
-    position = _TRUE_POSITIVE_RATE * (n_known - 1)
-    below = np.floor(position).astype(np.int64)
-    above = np.minimum(below + 1, n_known - 1)
-    low, high = (values[(accepted > order[:, None]).argmax(1)] for order in (below, above))
-    percentile: Floats = low + (high - low) * (position - below)
-    return percentile
-
-
-def _share_below(values: Floats, thresholds: Floats, cumulative: Counts) -> Floats:
-    n_below = np.searchsorted(values, thresholds)
-    counts = np.take_along_axis(cumulative, np.maximum(n_below - 1, 0)[:, None], axis=1)[:, 0]
-    share: Floats = np.where(n_below > 0, counts, 0) / cumulative[:, -1]
-    return share
-
-
-def _average_precision(positives: Counts, found: Counts, mistaken: Counts) -> Floats:
-    precision = np.nan_to_num(found / (found + mistaken))
-    area: Floats = (positives * precision).sum(1) / found[:, -1]
-    return area
