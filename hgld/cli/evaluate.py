@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,7 +14,9 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.protocols import PROTOCOL_NAMES
 
 if TYPE_CHECKING:
-    from hgld.evaluation import Evaluation
+    from hgld.evaluation import Evaluation, EvaluationFiles
+    from hgld.evaluation.rejection_config import RejectionConfig
+    from hgld.evaluation.rejection_report import RejectionReport
 
     ProtocolName = str
 else:
@@ -22,6 +25,7 @@ else:
 
 _metric_option = partial(typer.Option, rich_help_panel="Metrics")
 _ranking_option = partial(typer.Option, rich_help_panel="Ranking")
+_rejection_option = partial(typer.Option, rich_help_panel="Rejection")
 _output_option = partial(typer.Option, rich_help_panel="Output")
 
 
@@ -117,6 +121,32 @@ def evaluate(
     block_size: Annotated[
         int | None, _ranking_option(min=1, help="Number of queries ranked at once.", show_default="by memory")
     ] = None,
+    reject: Annotated[
+        str | None,
+        _rejection_option(
+            metavar="SCORE|FOLDER",
+            help="Score by which queries are rejected as not in the gallery: one of hgld reject scores, fitted on "
+            "the gallery, or the folder of a detector from hgld reject fit. Reports risk over coverage, GAP, and the "
+            "detection of unknown images.",
+            show_default="none; top1_cosine for gldv2-recognition",
+        ),
+    ] = None,
+    reject_option: Annotated[
+        list[str] | None,
+        _rejection_option(metavar="NAME=VALUE", help="Option of the score, such as k=3; may be repeated."),
+    ] = None,
+    reject_precision: Annotated[
+        float,
+        _rejection_option(help="Share of right answers among the accepted ones for which a threshold is found."),
+    ] = 0.9,
+    unknown: Annotated[
+        list[str] | None,
+        _rejection_option(
+            metavar="NAME=FILE",
+            help="Embeddings of images that show no landmark of the gallery, and what to call them, such as "
+            "near=near.parquet; may be repeated. Requires --reject.",
+        ),
+    ] = None,
     intervals: Annotated[
         bool,
         _output_option("--intervals/--no-intervals", help="Print bootstrap 95 % confidence intervals over queries."),
@@ -141,7 +171,8 @@ def evaluate(
         Path | None,
         _output_option(
             callback=writable_file,
-            help=".csv file to write with the first 100 gallery images of every query, in the form of --predictions.",
+            help=".csv file to write with the first 100 gallery images of every query, or the landmark of "
+            "gldv2-recognition, in the form of --predictions.",
         ),
     ] = None,
     worst: Annotated[
@@ -164,10 +195,11 @@ def evaluate(
 
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
     """
-    with friendly_errors(metrics="--metric", relevance_alpha="--alpha"):
+    with friendly_errors(metrics="--metric", relevance_alpha="--alpha", options="--reject-option"):
         from hgld.cli.summaries.evaluation import format_label_table
         from hgld.compute.processes import joined_processes, local_device
         from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
+        from hgld.evaluation.evaluate_from_files import rejection_reports
         from hgld.evaluation.per_query_table import write_per_query
         from hgld.inspection.evaluation_page import write_evaluation_page
         from hgld.inspection.label_table import (
@@ -175,7 +207,7 @@ def evaluate(
             check_label_table_suffix,
             write_label_table,
         )
-        from hgld.inspection.predictions import write_predictions as write_first_items
+        from hgld.inspection.predictions import write_predictions as write_query_answers
         from hgld.progress import NoProgress, TerminalProgress
 
         if json and latex:
@@ -186,6 +218,8 @@ def evaluate(
             raise ConfigurationError(
                 "--worst, --per-label and --write-predictions need embeddings, and no --predictions"
             )
+        if protocol == "gldv2-recognition" and (worst or per_label):
+            raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
         if per_label:
             check_label_table_suffix(per_label)
         files = EvaluationFiles(
@@ -203,19 +237,28 @@ def evaluate(
         )
         ranking = RankingConfig(block_size, local_device(device), precision, ties=ties)
         with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
+            rejection = None
+            if reject is not None:
+                rejection = rejection_from_options(reject, reject_option, reject_precision, unknown, files)
+            elif reject_option or unknown:
+                raise ConfigurationError("--reject-option and --unknown are for rejection scores; add --reject")
             config = EvaluationConfig(
                 metrics=tuple(metric) if metric else None,
                 relevance_alpha=alpha,
                 level_weights=parse_level_weights(level_weights) if level_weights is not None else None,
                 several_labels=several_labels,
                 ranking=ranking,
+                rejection=rejection,
                 processes=processes,
                 progress=NoProgress() if processes.rank else progress,
             )
             evaluation = evaluate_files(files, protocol, config)
         if processes.rank:  # the first process prints
             return
-        typer.echo(_results_text(evaluation, metric, intervals=intervals, json=json, latex=latex))
+        reports = None
+        if rejection is not None:
+            reports = rejection_reports(evaluation, config, split=split, intervals=intervals and not latex)
+        typer.echo(_results_text(evaluation, metric, reports, intervals=intervals, json=json, latex=latex))
         # The results are on the screen before writing files can fail.
         if per_query:
             write_per_query(evaluation.results, per_query, files.provenance(protocol, config))
@@ -225,7 +268,7 @@ def evaluate(
             write_label_table(table, per_label, files.provenance(protocol, config))
             typer.echo(per_label if json or latex else f"{format_label_table(table)}\n{per_label}", err=json or latex)
         if write_predictions:
-            write_first_items(evaluation, write_predictions, config=ranking)
+            write_query_answers(evaluation, write_predictions, config=ranking)
             typer.echo(write_predictions, err=json or latex)
         if worst:
             write_evaluation_page(evaluation, page, worst, images=images, sources=labels, config=ranking)
@@ -233,19 +276,79 @@ def evaluate(
 
 
 def _results_text(
-    evaluation: Evaluation, metrics: list[str] | None, *, intervals: bool, json: bool, latex: bool
+    evaluation: Evaluation,
+    metrics: list[str] | None,
+    reports: Sequence[RejectionReport] | None,
+    *,
+    intervals: bool,
+    json: bool,
+    latex: bool,
 ) -> str:
     """Return the results as tables, JSON or LaTeX."""
     from hgld.cli.summaries.evaluation import format_evaluation
+    from hgld.cli.summaries.rejected_queries import format_rejection
     from hgld.evaluation.json_report import results_to_json
     from hgld.evaluation.latex_table import results_to_latex
+    from hgld.evaluation.rejection_table import rejection_to_latex
 
     results = evaluation.results
     if latex:
-        return results_to_latex(results, metrics=metrics)
+        tables = [results_to_latex(results, metrics=metrics)]
+        return "\n\n".join([*tables, *([rejection_to_latex(reports)] if reports else [])])
     bounds = [result.intervals() for result in results] if intervals else None
-    format_results = results_to_json if json else format_evaluation
-    return format_results(results, intervals=bounds, mean=evaluation.mean)
+    if json:
+        return results_to_json(results, intervals=bounds, mean=evaluation.mean, rejection=reports)
+    tables = [format_evaluation(results, intervals=bounds, mean=evaluation.mean)]
+    return "\n\n".join([*tables, *([format_rejection(reports)] if reports else [])])
+
+
+def rejection_from_options(
+    reject: str,
+    options: Sequence[str] | None,
+    precision: float,
+    unknown: Sequence[str] | None,
+    files: EvaluationFiles,
+) -> RejectionConfig:
+    """Return the rejection score of ``--reject``, and the sets of unknown images.
+
+    Raises:
+        ConfigurationError: There is no such score, an option is malformed, or a detector or unknown images belong to
+            embeddings of another model.
+        InputError: A file is missing or malformed.
+    """
+    from hgld.evaluation.rejection_config import RejectionConfig
+    from hgld.rejection import DETECTORS, load_detector
+    from hgld.tables.embeddings import read_embeddings
+
+    chosen = dict(named_values(options or (), "reject_option"))
+    paths = {name: Path(path) for name, path in named_values(unknown or (), "unknown")}
+    sets = {name: read_embeddings(path) for name, path in paths.items()}
+    if reject in DETECTORS:
+        return RejectionConfig(reject, chosen, precision=precision, unknown=sets)
+    if not Path(reject).is_dir():
+        raise ConfigurationError(
+            f"there is no rejection score {reject}, nor a folder of that name; hgld reject scores lists them"
+        )
+    saved = load_detector(Path(reject))
+    return RejectionConfig(options=chosen, detector=saved.detector, precision=precision, unknown=sets)
+
+
+def named_values(texts: Sequence[str], parameter: str) -> list[tuple[str, str]]:
+    """Return the names and values of texts such as ``k=3``.
+
+    Raises:
+        ConfigurationError: A text has no name or no value, or names are repeated.
+
+    >>> named_values(["k=3"], "option")
+    [('k', '3')]
+    """
+    pairs = [(name, value) for name, _, value in (text.partition("=") for text in texts)]
+    for text, (name, value) in zip(texts, pairs, strict=True):
+        if not name or not value:
+            raise ConfigurationError(f'`{parameter}` is "{text}"; expected NAME=VALUE')
+    if len(dict(pairs)) < len(pairs):
+        raise ConfigurationError(f"`{parameter}` repeats a name; name each once")
+    return pairs
 
 
 def parse_level_weights(text: str) -> tuple[float, ...]:

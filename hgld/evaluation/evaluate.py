@@ -17,10 +17,13 @@ from hgld.evaluation.level_weights import LevelWeights
 from hgld.evaluation.metric_registry import Metric, RankedBlock, default_metrics
 from hgld.evaluation.ranking import RankingConfig, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
+from hgld.evaluation.rejected_queries import answer_block, answer_columns, with_answers
+from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.relevance import Relevance
 from hgld.evaluation.results import RetrievalResult, count_queries
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.progress import Progress
+from hgld.rejection.detector import NeighbourDetector
 
 _BEST_LEVEL = "the finest that any label of the query shares with any label of the image"
 _GRADED_SETTINGS = {
@@ -51,6 +54,8 @@ class EvaluationConfig:
             or ``gain`` is given: ``mean`` over the labels of the query (thesis, Algorithm 1), or that of the ``best``
             level that any labels share. All other metrics take that level.
         ranking: How to rank.
+        rejection: Score by which queries can be rejected, if any; its figures are those of
+            :mod:`hgld.evaluation.rejection_report`.
         processes: This process and those that share the queries with it; every process gets the whole result.
         progress: Progress bar over the queries of each task.
     """
@@ -62,6 +67,7 @@ class EvaluationConfig:
     level_weights: tuple[float, ...] | None = None
     several_labels: SeveralLabels = "mean"
     ranking: RankingConfig = field(default_factory=RankingConfig)
+    rejection: RejectionConfig | None = None
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
 
@@ -106,6 +112,7 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
 def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[RetrievalResult]:
     judgements = task.judgements
     n_queries, n_levels = judgements.n_queries, judgements.n_levels
+    answers = answer_columns(n_levels) if task.detector is not None else []
     if task.query_ids is not None and len(task.query_ids) != n_queries:
         raise InputError(f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images")
     metrics = _choose_metrics(task, config)
@@ -118,10 +125,12 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     if graded_task is not None:
         values = _per_query(graded_task, graded, _level_weights(graded_task, config), config)
         per_query = per_query.assign(**{metric.name: values[metric.name].to_numpy() for metric in graded})
-        per_query = per_query[[*names, *_positives_columns(n_levels)]]
+        per_query = per_query[[*names, *_positives_columns(n_levels), *answers]]
         settings = settings | _GRADED_SETTINGS
     if task.graded_judgements is not None:
         settings = settings | {"level": _BEST_LEVEL}
+    if task.detector is not None:
+        per_query = with_answers(per_query.drop(columns=answers), per_query[answers], n_levels)
     result = RetrievalResult(
         name=task.name,
         per_query=per_query,
@@ -156,7 +165,7 @@ def _graded_task(task: RetrievalTask, metrics: Sequence[Metric], config: Evaluat
             "`relevance_alpha` belongs to Eq. 20, but images with several labels have the relevance of Algorithm 1; "
             "leave it out, or set `several_labels` to best"
         )
-    return replace(task, judgements=task.graded_judgements, graded_judgements=None)
+    return replace(task, judgements=task.graded_judgements, graded_judgements=None, detector=None)
 
 
 def _level_weights(task: RetrievalTask, config: EvaluationConfig) -> LevelWeights:
@@ -227,6 +236,7 @@ def _measure(
         gallery_mask=task.gallery_mask,
         config=config.ranking,
         part=config.processes.part,
+        n_neighbours=task.detector.n_neighbours if isinstance(task.detector, NeighbourDetector) else 0,
         progress=config.progress,
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
@@ -234,7 +244,11 @@ def _measure(
         block = RankedBlock(ranked.levels, statistics, weights.block(ranked.queries))
         values = {metric.name: metric.values(block) for metric in metrics}
         values.update(zip(_positives_columns(n_levels), statistics.positives.T, strict=True))
-        blocks.append((ranked.queries, {column: numbers.cpu().numpy() for column, numbers in values.items()}))
+        columns = {column: numbers.cpu().numpy() for column, numbers in values.items()}
+        if task.detector is not None:
+            first_levels = ranked.levels[:, 0].cpu().numpy()
+            columns |= answer_block(task, ranked.queries, first_levels, ranked.neighbours)
+        blocks.append((ranked.queries, columns))
     return blocks
 
 
@@ -242,9 +256,11 @@ def _table(task: RetrievalTask, blocks: Sequence[Sequence[_Block]], metrics: Seq
     """Join the blocks of all processes into the table of :attr:`RetrievalResult.per_query`."""
     n_queries = task.judgements.n_queries
     positives = _positives_columns(task.judgements.n_levels)
+    answers = [] if task.detector is None else answer_columns(task.judgements.n_levels)
     ids = np.arange(n_queries) if task.query_ids is None else np.asarray(task.query_ids)
     table = pd.DataFrame(
-        {column: np.full(n_queries, np.nan) for column in [*metrics, *positives]}, index=pd.Index(ids, name="query")
+        {column: np.full(n_queries, np.nan) for column in [*metrics, *positives, *answers]},
+        index=pd.Index(ids, name="query"),
     )
     for rows, values in (block for process in blocks for block in process):
         for column, numbers in values.items():

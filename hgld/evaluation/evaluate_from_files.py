@@ -6,9 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.evaluation_files import EvaluationFiles
+from hgld.evaluation.open_set import ScoredAnswers
 from hgld.evaluation.protocols import get_protocol
+from hgld.evaluation.protocols.landmark_answers import LandmarkAnswers
+from hgld.evaluation.rejected_queries import unknown_answers, with_detector
+from hgld.evaluation.rejection_config import RejectionConfig
+from hgld.evaluation.rejection_report import RejectionReport, rejection_report
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.hierarchy import Hierarchy
@@ -20,15 +26,17 @@ class Evaluation:
 
     Args:
         results: Results of its parts, in the order of the tasks.
-        tasks: Tasks that were evaluated; none where predictions were scored.
+        tasks: Tasks that were evaluated; none where predictions or answers were scored.
         mean: Mean of each metric over the results, for protocols that report it.
         hierarchy: Levels above landmarks, if given.
+        answers: Answers to the queries, for protocols that score these.
     """
 
     results: tuple[RetrievalResult, ...]
     tasks: tuple[RetrievalTask, ...]
     mean: dict[str, float] | None = None
     hierarchy: Hierarchy | None = None
+    answers: LandmarkAnswers | None = None
 
 
 def evaluate_files(
@@ -51,15 +59,52 @@ def evaluate_files(
     config = config or EvaluationConfig()
     chosen.check(files, config)
     if files.predictions is not None:
+        if config.rejection is not None:
+            raise ConfigurationError(
+                "`reject` scores queries by their embeddings, and `predictions` have scores of their own; give "
+                "`query_embeddings` and `gallery_embeddings` instead"
+            )
         assert chosen.score_predictions is not None
         return Evaluation(tuple(chosen.score_predictions(files, config)), ())
     inputs = files.read()
+    if chosen.answer_queries is not None:
+        results, answers = chosen.answer_queries(inputs, config)
+        return Evaluation(tuple(results), (), hierarchy=inputs.hierarchy, answers=answers)
     tasks = chosen.build_tasks(inputs)
+    if config.rejection is not None:
+        tasks = [with_detector(task, config.rejection) for task in tasks]
     results = evaluate_tasks(tasks, config)
     mean = None
     if chosen.reports_mean:
         mean = {name: float(np.mean([result.means[name] for result in results])) for name in results[0].metrics}
     return Evaluation(tuple(results), tuple(tasks), mean, inputs.hierarchy)
+
+
+def rejection_reports(
+    evaluation: Evaluation, config: EvaluationConfig, *, split: str | None = None, intervals: bool = True
+) -> list[RejectionReport]:
+    """Return the figures of rejected queries of each result that has any.
+
+    Args:
+        evaluation: Evaluation with a rejection score.
+        config: Its configuration, with the sets of unknown images.
+        split: Split of the landmark ids, where the hierarchy has several.
+        intervals: Whether to compute 95 % intervals.
+
+    Raises:
+        InputError: Unknown images do not fit a gallery, or show landmarks of it.
+    """
+    rejection = config.rejection or RejectionConfig()
+    unknown: list[dict[str, ScoredAnswers]] = []
+    for task in evaluation.tasks:
+        answers = unknown_answers(task, rejection, hierarchy=evaluation.hierarchy, split=split, config=config.ranking)
+        unknown += [answers] * (1 if task.query_groups is None else len(task.query_groups))
+    unknown = unknown or [{} for _ in evaluation.results]
+    reports = (
+        rejection_report(result, rejection, answers, intervals=intervals)
+        for result, answers in zip(evaluation.results, unknown, strict=True)
+    )
+    return [report for report in reports if report is not None]
 
 
 def _default_protocol(files: EvaluationFiles) -> str:

@@ -97,6 +97,18 @@ class RecognitionResult(RetrievalResult):
         per_query = self.per_query[queries].assign(**values)
         return replace(self, name=name, per_query=per_query, counts=self.counts | _counts(per_query))
 
+    def with_answered(self, answered: Booleans) -> RecognitionResult:
+        """Return the result of some of the predictions; images without a landmark or a prediction stay in the counts.
+
+        Args:
+            answered: Images whose prediction is kept, bool, shape (n,), by rank.
+        """
+        made, right, has_landmark = self._answers()
+        kept = made & answered
+        values = recognition_values(kept, right & kept, has_landmark)
+        per_query = self.per_query.assign(**values, answered=kept)
+        return replace(self, per_query=per_query, counts=self.counts | _counts(per_query))
+
     def intervals(self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Interval]:
         """Return bootstrap confidence intervals: images drawn with replacement and ranked, percentile method.
 

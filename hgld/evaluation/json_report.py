@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hgld.compute.resampling import Interval
+from hgld.evaluation.rejection_report import RejectionReport, reports_to_json_values
 from hgld.evaluation.results import RetrievalResult
 from hgld.version import __version__
 
@@ -19,17 +20,20 @@ def results_to_json(
     *,
     intervals: Sequence[Mapping[str, Interval]] | None = None,
     mean: Mapping[str, float] | None = None,
+    rejection: Sequence[RejectionReport] | None = None,
 ) -> str:
     """Format results as JSON.
 
     ``{"hgld": version, "results": [...], "mean": over the results, by metric, or null}`` with, for each result,
     ``name``; ``means``, from 0 to 1, by metric; ``intervals``, [low, high] of 95 % by metric, or null where they are
-    not given; ``counts``; ``settings``. NaN is null.
+    not given; ``counts``; ``settings``. NaN is null. With a rejection score ``rejection`` is the list of
+    :func:`~hgld.evaluation.rejection_report.reports_to_json_values`.
 
     Args:
         results: Results of the parts.
         intervals: Confidence intervals of each result, from :meth:`RetrievalResult.intervals`.
         mean: Mean of each metric over the results, for protocols that report it.
+        rejection: Figures of rejected queries, where there is a rejection score.
     """
     entries = [
         {
@@ -41,8 +45,10 @@ def results_to_json(
         }
         for row, result in enumerate(results)
     ]
-    values = to_json_values({"hgld": __version__, "results": entries, "mean": mean})
-    return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+    values: dict[str, Any] = {"hgld": __version__, "results": entries, "mean": mean}
+    if rejection is not None:
+        values["rejection"] = reports_to_json_values(rejection)
+    return json.dumps(to_json_values(values), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def to_json_values(value: Any) -> Any:

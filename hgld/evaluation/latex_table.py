@@ -61,13 +61,21 @@ def results_to_latex(
     return latex_table(rows, columns, caption=caption)
 
 
-def latex_table(rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None) -> str:
-    """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font."""
+def latex_table(
+    rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None, mark: bool = True
+) -> str:
+    """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font.
+
+    Args:
+        rows: Rows of the table.
+        metrics: Columns.
+        caption: LaTeX, put above the table.
+        mark: Whether to mark the best and the second of each column.
+    """
+    best, second = (r"\textbf{{{}}}", r"\underline{{{}}}") if mark else ("{}", "{}")
     cells = [[row.head for row in rows]]
     for name in metrics:
-        means = mark_best(
-            name, [row.means.get(name, math.nan) for row in rows], r"\textbf{{{}}}", r"\underline{{{}}}"
-        )
+        means = mark_best(name, [row.means.get(name, math.nan) for row in rows], best, second)
         deviations = (row.deviations.get(name, math.nan) for row in rows)
         cells.append(
             [

@@ -14,8 +14,10 @@ from hgld.errors import InputError
 from hgld.evaluation.label_set_judgements import BestLevelJudgements, MultiLabelJudgements
 from hgld.evaluation.metric_registry import Metric
 from hgld.evaluation.relevance_judgements import LabelJudgements, RelevanceJudgements
+from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets, take_images
 from hgld.ragged import RaggedIndices
+from hgld.rejection.detector import Detector
 
 #: Ids of images: texts or integers, shape (n,).
 Ids = npt.NDArray[Any]
@@ -49,6 +51,9 @@ class RetrievalTask:
         metric_names: Names of metrics in the result, where they differ.
         query_groups: bool masks, shape (n_query,), by name: each group of queries gets a result of its own, and there
             is none of all queries.
+        index_labels: Labels of the gallery that rejection scores are fitted on, where they are not
+            ``gallery_labels``: int64, shape (n_gallery, L).
+        detector: Fitted rejection score of the queries, if any; see :mod:`hgld.evaluation.rejected_queries`.
         counts: Further counts of the result, such as of images without labels.
         settings: Further settings of the result.
     """
@@ -70,6 +75,8 @@ class RetrievalTask:
     fixed_metrics: bool = False
     metric_names: Mapping[str, str] = field(default_factory=dict)
     query_groups: Mapping[str, npt.NDArray[np.bool_]] | None = None
+    index_labels: LabelMatrix | None = None
+    detector: Detector | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 

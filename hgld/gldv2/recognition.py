@@ -11,14 +11,17 @@ Both are read as Google's published scorer reads them, Python's syntax of number
 
 from __future__ import annotations
 
+import csv
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hgld.errors import InputError
 from hgld.gldv2.ground_truth import USAGES
 from hgld.io.csv_files import read_rows
+from hgld.io.files import atomic_write
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +138,31 @@ def read_recognition_predictions(path: Path, solution: RecognitionSolution) -> d
             unknown[0],
         )
     return predictions
+
+
+def write_recognition_predictions(
+    path: Path, image_ids: Iterable[str], predictions: Mapping[str, LandmarkPrediction]
+) -> None:
+    """Write the predicted landmark of each test image, atomically; :func:`read_recognition_predictions` reads it.
+
+    Scores are written with as many digits as it takes to read the same numbers again.
+
+    Args:
+        path: CSV file to write or replace.
+        image_ids: Ids of the test images, each of which gets a row.
+        predictions: Prediction by test image; the cells of those without one are empty.
+
+    Raises:
+        InputError: An id is empty, or has whitespace around it, which readers remove.
+    """
+    with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for image in image_ids:
+            if not image or image.strip() != image:
+                raise InputError(f'the id "{image}" is empty or has whitespace around it; predictions cannot name it')
+            answer = predictions.get(image)
+            writer.writerow([image, "" if answer is None else f"{answer.landmark} {float(answer.score)!r}"])
 
 
 def _parse_prediction(cell: str) -> LandmarkPrediction:

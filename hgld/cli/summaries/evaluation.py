@@ -38,12 +38,12 @@ def format_evaluation(
     """
     rows: list[tuple[str, Mapping[str, str]]] = []
     for index, result in enumerate(results):
-        rows.append((result.name, _cells(result.means)))
+        rows.append((result.name, value_cells(result.means)))
         if intervals is not None:
             for end, name in enumerate(("  95 % from", "  to")):
-                rows.append((name, _cells({metric: ends[end] for metric, ends in intervals[index].items()})))
+                rows.append((name, value_cells({metric: ends[end] for metric, ends in intervals[index].items()})))
     if mean is not None:
-        rows.append(("mean", _cells(mean)))
+        rows.append(("mean", value_cells(mean)))
     means = wrapped_table("mean in %", metric_names(results), rows, width=width)
     has_levels = any(name.startswith(WITHOUT_POSITIVES) for result in results for name in result.counts)
     excluded = [_EXCLUDED_QUERIES] if has_levels else []
@@ -60,7 +60,7 @@ def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = 80) -
         means: Means by metric, by name of the row; the columns are the metrics of the first row.
         width: Width of a line; metrics that do not fit continue in a further table.
     """
-    rows = [(name, _cells(row)) for name, row in means.items()]
+    rows = [(name, value_cells(row)) for name, row in means.items()]
     return wrapped_table("mean in %", list(next(iter(means.values()))), rows, width=width)
 
 
@@ -95,6 +95,6 @@ def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:
     return wrapped_table("count", list(titles.values()), rows, width=width)
 
 
-def _cells(values: Mapping[str, float]) -> dict[str, str]:
+def value_cells(values: Mapping[str, float]) -> dict[str, str]:
     """Format values in percent, distances in levels; a dash where no query has the metric."""
     return {name: "–" if math.isnan(value) else f"{shown_value(name, value):.2f}" for name, value in values.items()}

@@ -41,13 +41,16 @@ SOLUTION, LANDMARKS = "retrieval_solution_v2.1.csv", "index_image_to_landmark.cs
 _SCORED = "test images that are scored"
 
 
-def official_task(queries: Embeddings, gallery: Embeddings, solution: RetrievalSolution) -> RetrievalTask:
+def official_task(
+    queries: Embeddings, gallery: Embeddings, solution: RetrievalSolution, landmarks: ImageLandmarks
+) -> RetrievalTask:
     """Rank all index images by the lists of the solution; Public and Private test images get results of their own.
 
     Args:
         queries: Embeddings of the test images; those that the solution ignores may be absent.
         gallery: Embeddings of all index images.
         solution: Positives of each test image.
+        landmarks: Landmarks of the index images, on which rejection scores are fitted.
 
     Raises:
         InputError: Test images are not embedded.
@@ -66,6 +69,7 @@ def official_task(queries: Embeddings, gallery: Embeddings, solution: RetrievalS
         fixed_metrics=True,
         metric_names={"mAP@100": "map100_official"},
         query_groups={f"official {usage.lower()}": usages == usage for usage in USAGES},
+        index_labels=_landmark_ids(gallery, landmarks)[:, None],
         counts={"ignored_queries": solution.n_ignored},
     )
 
@@ -121,7 +125,7 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
     solution = read_retrieval_solution(inputs.ground_truth / SOLUTION)
     landmarks = read_image_to_landmark(inputs.ground_truth / LANDMARKS)
     _check_gallery(inputs.gallery, landmarks)
-    tasks = [official_task(inputs.queries, inputs.gallery, solution)]
+    tasks = [official_task(inputs.queries, inputs.gallery, solution, landmarks)]
     if inputs.hierarchy is not None:
         tasks.insert(0, labelled_task(inputs.queries, inputs.gallery, solution, landmarks, inputs.hierarchy))
     return tasks

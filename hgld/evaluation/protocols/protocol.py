@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.evaluation_files import EvaluationFiles, EvaluationInputs
+from hgld.evaluation.protocols.landmark_answers import LandmarkAnswers
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 
@@ -45,6 +46,8 @@ class EvaluationProtocol:
         descriptions: What an input is for this protocol, for messages.
         metrics_require: Input without which metrics cannot be chosen, if any.
         reports_mean: Whether the mean over the results is reported.
+        answer_queries: Function from the contents of the input files to the results and the answers, for protocols
+            that score an answer to each query instead of a ranking.
         score_predictions: Function from the input files to the results, for protocols that score ``predictions``
             instead of ranking embeddings.
     """
@@ -55,6 +58,9 @@ class EvaluationProtocol:
     descriptions: Mapping[str, str] = field(default_factory=dict)
     metrics_require: str | None = None
     reports_mean: bool = False
+    answer_queries: (
+        Callable[[EvaluationInputs, EvaluationConfig], tuple[list[RetrievalResult], LandmarkAnswers]] | None
+    ) = None
     score_predictions: Callable[[EvaluationFiles, EvaluationConfig], list[RetrievalResult]] | None = None
 
     def check(self, files: EvaluationFiles, config: EvaluationConfig) -> None:

@@ -1,0 +1,98 @@
+"""Format the figures of rejected queries that ``hgld evaluate --reject`` reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from hgld.cli.render import wrapped_table
+from hgld.cli.summaries.evaluation import value_cells
+from hgld.compute.resampling import Interval
+from hgld.evaluation.rejection_report import LevelFigures, RejectionReport
+from hgld.rejection.thresholds import Threshold
+
+_DETECTION = {
+    "auroc": "AUROC",
+    "fpr95_known": "FPR95 (known)",
+    "fpr95_unknown": "FPR95 (unknown)",
+    "aupr_known": "AUPR known",
+    "aupr_unknown": "AUPR unknown",
+}
+
+
+def format_rejection(reports: Sequence[RejectionReport], *, width: int = 80) -> str:
+    """Format figures of rejected queries: by level, over coverages, at the threshold, and for each unknown set.
+
+    Args:
+        reports: Figures of each result.
+        width: Width of a line; columns that do not fit continue in a further table.
+    """
+    return "\n\n".join(_format_report(report, width) for report in reports)
+
+
+def _format_report(report: RejectionReport, width: int) -> str:
+    options = ", ".join(f"{name} {value}" for name, value in report.options.items())
+    lines = [f"{report.name}, rejected by {report.score}{f' ({options})' if options else ''}", ""]
+    rows = [row for level in report.levels for row in _level_rows(f"level {level.level}", level)]
+    lines.append(wrapped_table("in %", ["GAP", "AURC"], rows, width=width))
+    metrics = list(report.means_at_threshold)
+    coverages = [
+        (f"{figures.wanted:.0%}", {"risk": _percent(figures.risk), **value_cells(figures.means)})
+        for figures in report.coverages
+    ]
+    lines.append(wrapped_table("accepted", ["risk", *metrics], coverages, width=width))
+    lines.append(_threshold_sentence(report.threshold))
+    if report.threshold.value is not None:
+        means = value_cells(report.means_at_threshold)
+        lines.append(f"Of these: {', '.join(f'{name} {value}' for name, value in means.items())}.")
+    if report.unknown:
+        lines += ["", _unknown_table(report, width)]
+    return "\n".join(lines)
+
+
+def _unknown_table(report: RejectionReport, width: int) -> str:
+    rows: list[tuple[str, Mapping[str, str]]] = []
+    for name, figures in report.unknown.items():
+        cells = {"images": f"{figures.n_unknown:,}", "GAP": _percent(figures.levels[0].gap)}
+        rows.append((name, cells | {title: _percent(figures.detection[key]) for key, title in _DETECTION.items()}))
+        bounds = {_DETECTION[key]: ends for key, ends in figures.detection_intervals.items() if key in _DETECTION}
+        if "gap" in figures.levels[0].intervals:
+            bounds = {"GAP": figures.levels[0].intervals["gap"], **bounds}
+        rows += _interval_rows(bounds)
+        for level in figures.levels[1:]:
+            rows.append((f"  at level {level.level}", {"GAP": _percent(level.gap)}))
+    n_known = next(iter(report.unknown.values())).n_known
+    table = wrapped_table("unknown images", ["images", "GAP", *_DETECTION.values()], rows, width=width)
+    return f"{table}\nEach set with the {n_known:,} known queries, in %."
+
+
+def _level_rows(name: str, level: LevelFigures) -> list[tuple[str, Mapping[str, str]]]:
+    titles = {"gap": "GAP", "area": "AURC"}
+    row = (name, {"GAP": _percent(level.gap), "AURC": _percent(level.area)})
+    return [row, *_interval_rows({titles[key]: ends for key, ends in level.intervals.items()})]
+
+
+def _interval_rows(bounds: Mapping[str, Interval]) -> list[tuple[str, Mapping[str, str]]]:
+    if not bounds:
+        return []
+    ends = (("  95 % from", 0), ("  to", 1))
+    return [(title, {name: _percent(interval[end]) for name, interval in bounds.items()}) for title, end in ends]
+
+
+def _threshold_sentence(threshold: Threshold) -> str:
+    if threshold.value is None:
+        return (
+            f"No threshold reaches a precision of {threshold.target:.0%} on these queries: the highest is "
+            f"{_percent(threshold.highest)} %."
+        )
+    low, high = threshold.interval
+    assert threshold.precision is not None
+    return (
+        f"Threshold {threshold.value:.6g}, chosen on these queries for a precision of {threshold.target:.0%}: "
+        f"accepts {threshold.coverage:.1%}\nof them, {_percent(threshold.precision)} % right ({_percent(low)} to "
+        f"{_percent(high)}), and rejects {threshold.right_rejected:.1%} of the right answers."
+    )
+
+
+def _percent(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.2f}"

@@ -1,0 +1,221 @@
+"""Figures of rejected queries: risk over coverage, GAP, thresholds, and how well a score detects unknown images.
+
+Figures of the queries are those of a protocol's own queries. Sets of unknown images are reported apart, each together
+with the known queries: near images are far harder than far ones, and a figure over both says nothing of either.
+Thresholds are chosen on the queries that they are reported on, and promise nothing for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hgld.compute.resampling import Interval
+from hgld.evaluation.global_average_precision import RecognitionResult
+from hgld.evaluation.open_set import ScoredAnswers
+from hgld.evaluation.rejected_queries import scored_answers
+from hgld.evaluation.rejection_config import RejectionConfig
+from hgld.evaluation.results import RetrievalResult
+from hgld.rejection.detection_metrics import detection_intervals, detection_metrics
+from hgld.rejection.risk_coverage import area_interval, risk_coverage
+from hgld.rejection.thresholds import Threshold, threshold_for_precision
+
+#: Names of the unknown queries of a protocol: those without a positive at the finest level, and those of recognition.
+QUERIES_WITHOUT_POSITIVES = "queries without positives"
+IMAGES_WITHOUT_LANDMARK = "images without a landmark"
+N_RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class LevelFigures:
+    """Figures of the answers at a level.
+
+    Args:
+        level: Level, L for the finest.
+        gap: GAP; NaN where no query is known.
+        area: Area under risk over coverage (AURC).
+        intervals: 95 % intervals of ``gap`` and ``area``, if they are asked for.
+    """
+
+    level: int
+    gap: float
+    area: float
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CoverageFigures:
+    """Figures of the queries with the lowest scores.
+
+    Args:
+        wanted: Wanted share of the queries.
+        n_accepted: Number of queries that are accepted: as many as the share allows without dividing equal scores.
+        threshold: Score of the last of these; NaN for none.
+        risk: Share of wrong answers at the finest level among these; NaN for none.
+        means: Mean of each metric over these, of those that have it.
+    """
+
+    wanted: float
+    n_accepted: int
+    threshold: float
+    risk: float
+    means: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class UnknownFigures:
+    """Figures of the known queries and a set of unknown images.
+
+    Args:
+        n_known: Number of queries that are known at the finest level.
+        n_unknown: Number of unknown images.
+        detection: Metrics of :func:`~hgld.rejection.detection_metrics.detection_metrics`.
+        detection_intervals: Their 95 % intervals, if they are asked for.
+        levels: Figures of the answers to both at each level, finest first.
+    """
+
+    n_known: int
+    n_unknown: int
+    detection: Mapping[str, float]
+    detection_intervals: Mapping[str, Interval]
+    levels: tuple[LevelFigures, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RejectionReport:
+    """Figures of the rejected queries of a result.
+
+    Args:
+        name: Name of the result.
+        score: Name of the rejection score.
+        options: Its options.
+        levels: Figures of the answers to the queries at each level, finest first.
+        coverages: Figures of the queries with the lowest scores, for several shares of them.
+        threshold: Threshold for the wanted precision at the finest level, chosen on the queries.
+        means_at_threshold: Mean of each metric over the queries that it accepts.
+        unknown: Figures of each set of unknown images.
+    """
+
+    name: str
+    score: str
+    options: Mapping[str, object]
+    levels: tuple[LevelFigures, ...]
+    coverages: tuple[CoverageFigures, ...]
+    threshold: Threshold
+    means_at_threshold: Mapping[str, float]
+    unknown: Mapping[str, UnknownFigures]
+
+
+def rejection_report(
+    result: RetrievalResult,
+    rejection: RejectionConfig,
+    unknown: Mapping[str, ScoredAnswers],
+    *,
+    intervals: bool = True,
+) -> RejectionReport | None:
+    """Return the figures of the rejected queries of a result; None if there is no answer to any.
+
+    Args:
+        result: Result with rejection scores.
+        rejection: The score, precision and coverages.
+        unknown: Answers to each set of unknown images.
+        intervals: Whether to compute 95 % intervals, by the bootstrap over images.
+    """
+    answers = scored_answers(result)
+    if not len(answers):
+        return None
+    is_known = answers.known[:, 0]
+    known, sets = answers.take(is_known), dict(unknown)
+    if not is_known.all():
+        name = IMAGES_WITHOUT_LANDMARK if isinstance(result, RecognitionResult) else QUERIES_WITHOUT_POSITIVES
+        sets = {name: answers.take(~is_known), **sets}
+    threshold = threshold_for_precision(answers.scores, answers.right[:, 0], rejection.precision)
+    detector = rejection.detector
+    return RejectionReport(
+        name=result.name,
+        score=rejection.score if detector is None else detector.name,
+        options=dict(rejection.options) if detector is None else detector.options(),
+        levels=_level_figures(answers, intervals),
+        coverages=tuple(_at_coverage(result, answers, coverage) for coverage in rejection.coverages),
+        threshold=threshold,
+        means_at_threshold=_means(result, threshold.accepts(answers.scores)),
+        unknown={name: _unknown_figures(known, images, intervals) for name, images in sets.items()}
+        if len(known)
+        else {},
+    )
+
+
+def reports_to_json_values(reports: Sequence[RejectionReport]) -> list[dict[str, Any]]:
+    """Return reports as values for JSON, in the form that docs/metrics.md describes."""
+    return [
+        {
+            "name": report.name,
+            "score": {"name": report.score, "options": dict(report.options)},
+            "levels": [asdict(level) for level in report.levels],
+            "coverages": [asdict(coverage) for coverage in report.coverages],
+            "threshold": asdict(report.threshold),
+            "means_at_threshold": dict(report.means_at_threshold),
+            "unknown": {name: asdict(figures) for name, figures in report.unknown.items()},
+        }
+        for report in reports
+    ]
+
+
+def _level_figures(answers: ScoredAnswers, intervals: bool) -> tuple[LevelFigures, ...]:
+    figures = []
+    for column in range(answers.n_levels):
+        scores, right = answers.level_scores[:, column], answers.right[:, column]
+        recognition = answers.recognition(column=column)
+        bounds = {}
+        if intervals:
+            bounds = {
+                "gap": recognition.intervals(n_resamples=N_RESAMPLES)["gap"],
+                "area": area_interval(scores, right, known=answers.known[:, column], n_resamples=N_RESAMPLES),
+            }
+        area = risk_coverage(scores, right).area
+        figures.append(LevelFigures(answers.n_levels - column, recognition.means["gap"], area, bounds))
+    return tuple(figures)
+
+
+def _at_coverage(result: RetrievalResult, answers: ScoredAnswers, coverage: float) -> CoverageFigures:
+    curve = risk_coverage(answers.scores, answers.right[:, 0])
+    # Within rounding: 0.9 of 10 queries are 9.
+    place = int(np.searchsorted(curve.n_accepted, coverage * len(answers) * (1 + 1e-12), side="right")) - 1
+    if place < 0:
+        return CoverageFigures(coverage, 0, np.nan, np.nan, dict.fromkeys(result.metrics, np.nan))
+    threshold = float(curve.thresholds[place])
+    return CoverageFigures(
+        wanted=coverage,
+        n_accepted=int(curve.n_accepted[place]),
+        threshold=threshold,
+        risk=float(curve.risk[place]),
+        means=_means(result, answers.scores <= threshold),
+    )
+
+
+def _means(result: RetrievalResult, accepted: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """Return the mean of each metric over the accepted queries.
+
+    Those of recognition are what they are if all other predictions are left out: divided by all images with a
+    landmark, as the challenge does.
+    """
+    if isinstance(result, RecognitionResult):
+        return result.with_answered(accepted).means
+    return {name: float(result.per_query.loc[accepted, name].mean()) for name in result.metrics}
+
+
+def _unknown_figures(known: ScoredAnswers, unknown: ScoredAnswers, intervals: bool) -> UnknownFigures:
+    bounds = {}
+    if intervals:
+        bounds = detection_intervals(known.scores, unknown.scores, n_resamples=N_RESAMPLES)
+    return UnknownFigures(
+        n_known=len(known),
+        n_unknown=len(unknown),
+        detection=detection_metrics(known.scores, unknown.scores),
+        detection_intervals=bounds,
+        levels=_level_figures(known.joined(unknown), intervals),
+    )
