@@ -19,6 +19,7 @@ from hgld.rejection.scores.distractor_penalty import DistractorPenalty
 from hgld.rejection.scores.energy import Energy
 from hgld.rejection.scores.entropy import Entropy
 from hgld.rejection.scores.gmm import Gmm
+from hgld.rejection.scores.heat import Heat
 from hgld.rejection.scores.knn import Knn
 from hgld.rejection.scores.knn_raw import KnnRaw
 from hgld.rejection.scores.level_agreement import LevelAgreement
@@ -61,6 +62,7 @@ DETECTORS: Mapping[str, type[Detector]] = {
         KnnRaw,
         Residual,
         Vim,
+        Heat,
     )
 }
 

@@ -24,7 +24,7 @@ from hgld.rejection import (
     save_detector,
 )
 from hgld.rejection.detector_files import is_detector_folder
-from tests.rejection.test_detectors import N, index_images, queries
+from tests.rejection.test_detectors import FAST, N, index_images, queries
 
 RECORD = DetectorRecord(
     n_images=N,
@@ -43,7 +43,7 @@ def saved(folder: Path, record: DetectorRecord = RECORD) -> Detector:
 
 @pytest.mark.parametrize("name", DETECTORS)
 def test_loaded_scores_are_the_same(name: str, tmp_path: Path) -> None:
-    detector = build_detector(name).fit(**index_images())
+    detector = build_detector(name, FAST.get(name)).fit(**index_images())
     save_detector(tmp_path / "detector", detector, RECORD)
     loaded = load_detector(tmp_path / "detector")
     assert loaded.record == RECORD

@@ -13,6 +13,8 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.rejection import DETECTORS, Detector, NeighbourDetector, build_detector, detector
 
 N, DIM, N_CLASSES = 120, 6, 5
+#: Options of scores whose training takes long by default.
+FAST: dict[str, dict[str, Any]] = {"heat": {"hidden_dim": 8, "epochs": 1, "steps": 2, "batch_size": 64}}
 
 
 def index_images(dtype: type[np.floating[Any]] = np.float32) -> dict[str, Any]:
@@ -43,8 +45,8 @@ def queries(n: int = 30, dtype: type[np.floating[Any]] = np.float32) -> dict[str
 
 @pytest.fixture(params=DETECTORS)
 def fitted(request: pytest.FixtureRequest) -> Detector:
-    """Return each score with its default options, fitted on the index."""
-    return build_detector(request.param).fit(**index_images())
+    """Return each score with its default options, but for those of training, fitted on the index."""
+    return build_detector(request.param, FAST.get(request.param)).fit(**index_images())
 
 
 def test_scores_are_finite_float32_and_one_per_image(fitted: Detector) -> None:
@@ -84,7 +86,8 @@ def test_blocks_do_not_change_scores(fitted: Detector, monkeypatch: pytest.Monke
 
 
 def test_float64_is_kept(fitted: Detector) -> None:
-    wide = build_detector(fitted.name).fit(**index_images(np.float64)).score(**queries(dtype=np.float64))
+    detector = build_detector(fitted.name, fitted.options())
+    wide = detector.fit(**index_images(np.float64)).score(**queries(dtype=np.float64))
     assert wide.dtype == np.float64
     np.testing.assert_allclose(fitted.score(**queries()), wide, rtol=2e-3, atol=2e-3)
 

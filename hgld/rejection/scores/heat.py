@@ -1,0 +1,265 @@
+"""HEAT: energies of priors, corrected by learnt residual energies, and composed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, get_args
+
+import torch
+
+from hgld.compute.dtypes import at_least_float32
+from hgld.compute.scoring import ScoringConfig
+from hgld.errors import ConfigurationError, InputError
+from hgld.progress import NoProgress, Progress
+from hgld.rejection.classifier_detector import index_classifier
+from hgld.rejection.detector import Detector, Scores
+from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
+from hgld.rejection.heat.composition import (
+    Composition,
+    Standardisation,
+    check_composition,
+    compose_energies,
+)
+from hgld.rejection.heat.priors import (
+    GaussianPrior,
+    GaussianSampler,
+    LogitPrior,
+    Prior,
+)
+from hgld.rejection.heat.residual import ResidualEnergy
+from hgld.rejection.heat.settings import PRESETS, PriorName, ResidualSettings, Variant, check_variant
+from hgld.rejection.heat.training import NormalSampler, Sampler, corrected_energy, train_residual_energy
+from hgld.rejection.inputs import DetectorInputs
+
+_BLOCK = 8192
+
+
+class Heat(Detector):
+    """The composition of corrected energies of priors (thesis, chapter 5; Lafon et al., ICML 2023).
+
+    The priors are ``gmm``, Gaussians of the classes of embeddings; ``energy``, the energy of the logits of a linear
+    classifier; and ``gmm_std``, Gaussians of the classes of the standard deviations of feature maps. With one of them
+    the score is HEAT-GMM, HEAT-EL or HEAT-GMM_std. Where options are None, those of the preset of the variant hold,
+    :data:`hgld.rejection.heat.settings.PRESETS`.
+
+    Classes are the labels of the finest level. The density of the classifier cannot be sampled from, so its chains
+    begin at samples of the Gaussians of the classes; in the published code, at standard normal noise.
+
+    Args:
+        priors: Names of the priors, separated by commas. Default: all, but gmm_std only where there are deviations.
+        variant: ``thesis`` or ``code``, the published code; see :mod:`hgld.rejection.heat`.
+        composition: How energies are composed; see :data:`hgld.rejection.heat.composition.Composition`.
+        beta: Exponent of the composition (Eq. 5.7), from -inf to inf; the thesis reports 0.
+        epochs: Number of passes over the index in training; 0 leaves the priors uncorrected but for a random,
+            untrained network.
+        batch_size: Number of images of each update.
+        hidden_dim: Number of hidden units of the residual energies.
+        shared_hidden: Whether the hidden layers of a residual energy are one layer.
+        learning_rate: Learning rate.
+        l2: Weight lambda of the squared residual energies.
+        temperature: Temperature that the energy of a prior is divided by.
+        steps: Number of steps of Langevin dynamics.
+        step_size: Size of the first step, which decays to a tenth.
+        noise: Scale of the noise of the first step, which decays to a tenth.
+        shrinkage: Shrinkage of the covariances; see :func:`hgld.rejection.gaussians.fit_gaussians`.
+        classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
+        seed: Seed of training.
+        device: Device of training and scoring: ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Attributes:
+        progress: Reporter of the number of epochs done, over all priors; set it before fitting to see progress.
+
+    Raises:
+        ConfigurationError: An option is out of range, or there is no such prior.
+    """
+
+    name = "heat"
+    requires = frozenset({"labels"})
+    uses = frozenset({"deviations"})
+    progress: Progress = NoProgress()
+
+    def __init__(
+        self,
+        priors: str | None = None,
+        variant: Variant = "thesis",
+        composition: Composition = "standardised_mean",
+        beta: float = 0.0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        hidden_dim: int | None = None,
+        shared_hidden: bool | None = None,
+        learning_rate: float | None = None,
+        l2: float | None = None,
+        temperature: float | None = None,
+        steps: int | None = None,
+        step_size: float | None = None,
+        noise: float | None = None,
+        shrinkage: float | None = None,
+        classifier: str = "softmax",
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        check_variant(variant)
+        check_composition(beta, composition)
+        if shrinkage is not None and not 0 <= shrinkage <= 1:
+            raise ConfigurationError(f"`shrinkage` is {shrinkage}; expected a number from 0 to 1")
+        self.priors, self.variant, self.composition, self.beta = priors, variant, composition, beta
+        self.epochs, self.batch_size, self.learning_rate = epochs, batch_size, learning_rate
+        self.hidden_dim, self.shared_hidden, self.l2, self.temperature = hidden_dim, shared_hidden, l2, temperature
+        self.steps, self.step_size, self.noise = steps, step_size, noise
+        self.shrinkage, self.classifier, self.seed, self.device = shrinkage, classifier, seed, device
+        self._named = None if priors is None else _parse_priors(priors)
+        self._settings = {prior: self._prior_settings(prior) for prior in get_args(PriorName)}
+        self._fitted: dict[PriorName, tuple[Prior, ResidualEnergy]] = {}
+        self._on = torch.device("cpu")
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return the priors, residual energies, and the scales of energies."""
+        tensors = {
+            "energy_means": self._standardisation.means,
+            "energy_deviations": self._standardisation.deviations,
+        }
+        for name, (prior, residual) in self._fitted.items():
+            tensors |= {f"{name}.prior.{key}": tensor for key, tensor in prior.tensors().items()}
+            tensors |= {f"{name}.residual.{key}": tensor for key, tensor in residual.state_dict().items()}
+        return {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+
+    def _fit(self, images: DetectorInputs) -> None:
+        assert images.labels is not None
+        self._on = torch.device(ScoringConfig(device=self.device).device)  # checks it
+        available = [name for name in get_args(PriorName) if name != "gmm_std" or images.deviations is not None]
+        names = self._named or available
+        if missing := [name for name in names if name not in available]:
+            raise ConfigurationError(
+                f"the prior {missing[0]} needs `deviations`, the standard deviations of feature maps (hgld "
+                "embed-images --with-std); name other `priors`, such as gmm,energy"
+            )
+        self.progress.start(sum(self._settings[name].epochs for name in names))
+        self._fitted = {}
+        for name in names:
+            prior, sampler = self._prior(name, images)
+            residual = train_residual_energy(
+                prior,
+                sampler,
+                self._inputs(name, images),
+                self._settings[name],
+                name=name,
+                seed=self.seed,
+                progress=self.progress,
+            )
+            self._fitted[name] = (prior, residual)
+        blocks = [
+            self._energies(images.rows(slice(start, start + _BLOCK))) for start in range(0, len(images), _BLOCK)
+        ]
+        self._standardisation = Standardisation.of(torch.cat(blocks, dim=1))
+
+    def _score(self, images: DetectorInputs) -> Scores:
+        composed = compose_energies(self._energies(images), self.beta, self.composition, self._standardisation)
+        return composed.to(at_least_float32(images.embeddings[:0]).dtype).cpu().numpy()
+
+    def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        # A score that was fitted on a GPU also works without one.
+        device = self._on = torch.device(self.device if self.device == "cpu" or torch.cuda.is_available() else "cpu")
+        self._standardisation = Standardisation(
+            state["energy_means"].to(device), state["energy_deviations"].to(device)
+        )
+        names = {key.partition(".")[0] for key in state}
+        self._fitted = {}
+        for name in get_args(PriorName):
+            if name in names:
+                tensors = {
+                    part: {
+                        key.removeprefix(f"{name}.{part}."): tensor.clone()
+                        for key, tensor in state.items()
+                        if key.startswith(f"{name}.{part}.")
+                    }
+                    for part in ("prior", "residual")
+                }
+                prior = self._prior_from(name, tensors["prior"]).to(device)
+                self._fitted[name] = (prior, self._residual_from(name, tensors["residual"]).to(device))
+
+    def _energies(self, images: DetectorInputs) -> torch.Tensor:
+        """Return the corrected energy of each prior, shape (K, n)."""
+        rows = []
+        for name, (prior, residual) in self._fitted.items():
+            features = prior.features(self._inputs(name, images)).to(self._on)
+            rows.append(corrected_energy(prior, residual, self._settings[name].temperature)(features))
+        return torch.stack(rows)
+
+    def _inputs(self, name: PriorName, images: DetectorInputs) -> torch.Tensor:
+        """Return the inputs of a prior, float, shape (n, d) or (n, c)."""
+        if name != "gmm_std":
+            return images.embeddings
+        deviations = images.deviations
+        if deviations is None:
+            raise ConfigurationError(
+                "the score heat was fitted with `deviations`, and they are missing; embed the images with hgld "
+                "embed-images --with-std, or fit the score with other `priors`, such as gmm,energy"
+            )
+        if "gmm_std" in self._fitted:
+            prior, _ = self._fitted["gmm_std"]
+            expected = len(prior.tensors()["origin"])
+            if deviations.shape[1] != expected:
+                raise InputError(
+                    f"the deviations have {deviations.shape[1]} channels, and the score heat was fitted on "
+                    f"{expected}; embed both with the same model"
+                )
+        return deviations.to(at_least_float32(images.embeddings[:0]).dtype)
+
+    def _prior(self, name: PriorName, images: DetectorInputs) -> tuple[Prior, Sampler]:
+        """Fit a prior, and return it with the sampler of the features that its chains begin at."""
+        assert images.labels is not None
+        inputs, classes = self._inputs(name, images), images.labels[:, 0]
+        is_code = self.variant == "code"
+        if name == "energy":
+            classifier = index_classifier(self.classifier, images, self.name)
+            logit_prior = LogitPrior(classifier.weight, classifier.bias).to(self._on)
+            if is_code:
+                return logit_prior, NormalSampler(logit_prior.weight)
+            gaussians = GaussianPrior(fit_gaussians(inputs, classes, shrinkage=self.shrinkage)).to(self._on).gaussians
+            return logit_prior, GaussianSampler(gaussians)
+        prior = GaussianPrior(
+            fit_gaussians(inputs, classes, unit_length=True, shrinkage=self.shrinkage), self.variant
+        ).to(self._on)
+        weights = prior.gaussians.log_frequencies.exp() if is_code else None
+        return prior, GaussianSampler(prior.gaussians, weights)
+
+    def _prior_from(self, name: PriorName, tensors: Mapping[str, torch.Tensor]) -> Prior:
+        if name == "energy":
+            return LogitPrior(tensors["weight"], tensors["bias"])
+        return GaussianPrior(ClassGaussians.from_tensors(tensors), self.variant)
+
+    def _residual_from(self, name: PriorName, tensors: dict[str, torch.Tensor]) -> ResidualEnergy:
+        settings = self._settings[name]
+        weight = tensors["first.weight"]
+        residual = ResidualEnergy(
+            weight.shape[1], len(weight), settings.n_hidden, shared_hidden=settings.shared_hidden
+        ).to(weight.dtype)
+        residual.load_state_dict(tensors)
+        return residual.eval().requires_grad_(False)
+
+    def _prior_settings(self, name: PriorName) -> ResidualSettings:
+        """Return the preset of a prior with the options that are set."""
+        preset = PRESETS[self.variant][name]
+        sampling: dict[str, Any] = {} if self.steps is None else {"steps": self.steps}
+        for key in ("step_size", "noise"):
+            first = getattr(self, key)
+            if first is not None:
+                sampling[key] = (first, first / 10)
+        changes = {
+            key: getattr(self, key)
+            for key in ("epochs", "batch_size", "hidden_dim", "shared_hidden", "learning_rate", "l2", "temperature")
+            if getattr(self, key) is not None
+        }
+        return replace(preset, langevin=replace(preset.langevin, **sampling), **changes)
+
+
+def _parse_priors(text: str) -> list[PriorName]:
+    """Return the priors named in ``gmm,energy``, in the order of their definition."""
+    names = [name.strip() for name in text.split(",")]
+    known = get_args(PriorName)
+    unknown = [name for name in names if name not in known]
+    if unknown or len(set(names)) < len(names):
+        raise ConfigurationError(f"`priors` is {text}; expected different ones of {', '.join(known)}, between commas")
+    return [name for name in known if name in names]
