@@ -84,6 +84,29 @@ class ClassGaussians:
         constant = (self.dim * math.log(2 * math.pi) + self.log_determinant) / 2
         return constant - torch.stack(terms).logsumexp(dim=0)
 
+    def background(self) -> ClassGaussians:
+        """Return one Gaussian of all images: their mean, and the covariance within classes plus that of the means.
+
+        Without shrinkage that is the covariance of all images. With it the covariance within classes stays the shrunk
+        one, so that directions in which the images do not vary count the same in both.
+        """
+        means = self.means.double()
+        frequencies = self.log_frequencies.double().exp()
+        ratio = torch.eye(self.dim, dtype=torch.float64)
+        for start in range(0, len(means), _ROWS):
+            block = means[start : start + _ROWS]
+            ratio += (frequencies[start : start + _ROWS, None] * block).T @ block
+        eigenvalues, vectors = torch.linalg.eigh(ratio)
+        dtype = self.origin.dtype
+        return ClassGaussians(
+            origin=self.origin,
+            whitening=(self.whitening.double() @ (vectors / eigenvalues.sqrt())).to(dtype),
+            means=torch.zeros(1, self.dim, dtype=dtype),
+            log_frequencies=torch.zeros(1, dtype=dtype),
+            log_determinant=(self.log_determinant.double() + eigenvalues.log().sum()).to(dtype),
+            shrinkage=self.shrinkage,
+        )
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the tensors by name; ``ClassGaussians(**tensors)`` builds it again."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -6,7 +6,7 @@ on the embeddings and labels of the index. Logits are computed in blocks of imag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ _ROWS = 8192  # images per block at most
 #: L-BFGS keeps about 25 copies of the weights in float64: 6.7 GB.
 _MAX_WEIGHTS = 2**25
 _ITERATIONS = 300
+_KEPT = 2**26  # numbers of standardised embeddings kept between iterations; more are computed each time
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,10 +136,19 @@ def fit_linear_classifier(
             "without a classifier"
         )
     origin, scale = _standardisation(embeddings, indices)
+    dtype = at_least_float32(embeddings[:0]).dtype
+
+    def standardised() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for rows in row_blocks(len(embeddings), n_classes):
+            labelled = indices[rows] >= 0
+            features = (embeddings[rows][labelled].double() - origin) / scale
+            yield features.to(dtype), indices[rows][labelled]
+
+    kept = list(standardised()) if embeddings.numel() <= _KEPT else None
 
     def objective(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         parameters = torch.from_numpy(flat).view(n_classes, dim + 1)
-        loss, gradient = _cross_entropy(parameters, embeddings, indices, origin, scale)
+        loss, gradient = _cross_entropy(parameters, kept or standardised(), dtype)
         weights = parameters[:, :dim]
         strength = 1 / n if penalty is None else penalty
         gradient /= n
@@ -147,7 +157,6 @@ def fit_linear_classifier(
 
     parameters = torch.from_numpy(_minimised(objective, n_classes * (dim + 1))).view(n_classes, dim + 1)
     weight = parameters[:, :dim] / scale
-    dtype = at_least_float32(embeddings[:0]).dtype
     return LinearClassifier(weight.to(dtype), (parameters[:, dim] - weight @ origin).to(dtype))
 
 
@@ -178,23 +187,25 @@ def gaussian_classifier(
 def _minimised(
     objective: Callable[[npt.NDArray[np.float64]], tuple[float, npt.NDArray[np.float64]]], n_parameters: int
 ) -> npt.NDArray[np.float64]:
-    options: dict[str, Any] = {"maxiter": _ITERATIONS, "gtol": 1e-6, "ftol": 1e-12}
+    options: dict[str, Any] = {"maxiter": _ITERATIONS, "gtol": 1e-6, "ftol": 1e-8}
     result = minimize(objective, np.zeros(n_parameters), jac=True, method="L-BFGS-B", options=options)
     solution: npt.NDArray[np.float64] = result.x
     return solution
 
 
 def _cross_entropy(
-    parameters: torch.Tensor, embeddings: torch.Tensor, indices: torch.Tensor, origin: torch.Tensor, scale: float
+    parameters: torch.Tensor, batches: Iterable[tuple[torch.Tensor, torch.Tensor]], dtype: torch.dtype
 ) -> tuple[float, torch.Tensor]:
-    """Return the sum of cross-entropies and its gradient, float64, shape (C, d + 1)."""
-    dtype = at_least_float32(embeddings[:0]).dtype
+    """Return the sum of cross-entropies and its gradient, float64, shape (C, d + 1).
+
+    Args:
+        parameters: Weights, and biases as the last column, float64, shape (C, d + 1).
+        batches: Features, shape (m, d), and numbers of the classes, int64, shape (m,), of blocks of images.
+        dtype: Type of the features.
+    """
     weight, bias = parameters[:, :-1].to(dtype), parameters[:, -1].to(dtype)
     loss, gradient = 0.0, torch.zeros_like(parameters)
-    for rows in row_blocks(len(embeddings), len(parameters)):
-        known = indices[rows] >= 0
-        own = indices[rows][known]
-        features = ((embeddings[rows][known].double() - origin) / scale).to(dtype)
+    for features, own in batches:
         log_probabilities = torch.addmm(bias, features, weight.T).log_softmax(dim=1)
         picked = log_probabilities.gather(1, own[:, None])
         loss -= picked.double().sum().item()

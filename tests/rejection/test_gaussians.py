@@ -127,6 +127,25 @@ def test_invalid_inputs_are_one_line() -> None:
         unit_length(torch.eye(3)[:2] * torch.tensor([[1.0], [0.0]]))
 
 
+def test_the_background_is_the_gaussian_of_all_images() -> None:
+    embeddings, classes = images()
+    labelled = np.where(np.arange(60) < 5, -1, classes)
+    background = fit_gaussians(embeddings, labelled).background()
+    whole = fit_gaussians(embeddings[5:], np.zeros(55, int))
+    torch.testing.assert_close(background.squared_distances(embeddings), whole.squared_distances(embeddings))
+    torch.testing.assert_close(
+        background.negative_log_likelihoods(embeddings), whole.negative_log_likelihoods(embeddings)
+    )
+
+
+def test_the_background_is_nowhere_tighter_than_a_shrunk_class() -> None:
+    embeddings, classes = images(n=12, dim=20)
+    fitted = fit_gaussians(embeddings, classes)
+    points = torch.from_numpy(np.random.default_rng(9).normal(size=(50, 20), scale=100))
+    own = (fitted.whiten(points) - fitted.whiten(points * 0 + fitted.origin)).square().sum(dim=1)
+    assert (fitted.background().squared_distances(points)[:, 0] <= own).all()
+
+
 def test_tensors_restore_the_gaussians() -> None:
     embeddings, classes = images()
     fitted = fit_gaussians(embeddings, classes, unit_length=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import torch
 
 from hgld.errors import InputError
 from hgld.rejection.gaussian_detector import GaussianDetector
-from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
+from hgld.rejection.gaussians import ClassGaussians
 from hgld.rejection.inputs import DetectorInputs
 
 _PREFIX = "background_"
@@ -20,13 +19,14 @@ class RelativeMahalanobis(GaussianDetector):
 
     ``min_c d_c^2 - d_0^2`` (Ren et al., A simple fix to Mahalanobis distance for improving near-OOD detection, 2021),
     with the global mean and covariance, both of n, for the background. It takes away what all photographs have in
-    common, which helps against landmarks that the index lacks. pytorch-ood does not divide the covariance of the
+    common, so it is for landmarks that the index lacks, and weak against images of other kinds. Where the covariance
+    is shrunk, the background has the shrunk covariance plus that of the means of the landmarks; shrinking each on its
+    own would leave the sign of the score to the ratio of the two. pytorch-ood does not divide the covariance of the
     background by n, which leaves nearly the plain distance.
 
     Args:
         normalize: Whether to scale embeddings to length 1. Default: as they are, as in the paper.
-        shrinkage: Weight of a scaled identity in both covariances; see
-            :class:`~hgld.rejection.scores.mahalanobis.Mahalanobis`.
+        shrinkage: See :class:`~hgld.rejection.scores.mahalanobis.Mahalanobis`.
     """
 
     name = "relative_mahalanobis"
@@ -44,11 +44,7 @@ class RelativeMahalanobis(GaussianDetector):
         super()._fit(images)
         if len(self.gaussians.means) < 2:
             raise InputError("all labelled images have the same label; their Gaussian is that of the background")
-        assert images.labels is not None
-        one_class = np.where(images.labels[:, 0] >= 0, 0, -1)
-        self.background = fit_gaussians(
-            images.embeddings, one_class, unit_length=self.normalize, shrinkage=self.shrinkage
-        )
+        self.background = self.gaussians.background()
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         nearest = self.gaussians.nearest_squared_distances(embeddings)

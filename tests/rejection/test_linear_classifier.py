@@ -1,0 +1,118 @@
+"""Linear classifiers: fitted ones against scikit-learn, and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from safetensors.torch import save_file
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import LogisticRegression
+
+from hgld.errors import ConfigurationError, InputError
+from hgld.rejection import linear_classifier
+from hgld.rejection.linear_classifier import (
+    LinearClassifier,
+    fit_linear_classifier,
+    gaussian_classifier,
+    load_classifier,
+    row_blocks,
+    save_classifier,
+)
+
+
+def images(n: int = 90, dim: int = 5, n_classes: int = 4) -> tuple[torch.Tensor, npt.NDArray[np.int64]]:
+    rng = np.random.default_rng(5)
+    classes = rng.permutation(np.arange(n) % n_classes)
+    centres = rng.normal(size=(n_classes, dim))
+    return torch.from_numpy(7 + 2 * (centres[classes] + rng.normal(size=(n, dim)))), classes
+
+
+def test_softmax_regression_is_that_of_scikit_learn() -> None:
+    embeddings, classes = images()
+    fitted = fit_linear_classifier(embeddings, classes * 3)
+    centred = embeddings - embeddings.mean(dim=0)
+    scale = centred.square().mean().sqrt()
+    oracle = LogisticRegression(C=1, tol=1e-10, max_iter=10_000).fit(centred / scale, classes)
+    expected = oracle.predict_log_proba(centred / scale)
+    np.testing.assert_allclose(fitted.logits(embeddings).log_softmax(dim=1), expected, atol=1e-3)
+    torch.testing.assert_close(fitted.weight.sum(dim=0), torch.zeros(5, dtype=torch.float64), atol=1e-9, rtol=0)
+
+
+def test_discriminant_analysis_is_that_of_scikit_learn() -> None:
+    embeddings, classes = images()
+    fitted = gaussian_classifier(embeddings, classes)
+    oracle = LinearDiscriminantAnalysis(solver="lsqr").fit(embeddings, classes)
+    np.testing.assert_allclose(
+        fitted.logits(embeddings).log_softmax(dim=1), oracle.predict_log_proba(embeddings), atol=1e-9
+    )
+
+
+def test_fits_are_deterministic_and_the_same_in_blocks_and_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings, classes = images()
+    whole = fit_linear_classifier(embeddings, classes)
+    assert torch.equal(whole.weight, fit_linear_classifier(embeddings, classes).weight)
+    narrow = fit_linear_classifier(embeddings.float(), classes)
+    torch.testing.assert_close(narrow.to(torch.float64).weight, whole.weight, atol=1e-3, rtol=1e-3)
+    assert narrow.weight.dtype == torch.float32
+    monkeypatch.setattr(linear_classifier, "_ROWS", 7)
+    monkeypatch.setattr(linear_classifier, "_KEPT", 10)
+    torch.testing.assert_close(fit_linear_classifier(embeddings, classes).weight, whole.weight, atol=1e-4, rtol=1e-4)
+
+
+def test_a_stronger_penalty_makes_smaller_weights_and_unlabelled_images_do_not_count() -> None:
+    embeddings, classes = images()
+    weak, strong = (fit_linear_classifier(embeddings, classes, penalty=p).weight.norm() for p in (0.01, 1.0))
+    assert strong < weak / 2
+    some = fit_linear_classifier(embeddings, np.where(np.arange(90) < 20, -1, classes))
+    torch.testing.assert_close(some.weight, fit_linear_classifier(embeddings[20:], classes[20:]).weight)
+
+
+def test_logits_in_blocks_are_bounded() -> None:
+    assert list(row_blocks(5, 2**23)) == [slice(0, 2), slice(2, 4), slice(4, 6)]
+    assert list(row_blocks(2, 2**30)) == [slice(0, 1), slice(1, 2)]
+    assert not list(row_blocks(0, 3))
+
+
+def test_files_keep_classifiers(tmp_path: Path) -> None:
+    path = tmp_path / "head.safetensors"
+    saved = LinearClassifier(torch.randn(4, 3).T, torch.randn(3))
+    save_classifier(saved, path)
+    loaded = load_classifier(path)
+    assert torch.equal(loaded.weight, saved.weight)
+    assert torch.equal(loaded.bias, saved.bias)
+
+
+def test_invalid_files_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "head.safetensors"
+    with pytest.raises(InputError, match=r"head\.safetensors: not a readable safetensors file"):
+        load_classifier(path)
+    path.write_text("weights")
+    with pytest.raises(InputError, match="not a readable safetensors file"):
+        load_classifier(path)
+    save_file({"weight": torch.ones(3, 4)}, path)
+    with pytest.raises(InputError, match="no tensor 'bias'"):
+        load_classifier(path)
+    save_file({"weight": torch.ones(3, 4), "bias": torch.ones(4)}, path)
+    with pytest.raises(InputError, match=r"head\.safetensors: .* shapes \(3, 4\) and \(4,\)"):
+        load_classifier(path)
+    save_file({"weight": torch.full((3, 4), torch.nan), "bias": torch.ones(3)}, path)
+    with pytest.raises(InputError, match="NaN or infinite"):
+        load_classifier(path)
+
+
+def test_invalid_inputs_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    embeddings, classes = images()
+    for fit in (fit_linear_classifier, gaussian_classifier):
+        with pytest.raises(InputError, match="the same label; a classifier needs two"):
+            fit(embeddings, np.where(classes == 1, 1, -1))
+    with pytest.raises(InputError, match="90 embeddings are identical"):
+        fit_linear_classifier(torch.ones(90, 3), classes)
+    with pytest.raises(ConfigurationError, match="`penalty` is 0"):
+        fit_linear_classifier(embeddings, classes, penalty=0)
+    monkeypatch.setattr(linear_classifier, "_MAX_WEIGHTS", 19)
+    with pytest.raises(InputError, match="of 4 classes in 5 dimensions .* choose the `classifier` lda"):
+        fit_linear_classifier(embeddings, classes)
