@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.compute import scoring
@@ -200,6 +200,7 @@ def test_parts_form_the_whole_ranking(n_parts: int) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), k=st.integers(1, 40), masked=st.booleans())
 def test_neighbours_are_those_of_a_search(precision: Precision, seed: int, k: int, masked: bool) -> None:
     """Vectors of few small integers, so that many scores tie; blocks and parts of the gallery are small."""

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.hierarchy.label_votes import elect, vote, winning_weights
@@ -39,6 +39,7 @@ def test_votes_are_those_of_the_obvious_count(queries: list[list[tuple[float, tu
     assert np.all(np.diff(shares, axis=1) >= -1e-12), "a coarser label has at least the votes of a finer one"
 
 
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.tuples(st.integers(-3, 3), st.integers(-1, 3)), min_size=5, max_size=5), min_size=1))
 def test_elected_neighbours_are_those_of_the_obvious_sums(rows: list[list[tuple[int, int]]]) -> None:
     """Weights of one level that are whole numbers, negative ones and ties among them; label -1 has no vote."""
