@@ -28,18 +28,18 @@ from hgld.rejection.inputs import checked_scores
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
-#: Metrics of :func:`detection_metrics`; lower is better for those that begin with ``fpr95``.
-DETECTION_METRICS = (
-    "auroc",
-    "auroc_strict",
-    "fpr95_known",
-    "fpr95_unknown",
-    "aupr_known",
-    "aupr_unknown",
-    "aupr_known_trapezoid",
-    "aupr_unknown_trapezoid",
-    "detection_accuracy",
-)
+#: Titles of the metrics of :func:`detection_metrics` in tables and figures; lower is better for those of FPR95.
+DETECTION_METRICS = {
+    "auroc": "AUROC",
+    "auroc_strict": "AUROC (strict)",
+    "fpr95_known": "FPR95 (known)",
+    "fpr95_unknown": "FPR95 (unknown)",
+    "aupr_known": "AUPR (known)",
+    "aupr_unknown": "AUPR (unknown)",
+    "aupr_known_trapezoid": "AUPR (known, trapezoid)",
+    "aupr_unknown_trapezoid": "AUPR (unknown, trapezoid)",
+    "detection_accuracy": "detection accuracy",
+}
 _TRUE_POSITIVE_RATE = 0.95
 
 

@@ -46,7 +46,7 @@ FINITE_SCORES = st.lists(st.integers(-4, 4).map(float) | st.floats(-1, 1, width=
 
 
 def assert_metrics_equal(metrics: dict[str, float], expected: dict[str, float], tolerance: float) -> None:
-    assert tuple(metrics) == DETECTION_METRICS
+    assert list(metrics) == list(DETECTION_METRICS)
     assert metrics == pytest.approx(expected, abs=tolerance, rel=0)
 
 
@@ -200,7 +200,7 @@ def test_sets_of_different_sizes_are_measured_together() -> None:
     known, unknown = rng.integers(4, size=(2, 30, 6))
     known[0], unknown[1] = 0, 0
     together = metrics_of_counts(values, known, unknown)
-    assert tuple(together) == DETECTION_METRICS
+    assert list(together) == list(DETECTION_METRICS)
     for name, measured in together.items():
         assert np.isnan(measured[:2]).all(), name
         assert not np.isnan(measured[2:]).any(), name

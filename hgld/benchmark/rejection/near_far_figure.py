@@ -7,8 +7,9 @@ from pathlib import Path
 from hgld.benchmark.rejection.comparison_settings import ALL_UNKNOWN, RejectionSettings
 from hgld.benchmark.rejection.rejection_values import RejectionValues
 from hgld.figures.rejection import Estimate, MetricPanel, draw_detection
+from hgld.rejection.detection_metrics import DETECTION_METRICS
 
-_PANELS = (("gap", "GAP", False), ("auroc", "AUROC", False), ("fpr95_known", "FPR95, known accepted", True))
+_PANELS = (("gap", False), ("auroc", False), ("fpr95_known", True))
 _NO_VALUE = float("nan")
 
 
@@ -27,13 +28,13 @@ def draw_near_far(settings: RejectionSettings, values: RejectionValues, embeddin
         return
     unknown = list(dict.fromkeys(values.values["unknown"]))
     panels = []
-    for metric, title, lower_is_better in _PANELS:
+    for metric, lower_is_better in _PANELS:
         names = unknown if metric == "gap" else [name for name in unknown if name != ALL_UNKNOWN]
         series = {
             name: [_estimate(values, embedding, score, metric, name) or Estimate(_NO_VALUE) for score in computed]
             for name in names
         }
-        panels.append(MetricPanel(title, series, lower_is_better))
+        panels.append(MetricPanel(DETECTION_METRICS.get(metric, metric.upper()), series, lower_is_better))
     draw_detection(path, [scores[score].title or score for score in computed], panels)
 
 

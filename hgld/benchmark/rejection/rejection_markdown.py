@@ -10,14 +10,11 @@ import pandas as pd
 from hgld.benchmark.rejection.comparison_settings import ALL_UNKNOWN, RejectionSettings
 from hgld.benchmark.rejection.rejection_values import ACCEPTED, RejectionValues
 from hgld.benchmark.rejection.score_parts import FailedPart
+from hgld.rejection.detection_metrics import DETECTION_METRICS
 
 _TITLES = {
     "gap": "GAP",
-    "auroc": "AUROC",
-    "fpr95_known": "FPR95, known",
-    "fpr95_unknown": "FPR95, unknown",
-    "aupr_known": "AUPR, known",
-    "aupr_unknown": "AUPR, unknown",
+    **DETECTION_METRICS,
     "accepted_known": "accepted known",
     "accepted_unknown": "accepted unknown",
 }
@@ -70,8 +67,8 @@ def _about(settings: RejectionSettings, values: RejectionValues) -> list[str]:
         "these trained models, and do not cover the choice of the splits.",
         "",
         "GAP ranks the answers to all queries by their scores. The nearest image of the index answers, or a vote "
-        "where the score is one. FPR95, known: "
-        "share of the unknown queries accepted where 95 % of the known ones are. FPR95, unknown: share of the known "
+        "where the score is one. FPR95 (known): "
+        "share of the unknown queries accepted where 95 % of the known ones are. FPR95 (unknown): share of the known "
         "queries rejected where 95 % of the unknown ones are. AUPR: average precision with the named queries as "
         f"positives. Accepted: at the threshold that accepts {_percent(settings.accepted)} % of the calibration "
         "queries, which are other photographs of the landmarks of the index.",
