@@ -37,13 +37,13 @@ class LevelFigures:
     Args:
         level: Level, L for the finest.
         gap: GAP; NaN where no query is known.
-        area: Area under risk over coverage (AURC).
-        intervals: 95 % intervals of ``gap`` and ``area``, if they are asked for.
+        aurc: Area under risk over coverage.
+        intervals: 95 % intervals of ``gap`` and ``aurc``, if they are asked for.
     """
 
     level: int
     gap: float
-    area: float
+    aurc: float
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
 
@@ -174,10 +174,10 @@ def _level_figures(answers: ScoredAnswers, intervals: bool) -> tuple[LevelFigure
         if intervals:
             bounds = {
                 "gap": recognition.intervals(n_resamples=N_RESAMPLES)["gap"],
-                "area": area_interval(scores, right, known=answers.known[:, column], n_resamples=N_RESAMPLES),
+                "aurc": area_interval(scores, right, known=answers.known[:, column], n_resamples=N_RESAMPLES),
             }
-        area = risk_coverage(scores, right).area
-        figures.append(LevelFigures(answers.n_levels - column, recognition.means["gap"], area, bounds))
+        aurc = risk_coverage(scores, right).area
+        figures.append(LevelFigures(answers.n_levels - column, recognition.means["gap"], aurc, bounds))
     return tuple(figures)
 
 

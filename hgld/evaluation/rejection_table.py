@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 from hgld.evaluation.latex_table import LatexRow, escape_latex, latex_table
 from hgld.evaluation.rejection_report import RejectionReport
+from hgld.rejection.detection_metrics import DETECTION_METRICS
 
-_COLUMNS = {
-    "auroc": "AUROC",
-    "fpr95_known": "FPR95 (known)",
-    "fpr95_unknown": "FPR95 (unknown)",
-    "aupr_known": "AUPR (known)",
-    "aupr_unknown": "AUPR (unknown)",
+#: Metrics of detection that tables show, by name, with their titles; reports as JSON have all.
+SHOWN_METRICS = {
+    name: DETECTION_METRICS[name] for name in ("auroc", "fpr95_known", "fpr95_unknown", "aupr_known", "aupr_unknown")
 }
 
 
@@ -27,13 +25,13 @@ def rejection_to_latex(reports: Sequence[RejectionReport]) -> str:
     """
     rows = []
     for report in reports:
-        rows.append(_row(report.name, {"GAP": report.levels[0].gap, "AURC": report.levels[0].area}))
+        rows.append(_row(report.name, {"GAP": report.levels[0].gap, "AURC": report.levels[0].aurc}))
         for name, figures in report.unknown.items():
-            detection = {title: figures.detection[key] for key, title in _COLUMNS.items()}
+            detection = {title: figures.detection[key] for key, title in SHOWN_METRICS.items()}
             first = figures.levels[0]
-            rows.append(_row(f"{report.name}, {name}", {"GAP": first.gap, "AURC": first.area, **detection}))
+            rows.append(_row(f"{report.name}, {name}", {"GAP": first.gap, "AURC": first.aurc, **detection}))
     has_sets = any(report.unknown for report in reports)
-    return latex_table(rows, ["GAP", "AURC", *(_COLUMNS.values() if has_sets else ())], mark=False)
+    return latex_table(rows, ["GAP", "AURC", *(SHOWN_METRICS.values() if has_sets else ())], mark=False)
 
 
 def _row(name: str, means: dict[str, float]) -> LatexRow:

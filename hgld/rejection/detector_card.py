@@ -80,8 +80,8 @@ def _thresholds(record: DetectorRecord) -> str:
         f"{calibration.n_votes} nearest images vote for.\n\n"
         f"{markdown_table(list(THRESHOLD_COLUMNS), rows, n_numeric=len(THRESHOLD_COLUMNS) - 1)}\n\n"
         "Precision, accepted and rejected answers are those of the very images that the thresholds were fitted on. "
-        "On other images expect somewhat less precision, and on images with another share of unknown ones another "
-        "precision; the interval is exact for a fixed threshold (Clopper-Pearson) and ignores the choice."
+        "On other images the precision may be lower, and with another share of unknown images it is another one; "
+        "the interval is exact for a fixed threshold (Clopper-Pearson) and ignores the choice."
     )
 
 

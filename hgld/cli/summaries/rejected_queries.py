@@ -9,15 +9,8 @@ from hgld.cli.render import wrapped_table
 from hgld.cli.summaries.evaluation import value_cells
 from hgld.compute.resampling import Interval
 from hgld.evaluation.rejection_report import LevelFigures, RejectionReport
+from hgld.evaluation.rejection_table import SHOWN_METRICS
 from hgld.rejection.thresholds import Threshold
-
-_DETECTION = {
-    "auroc": "AUROC",
-    "fpr95_known": "FPR95 (known)",
-    "fpr95_unknown": "FPR95 (unknown)",
-    "aupr_known": "AUPR known",
-    "aupr_unknown": "AUPR unknown",
-}
 
 
 def format_rejection(reports: Sequence[RejectionReport], *, width: int = 80) -> str:
@@ -54,21 +47,23 @@ def _unknown_table(report: RejectionReport, width: int) -> str:
     rows: list[tuple[str, Mapping[str, str]]] = []
     for name, figures in report.unknown.items():
         cells = {"images": f"{figures.n_unknown:,}", "GAP": _percent(figures.levels[0].gap)}
-        rows.append((name, cells | {title: _percent(figures.detection[key]) for key, title in _DETECTION.items()}))
-        bounds = {_DETECTION[key]: ends for key, ends in figures.detection_intervals.items() if key in _DETECTION}
+        rows.append((name, cells | {title: _percent(figures.detection[key]) for key, title in SHOWN_METRICS.items()}))
+        bounds = {
+            SHOWN_METRICS[key]: ends for key, ends in figures.detection_intervals.items() if key in SHOWN_METRICS
+        }
         if "gap" in figures.levels[0].intervals:
             bounds = {"GAP": figures.levels[0].intervals["gap"], **bounds}
         rows += _interval_rows(bounds)
         for level in figures.levels[1:]:
             rows.append((f"  at level {level.level}", {"GAP": _percent(level.gap)}))
     n_known = next(iter(report.unknown.values())).n_known
-    table = wrapped_table("unknown images", ["images", "GAP", *_DETECTION.values()], rows, width=width)
+    table = wrapped_table("unknown images", ["images", "GAP", *SHOWN_METRICS.values()], rows, width=width)
     return f"{table}\nEach set with the {n_known:,} known queries, in %."
 
 
 def _level_rows(name: str, level: LevelFigures) -> list[tuple[str, Mapping[str, str]]]:
-    titles = {"gap": "GAP", "area": "AURC"}
-    row = (name, {"GAP": _percent(level.gap), "AURC": _percent(level.area)})
+    titles = {"gap": "GAP", "aurc": "AURC"}
+    row = (name, {"GAP": _percent(level.gap), "AURC": _percent(level.aurc)})
     return [row, *_interval_rows({titles[key]: ends for key, ends in level.intervals.items()})]
 
 
