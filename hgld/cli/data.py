@@ -1,4 +1,4 @@
-"""GLDv2's own files: fetch, index-images."""
+"""Photographs: fetch and index-images of GLDv2's own files, extract-images of arrays of pixels."""
 
 from __future__ import annotations
 
@@ -166,6 +166,31 @@ def index_images(
 
     with friendly_errors(), TerminalProgress("index", "tar files") as progress:
         print_summary(out, index(folder, out, workers=workers, force=force, progress=progress), format_index)
+
+
+@app.command(rich_help_panel="Photographs")
+def extract_images(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of CIFAR-10 or CIFAR-100 (python version) or SVHN (.mat files)."),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", callback=writable_folder, help="Folder for images.tar and images.csv."),
+    ],
+) -> None:
+    """Write images that are published as arrays of pixels as PNG files, with a table of their labels.
+
+    CIFAR-10, CIFAR-100 and SVHN: the images of a reference of rejection scores. hgld manifest table reads the table
+    with the images. Pickle files are read without running what they ask for.
+
+    Example: hgld extract-images cifar-10-batches-py -o data/cifar10
+    """
+    from hgld.cli.summaries.datasets import format_extracted
+    from hgld.datasets.pixel_arrays import extract_images as extract
+
+    with friendly_errors():
+        print_summary(out / "images.csv", extract(folder, out), format_extracted)
 
 
 def _fetch_files(

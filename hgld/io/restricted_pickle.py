@@ -24,27 +24,31 @@ MAX_BYTES = 100_000_000
 _PLAIN_DTYPE = re.compile(r"[biufSU][0-9]{1,6}")
 
 
-def read_pickle(path: Path) -> Any:
+def read_pickle(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
     """Return the content of a pickle file of any protocol, including those of Python 2 with arrays of numpy 1.
+
+    Args:
+        path: File to read.
+        max_bytes: Limit of its size.
 
     Returns:
         Lists, tuples, dicts, sets, texts, bytes, numbers, None, and numpy scalars. An array is an object that
         :func:`as_array` converts. Texts of Python 2 are decoded as Latin-1.
 
     Raises:
-        InputError: The file does not exist, has more than ``MAX_BYTES``, is not a complete pickle, or asks for
+        InputError: The file does not exist, has more than ``max_bytes``, is not a complete pickle, or asks for
             anything else; nothing that it asks for was run.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a pickle file")
     size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise InputError(f"{path}: {size:,} bytes; a pickle file of ground truth may have at most {MAX_BYTES:,}")
+    if size > max_bytes:
+        raise InputError(f"{path}: {size:,} bytes; a pickle file of its kind may have at most {max_bytes:,}")
     try:
         return _Unpickler(path.read_bytes()).load()
     except _RefusedError as error:
         raise InputError(
-            f"{path}: refused: the pickle asks for {error}, which ground truth does not need, and a pickle can run "
+            f"{path}: refused: the pickle asks for {error}, which plain data does not need, and a pickle can run "
             "any code; get the file from its authors"
         ) from error
     # A damaged pickle can raise almost anything; the documentation of pickle gives no complete list.

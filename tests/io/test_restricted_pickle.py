@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.io import restricted_pickle
 from hgld.io.restricted_pickle import as_array, read_pickle
 
 CONTENTS = {"images": ["a", "b"], "gnd": [{"easy": np.array([4, 0]), "box": [1.5, 2.0, 30.0, 40.25]}, {"easy": ()}]}
@@ -210,9 +209,8 @@ def test_truncated_and_damaged_files_are_refused(tmp_path: Path, protocol: int) 
         read_pickle(write_bytes(tmp_path, b"<html>not found</html>"))
 
 
-def test_missing_and_huge_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_and_huge_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_pickle(tmp_path / "absent.pkl")
-    monkeypatch.setattr(restricted_pickle, "MAX_BYTES", 10)
-    with pytest.raises(InputError, match="bytes; a pickle file of ground truth may have at most 10"):
-        read_pickle(write(tmp_path, CONTENTS))
+    with pytest.raises(InputError, match="bytes; a pickle file of its kind may have at most 10"):
+        read_pickle(write(tmp_path, CONTENTS), max_bytes=10)

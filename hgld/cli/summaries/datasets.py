@@ -1,9 +1,10 @@
-"""Format the output of ``hgld manifest``."""
+"""Format the output of ``hgld manifest`` and ``hgld extract-images``."""
 
 from __future__ import annotations
 
 from hgld.datasets.image_folders import format_suffixes
 from hgld.datasets.make_manifest import ManifestSummary
+from hgld.datasets.pixel_arrays import ExtractSummary
 
 
 def format_manifest(summary: ManifestSummary) -> str:
@@ -16,3 +17,9 @@ def format_manifest(summary: ManifestSummary) -> str:
     n_images, n_levels = sum(summary.images.values()), len(summary.n_classes)
     several = "" if summary.labels_per_image is None else f"{summary.labels_per_image:.2f} labels per image "
     return f"{n_images:,} images ({splits}) with {several or 'labels '}at {n_levels} levels ({levels}){excluded}"
+
+
+def format_extracted(summary: ExtractSummary) -> str:
+    """Format the number of images by split, and the names of the levels."""
+    splits = ", ".join(f"{count:,} {split}" for split, count in summary.images.items())
+    return f"{sum(summary.images.values()):,} images ({splits}) with labels: {', '.join(summary.levels)}"
