@@ -64,8 +64,19 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
                 f"{', '.join(PACKAGED_WEIGHTS)}"
             )
         backbone = _create(settings, configuration, file)
+    if settings.small_images:
+        _shrink_first_layer(backbone, settings.backbone)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     return backbone, n_channels
+
+
+def _shrink_first_layer(backbone: nn.Module, name: str) -> None:
+    """Let a ResNet begin with a convolution of 3 x 3 of stride 1 and no pooling."""
+    if not isinstance(getattr(backbone, "conv1", None), nn.Conv2d) or not hasattr(backbone, "maxpool"):
+        raise ConfigurationError(f"`small_images` is for ResNets, and {name} is none; omit it")
+    first: Any = backbone.conv1
+    backbone.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False)
+    backbone.maxpool = nn.Identity()
 
 
 def image_settings_for(model: ModelSettings, image_settings: ImageSettings) -> ImageSettings:

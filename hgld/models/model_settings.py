@@ -58,6 +58,9 @@ class ModelSettings(Settings):
     #: Whether batch-norm statistics stay frozen in training. Its weights and biases are still learnt, as in the
     #: authors' code.
     frozen_batch_norm: bool = False
+    #: Whether a ResNet begins with a convolution of 3 x 3 and no pooling, as usual for images of 32 pixels, instead
+    #: of a convolution of 7 x 7 and a pooling that both halve the size. It begins with random weights.
+    small_images: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -90,6 +93,8 @@ class ModelSettings(Settings):
             raise ValueError(f"features have no positions to pool; omit pooling: {self.pooling}")
         if self.backbone.startswith(OPEN_CLIP) and self.pooling != "own":
             raise ValueError(f"towers of open_clip pool by themselves; omit pooling: {self.pooling}")
+        if self.small_images and self.pretrained is not False:
+            raise ValueError("small_images changes the first layer, for which no weights fit; set pretrained: false")
         return self
 
     def without_head(self) -> ModelSettings:
@@ -143,6 +148,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "layer_norm": True,
         "dim": 512,
         "frozen_batch_norm": True,
+    },
+    # CIFAR-10 and -100: resnet34 with the first layer of heat/ebm/create_backbone.py of heatood, from scratch
+    "resnet34-small": {
+        "backbone": "resnet34.tv_in1k",
+        "pretrained": False,
+        "pooling": "average",
+        "small_images": True,
     },
     # faces: SE-ResNet-50 with 256 dimensions, senet50_256 of VGGFace2, here with the weights of ImageNet
     "seresnet50-face": {"backbone": "legacy_seresnet50.in1k", "dim": 256},

@@ -276,6 +276,7 @@ PUBLISHED_MODELS: list[tuple[str, str, int, str, str, int | None, bool]] = [
     ("resnet50-recall", "resnet50", 2048, "gem", "learnt", 512, True),
     ("resnet34", "resnet34", 512, "average", "fixed", 512, False),
     ("resnet34-pretrained", "resnet34", 512, "average", "fixed", 512, True),
+    ("resnet34-small", "resnet34", 512, "average", "", None, False),
     ("resnet50-gem-pca", "resnet50", 2048, "gem", "l2", 2048, True),
     ("resnet101-gem-pca", "resnet101", 2048, "gem", "l2", 2048, True),
     ("deit-small", "deit_small_patch16_224", 384, "", "", None, False),
@@ -305,7 +306,7 @@ def test_presets_are_the_published_models(
     assert settings.backbone.partition(".")[0] == backbone
     assert (settings.dim, settings.frozen_batch_norm) == (dim, frozen)
     small = "test_resnet" if pooling else "test_vit"
-    changes: dict[str, object] = {"backbone": small, "pretrained": False, "dim": dim and 7}
+    changes: dict[str, object] = {"backbone": small, "pretrained": False, "small_images": False, "dim": dim and 7}
     model = build_model(settings.model_copy(update=changes)).eval()
     published = PublishedHead(model._n_channels, pooling, norm, dim and 7)
     head = {key: value for key, value in model.state_dict().items() if not key.startswith("backbone")}
@@ -321,6 +322,20 @@ def test_presets_are_the_published_models(
     with torch.no_grad():
         features = model.backbone(images())
         torch.testing.assert_close(model(images()), published(features))
+
+
+def test_small_images_are_not_reduced_before_the_blocks_of_a_resnet() -> None:
+    """As in heatood: the four stages divide the size by 8, where those of other images divide it by 32."""
+    settings: dict[str, Any] = {"pooling": "average"}
+    model, other = tiny("resnet18", small_images=True, **settings), tiny("resnet18", **settings)
+    first: Any = model.backbone.conv1
+    assert (first.kernel_size, first.stride, first.padding, first.bias) == ((3, 3), (1, 1), (1, 1), None)
+    pixels = images(1, 32)
+    with torch.no_grad():
+        assert model.backbone(pixels).shape == (1, 512, 4, 4)
+        assert other.backbone(pixels).shape == (1, 512, 1, 1)
+    with pytest.raises(ConfigurationError, match="`small_images` is for ResNets, and test_vit is none"):
+        tiny("test_vit", small_images=True)
 
 
 def test_layer_norm_is_computed_in_float32_and_learnt_in_the_head() -> None:
@@ -355,6 +370,7 @@ def test_presets_are_valid_settings_of_timm_models(name: str) -> None:
         ({"backbone": "resnet50", "gem_p": 0}, "gem_p"),
         ({"backbone": "resnet50", "dim": 0}, "dim"),
         ({"backbone": "resnet50", "pretrained": ""}, "is an empty text"),
+        ({"backbone": "resnet50", "small_images": True}, "no weights fit; set pretrained: false"),
     ],
 )
 def test_invalid_model_settings_are_refused(values: object, message: str) -> None:
