@@ -1,0 +1,88 @@
+"""CIFAR-10 and -100 in miniature: the documented commands, from the published layout to the features of scores."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.training.run import read_training_settings
+from tests.datasets.pixel_files import pictures, write_cifar10, write_cifar100, write_svhn
+
+PIPELINES = Path(__file__).parent.parent.parent / "pipelines"
+#: What a miniature overrides in the training.
+SMALL = {"epochs": 1, "workers": 0, "loggers": "[]", "evaluation.every": 1, "image.size": 16, "image.resize": 16}
+
+
+def commands(path: Path) -> list[str]:
+    return re.findall(r"^#   hgld (.*)", path.read_text(), re.MULTILINE)
+
+
+def settings_of(n: int) -> Mapping[str, Any]:
+    settings: Mapping[str, Any] = yaml.safe_load((PIPELINES / f"rejection/cifar{n}.yaml").read_text())
+    return settings
+
+
+def run(command: str) -> None:
+    result = CliRunner().invoke(app, shlex.split(command))
+    assert result.exit_code == 0, f"{command}\n{result.output}"
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tiny images in the published layouts, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    write_cifar10(tmp_path / "cifar-10-batches-py", per_batch=48, n_test=20)
+    write_cifar100(tmp_path / "cifar-100-python", n_train=200, n_test=20)
+    write_svhn(tmp_path / "SVHN", n_test=20)
+    for seed, folder in enumerate(
+        ["tiny-imagenet-200/test/images", "lsun_val/bridge", "places365_val/a", "dtd_test/b"]
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+        for number, picture in enumerate(pictures(6, 30 + seed, 3)[0]):
+            Image.fromarray(np.kron(picture, np.ones((2, 2, 1), np.uint8))).save(tmp_path / folder / f"{number}.png")
+    return tmp_path
+
+
+def test_settings_name_the_sets_of_the_thesis() -> None:
+    for n, other in ((10, 100), (100, 10)):
+        settings = settings_of(n)
+        near = [name for name, images in settings["unknown"].items() if images["kind"] == "near"]
+        far = [name for name, images in settings["unknown"].items() if images["kind"] == "far"]
+        assert near == [f"cifar{other}", "tiny_imagenet"]
+        assert far == ["lsun", "places", "textures", "svhn"]
+        assert settings["embeddings"]["cross_entropy"]["files"].keys() == {"index", *near, *far}
+        training = read_training_settings(f"cifar{n}/cross_entropy")
+        assert (training.epochs, training.model.small_images, training.image.size) == (200, True, 32)
+        assert training.loss.options()["label_smoothing"] == 0
+        assert training.optimiser.proxies == training.optimiser.backbone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [10, 100])
+def test_documented_commands_make_the_features(n: int, data: Path) -> None:
+    for command in commands(PIPELINES / f"benchmarks/cifar{n}/base.yaml"):
+        small = "".join(f" --set {key}={value}" for key, value in SMALL.items())
+        run(command + small if command.startswith("train") else command)
+    made = commands(PIPELINES / f"rejection/cifar{n}.yaml")
+    for command in made:
+        if not command.startswith("reject"):
+            run(command)
+    # The comments name the first of these commands; the other sets are embedded alike.
+    settings = settings_of(n)
+    files = settings["embeddings"]["cross_entropy"]["files"]
+    for name, images in settings["unknown"].items():
+        if not Path(files[name]).exists():
+            root = f" --root {images['root']}" if "root" in images else ""
+            model = f"--model runs/cifar{n}/cross_entropy --with-std"
+            run(f"embed-images {model} --images {images['manifest']}{root} -o {files[name]}")
+    assert all(Path(path).is_file() for path in files.values())
