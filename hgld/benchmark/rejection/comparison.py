@@ -9,6 +9,7 @@
     OUT/results.json            settings, values and scores that could not be computed
     OUT/results.md              tables
     OUT/near_far_EMBEDDING.png  GAP, AUROC and FPR95 of near and of far unknown queries
+    OUT/risk_EMBEDDING.png      share of wrong answers among the accepted ones, on the first split
     OUT/mistakes.html           the most confident mistakes with photographs
 """
 
@@ -28,6 +29,7 @@ from hgld.benchmark.rejection.mistakes import write_mistakes_page
 from hgld.benchmark.rejection.near_far_figure import draw_near_far
 from hgld.benchmark.rejection.rejection_markdown import rejection_markdown
 from hgld.benchmark.rejection.rejection_values import RejectionValues, compare_parts
+from hgld.benchmark.rejection.risk_coverage_figure import draw_risks
 from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart, n_finished, score_parts
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.json_report import to_json_values
@@ -120,9 +122,12 @@ def _write_tables(
 def _write_pictures(
     settings: RejectionSettings, values: RejectionValues, parts: list[ScorePart], out: Path
 ) -> tuple[Path, ...]:
-    files = [out / f"near_far_{name}.png" for name in settings.embeddings]
-    for name, path in zip(settings.embeddings, files, strict=True):
-        draw_near_far(settings, values, name, path)
+    files: list[Path] = []
+    for name in settings.embeddings:
+        pictures = [out / f"near_far_{name}.png", out / f"risk_{name}.png"]
+        draw_near_far(settings, values, name, pictures[0])
+        draw_risks(settings, parts, name, pictures[1])
+        files += [path for path in pictures if path.is_file()]  # none where every score failed
     if settings.mistakes is not None:
         page = out / "mistakes.html"
         split = settings.splits[0]

@@ -76,6 +76,13 @@ def test_queries_are_answered_by_their_nearest_images(compared: Path) -> None:
     assert first["cosine"] == pytest.approx(float(cosine), abs=1e-6)
 
 
+def test_pictures_of_each_embedding_are_written_and_shown(compared: Path) -> None:
+    text = (compared / "out" / "results.md").read_text(encoding="utf-8")
+    for name in ("near_far_sharp", "near_far_blurred", "risk_sharp", "risk_blurred"):
+        assert (compared / "out" / f"{name}.png").stat().st_size > 4000
+        assert f"![{name}]({name}.png)" in text
+
+
 def test_equal_scores_differ_by_nothing_and_sharp_embeddings_reject_better(compared: Path) -> None:
     differences = pd.read_parquet(compared / "out" / "differences.parquet")
     of_scores = differences[differences["score"] == "again"]
