@@ -316,12 +316,14 @@ def rejection_from_options(
             embeddings of another model.
         InputError: A file is missing or malformed.
     """
+    from hgld.cli.reject import named_files, named_values
     from hgld.evaluation.rejection_config import RejectionConfig
     from hgld.rejection import DETECTORS, load_detector
+    from hgld.search.score_inputs import check_same_model
     from hgld.tables.embeddings import read_embeddings
 
     chosen = dict(named_values(options or (), "reject_option"))
-    paths = {name: Path(path) for name, path in named_values(unknown or (), "unknown")}
+    paths = named_files(unknown)
     sets = {name: read_embeddings(path) for name, path in paths.items()}
     if reject in DETECTORS:
         return RejectionConfig(reject, chosen, precision=precision, unknown=sets)
@@ -330,25 +332,10 @@ def rejection_from_options(
             f"there is no rejection score {reject}, nor a folder of that name; hgld reject scores lists them"
         )
     saved = load_detector(Path(reject))
+    for path in (files.embeddings, files.query_embeddings, files.gallery_embeddings, *paths.values()):
+        if path is not None:
+            check_same_model(saved.record.model, path, reject)
     return RejectionConfig(options=chosen, detector=saved.detector, precision=precision, unknown=sets)
-
-
-def named_values(texts: Sequence[str], parameter: str) -> list[tuple[str, str]]:
-    """Return the names and values of texts such as ``k=3``.
-
-    Raises:
-        ConfigurationError: A text has no name or no value, or names are repeated.
-
-    >>> named_values(["k=3"], "option")
-    [('k', '3')]
-    """
-    pairs = [(name, value) for name, _, value in (text.partition("=") for text in texts)]
-    for text, (name, value) in zip(texts, pairs, strict=True):
-        if not name or not value:
-            raise ConfigurationError(f'`{parameter}` is "{text}"; expected NAME=VALUE')
-    if len(dict(pairs)) < len(pairs):
-        raise ConfigurationError(f"`{parameter}` repeats a name; name each once")
-    return pairs
 
 
 def parse_level_weights(text: str) -> tuple[float, ...]:

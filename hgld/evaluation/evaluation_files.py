@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.errors import ConfigurationError
@@ -69,7 +70,7 @@ class EvaluationFiles:
     def provenance(self, protocol: str | None, config: EvaluationConfig) -> Provenance:
         """Return the provenance of an evaluation; reads all files."""
         paths = {name: path for name in self.given() if isinstance(path := getattr(self, name), Path)}
-        parameters = {
+        parameters: dict[str, Any] = {
             "protocol": protocol,
             "split": self.split,
             "metrics": config.metrics,
@@ -80,6 +81,8 @@ class EvaluationFiles:
             "precision": config.ranking.precision,
             "ties": config.ranking.ties,
         }
+        if config.rejection is not None:
+            parameters["rejection"] = {"score": config.rejection.name, "options": config.rejection.all_options()}
         return Provenance("evaluate", parameters, input_digests(**paths))
 
     def read(self) -> EvaluationInputs:

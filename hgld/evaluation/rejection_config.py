@@ -55,6 +55,16 @@ class RejectionConfig:
             if not 0 < share <= 1:
                 raise ConfigurationError(f"the wanted {name} is {share}; expected more than 0 and at most 1")
 
+    @property
+    def name(self) -> str:
+        """Name of the score."""
+        return self.score if self.detector is None else self.detector.name
+
+    def all_options(self) -> dict[str, Any]:
+        """Return the options of the score, defaults included."""
+        detector = build_detector(self.score, self.options) if self.detector is None else self.detector
+        return detector.options()
+
     def fitted(
         self,
         gallery: torch.Tensor,

@@ -134,11 +134,10 @@ def rejection_report(
         name = IMAGES_WITHOUT_LANDMARK if isinstance(result, RecognitionResult) else QUERIES_WITHOUT_POSITIVES
         sets = {name: answers.take(~is_known), **sets}
     threshold = threshold_for_precision(answers.scores, answers.right[:, 0], rejection.precision)
-    detector = rejection.detector
     return RejectionReport(
         name=result.name,
-        score=rejection.score if detector is None else detector.name,
-        options=dict(rejection.options) if detector is None else detector.options(),
+        score=rejection.name,
+        options=rejection.all_options(),
         levels=_level_figures(answers, intervals),
         coverages=tuple(_at_coverage(result, answers, coverage) for coverage in rejection.coverages),
         threshold=threshold,

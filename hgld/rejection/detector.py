@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.compute.scoring import ScoringConfig, Vectors
+from hgld.compute.scoring import ScoringConfig, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.ragged import RaggedIndices
@@ -246,7 +246,7 @@ class NeighbourDetector(Detector):
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the embeddings and labels of the index."""
-        labels = {} if self.labels is None else {"labels": torch.from_numpy(self.labels)}
+        labels = {} if self.labels is None else {"labels": as_tensor(self.labels)}
         return {"index": self.index} | labels
 
     def _fit(self, images: DetectorInputs) -> None:

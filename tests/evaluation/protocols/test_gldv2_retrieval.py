@@ -13,8 +13,11 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files, evaluate_tasks
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.protocols.gldv2_retrieval import GLDV2_RETRIEVAL, LANDMARKS, SOLUTION
+from hgld.evaluation.rejected_queries import with_detector
+from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.hierarchy import Hierarchy
+from hgld.rejection import build_detector
 from hgld.tables.embeddings import Embeddings, write_embeddings
 
 N_INDEX, N_LANDMARKS, DIM = 260, 20, 8
@@ -126,6 +129,36 @@ def test_official_uses_lists_and_labelled_uses_landmarks(
     assert counts["ignored_queries"] == 1
     assert counts["queries_of_several_landmarks"] == 1
     assert results[1].counts["queries"] + results[2].counts["queries"] == len(QUERIES) - 1
+
+
+@pytest.mark.parametrize("score", ["top1_cosine", "soft_vote", "class_means"])
+def test_queries_of_both_readings_can_be_rejected(
+    tmp_path: Path, images: tuple[Embeddings, Embeddings], hierarchy: Hierarchy, score: str
+) -> None:
+    queries, gallery = images
+    files = EvaluationFiles(query_embeddings=queries.path, gallery_embeddings=gallery.path, ground_truth=tmp_path)
+    inputs, rejection = EvaluationInputs(files, queries, gallery, hierarchy), RejectionConfig(score)
+    labelled, *official = evaluate_tasks(
+        [with_detector(task, rejection) for task in GLDV2_RETRIEVAL.build_tasks(inputs)]
+    )
+    landmark_of = pd.read_csv(tmp_path / LANDMARKS).set_index("id")["landmark_id"]
+    assert gallery.ids is not None
+    landmarks = landmark_of[gallery.ids].to_numpy()
+    # The official reading ranks, and fits on, all index images; the other one those with hierarchical labels.
+    for results, rows in ((official, landmarks >= 0), ([labelled], landmarks < 15)):
+        fitted = build_detector(score).fit(gallery.vectors[torch.from_numpy(rows)], landmarks[rows])
+        expected = dict(zip(QUERIES, fitted.score(queries.vectors).tolist(), strict=True))
+        for result in results:
+            scores = result.per_query["rejection_score"]
+            assert scores.to_numpy() == pytest.approx([expected[query] for query in scores.index], abs=1e-5)
+    if score == "top1_cosine":
+        assert set(labelled.per_query["right_l1"]) == {True, False}
+        for result in official:
+            for query, right in result.per_query["right_l1"].items():
+                row = QUERIES.index(str(query))
+                first = ranking(queries.vectors[row].numpy(), gallery)[0]
+                solution = pd.read_csv(tmp_path / SOLUTION, keep_default_na=False).set_index("id")
+                assert right == (first in solution.loc[query, "images"].split(" "))
 
 
 def test_without_a_hierarchy_only_the_official_part_is_evaluated(

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import ConfigurationError
-from hgld.evaluation import EvaluationFiles, evaluate_files
+from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files
+from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.tables.embeddings import write_embeddings
 from tests.datasets.pictures import picture
 
@@ -106,6 +107,35 @@ def test_each_medium_is_ranked_against_all_others(seed: int, tmp_path_factory: p
     }
     assert result.per_query["AP"].to_dict() == pytest.approx(expected, abs=1e-6, nan_ok=True)
     assert result.counts["images"] == len(faces)
+
+
+def test_averages_can_be_rejected(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    sides = {}
+    for name in ("probe", "gallery"):
+        faces = faces_of(rng, 20, name[0])
+        vectors = rng.normal(size=(len(faces), 5))
+        write(tmp_path, name, vectors, faces, 3)
+        sides[name] = slow_templates(vectors, faces)
+    gallery = np.stack([average for _, average in sides["gallery"].values()])
+    subjects = [subject for subject, _ in sides["gallery"].values()]
+    files = EvaluationFiles(
+        query_embeddings=tmp_path / "probe.npy",
+        gallery_embeddings=tmp_path / "gallery.npy",
+        labels=tmp_path / "gallery.csv",
+        query_labels=tmp_path / "probe.csv",
+    )
+    config = EvaluationConfig(rejection=RejectionConfig())
+    (result,) = evaluate_files(files, "templates", config).results
+    for name, (subject, average) in sides["probe"].items():
+        cosines = gallery @ average
+        assert result.per_query.loc[name, "rejection_score"] == pytest.approx(-cosines.max(), abs=1e-6)
+        assert result.per_query.loc[name, "right_l1"] == (subjects[cosines.argmax()] == subject)
+    alone = EvaluationFiles(embeddings=tmp_path / "gallery.npy", labels=tmp_path / "gallery.csv")
+    (result,) = evaluate_files(alone, "templates", config).results
+    for name, row in zip(sides["gallery"], np.arange(len(gallery)), strict=True):
+        others = np.delete(gallery @ gallery[row], row)
+        assert result.per_query.loc[name, "rejection_score"] == pytest.approx(-others.max(), abs=1e-6)
 
 
 def test_one_level_is_not_enough(tmp_path: Path) -> None:
