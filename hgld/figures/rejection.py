@@ -158,7 +158,7 @@ def _draw_panel(axes: Axes, panel: MetricPanel, kinds: Sequence[str], n_scores: 
         axes.axhspan(row - 0.5, row + 0.5, color=FAINT, alpha=0.08, linewidth=0)
     for position, (kind, estimates) in enumerate(panel.series.items()):
         colour, marker = _SERIES[kinds.index(kind) % len(_SERIES)]
-        rows = np.arange(n_scores) + 0.3 * ((position + 0.5) / len(panel.series) - 0.5)
+        rows = np.arange(n_scores) + 0.22 * (position - (len(panel.series) - 1) / 2)
         ends = [estimate.interval or (estimate.value,) * 2 for estimate in estimates]
         axes.hlines(rows, *zip(*ends, strict=True), color=colour, linewidth=1.6, alpha=0.6)
         axes.plot([estimate.value for estimate in estimates], rows, marker, color=colour, markersize=4.5, label=kind)
