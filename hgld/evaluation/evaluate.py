@@ -17,7 +17,7 @@ from hgld.evaluation.level_weights import LevelWeights
 from hgld.evaluation.metric_registry import Metric, RankedBlock, default_metrics
 from hgld.evaluation.ranking import RankingConfig, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
-from hgld.evaluation.rejected_queries import answer_block, answer_columns, with_answers
+from hgld.evaluation.rejected_queries import FirstItems, answer_columns, answer_queries, first_items, with_answers
 from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.relevance import Relevance
 from hgld.evaluation.results import RetrievalResult, count_queries
@@ -34,7 +34,7 @@ _GRADED_SETTINGS = {
 #: How the labels of an image with several of them make up one relevance.
 SeveralLabels = Literal["mean", "best"]
 #: Values by column for a block of queries.
-_Block = tuple[slice, dict[str, npt.NDArray[np.float64]]]
+_Block = tuple[slice | npt.NDArray[np.int64], dict[str, npt.NDArray[np.float64]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,6 +227,7 @@ def _measure(
     for metric in metrics:
         metric.values(block)
     blocks: list[_Block] = []
+    firsts: list[FirstItems] = []
     tables = None
     for ranked in rank(
         task.queries,
@@ -244,11 +245,11 @@ def _measure(
         block = RankedBlock(ranked.levels, statistics, weights.block(ranked.queries))
         values = {metric.name: metric.values(block) for metric in metrics}
         values.update(zip(_positives_columns(n_levels), statistics.positives.T, strict=True))
-        columns = {column: numbers.cpu().numpy() for column, numbers in values.items()}
+        blocks.append((ranked.queries, {column: numbers.cpu().numpy() for column, numbers in values.items()}))
         if task.detector is not None:
-            first_levels = ranked.levels[:, 0].cpu().numpy()
-            columns |= answer_block(task, ranked.queries, first_levels, ranked.neighbours)
-        blocks.append((ranked.queries, columns))
+            firsts.append(first_items(ranked))
+    if firsts:
+        blocks.append(answer_queries(task, firsts))
     return blocks
 
 

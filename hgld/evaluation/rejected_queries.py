@@ -11,7 +11,8 @@ the whole gallery, where they would have seen the query.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import InputError
 from hgld.evaluation.global_average_precision import RecognitionResult
 from hgld.evaluation.open_set import ScoredAnswers, check_gallery, known_labels, level_scores
+from hgld.evaluation.ranking import Ranked
 from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
@@ -38,6 +40,21 @@ from hgld.tables.embeddings import Embeddings
 Neighbours = tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.int64]]
 #: Column of the rejection score in the table of queries; of coarser levels with ``_l1`` where theirs differ.
 SCORE = "rejection_score"
+
+
+@dataclass(frozen=True, eq=False)
+class FirstItems:
+    """The first items of the rankings of a block of queries.
+
+    Args:
+        queries: Slice of the queries.
+        levels: Level of the first item of each ranking, uint8, shape (n,).
+        neighbours: Scores and positions of the first items, where the detector needs them.
+    """
+
+    queries: slice
+    levels: npt.NDArray[np.uint8]
+    neighbours: Neighbours | None
 
 
 def with_detector(task: RetrievalTask, rejection: RejectionConfig) -> RetrievalTask:
@@ -54,30 +71,42 @@ def with_detector(task: RetrievalTask, rejection: RejectionConfig) -> RetrievalT
 
 
 def answer_columns(n_levels: int) -> list[str]:
-    """Return the columns of :func:`answer_block` in the table of queries."""
+    """Return the columns of :func:`answer_queries` in the table of queries."""
     return [f"{name}_l{level}" for name in (SCORE, "right") for level in range(n_levels, 0, -1)]
 
 
-def answer_block(
-    task: RetrievalTask, queries: slice, first_levels: npt.NDArray[np.uint8], neighbours: Neighbours | None
-) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the scores of a block of queries at each level, and whether their answers are right: 1 or 0.
+def first_items(ranked: Ranked) -> FirstItems:
+    """Return what answers need of the rankings of a block, which the next block overwrites."""
+    return FirstItems(ranked.queries, ranked.levels[:, 0].cpu().numpy().copy(), ranked.neighbours)
+
+
+def answer_queries(
+    task: RetrievalTask, blocks: Sequence[FirstItems]
+) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[np.float64]]]:
+    """Return the queries of blocks, their scores at each level, and whether their answers are right: 1 or 0.
+
+    All are scored at once: a score may have to go through the index again, and does so once.
 
     Args:
         task: Task with a detector.
-        queries: Slice of the queries.
-        first_levels: Level of the first item of each ranking, uint8, shape (n,).
-        neighbours: Scores and positions of the first items, where the detector needs them.
+        blocks: The first items of all rankings, one block or more.
     """
     assert task.detector is not None
     n_levels = task.judgements.n_levels
-    excluded = None if task.excluded is None else task.excluded.take(np.arange(queries.start, queries.stop))
-    scores, votes = _score(task, task.queries[queries], neighbours, excluded)
-    right = first_levels[:, None] >= np.arange(n_levels, 0, -1)
+    rows = np.concatenate([np.arange(block.queries.start, block.queries.stop) for block in blocks])
+    neighbours = [block.neighbours for block in blocks if block.neighbours is not None]
+    nearest = None
+    if neighbours:
+        cosines, positions = zip(*neighbours, strict=True)
+        nearest = np.concatenate(cosines), np.concatenate(positions)
+    queries = task.queries if len(rows) == len(task.queries) else task.queries[rows]
+    excluded = None if task.excluded is None else task.excluded.take(rows)
+    scores, votes = _score(task, queries, nearest, excluded)
+    right = np.concatenate([block.levels for block in blocks])[:, None] >= np.arange(n_levels, 0, -1)
     if votes is not None and isinstance(task.query_labels, np.ndarray):
-        right = votes == task.query_labels[queries]
+        right = votes == task.query_labels[rows]
     columns = np.concatenate([level_scores(scores, n_levels), right.astype(np.float64)], axis=1)
-    return dict(zip(answer_columns(n_levels), columns.T, strict=True))
+    return rows, dict(zip(answer_columns(n_levels), columns.T, strict=True))
 
 
 def with_answers(per_query: pd.DataFrame, answers: pd.DataFrame, n_levels: int) -> pd.DataFrame:
@@ -85,7 +114,7 @@ def with_answers(per_query: pd.DataFrame, answers: pd.DataFrame, n_levels: int) 
 
     Args:
         per_query: Table of :attr:`~hgld.evaluation.results.RetrievalResult.per_query`.
-        answers: Columns of :func:`answer_block`, in the same order.
+        answers: Columns of :func:`answer_queries`, in the same order.
         n_levels: Number of levels.
     """
     columns = {SCORE: answers[f"{SCORE}_l{n_levels}"].to_numpy()}

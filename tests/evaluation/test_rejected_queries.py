@@ -14,7 +14,15 @@ import torch
 from hgld.datasets.image_labels import labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationConfig, RankingConfig, RetrievalTask, evaluate_tasks
-from hgld.evaluation.rejected_queries import SCORE, scored_answers, unknown_answers, with_detector
+from hgld.evaluation.ranking import rank
+from hgld.evaluation.rejected_queries import (
+    SCORE,
+    answer_queries,
+    first_items,
+    scored_answers,
+    unknown_answers,
+    with_detector,
+)
 from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.rejection_report import QUERIES_WITHOUT_POSITIVES, rejection_report
 from hgld.evaluation.relevance_judgements import ListJudgements
@@ -23,6 +31,7 @@ from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_sets import LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.rejection import build_detector
+from hgld.rejection.scores.margin import Margin
 from hgld.tables.embeddings import Embeddings
 
 CONFIG = EvaluationConfig(metrics=("R@1", "AP", "H-AP"), ranking=RankingConfig(block_size=7, precision="float64"))
@@ -103,6 +112,41 @@ def test_the_number_of_processes_does_not_count() -> None:
         for size in (30, 4)
     )
     assert whole.per_query[SCORE].to_numpy() == pytest.approx(blocks.per_query[SCORE].to_numpy(), abs=1e-12)
+
+
+def test_margins_leave_out_the_query_and_need_one_more_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one neighbour no query has two landmarks, and all blocks of queries are completed at once."""
+    calls: list[int] = []
+    complete = Margin.complete_neighbours
+
+    def counted(detector: Margin, *arguments: Any, **options: Any) -> Any:
+        calls.append(len(arguments[0]))
+        return complete(detector, *arguments, **options)
+
+    monkeypatch.setattr(Margin, "complete_neighbours", counted)
+    task = tasks()["leave-one-out"]
+    (result,) = evaluate_tasks([with_detector(task, RejectionConfig("margin", {"k": "1"}))], CONFIG)
+    classes = np.asarray(task.query_labels)[:, 0]
+    for own, score in zip(cosines(task), result.per_query[SCORE], strict=True):
+        first, second = sorted((own[classes == name].max() for name in set(classes)), reverse=True)[:2]
+        assert score == pytest.approx(second - first, abs=1e-12)
+    assert calls == [40]
+
+
+def test_a_part_of_the_queries_is_answered_alike() -> None:
+    """As where several processes share the blocks."""
+    task = with_detector(tasks()["leave-one-out"], RejectionConfig("soft_vote"))
+    options: dict[str, Any] = {"excluded": task.excluded, "config": CONFIG.ranking, "n_neighbours": 3}
+    whole, part = (
+        answer_queries(task, [first_items(ranked) for ranked in blocks])
+        for blocks in (
+            rank(task.queries, task.gallery, task.judgements, **options),
+            rank(task.queries, task.gallery, task.judgements, part=(1, 3), **options),
+        )
+    )
+    assert part[0].tolist() == [*range(7, 14), *range(28, 35)]
+    for column, values in whole[1].items():
+        assert part[1][column].tolist() == values[part[0]].tolist()
 
 
 def test_votes_are_judged_by_the_label_that_they_answer() -> None:
