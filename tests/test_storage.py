@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.child_processes import run_child, single_thread_environment
@@ -157,14 +158,20 @@ print(json.dumps(outcomes))
 
 @pytest.mark.slow
 def test_full_disk_under_own_images(tmp_path: Path) -> None:
-    """From a table to an index, a page and a published model."""
+    """From a table to an index, a page, a published model and a detector."""
+    from hgld.rejection import DetectorRecord, build_detector, save_detector
+
     disk = tmp_path / "disk"
     own_images(tmp_path)
+    detector = build_detector("top1_cosine").fit(np.load(tmp_path / "all.npy"))
+    save_detector(tmp_path / "detector", detector, DetectorRecord(n_images=6))
     commands = [
         f"manifest table labels.csv --images images --levels class -o {disk}/x.parquet",
         f"push-model test_resnet --pretrained none -o {disk}/model",
         f"export-embeddings all.npy -o {disk}/x.parquet",
         f"export-embeddings all.npy --index flat -o {disk}/x.faiss",
+        f"reject fit top1_cosine --embeddings all.npy -o {disk}/detector",
+        *(f"reject score detector --embeddings all.npy -o {disk}/x.{suffix}" for suffix in ("csv", "parquet")),
         *(f"search images/0.jpg --embeddings all.npy --{place}" for place in (
             f"out {disk}/x.csv", f"out {disk}/x.json", f"out {disk}/x.parquet", f"page {disk}/x.html"
         )),
@@ -242,11 +249,15 @@ print(number)
         ),
         ("export-embeddings all.npy -o out/x.parquet", "export-embeddings few.npy -o out/x.parquet"),
         (
+            "reject fit top1_cosine --embeddings all.npy -o out/detector",
+            "reject fit top1_cosine --embeddings few.npy -o out/detector",
+        ),
+        (
             "export-embeddings all.npy --index flat -o out/x.faiss",
             "export-embeddings few.npy --index flat -o out/x.faiss",
         ),
     ],
-    ids=["manifest table", "search", "push-model", "export-embeddings", "index"],
+    ids=["manifest table", "search", "push-model", "export-embeddings", "reject fit", "index"],
 )
 def test_killed_commands_leave_old_or_new_files(before: str, command: str, tmp_path: Path) -> None:
     if "faiss" in command:

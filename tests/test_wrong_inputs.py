@@ -114,6 +114,16 @@ def embeddings(ids: list[str], dim: int = 8) -> Callable[[], None]:
     return file
 
 
+def few_images(landmarks: list[int]) -> Callable[[], None]:
+    """Return a function that writes embeddings of a few images, and their landmarks."""
+
+    def files() -> None:
+        np.save("few.npy", np.eye(len(landmarks), 3, dtype=np.float32))
+        np.save("one.npy", np.array(landmarks))
+
+    return files
+
+
 def nothing() -> None:
     """Write no file."""
 
@@ -329,6 +339,16 @@ CASES = {
         FIT.replace("run.parquet --labels labels.csv", "nan.npy"),
         "nan.npy: the embeddings have NaN or infinite values, first in row 1; embed this image again",
         lambda: np.save("nan.npy", np.array([[1, 0], [0, np.nan]], np.float32)),
+    ),
+    "one class": Case(
+        "reject fit msp --embeddings few.npy --labels one.npy -o out",
+        "few.npy: all labelled images have the same label; a classifier needs two or more classes",
+        few_images([7, 7, 7, 7]),
+    ),
+    "single images, and so a singular covariance": Case(
+        "reject fit mahalanobis --embeddings few.npy --labels one.npy -o out",
+        "few.npy: the images of each of 4 classes are identical, or single ones, so there is no covariance",
+        few_images([1, 2, 3, 4]),
     ),
     "logits that a score does not use": Case(
         f"{FIT} --logits run.parquet", "the score top1_cosine does not use logits; leave out --logits"

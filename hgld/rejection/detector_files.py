@@ -130,7 +130,8 @@ def save_detector(folder: Path, detector: Detector, record: DetectorRecord) -> N
         # The digest is that of the values as they are read again: a tuple becomes a list.
         values = description.model_dump(mode="json")
         state = _savable(detector.state())
-        metadata = {"format": "pt", "fit": _Description.model_validate(values).fit_digest()}
+        # One entry only: safetensors writes several in an order that differs from file to file.
+        metadata = {"fit": _Description.model_validate(values).fit_digest()}
         with atomic_write(draft / STATE) as part:
             save_file(state, part, metadata=metadata)
         text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"

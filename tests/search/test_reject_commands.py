@@ -190,7 +190,10 @@ def test_scores_are_written_and_summarised(folder: Path, detector: Path, tmp_pat
 def test_scores_are_listed() -> None:
     result = run("reject", "scores")
     assert result.exit_code == 0
-    assert [line.split()[0] for line in result.stdout.splitlines()] == ["score", *DETECTORS]
+    lines = result.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines if not line.startswith(" ")] == [*DETECTORS]
+    assert "level_agreement: needs labels; k=10, temperature=0.07" in lines
+    assert "gmm: needs labels; variant=paper (or code), " in result.stdout
 
 
 def test_thresholds_that_do_not_exist_accept_nothing() -> None:

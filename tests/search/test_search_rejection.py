@@ -12,17 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 from typer.testing import CliRunner, Result
 
 from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.io.files import sha256_of
+from hgld.pages.keys import PageKeys
 from hgld.rejection import DetectorRecord, build_detector, save_detector
 from hgld.rejection.detector_record import Calibration, Figure
 from hgld.rejection.thresholds import threshold_for_precision
 from hgld.search.gallery import read_gallery
+from hgld.search.query_model import load_query_model
 from hgld.search.rejection import open_rejector
 from hgld.search.score_inputs import recorded_model
+from hgld.search.searcher import Searcher
+from hgld.search.served_page import search_app
 from tests.datasets.pictures import save_pictures
 from tests.search.conftest import PATHS
 
@@ -102,6 +107,23 @@ def test_rejection_in_json(gallery_folder: Path, tmp_path: Path) -> None:
         assert all(item["level"] == 0 for item in entry["results"]) == (accepted_level is None)
     result = search(gallery_folder, unsure, queries[0])
     assert "zzz.jpg: no such product, and no coarser label is sure\n" in result.stdout
+
+
+def test_served_page_says_it(gallery_folder: Path, tmp_path: Path) -> None:
+    embeddings = gallery_folder / "all.npy"
+    gallery, keys = read_gallery(embeddings), PageKeys()
+    rejector = open_rejector(toy_detector(gallery_folder, tmp_path / "d", -0.99999, 1.0), embeddings, gallery)
+    model = load_query_model(embeddings, gallery.dim)
+    app = search_app(Searcher(gallery, rejector=rejector), model, lambda _: None, keys, top=4)
+    client = TestClient(app, base_url="http://127.0.0.1:8000")
+    client.post("/open", data={"key": keys.key})
+    save_pictures(tmp_path, "zzz.jpg")
+    rejected = client.post("/search", content=(tmp_path / "zzz.jpg").read_bytes()).text
+    assert re.search(r'<p class="rejection">No such product: rejection score -?[\d.]+ above -1.</p>', rejected)
+    assert re.findall(r"<dt>(\w+)</dt>", rejected) == ["kind"]
+    accepted = client.post("/search", content=(gallery_folder / "pictures" / PATHS[0]).read_bytes()).text
+    assert "No such" not in accepted
+    assert re.findall(r"<dt>(\w+)</dt>", accepted) == ["kind", "product"]
 
 
 def test_answers_of_a_detector_that_accepts_all_are_as_before(gallery_folder: Path, tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from hgld.cli.render import aligned
@@ -15,13 +17,25 @@ from hgld.search.fit_detector import FitSummary
 from hgld.search.score_images import IMAGES, QUANTILES, ScoredImages
 
 
-def format_scores(scores: Mapping[str, type[Detector]]) -> str:
-    """Format each score with what it needs, its options with their defaults, and its description."""
-    rows = []
+def format_scores(scores: Mapping[str, type[Detector]], *, width: int = 88) -> str:
+    """Format each score with what it needs, its options with their defaults and choices, and its description.
+
+    Args:
+        scores: Scores by name.
+        width: Width of the lines of descriptions.
+    """
+    blocks = []
     for name, score in scores.items():
-        options = {key: parameter.default for key, parameter in inspect.signature(score).parameters.items()}
-        rows.append([name, ", ".join(sorted(score.requires)) or "–", _options(options) or "–", score_summary(score)])
-    return "\n".join(aligned(["score", "needs", "options", "description"], rows))
+        hints = typing.get_type_hints(score.__init__)
+        options = [
+            f"{key}={parameter.default}{_choices(hints[key], parameter.default)}"
+            for key, parameter in inspect.signature(score).parameters.items()
+        ]
+        inputs = [("needs", score.requires), ("takes", score.uses)]
+        given = [f"{verb} {', '.join(sorted(names))}" for verb, names in inputs if names]
+        title = "; ".join([*given, *([", ".join(options)] if options else [])])
+        blocks.append("\n".join([f"{name}: {title}" if title else name, *_indented(score_summary(score), width)]))
+    return "\n".join(blocks)
 
 
 def format_fit(summary: FitSummary) -> str:
@@ -81,6 +95,17 @@ def format_scored(scored: ScoredImages) -> str:
     ]
     detection = scored.detection()
     return "\n".join([*aligned(header, rows), *(format_detection(detection) if detection else [])])
+
+
+def _choices(hint: Any, default: Any) -> str:
+    """Return the other values of an option that is one of a few texts, such as " (or code)"."""
+    choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
+    others = [choice for choice in choices if choice != default]
+    return f" (or {', '.join(map(str, others))})" if others else ""
+
+
+def _indented(text: str, width: int) -> list[str]:
+    return wrap(text, width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _options(options: Mapping[str, Any]) -> str:
