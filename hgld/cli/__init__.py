@@ -23,6 +23,7 @@ from hgld.cli import (
     diagnose,
     search,
     reject,
+    reject_compare,
     export_embeddings,
     models,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "models",
     "presets",
     "reject",
+    "reject_compare",
     "release",
     "review",
     "search",
