@@ -1,9 +1,10 @@
 """What scores of classifiers have in common: where their logits, or their weights, come from.
 
 The option ``classifier`` says where: ``softmax`` fits softmax regression on the embeddings and the finest labels of
-the index, ``lda`` derives the classifier from Gaussians (the choice for tens of thousands of landmarks), and anything
-else is the path of a safetensors file with the ``weight`` (C, d) and ``bias`` (C,) of a published classifier of these
-embeddings. The weights are part of what is saved; the file is not read again.
+the index, and refuses what would take hours; ``lda`` derives the classifier from Gaussians in seconds to minutes (the
+choice for tens of thousands of landmarks); and anything else is the path of a safetensors file with the ``weight``
+(C, d) and ``bias`` (C,) of a published classifier of these embeddings. The weights are part of what is saved; the
+file is not read again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from hgld.rejection.linear_classifier import (
     load_classifier,
     row_blocks,
 )
+
+#: Images times classes times dimensions that ``softmax`` is fitted on: about an hour of one core.
+_MAX_PRODUCTS = 2**36
 
 
 class LogitDetector(Detector):
@@ -137,7 +141,7 @@ def index_classifier(choice: str, images: DetectorInputs, name: str, alternative
 
     Raises:
         ConfigurationError: There are no labels.
-        InputError: The file is malformed or of another dimension, or no classifier can be fitted.
+        InputError: The file is malformed or of another dimension, or no classifier can be fitted, or only in hours.
     """
     embeddings = images.embeddings
     if choice not in ("softmax", "lda"):
@@ -153,8 +157,16 @@ def index_classifier(choice: str, images: DetectorInputs, name: str, alternative
             f"the score {name} needs {alternative}`labels` to fit a classifier on, or its option `classifier`: the "
             "file of one"
         )
-    fit = fit_linear_classifier if choice == "softmax" else gaussian_classifier
-    return fit(embeddings, np.ascontiguousarray(images.labels[:, 0]))
+    labels = np.ascontiguousarray(images.labels[:, 0])
+    if choice == "lda":
+        return gaussian_classifier(embeddings, labels)
+    n_classes = len(np.unique(labels[labels >= 0]))
+    if embeddings.numel() * n_classes > _MAX_PRODUCTS:
+        raise InputError(
+            f"softmax regression of {len(embeddings):,} images and {n_classes:,} classes takes hours; set the option "
+            f"`classifier` of the score {name} to lda, or to the file of a classifier"
+        )
+    return fit_linear_classifier(embeddings, labels)
 
 
 def checked_positive(name: str, value: float) -> float:

@@ -19,9 +19,9 @@ class RelativeMahalanobis(GaussianDetector):
 
     ``min_c d_c^2 - d_0^2`` (Ren et al., A simple fix to Mahalanobis distance for improving near-OOD detection, 2021),
     with the global mean and covariance, both of n, for the background. It takes away what all photographs have in
-    common, so it is for landmarks that the index lacks, and weak against images of other kinds. Where the covariance
-    is shrunk, the background has the shrunk covariance plus that of the means of the landmarks; shrinking each on its
-    own would leave the sign of the score to the ratio of the two. pytorch-ood does not divide the covariance of the
+    common, so it is for landmarks that the index lacks (near). Where the covariance is shrunk, the background has the
+    shrunk covariance plus that of the means of the landmarks; shrinking each on its own would leave the sign of the
+    score to the ratio of the two. pytorch-ood does not divide the covariance of the
     background by n, which leaves nearly the plain distance.
 
     Args:

@@ -146,6 +146,14 @@ def test_a_classifier_needs_labels_or_a_file_of_the_same_dimension(name: str, he
         build_detector(name).fit(embeddings, np.zeros(len(embeddings), int))
 
 
+def test_softmax_regression_that_takes_hours_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_images()
+    monkeypatch.setattr("hgld.rejection.classifier_detector._MAX_PRODUCTS", 3599)
+    with pytest.raises(InputError, match="of 120 images and 5 classes takes hours; set the option `classifier`"):
+        build_detector("vim").fit(index["embeddings"], index["labels"])
+    build_detector("vim", {"classifier": "lda"}).fit(index["embeddings"], index["labels"])
+
+
 def test_given_logits_of_scores_of_weights_are_not_used() -> None:
     index = index_images()
     without = {key: values for key, values in index.items() if key != "logits"}
