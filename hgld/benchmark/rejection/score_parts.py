@@ -29,7 +29,7 @@ from hgld.benchmark.rejection.comparison_settings import INDEX, RejectionSetting
 from hgld.benchmark.rejection.image_sets import ComparedImages, ImageSet
 from hgld.benchmark.rejection.model_embeddings import SetEmbeddings, embed_sets, embedding_files, head_checkpoint
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.errors import HgldError
+from hgld.errors import HgldError, InputError
 from hgld.evaluation.open_set import open_set_answers
 from hgld.io.files import atomic_write
 from hgld.io.settings import to_dict
@@ -298,7 +298,7 @@ _digests: dict[tuple[Path, int, int], str] = {}
 def _digest(path: Path) -> str:
     """Return the SHA-256 of a file, which is computed once while the file does not change."""
     if not path.is_file():
-        return input_digests(file=path)["file"]
+        raise InputError(f"{path}: no such file; write it, or name another in the settings")
     status = path.stat()
     key = (path, status.st_mtime_ns, status.st_size)
     if key not in _digests:
