@@ -1,7 +1,8 @@
-"""CIFAR-10 and -100 in miniature: the documented commands, from the published layout to the features of scores."""
+"""CIFAR-10 and -100 in miniature: the documented commands, from the published layout to the table of scores."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -14,13 +15,18 @@ import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
+from hgld.benchmark.rejection.comparison import compare_rejection
+from hgld.benchmark.rejection.comparison_settings import read_rejection_settings
 from hgld.cli import app
+from hgld.rejection.registry import build_detector
 from hgld.training.run import read_training_settings
 from tests.datasets.pixel_files import pictures, write_cifar10, write_cifar100, write_svhn
 
 PIPELINES = Path(__file__).parent.parent.parent / "pipelines"
 #: What a miniature overrides in the training.
 SMALL = {"epochs": 1, "workers": 0, "loggers": "[]", "evaluation.every": 1, "image.size": 16, "image.resize": 16}
+#: What it overrides in the trainings of HEAT.
+SMALL_HEAT = {"epochs": 1, "batch_size": 64, "hidden_dim": 8, "steps": 2, "shrinkage": 0.5}
 
 
 def commands(path: Path) -> list[str]:
@@ -60,6 +66,8 @@ def test_settings_name_the_sets_of_the_thesis() -> None:
         far = [name for name, images in settings["unknown"].items() if images["kind"] == "far"]
         assert near == [f"cifar{other}", "tiny_imagenet"]
         assert far == ["lsun", "places", "textures", "svhn"]
+        for name, score in settings["scores"].items():
+            build_detector(score.get("score", name), score.get("options"))
         assert settings["embeddings"]["cross_entropy"]["files"].keys() == {"index", *near, *far}
         training = read_training_settings(f"cifar{n}/cross_entropy")
         assert (training.epochs, training.model.small_images, training.image.size) == (200, True, 32)
@@ -69,10 +77,10 @@ def test_settings_name_the_sets_of_the_thesis() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [10, 100])
-def test_documented_commands_make_the_features(n: int, data: Path) -> None:
+def test_documented_commands_make_the_table(n: int, data: Path) -> None:
     for command in commands(PIPELINES / f"benchmarks/cifar{n}/base.yaml"):
-        small = "".join(f" --set {key}={value}" for key, value in SMALL.items())
-        run(command + small if command.startswith("train") else command)
+        overrides = "".join(f" --set {key}={value}" for key, value in SMALL.items())
+        run(command + overrides if command.startswith("train") else command)
     made = commands(PIPELINES / f"rejection/cifar{n}.yaml")
     for command in made:
         if not command.startswith("reject"):
@@ -85,4 +93,16 @@ def test_documented_commands_make_the_features(n: int, data: Path) -> None:
             root = f" --root {images['root']}" if "root" in images else ""
             model = f"--model runs/cifar{n}/cross_entropy --with-std"
             run(f"embed-images {model} --images {images['manifest']}{root} -o {files[name]}")
-    assert all(Path(path).is_file() for path in files.values())
+    small = dict(settings)
+    small["n_resamples"] = 20
+    small["scores"] = {
+        name: {**score, "options": {**score.get("options", {}), **(SMALL_HEAT if name.startswith("heat") else {})}}
+        for name, score in settings["scores"].items()
+    }
+    path = data / "small.yaml"
+    path.write_text(yaml.safe_dump(small, sort_keys=False))
+    summary = compare_rejection(read_rejection_settings(path), data / "out")
+    assert summary.failed == ()
+    shown = {(row["score"], row["unknown"]) for row in json.loads((data / "out/results.json").read_text())["values"]}
+    assert {score for score, _ in shown} == set(settings["scores"])
+    assert {unknown for _, unknown in shown} >= set(settings["unknown"])

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -200,8 +202,9 @@ class SplitQueries:
     @cached_property
     def _classifier(self) -> Path:
         """The file of the classifier of the index, which is fitted once for all scores of classifiers."""
-        self._folder = TemporaryDirectory(prefix="hgld-classifier-")
-        path = Path(self._folder.name) / "classifier.safetensors"
+        folder = mkdtemp(prefix="hgld-classifier-")
+        weakref.finalize(self, rmtree, folder, ignore_errors=True)
+        path = Path(folder) / "classifier.safetensors"
         labels = np.ascontiguousarray(self.sets[INDEX].labels[:, 0])
         save_classifier(fit_linear_classifier(self.index.vectors, labels), path)
         return path
