@@ -31,6 +31,7 @@ DOCUMENTS = [
         "docs/losses.md",
         "docs/metrics.md",
         "docs/own_images.md",
+        "docs/rejection.md",
         "docs/reproduce.md",
         "docs/training.md",
         "docs/washington.md",
@@ -52,6 +53,9 @@ def commands() -> list[str]:
 def test_printed_commands_parse(line: str) -> None:
     name, *arguments = shlex.split(line)[1:]
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    while hasattr(command, "get_command") and arguments != ["--help"]:
+        name, *arguments = arguments
+        command = command.get_command(None, name)
     if arguments != ["--help"]:
         command.make_context(name, arguments)
 
