@@ -78,8 +78,8 @@ def embed_images(
         bool,
         typer.Option(
             "--with-std",
-            help="Also write the standard deviations of the feature maps before pooling, which the score heat uses, "
-            "to OUT with .deviations before its suffix.",
+            help="Also write the standard deviations of the feature maps before pooling, for the score heat: "
+            "x.deviations.npy beside x.npy.",
         ),
     ] = False,
     device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",

@@ -137,7 +137,7 @@ def evaluate(
     ] = None,
     reject_precision: Annotated[
         float,
-        _rejection_option(help="Share of right answers among the accepted ones for which a threshold is found."),
+        _rejection_option(help="Wanted share of right answers among those that the reported threshold accepts."),
     ] = 0.9,
     unknown: Annotated[
         list[str] | None,

@@ -48,7 +48,7 @@ Unknown = Annotated[
 
 @reject.callback()
 def about() -> None:
-    """Say that an image is not in an index: fit a rejection score, and score images by it.
+    """Tell which images are not in an index: fit a rejection score, find thresholds, score images.
 
     Example: hgld reject fit mahalanobis --embeddings index.npy --labels labels.csv -o detector
     """
@@ -97,7 +97,7 @@ def fit(
     queries: Annotated[
         Path | None,
         typer.Option(
-            help="Embeddings of calibration images, of landmarks of the index and of others: fits thresholds."
+            help="Embeddings of calibration images, some of landmarks of the index, on which thresholds are found."
         ),
     ] = None,
     query_labels: Annotated[
@@ -105,12 +105,13 @@ def fit(
     ] = None,
     unknown: Unknown = None,
     precision: Annotated[
-        float, typer.Option(help="Share of right answers among the accepted ones for which thresholds are found.")
+        float, typer.Option(help="Wanted share of right answers among those that a threshold accepts.")
     ] = 0.9,
     conservative: Annotated[
         bool,
         typer.Option(
-            "--conservative", help="Reach that precision with a confidence of 95 %, not only on these images."
+            "--conservative",
+            help="Choose thresholds that reach the precision on new images with a confidence of 95 %.",
         ),
     ] = False,
 ) -> None:
