@@ -15,6 +15,7 @@ import pyarrow as pa
 from hgld.datasets.readers.cub_families import FAMILY
 from hgld.tables import HIERARCHY, Provenance, write_table
 from tests.datasets.pictures import picture, save_pictures
+from tests.datasets.pixel_files import write_cifar10, write_cifar100
 from tests.datasets.test_readers import cars
 from tests.gldv2.test_image_index import write_tar
 
@@ -44,6 +45,14 @@ def write_sop() -> None:
             lines.append(f"{image} {product} {kind} {paths[-1]}")
         write_lines(root / f"Ebay_{split}.txt", lines)
         save_pictures(root, *paths)
+
+
+def write_small_cifar10() -> None:
+    write_cifar10(Path("cifar-10-batches-py"), per_batch=PER_CLASS * 10, n_test=PER_CLASS * 10)
+
+
+def write_small_cifar100() -> None:
+    write_cifar100(Path("cifar-100-python"), n_train=PER_CLASS * 100, n_test=PER_CLASS * 100)
 
 
 def write_inat() -> None:
@@ -218,6 +227,8 @@ def write_products(table: Path, root: Path) -> None:
 #: Functions that write data sets by name: the end of the name of a folder of methods, or the start of a comparison's.
 DATASETS: Mapping[str, Callable[[], None]] = {
     "cars196": write_cars196,
+    "cifar10": write_small_cifar10,
+    "cifar100": write_small_cifar100,
     "cub": write_cub,
     "dyml_animal": lambda: write_dyml(Path("dyml_animal")),
     "dyml_product": lambda: write_dyml(Path("dyml_product"), product=True),

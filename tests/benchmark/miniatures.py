@@ -29,7 +29,13 @@ SMALL = (*SMALL, "sampler.per_class=4", "model.dim=8", "mixed_precision=off")
 SMALL = (*SMALL, "evaluation.metrics=[R@1]", "evaluation.best=R@1")
 #: Further changes for models that embed images.
 SMALL_MODEL: tuple[str, ...] = ("model.backbone=test_resnet", "model.pretrained=false", "frozen=[]")
-SMALL_MODEL = (*SMALL_MODEL, "image.size=32", "image.resize=32", "image.train_resize=null")
+SMALL_MODEL = (
+    *SMALL_MODEL,
+    "model.small_images=false",
+    "image.size=32",
+    "image.resize=32",
+    "image.train_resize=null",
+)
 #: Values of sweeps over settings that SMALL changes; of the others, the first and the last.
 SMALL_VALUES: Mapping[str, Sequence[int]] = {"batch_size": (16, 32), "sampler.per_class": (2, 4)}
 #: Largest rank K of a metric such as R@K.
@@ -127,7 +133,9 @@ def dataset_of(name: str) -> str | None:
     """Return the data set of a folder of methods or of a comparison; None where it is that of another folder."""
     if name in REQUIRES:
         return None
-    return next(known for known in DATASETS if name == known or name.endswith(f"_{known}") or name.startswith(known))
+    if name in DATASETS:
+        return name
+    return next(known for known in DATASETS if name.endswith(f"_{known}") or name.startswith(known))
 
 
 def settings_file(name: str) -> Path:
@@ -142,4 +150,4 @@ def documented_commands(path: Path) -> list[list[str]]:
     text = re.sub(r"\\\n\s*", "", "\n".join(comments))
     lines = [shlex.split(line, comments=True) for line in re.findall(r"^   hgld (.*)$", text, re.MULTILINE)]
     features = [words for words in lines if words[0] == "embed-images"][:1]  # the others are for other backbones
-    return [words for words in lines if words[0] in ("index-images", "manifest")] + features
+    return [words for words in lines if words[0] in ("extract-images", "index-images", "manifest")] + features
