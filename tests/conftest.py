@@ -32,8 +32,14 @@ typer.main.get_command = functools.cache(typer.main.get_command)
 typer.testing._get_command = typer.main.get_command  # type: ignore[attr-defined]
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests and their modules are imported: nearly all of those objects stay."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exclude the imported modules from garbage collection, which otherwise walks through millions of objects."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -321,6 +321,7 @@ def test_command(server: CommonsServer, titles: dict[str, str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("count", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3, 9))])
+@pytest.mark.slow
 def test_kill_at_any_request_loses_one_photograph_at_most(
     server: CommonsServer, titles: dict[str, str], tmp_path: Path, count: int
 ) -> None:

@@ -310,6 +310,7 @@ def test_the_command_proposes_and_evaluates(files: CompletionFiles, tmp_path: Pa
     assert not (tmp_path / "quality.parquet").exists()
 
 
+@pytest.mark.slow
 def test_zero_shot_with_the_two_towers_of_one_clip_model(tmp_path: Path) -> None:
     """Images are embedded by the image tower and texts by the text tower of a local checkpoint, of random weights."""
     import open_clip

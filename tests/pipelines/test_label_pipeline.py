@@ -163,6 +163,7 @@ def test_dry_run_lists_each_rule_once_and_scrape_per_split(pipeline: Pipeline) -
     assert not pipeline.out.exists()
 
 
+@pytest.mark.slow
 def test_lint_reports_only_missing_environments(pipeline: Pipeline) -> None:
     # Rules need no environments: all of them use the installed hgld.
     run = pipeline.run("--lint")

@@ -88,7 +88,8 @@ def categories(washington: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("source", "counter", "n_kept"), [("api", "wikidata_titles", 50), ("html", "commons_pages", 40)]
+    ("source", "counter", "n_kept"),
+    [("api", "wikidata_titles", 50), pytest.param("html", "commons_pages", 40, marks=pytest.mark.slow)],
 )
 def test_wrong_answers_are_asked_for_again_and_others_kept(
     replica: Replica, categories: Path, tmp_path: Path, source: str, counter: str, n_kept: int

@@ -34,7 +34,7 @@ def changed_list(categories: Path, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("source", ["api", "html"])
+@pytest.mark.parametrize("source", ["api", pytest.param("html", marks=pytest.mark.slow)])
 def test_finished_scrape_is_used_for_a_changed_list(
     replica: Replica, categories: dict[str, Path], tmp_path: Path, source: str
 ) -> None:
@@ -60,7 +60,7 @@ def test_finished_scrape_is_used_for_a_changed_list(
     assert not journal_path(out).exists()
 
 
-@pytest.mark.parametrize("source", ["api", "html"])
+@pytest.mark.parametrize("source", ["api", pytest.param("html", marks=pytest.mark.slow)])
 def test_unfinished_scrape_is_used_for_a_changed_list(
     replica: Replica, categories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:

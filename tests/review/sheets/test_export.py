@@ -195,6 +195,7 @@ def test_unknown_groups_are_reported(tables: TABLES, tmp_path: Path, caplog: pyt
     assert both(tmp_path) == {"Q1": ("puddle", "", "")}
 
 
+@pytest.mark.slow
 def test_merge_of_a_workbook_saved_by_libreoffice(
     tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]
 ) -> None:
