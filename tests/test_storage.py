@@ -110,7 +110,7 @@ def test_output_below_a_file_or_in_a_read_only_folder_is_refused_before_the_work
     assert file.read_text() == "precious"
 
 
-@pytest.mark.parametrize("command", ["compare", "stats"])
+@pytest.mark.parametrize("command", [pytest.param("compare", marks=pytest.mark.slow), "stats"])
 def test_disk_that_fills_up_ends_in_one_line_and_leaves_nothing(command: str, tmp_path: Path) -> None:
     """The work is done, and its output does not fit."""
     header = "landmark_id,hierarchical_label,natural_or_human_made\n"
