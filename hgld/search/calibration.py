@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.datasets.image_labels import ImageLabels
@@ -99,14 +100,18 @@ def calibrate(
         split: Split of the landmark ids.
 
     Raises:
-        ConfigurationError: No query is known or none is unknown, or it is not stated what the queries show.
+        ConfigurationError: No query is known or none is unknown, it is not stated what the queries show, or a
+            calibration image is an image of the index.
         InputError: A file is malformed or does not fit the index.
     """
     queries = read_score_inputs(files.queries, index.further, {})
+    _require_not_of_index(queries, index)
     own = gallery_labels(queries.embeddings, files.query_labels or query_labels, hierarchy, split)
     parts = [_answered_queries(detector, index, labels, queries, _labels_like_index(own, labels, files))]
     for name, path in files.unknown.items():
-        scores = read_score_inputs(path, index.further, {}).score(detector)
+        further = read_score_inputs(path, index.further, {})
+        _require_not_of_index(further, index)
+        scores = further.score(detector)
         parts.append(CalibrationImages(np.full(len(scores), name), scores, np.zeros(scores.shape, np.bool_)))
     columns = ("groups", "scores", "right")
     images = CalibrationImages(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
@@ -169,6 +174,24 @@ def _labels_like_index(own: ImageLabels | None, labels: ImageLabels, files: Cali
             f"{', '.join(labels.level_names)}; give `query_labels` with the same levels"
         )
     return own.labels
+
+
+def _require_not_of_index(images: ScoreInputs, index: ScoreInputs) -> None:
+    """Refuse images of the index, which find themselves: thresholds fitted on them do not hold for others.
+
+    Equal ids may be chance, such as numbers that count the images of two folders; equal embeddings with them are not.
+    """
+    ids, rows, of_index = np.intersect1d(images.ids(), index.ids(), return_indices=True)
+    ours, theirs = images.embeddings.vectors, index.embeddings.vectors
+    if not len(ids) or ours.shape[1] != theirs.shape[1]:
+        return
+    same = (ours[torch.from_numpy(rows)] == theirs[torch.from_numpy(of_index)]).all(dim=1)
+    if same.any():
+        n, first = int(same.sum()), ids[int(same.int().argmax())]
+        raise ConfigurationError(
+            f"{images.embeddings.path}: {n:,} of {len(images.embeddings):,} images are in the index, too, such as "
+            f"{first}; calibrate on other images, or leave these out of the index"
+        )
 
 
 def _require_known_and_unknown(images: CalibrationImages, files: CalibrationFiles) -> None:

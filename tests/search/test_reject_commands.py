@@ -102,6 +102,20 @@ def test_scores_are_fitted_and_score(name: str, folder: Path, tmp_path: Path) ->
     np.testing.assert_array_equal(pq.read_table(tmp_path / "s.parquet")["score"].to_numpy(), scores)
 
 
+@pytest.mark.parametrize("option", ["--queries", "--unknown"])
+def test_images_of_the_index_calibrate_no_threshold(option: str, folder: Path, tmp_path: Path) -> None:
+    index = folder / "index.npy"
+    value = index if option == "--queries" else f"far={index}"
+    queries = ["--queries", folder / "queries.npy"] if option == "--unknown" else []
+    result = run(
+        "reject", "fit", "top1_cosine", "--embeddings", index, "--labels", folder / "index.csv", *queries,
+        "--query-labels", folder / ("queries.csv" if queries else "index.csv"), option, value, "-o", tmp_path / "d",
+    )  # fmt: skip
+    assert result.exit_code == 1, result.stdout
+    assert "90 of 90 images are in the index, too, such as" in result.stderr
+    assert not (tmp_path / "d").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DETECTORS)
 def test_every_score_gets_thresholds(name: str, folder: Path, tmp_path: Path) -> None:
