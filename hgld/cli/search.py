@@ -108,6 +108,8 @@ def search(
             check_answers_suffix(out)
         gallery = read_gallery(embeddings, labels, hierarchy, split)
         rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
+        if rejector is not None:
+            rejector.check_votes(top)
         query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
         neighbours = None if index is None else open_index(index, gallery)
         if neighbours is not None:

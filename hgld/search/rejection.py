@@ -45,6 +45,18 @@ class Rejector:
     detector: Detector
     calibration: Calibration
 
+    def check_votes(self, k: int) -> None:
+        """Check that thresholds were fitted for answers by the vote of k images.
+
+        Raises:
+            ConfigurationError: They were fitted for another number.
+        """
+        if k != self.calibration.n_votes:
+            raise ConfigurationError(
+                f"`k` is {k}, but the thresholds of the detector are for answers by the vote of "
+                f"{self.calibration.n_votes} images; choose that number, or search without the detector"
+            )
+
     def judge(self, queries: torch.Tensor) -> Rejections:
         """Return at which levels the answers to queries are accepted.
 

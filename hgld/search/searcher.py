@@ -145,9 +145,11 @@ class Searcher:
             ids: Names of the queries. Default: their rows.
 
         Raises:
-            ConfigurationError: ``k`` is less than 1.
+            ConfigurationError: ``k`` is less than 1, or not the number of votes that thresholds were fitted for.
             InputError: A query has another dimension than the gallery, or is not finite, or only zeros.
         """
+        if self._rejector is not None:
+            self._rejector.check_votes(k)
         vectors = as_tensor(queries)
         if vectors.ndim != 2 or vectors.shape[1] != self.gallery.dim:
             raise InputError(

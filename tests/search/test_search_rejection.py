@@ -114,7 +114,7 @@ def test_served_page_says_it(gallery_folder: Path, tmp_path: Path) -> None:
     gallery, keys = read_gallery(embeddings), PageKeys()
     rejector = open_rejector(toy_detector(gallery_folder, tmp_path / "d", -0.99999, 1.0), embeddings, gallery)
     model = load_query_model(embeddings, gallery.dim)
-    app = search_app(Searcher(gallery, rejector=rejector), model, lambda _: None, keys, top=4)
+    app = search_app(Searcher(gallery, rejector=rejector), model, lambda _: None, keys, top=10)
     client = TestClient(app, base_url="http://127.0.0.1:8000")
     client.post("/open", data={"key": keys.key})
     save_pictures(tmp_path, "zzz.jpg")
@@ -159,3 +159,11 @@ def test_detectors_that_do_not_fit_a_gallery_are_one_line(gallery_folder: Path, 
     result = search(gallery_folder, gallery_folder, gallery_folder / "pictures" / PATHS[0])
     assert (result.exit_code, result.stdout) == (1, "")
     assert "not a detector of hgld reject fit" in result.stderr
+
+
+def test_other_numbers_of_votes_than_the_calibrated_are_refused(gallery_folder: Path, tmp_path: Path) -> None:
+    embeddings = gallery_folder / "all.npy"
+    detector = toy_detector(gallery_folder, tmp_path / "detector", 0.0, 0.0)
+    result = run("search", "--serve", "--embeddings", embeddings, "--top", 4, "--reject", detector)
+    assert result.exit_code == 1
+    assert "--top is 4, but the thresholds of the detector are for answers by the vote of 10" in result.output
