@@ -104,7 +104,8 @@ def answer_queries(
     scores, votes = _score(task, queries, nearest, excluded)
     right = np.concatenate([block.levels for block in blocks])[:, None] >= np.arange(n_levels, 0, -1)
     if votes is not None and isinstance(task.query_labels, np.ndarray):
-        right = votes == task.query_labels[rows]
+        own = task.query_labels[rows]
+        right = (votes == own) & (own != -1)
     columns = np.concatenate([level_scores(scores, n_levels), right.astype(np.float64)], axis=1)
     return rows, dict(zip(answer_columns(n_levels), columns.T, strict=True))
 
@@ -194,11 +195,9 @@ def _answer_unknown(
     right, known = np.zeros((2, len(images), n_levels), bool)
     if own is not None and gallery is not None:
         known = known_labels(own, gallery, gallery_mask=task.gallery_mask)
-        if (shown := np.flatnonzero(known[:, 0])).size:
-            raise InputError(
-                f"{images.path}: {shown.size:,} of {len(images):,} images of the unknown set {name} show landmarks "
-                f"of the gallery, the first landmark {own[shown[0], 0]}; leave these images out"
-            )
+        _refuse_known(images, name, own[:, 0], known[:, 0])
+    elif images.landmark_ids is not None and task.index_labels is not None:
+        _refuse_known(images, name, images.landmark_ids, np.isin(images.landmark_ids, task.index_labels[:, 0]))
     k = task.detector.n_neighbours if isinstance(task.detector, NeighbourDetector) else 1
     neighbours = nearest_neighbours(images.vectors, task.gallery, k, gallery_mask=task.gallery_mask, config=config)
     scores, votes = _score(task, images.vectors, neighbours, None)
@@ -208,6 +207,18 @@ def _answer_unknown(
     return ScoredAnswers(level_scores(scores, n_levels), right, known)
 
 
+def _refuse_known(
+    images: Embeddings, name: str, landmarks: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]
+) -> None:
+    """Raise an :class:`InputError` if images of an unknown set show landmarks of the gallery."""
+    shown = np.flatnonzero(known & (landmarks >= 0))
+    if shown.size:
+        raise InputError(
+            f"{images.path}: {shown.size:,} of {len(images):,} images of the unknown set {name} show landmarks of "
+            f"the gallery, the first landmark {landmarks[shown[0]]}; leave these images out"
+        )
+
+
 def _unknown_labels(
     task: RetrievalTask, images: Embeddings, hierarchy: Hierarchy | None, split: str | None
 ) -> LabelMatrix | None:
@@ -215,7 +226,7 @@ def _unknown_labels(
     if images.landmark_ids is None or (images.landmark_ids < 0).all():
         return None
     try:
-        labels = labels_from_landmarks(images.landmark_ids, hierarchy, split)
+        labels = labels_from_landmarks(images.landmark_ids, hierarchy, split or task.landmark_split)
     except InputError:  # none of the landmarks is in the hierarchy
         return None
     known = isinstance(labels.labelling, np.ndarray) and labels.level_names == task.level_names

@@ -53,6 +53,7 @@ class RetrievalTask:
             is none of all queries.
         index_labels: Labels of the gallery that rejection scores are fitted on, where they are not
             ``gallery_labels``: int64, shape (n_gallery, L).
+        landmark_split: Split of the landmark ids in a hierarchy of several splits, where the protocol says it.
         detector: Fitted rejection score of the queries, if any; see :mod:`hgld.evaluation.rejected_queries`.
         counts: Further counts of the result, such as of images without labels.
         settings: Further settings of the result.
@@ -76,6 +77,7 @@ class RetrievalTask:
     metric_names: Mapping[str, str] = field(default_factory=dict)
     query_groups: Mapping[str, npt.NDArray[np.bool_]] | None = None
     index_labels: LabelMatrix | None = None
+    landmark_split: str | None = None
     detector: Detector | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)

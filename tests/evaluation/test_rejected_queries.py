@@ -276,6 +276,40 @@ def test_near_images_may_be_right_at_a_coarser_level() -> None:
         unknown_answers(*near(3), hierarchy=hierarchy)
 
 
+def test_unknown_images_of_landmarks_of_the_gallery_are_refused_where_positives_are_lists() -> None:
+    gallery, labels = images(50, 1, 6)
+    judgements = ListJudgements(RaggedIndices.from_lists([[0]] * 5), 50)
+    task = RetrievalTask("lists", gallery[:5], gallery, judgements, index_labels=labels[:, :1])
+    for landmark in (3, 40):
+        rejection = RejectionConfig("class_means", unknown={"near": unknown_set(5, landmark=landmark)})
+        if landmark == 40:
+            assert not unknown_answers(with_detector(task, rejection), rejection)["near"].known.any()
+            continue
+        with pytest.raises(InputError, match="25 of 25 images of the unknown set near show landmarks of the gallery"):
+            unknown_answers(with_detector(task, rejection), rejection)
+
+
+def test_landmarks_of_unknown_images_are_those_of_the_split_of_the_protocol() -> None:
+    table = pd.DataFrame(
+        {"landmark_id": np.arange(41), "hierarchical_label": "lake", "natural_or_human_made": "natural"}
+    )
+    hierarchy = Hierarchy.from_pandas(pd.concat([table.assign(split=split) for split in ("train", "index")]))
+    vectors, classes = images(50, 1, 6)
+    labels = labels_from_landmarks(classes[:, 0], hierarchy, "index")
+    task = query_gallery_task(vectors[:5], labels.labels[:5], vectors, labels.labels, level_names=labels.level_names)
+    rejection = RejectionConfig(unknown={"near": unknown_set(5, landmark=40)})
+    task = with_detector(replace(task, landmark_split="index"), rejection)
+    assert unknown_answers(task, rejection, hierarchy=hierarchy)["near"].right.tolist() == [[False, True, True]] * 25
+
+
+def test_queries_without_a_label_have_no_right_answer() -> None:
+    gallery, labels = images(50, 1, 6)
+    labels[:45] = -1  # so that all neighbours of some queries are unlabelled, and the vote answers nothing
+    task = query_gallery_task(gallery[:20], labels[:20], gallery, labels)
+    (result,) = evaluate_tasks([with_detector(task, RejectionConfig("soft_vote"))], CONFIG)
+    assert not result.per_query["right_l2"].any()
+
+
 @pytest.mark.parametrize(
     ("task", "rejection", "message"),
     [

@@ -70,6 +70,7 @@ def official_task(
         metric_names={"mAP@100": "map100_official"},
         query_groups={f"official {usage.lower()}": usages == usage for usage in USAGES},
         index_labels=_landmark_ids(gallery, landmarks)[:, None],
+        landmark_split="index",
         counts={"ignored_queries": solution.n_ignored},
     )
 
@@ -109,6 +110,7 @@ def labelled_task(
         query_labels=labels_of_queries,
         gallery_labels=gallery_labels.labelling,
         level_names=gallery_labels.level_names,
+        landmark_split="index",
         gallery_mask=gallery_labels.labelled,
         metric_names={"mAP@100": "map100_labelled"},
         counts={
