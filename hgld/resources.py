@@ -39,6 +39,15 @@ def preset_folder() -> Path:
     return _find("pipelines", "benchmarks")
 
 
+def rejection_folder() -> Path:
+    """Return the path of ``pipelines/rejection``, which holds the settings of comparisons of rejection scores.
+
+    Raises:
+        ConfigurationError: The installation lacks the folder.
+    """
+    return _find("pipelines", "rejection")
+
+
 def subset_file(name: str) -> Path:
     """Return the path of ``data/subsets/<name>``, a list about a part of GLDv2.
 

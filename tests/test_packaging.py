@@ -26,6 +26,7 @@ FOLDERS = {
     "data/sample": "sample",
     "data/subsets": "subsets",
     "pipelines/benchmarks": "pipelines/benchmarks",
+    "pipelines/rejection": "pipelines/rejection",
 }
 
 

@@ -14,7 +14,7 @@ from hgld.cli.reject import reject
 @reject.command()
 def compare(
     settings: Annotated[
-        Path, typer.Argument(help="Settings of the comparison (YAML), such as pipelines/rejection/washington.yaml.")
+        Path, typer.Argument(help="Settings of the comparison: a YAML file, or washington, cifar10 or cifar100.")
     ],
     out: Annotated[
         Path,
@@ -29,14 +29,15 @@ def compare(
 
     Scores that are finished are kept; an interrupted comparison is resumed.
 
-    Example: hgld reject compare pipelines/rejection/washington.yaml -o runs/rejection
+    Example: hgld reject compare washington -o runs/rejection
     """
     with friendly_errors():
         from hgld.benchmark.rejection import compare_rejection, plan_comparison, read_rejection_settings
         from hgld.cli.summaries.rejection_comparison import format_plan, format_rejection
+        from hgld.io.preset_files import rejection_file
         from hgld.progress import TerminalProgress
 
-        comparison = read_rejection_settings(settings)
+        comparison = read_rejection_settings(rejection_file(settings))
         if plan:
             typer.echo(format_plan(plan_comparison(comparison, out)))
             return

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.resources import preset_folder
+from hgld.resources import preset_folder, rejection_folder
 
 #: The folder of trainings that are named without it.
 OWN_IMAGES = "own_images"
@@ -61,6 +61,26 @@ def training_file(name: str | Path) -> Path:
 def comparison_file(name: str | Path) -> Path:
     """Return the settings file of a comparison; see :func:`training_file`."""
     return _find(str(name), comparison_presets(), training_presets(), "comparison")
+
+
+def rejection_file(name: str | Path) -> Path:
+    """Return the settings file of a comparison of rejection scores.
+
+    Args:
+        name: Name of a file in ``pipelines/rejection``, such as ``washington``; or path of a file.
+
+    Raises:
+        InputError: There is neither.
+
+    >>> rejection_file("washington").name
+    'washington.yaml'
+    """
+    known = {path.stem: path for path in sorted(rejection_folder().glob("*.yaml"))}
+    if str(name) in known:
+        return known[str(name)]
+    if Path(name).is_file():
+        return Path(name)
+    raise InputError(f"{name}: no such file; the comparisons that come with hgld are {', '.join(known)}")
 
 
 def _find(name: str, presets: Mapping[str, Path], others: Mapping[str, Path], kind: str) -> Path:
