@@ -81,7 +81,11 @@ class Detector(ABC):
             raise ConfigurationError(f"the score {self.name} needs {' and '.join(f'`{name}`' for name in missing)}")
         self.dim = given.embeddings.shape[1]
         self.n_levels = 1 if given.labels is None else given.labels.shape[1]
-        self._fit(given)
+        try:
+            self._fit(given)
+        except BaseException:
+            self.dim = 0  # an unfinished fit is none
+            raise
         return self
 
     def score(

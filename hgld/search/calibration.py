@@ -105,17 +105,18 @@ def calibrate(
         InputError: A file is malformed or does not fit the index.
     """
     queries = read_score_inputs(files.queries, index.further, {})
-    _require_not_of_index(queries, index)
     own = gallery_labels(queries.embeddings, files.query_labels or query_labels, hierarchy, split)
     parts = [_answered_queries(detector, index, labels, queries, _labels_like_index(own, labels, files))]
+    further: list[ScoreInputs] = []
     for name, path in files.unknown.items():
-        further = read_score_inputs(path, index.further, {})
-        _require_not_of_index(further, index)
-        scores = further.score(detector)
+        further.append(read_score_inputs(path, index.further, {}))
+        scores = further[-1].score(detector)
         parts.append(CalibrationImages(np.full(len(scores), name), scores, np.zeros(scores.shape, np.bool_)))
     columns = ("groups", "scores", "right")
     images = CalibrationImages(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
     _require_known_and_unknown(images, files)
+    for given in (queries, *further):
+        _require_not_of_index(given, index)
     return measure(images, files.precision, conservative=files.conservative)
 
 

@@ -135,3 +135,11 @@ def test_unknown_names_and_options_are_refused() -> None:
 def test_tensors_are_accepted(fitted: Detector) -> None:
     tensors = {key: torch.from_numpy(values) for key, values in queries().items()}
     np.testing.assert_array_equal(fitted.score(**tensors), fitted.score(**queries()))
+
+
+def test_refused_fits_leave_no_score() -> None:
+    margin = build_detector("margin").fit(**index_images())
+    with pytest.raises(InputError, match="expected at least 2"):
+        margin.fit(**index_images() | {"labels": np.zeros(N, int)})
+    with pytest.raises(ConfigurationError, match="call `fit` first"):
+        margin.score(**queries())

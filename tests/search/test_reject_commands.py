@@ -106,10 +106,16 @@ def test_scores_are_fitted_and_score(name: str, folder: Path, tmp_path: Path) ->
 def test_images_of_the_index_calibrate_no_threshold(option: str, folder: Path, tmp_path: Path) -> None:
     index = folder / "index.npy"
     value = index if option == "--queries" else f"far={index}"
-    queries = ["--queries", folder / "queries.npy"] if option == "--unknown" else []
+    # The other images are there so that nothing but the images of the index is wrong.
+    others = (
+        ["--queries", folder / "queries.npy"]
+        if option == "--unknown"
+        else ["--unknown", f"far={folder / 'queries.npy'}"]
+    )
+    labels = folder / ("queries.csv" if option == "--unknown" else "index.csv")
     result = run(
-        "reject", "fit", "top1_cosine", "--embeddings", index, "--labels", folder / "index.csv", *queries,
-        "--query-labels", folder / ("queries.csv" if queries else "index.csv"), option, value, "-o", tmp_path / "d",
+        "reject", "fit", "top1_cosine", "--embeddings", index, "--labels", folder / "index.csv", *others,
+        "--query-labels", labels, option, value, "-o", tmp_path / "d",
     )  # fmt: skip
     assert result.exit_code == 1, result.stdout
     assert "90 of 90 images are in the index, too, such as" in result.stderr

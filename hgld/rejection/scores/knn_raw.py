@@ -13,6 +13,7 @@ from hgld.rejection.scores.knn import check_index_size, checked_k
 
 _DISTANCES = 2**24  # distances computed at once
 _QUERIES = 1024
+_ROWS = 65536
 
 
 class KnnRaw(Detector):
@@ -42,7 +43,9 @@ class KnnRaw(Detector):
     def _fit(self, images: DetectorInputs) -> None:
         check_index_size(self.k, len(images))
         self.index = images.embeddings
-        self.origin = images.embeddings.mean(dim=0, dtype=torch.float64).to(at_least_float32(self.index[:0]).dtype)
+        # In blocks, as torch would copy the whole index to float64.
+        total = torch.stack([block.double().sum(dim=0) for block in torch.split(self.index, _ROWS)]).sum(dim=0)
+        self.origin = (total / len(self.index)).to(at_least_float32(self.index[:0]).dtype)
 
     def _score(self, images: DetectorInputs) -> Scores:
         blocks = [self._distances(block) for block in torch.split(images.embeddings, _QUERIES)]
