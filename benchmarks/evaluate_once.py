@@ -1,4 +1,4 @@
-"""One measurement of ``evaluate.py`` in a process of its own; prints seconds and GB as JSON.
+"""One measurement of ``evaluate.py`` in a process of its own; prints its cost as JSON.
 
 ``python evaluate_once.py FOLDER JOB N_QUERIES N_GALLERY DEVICE``: the folder holds ``embeddings.npy`` and
 ``labels.npy``. The first N_GALLERY rows are the gallery, the last N_QUERIES the queries; for ``leave_one_out`` each
@@ -7,7 +7,9 @@ gallery image is a query, and N_QUERIES is 0.
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,6 +48,51 @@ class Work:
     def leave_one_out(self) -> None:
         """Compute all metrics with hgld, each image against all others."""
         evaluate_retrieval(self.embeddings[self.gallery], self.labels[self.gallery], device=self.device)
+
+    def first_items(self) -> None:
+        """Compute mAP@R and R@1 with hgld, each image against all others."""
+        result = evaluate_retrieval(
+            self.embeddings[self.gallery], self.labels[self.gallery], metrics=["mAP@R", "R@1"], device=self.device
+        )
+        self._write_means("hgld", result.means)
+
+    def faiss_first_items(self) -> None:
+        """Compute mAP@R and R@1 with faiss and NumPy, each image against all others."""
+        import faiss
+
+        vectors = np.array(self.embeddings[self.gallery], np.float32)
+        faiss.normalize_L2(vectors)
+        labels = self.labels[self.gallery, 0]
+        n_positives = np.bincount(labels)[labels] - 1
+        k = int(n_positives.max())
+        index = faiss.IndexFlatIP(vectors.shape[1])
+        index.add(vectors)
+        found = index.search(vectors, k + 1)[1]
+        others = found != np.arange(len(found))[:, None]
+        others[others.all(1), -1] = False  # the image itself is not among the first of a tie
+        found = found[others].reshape(len(found), k)
+        right = labels[found] == labels[:, None]
+        precision = right.cumsum(1) / np.arange(1, k + 1)
+        within = right & (np.arange(k) < n_positives[:, None])
+        counted = n_positives > 0
+        at_r = (precision * within).sum(1)[counted] / n_positives[counted]
+        self._write_means("faiss", {"mAP@R": at_r.mean(), "R@1": right[counted, 0].mean()})
+
+    def pml_first_items(self) -> None:
+        """Compute mAP@R and R@1 with pytorch-metric-learning, each image against all others."""
+        from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+        calculator = AccuracyCalculator(
+            include=("mean_average_precision_at_r", "precision_at_1"),
+            k="max_bin_count",
+            device=torch.device(self.device),
+        )
+        vectors = torch.nn.functional.normalize(as_tensor(self.embeddings[self.gallery]).float())
+        means = calculator.get_accuracy(vectors, torch.from_numpy(self.labels[self.gallery, 0]))
+        self._write_means("pml", {"mAP@R": means["mean_average_precision_at_r"], "R@1": means["precision_at_1"]})
+
+    def _write_means(self, name: str, means: Mapping[str, float]) -> None:
+        (self.folder / f"{name}.json").write_text(json.dumps({key: float(value) for key, value in means.items()}))
 
     def dense(self) -> None:
         """Compute all metrics with the dense implementation."""

@@ -1,4 +1,4 @@
-"""One measurement of ``losses.py`` in a process of its own; prints seconds and GB of forward and backward as JSON.
+"""One measurement of ``losses.py`` in a process of its own; prints the cost of forward and backward as JSON.
 
 ``python losses_once.py FOLDER JOB N_QUERIES N_REFERENCES DEVICE``; with 0 references, the queries are a batch.
 Value and gradient of a loss are written to the folder. Embeddings are synthetic: the sum of a direction for each
@@ -96,6 +96,9 @@ class Work:
         levels = pair_levels(self.labels, self.reference_labels)
         depth = self.labels.shape[1]
         lower = scores.new_ones(1, depth + 1, depth + 1).tril(-1)
+        n_items = torch.stack([(levels == level).sum(1) for level in range(depth + 1)])
+        n_pairs = (n_items[1:] * n_items.cumsum(0)[:-1]).sum().item()
+        (self.folder / "pairs.txt").write_text(str(n_pairs))
         sums(scores, levels, lower, suprank_step()).sum().backward()
 
 

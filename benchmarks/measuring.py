@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -25,6 +26,7 @@ class Cost(NamedTuple):
 
     seconds: float
     gb: float
+    processor_s: float = math.nan
 
 
 class MeasurementConfig(NamedTuple):
@@ -72,14 +74,14 @@ def wait_for_idle_cores(limit_s: float) -> None:
 
 
 def print_cost(work: Callable[[], None], device: str) -> None:
-    """Run a job, and print its seconds and GB as JSON."""
+    """Run a job, and print its seconds, GB and seconds of processor time as JSON."""
     with peak_memory(device) as peak:
-        started = time.perf_counter()
+        started, processor_started = time.perf_counter(), time.process_time()
         work()
         if device != "cpu":
             torch.cuda.synchronize()
-        seconds = time.perf_counter() - started
-    print(json.dumps({"seconds": seconds, "gb": peak()}))
+        seconds, processor_s = time.perf_counter() - started, time.process_time() - processor_started
+    print(json.dumps({"seconds": seconds, "gb": peak(), "processor_s": processor_s}))
 
 
 @contextmanager
