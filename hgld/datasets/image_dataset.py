@@ -10,10 +10,10 @@ import torch
 from torch.utils.data import Dataset
 
 from hgld.datasets.batch import Example, SkippedImage
+from hgld.datasets.encoded_images import EncodedImages
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
-from hgld.gldv2.tar_images import TarFiles
 from hgld.io.images import UnreadableImageError, box_inside, open_image, upright_rgb
 
 
@@ -35,16 +35,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
 
     def __init__(self, manifest: Manifest, root: Path, transform: Transform) -> None:
         self.manifest, self.root, self._transform = manifest, root, transform
-        if not root.is_dir():
-            raise InputError(f"{root}: no such folder; name the one that the paths of the manifest are relative to")
-        tars = sorted(set(manifest.paths[manifest.offsets >= 0].tolist()))
-        missing = [path for path in tars if not (root / path).is_file()]
-        if missing:
-            raise InputError(
-                f"{root}: {len(missing):,} of the manifest's {len(tars):,} tar files are not in this folder; name "
-                f"the folder that was indexed, or fetch them again:\n{indented_list(missing)}"
-            )
-        self._tars = TarFiles(root)
+        self._encoded = EncodedImages(manifest, root)
 
     def __len__(self) -> int:
         return len(self.manifest)
@@ -57,7 +48,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         """
         row, seed = index if isinstance(index, tuple) else (index, None)
         try:
-            image = upright_rgb(open_image(self._read_bytes(row)))
+            image = upright_rgb(open_image(self._encoded.read(row)))
             box = box_inside(self.manifest.box(row), image)
         except UnreadableImageError as error:
             detail = f" ({error.detail})" if error.detail else ""
@@ -82,16 +73,6 @@ class ImageDataset(Dataset[Example | SkippedImage]):
             f"{self.root}: none of the {len(self):,} images can be read; is this the folder that the paths of the "
             f"manifest are relative to?\n{indented_list(reasons, limit=5)}"
         )
-
-    def _read_bytes(self, row: int) -> bytes:
-        path: str = self.manifest.paths[row]
-        offset = int(self.manifest.offsets[row])
-        if offset >= 0:
-            return self._tars.read(path, offset, int(self.manifest.sizes[row]))
-        try:
-            return (self.root / path).read_bytes()
-        except OSError as error:
-            raise UnreadableImageError(f"{self.root / path}: {error.strerror}") from error
 
 
 @contextmanager
