@@ -92,7 +92,8 @@ class Loss(nn.Module):
         Args:
             embeddings: float32 or float64 tensor of shape (B, d).
             labels: int64 tensor of shape (B, L); or (B, K, L), if the loss takes label sets.
-            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or None.
+            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or of 16 bits and without
+                gradient, see :func:`~hgld.losses.kernels.products.inner_products`; or None.
             reference_labels: int64 tensor of shape (N, L) or (N, K', L), or None.
 
         Returns:

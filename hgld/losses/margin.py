@@ -9,6 +9,7 @@ from torch.nn import functional
 from hgld.errors import ConfigurationError
 from hgld.losses.kernels.class_loss import ClassLoss
 from hgld.losses.kernels.pair_loss import euclidean_distances
+from hgld.losses.kernels.products import inner_products
 from hgld.losses.kernels.proxies import check_classes
 
 
@@ -84,7 +85,7 @@ class MarginLoss(ClassLoss):
         negatives = ~same
         if reference_embeddings is None:
             same.fill_diagonal_(False)
-        distances = euclidean_distances(embeddings @ references.T)
+        distances = euclidean_distances(inner_products(embeddings, references))
         queries, positives, sampled = self._triplets(distances.detach(), same, negatives, embeddings.shape[1])
         beta = self.boundaries.to(embeddings.dtype)[classes[queries]]
         terms = torch.stack(

@@ -172,6 +172,7 @@ def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, 
         start_step=memory_start,
         unique=memory.unique,
         labels_per_image=space.labels_per_image,
+        dtype=memory.dtype,
     )
 
 

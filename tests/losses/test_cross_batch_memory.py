@@ -15,6 +15,7 @@ from hgld.losses import (
     CrossBatchMemory,
     DecomposabilityLoss,
     Loss,
+    MarginLoss,
     ProxyLoss,
     SoftBinAP,
     SupAP,
@@ -226,6 +227,23 @@ def test_memory_is_stored_in_float32_and_without_a_graph() -> None:
         assert not memory.embeddings.requires_grad
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "loss", [SupHAP(), DecomposabilityLoss(), XBMContrastive(), SoftBinAP(), TripletLoss(), MarginLoss(3)], ids=str
+)
+def test_memory_of_16_bits_has_the_loss_of_its_content(loss: Loss, dtype: Any) -> None:
+    memory = CrossBatchMemory(loss, size=12, dim=4, n_levels=2, dtype=dtype)
+    memory(batch(0), LABELS)
+    queries = batch(1).requires_grad_()
+    torch.manual_seed(0)
+    memory(queries, LABELS)
+    references, labels = memory.content()
+    assert references.dtype == getattr(torch, dtype)
+    torch.manual_seed(0)
+    loss(queries, LABELS)  # draws what the first term of the memory's loss drew
+    torch.testing.assert_close(memory.parts["memory"], loss(queries, LABELS, references.float(), labels).detach())
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -233,6 +251,7 @@ def test_memory_is_stored_in_float32_and_without_a_graph() -> None:
         ({"memory_weight": 0.0}, "`memory_weight` is 0.0 .* above 0"),
         ({"reduction": "max"}, '`reduction` is "max"; expected mean or sum'),
         ({"start_step": -1}, "`start_step` -1"),
+        ({"dtype": "int8"}, '`dtype` is "int8"; expected one of float32, float16, bfloat16'),
         ({"loss": ProxyLoss(3, 4)}, "ProxyLoss compares with proxies only, .* use it without one"),
     ],
 )

@@ -37,7 +37,8 @@ class ClassLoss(Loss):
         Args:
             embeddings: float32 or float64 tensor of shape (B, d).
             classes: int64 tensor of shape (B,); or (B, K), -1 as padding, if the loss takes label sets.
-            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``.
+            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or of 16 bits and without
+                gradient; see :func:`~hgld.losses.kernels.products.inner_products`.
             reference_classes: int64 tensor of shape (N,) or (N, K').
 
         Returns:

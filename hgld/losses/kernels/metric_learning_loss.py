@@ -32,6 +32,8 @@ class MetricLearningLoss(ClassLoss):
         reference_classes: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`ClassLoss.forward_classes`."""
+        if reference_embeddings is not None:
+            reference_embeddings = reference_embeddings.to(embeddings.dtype)
         references = (reference_embeddings, reference_classes)
         mined = None if self._miner is None else self._miner(embeddings, classes, *references)
         value: torch.Tensor = self._loss(embeddings, classes, mined, *references)

@@ -9,6 +9,7 @@ import torch
 from hgld.errors import InputError
 from hgld.losses.base import shared_classes
 from hgld.losses.kernels.class_loss import ClassLoss
+from hgld.losses.kernels.products import inner_products
 
 
 class PairLoss(ClassLoss):
@@ -41,7 +42,7 @@ class PairLoss(ClassLoss):
                 same.fill_diagonal_(False)
             return self.forward_pairs(embeddings @ embeddings.T, same, negatives)
         same = shared_classes(classes, reference_classes)
-        return self.forward_pairs(embeddings @ reference_embeddings.T, same, ~same)
+        return self.forward_pairs(inner_products(embeddings, reference_embeddings), same, ~same)
 
     @abstractmethod
     def forward_pairs(self, scores: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import InputError
 from hgld.losses.base import Loss, pair_levels
+from hgld.losses.kernels.products import combined_references, inner_products
 from hgld.losses.kernels.steps import Step
 
 #: Scores held at once, in the blocks of all threads. A loss over all levels takes 200 bytes for each.
@@ -111,7 +112,7 @@ class _MeanOverQueries(torch.autograd.Function):
                 if query_level is not None:
                     levels.diagonal(block.start).fill_(query_level)
                 valid = loss.has_positive(levels, n_levels)
-                scores = (embeddings[block] @ references.T).requires_grad_(needs_gradient)
+                scores = inner_products(embeddings[block], references).requires_grad_(needs_gradient)
             with torch.set_grad_enabled(needs_gradient):
                 total = loss.query_losses(scores, levels, n_levels)[valid].sum()
             grad_scores = None
@@ -136,7 +137,7 @@ class _MeanOverQueries(torch.autograd.Function):
                 total += block_total
                 n_valid += n_block
                 if grad_embeddings is not None and grad_scores is not None:
-                    torch.mm(grad_scores, references, out=grad_embeddings[block])
+                    grad_embeddings[block] = combined_references(grad_scores, references)
                 if grad_references is not None and grad_scores is not None:
                     grad_references.addmm_(grad_scores.T, embeddings[block])
         if not n_valid:

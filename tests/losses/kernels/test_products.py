@@ -1,0 +1,55 @@
+"""Products with references of 16 bits: those of the same numbers in float32, within the error of storing them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from hgld.losses.kernels import products
+from hgld.losses.kernels.products import combined_references, inner_products
+
+HALVES = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+
+
+def unit_vectors(n: int, dim: int, seed: int, spread: float = 1.0) -> torch.Tensor:
+    """Return unit vectors, whose numbers differ in size by more the larger the spread."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randn(n, dim, generator=generator).mul(spread).exp()
+    return normalize(torch.randn(n, dim, generator=generator) * sizes)
+
+
+@given(
+    n_queries=st.integers(1, 5),
+    n_references=st.integers(1, 20),
+    dim=st.integers(1, 40),
+    seed=st.integers(0, 2**16),
+    spread=st.floats(0, 5),
+    dtype=st.sampled_from(list(HALVES)),
+)
+def test_error_of_scores_is_that_of_storing_references(
+    n_queries: int, n_references: int, dim: int, seed: int, spread: float, dtype: torch.dtype
+) -> None:
+    queries = unit_vectors(n_queries, dim, seed).double()
+    references = unit_vectors(n_references, dim, seed + 1, spread).double()
+    error = (inner_products(queries, references.to(dtype)) - queries @ references.T).abs().max()
+    subnormal = dim**0.5 * 2.0**-25  # what float16 rounds below its smallest normal number
+    assert error <= HALVES[dtype] + subnormal
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_products_and_gradients_are_those_of_converted_references(
+    width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(products._WIDTH, "cpu", width)
+    queries, references = unit_vectors(4, 6, 0).requires_grad_(), unit_vectors(7, 6, 1).to(dtype)
+    scores, expected = inner_products(queries, references), queries @ references.float().T
+    torch.testing.assert_close(scores, expected)
+    upstream = torch.randn(scores.shape, generator=torch.Generator().manual_seed(2))
+    (gradient,) = torch.autograd.grad(scores, queries, upstream)
+    torch.testing.assert_close(gradient, *torch.autograd.grad(expected, queries, upstream))
+    torch.testing.assert_close(gradient, combined_references(upstream, references))
+    assert scores.dtype == gradient.dtype == torch.float32
