@@ -11,23 +11,32 @@ where A_k are the first k items and B_k the first k of a perfect ranking. AP of 
 precision[l, l] / R_l (Eq. 34). H-rank^+ (Eq. 18) adds up min(rel(k), rel(j)) over the items j before k; since an
 item's relevance depends on its level only, differences of ``precision`` give the contribution of each pair of levels,
 and H-AP follows for any relevance, which need not be known during the pass. Each item costs L cumulative counts and
-one L x L product, whatever the length of the ranking.
+one L x L product, whatever the length of the ranking. On a CPU the pass is compiled
+(:mod:`hgld.evaluation.level_sums`); elsewhere, and where loops are not compiled, the same sums are taken by
+operations of torch. Both agree but for the order in which float64 values are added up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from hgld.compute.threads import parallel_map
+from hgld.compute.compiled import is_compiled
+from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError
+from hgld.evaluation.level_sums import WIDTH, level_sums
 
 #: Elements of a temporary array [rows, L, ranks] of the pass: few enough for a core's cache, or enough to occupy a
 #: GPU.
 _BLOCK = {"cpu": 3 * 2**16, "cuda": 2**25}
 _WIDTH = {"cpu": 2**14, "cuda": 2**18}
+_COMPILED_WIDTH = WIDTH
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,29 +130,21 @@ def ranking_statistics(
     tables = tables or RankTables(n_items, device)
     if n_ranked is None:
         n_ranked = torch.full((n_rows,), n_items, device=device)
-    elements, width = _BLOCK[device.type], _WIDTH[device.type]
-    step = max(1, elements // (n_levels * min(width, max(n_items, 1))))
-    rows = torch.split(ranked_levels, step)
-    totals = parallel_map(lambda levels: _over_all_ranks(levels, n_levels, width, tables), rows, device)
-    step = max(1, elements // (n_levels * min(max(cutoffs, default=1), n_items)))
-    rows = torch.split(ranked_levels, step)
-    at_cutoffs = parallel_map(lambda levels: _up_to_cutoffs(levels, n_levels, cutoffs, tables), rows, device)
-    positives, precision, precision_at_r, discount, overlap = (torch.cat(sums) for sums in zip(*totals, strict=True))
-    hits_at, precision_at, discount_at = (torch.cat(sums) for sums in zip(*at_cutoffs, strict=True))
+    sums = (_compiled_sums if is_compiled(device) else _torch_sums)(ranked_levels, n_levels, cutoffs, tables)
     ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
     return RankingStatistics(
         n_ranked=n_ranked.to(torch.float64),
-        positives=positives.to(torch.float64),
-        precision=precision,
-        precision_at_r=precision_at_r,
-        discount=discount,
-        ideal_discount=tables.ideal[positives],
-        overlap=overlap,
+        positives=sums.positives.to(torch.float64),
+        precision=sums.precision,
+        precision_at_r=sums.precision_at_r,
+        discount=sums.discount,
+        ideal_discount=tables.ideal[sums.positives],
+        overlap=sums.overlap,
         cutoffs=cutoffs,
-        hits_at=hits_at,
-        precision_at=precision_at,
-        discount_at=discount_at,
-        ideal_discount_at=tables.ideal[torch.minimum(positives[..., None], ks)],
+        hits_at=sums.hits_at,
+        precision_at=sums.precision_at,
+        discount_at=sums.discount_at,
+        ideal_discount_at=tables.ideal[torch.minimum(sums.positives[..., None], ks)],
         level_at=torch.where(ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0),
     )
 
@@ -184,6 +185,58 @@ def cutoff_index(statistics: RankingStatistics, k: int) -> int:
     if k not in statistics.cutoffs:
         raise ConfigurationError(f"the statistics have no cutoff {k}; add it to `cutoffs` of ranking_statistics")
     return statistics.cutoffs.index(k)
+
+
+class _Sums(NamedTuple):
+    """Sums over ranked levels, see :class:`RankingStatistics`; all float64 but the positives, int64."""
+
+    positives: torch.Tensor
+    precision: torch.Tensor
+    precision_at_r: torch.Tensor
+    discount: torch.Tensor
+    overlap: torch.Tensor
+    hits_at: torch.Tensor
+    precision_at: torch.Tensor
+    discount_at: torch.Tensor
+
+
+def _compiled_sums(levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
+    """Compute the sums in compiled loops, on a CPU."""
+    floats = partial(torch.empty, dtype=torch.float64)
+    shape, shape_at = (len(levels), n_levels), (len(levels), n_levels, len(cutoffs))
+    sums = _Sums(
+        positives=torch.empty(shape, dtype=torch.int64),
+        precision=floats(*shape, n_levels),
+        precision_at_r=floats(shape),
+        discount=floats(shape),
+        overlap=floats(len(levels)),
+        hits_at=floats(shape_at),
+        precision_at=floats(shape_at),
+        discount_at=floats(shape_at),
+    )
+    contiguous, arrays = levels.contiguous().numpy(), [tensor.numpy() for tensor in sums]
+    inverse, discount, ks = tables.inverse.numpy(), tables.discount.numpy(), np.array(cutoffs, np.int64)
+
+    def add_up(rows: slice) -> None:
+        level_sums(contiguous[rows], inverse, discount, ks, _COMPILED_WIDTH, *(array[rows] for array in arrays))
+
+    bounds = np.linspace(0, len(levels), thread_count(levels.device) + 1).astype(int)
+    parallel_map(add_up, [slice(*pair) for pair in pairwise(bounds.tolist())], levels.device)
+    return sums
+
+
+def _torch_sums(levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
+    """Compute the sums by operations of torch, on any device."""
+    n_items, device = levels.shape[1], levels.device
+    elements, width = _BLOCK[device.type], _WIDTH[device.type]
+    step = max(1, elements // (n_levels * min(width, max(n_items, 1))))
+    rows = torch.split(levels, step)
+    totals = parallel_map(lambda part: _over_all_ranks(part, n_levels, width, tables), rows, device)
+    step = max(1, elements // (n_levels * min(max(cutoffs, default=1), n_items)))
+    rows = torch.split(levels, step)
+    at_cutoffs = parallel_map(lambda part: _up_to_cutoffs(part, n_levels, cutoffs, tables), rows, device)
+    joined = [torch.cat(parts) for sums in (totals, at_cutoffs) for parts in zip(*sums, strict=True)]
+    return _Sums(**dict(zip(_Sums._fields, joined, strict=True)))
 
 
 def _over_all_ranks(levels: torch.Tensor, n_levels: int, width: int, tables: RankTables) -> tuple[torch.Tensor, ...]:

@@ -241,9 +241,11 @@ def test_statistics_do_not_depend_on_the_block_size(width: int, monkeypatch: pyt
         ranked[n_positive] = torch.from_numpy(rng.permutation([3] * n_positive + [1] * (30 - n_positive)))
     expected = [oracles.by_name(levels, n_levels, cutoffs=cutoffs) for levels in ranked.tolist()]
     names = [name for name in expected[0] if not name.startswith("AHP")]
-    for block in (1, 7 * n_levels * width, 10**6):
+    for block, is_compiled in ((1, False), (7 * n_levels * width, False), (10**6, False), (1, True)):
+        monkeypatch.setattr(statistics_module, "is_compiled", lambda device, value=is_compiled: value)
         monkeypatch.setattr(statistics_module, "_BLOCK", {"cpu": block})
         monkeypatch.setattr(statistics_module, "_WIDTH", {"cpu": width})
+        monkeypatch.setattr(statistics_module, "_COMPILED_WIDTH", width)
         values = metric_values(ranked, n_levels, names, cutoffs=cutoffs)
         for query, by_name in enumerate(expected):
             for name in names:
@@ -270,6 +272,7 @@ def test_statistics_do_not_depend_on_the_width(ranking: Ranking, width: int, blo
     ranked = torch.tensor([levels, levels[::-1], sorted(levels)], dtype=torch.uint8)
     whole = named(ranked, n_levels, [len(levels)])
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics_module, "is_compiled", lambda device: False)
         patch.setattr(statistics_module, "_BLOCK", {"cpu": block})
         patch.setattr(statistics_module, "_WIDTH", {"cpu": width})
         parts = named(ranked, n_levels, [len(levels)])
