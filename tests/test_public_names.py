@@ -22,8 +22,8 @@ PUBLIC_NAMES = {
     """,
     "hgld.datasets": """
         ClassBalancedSampler FeatureDataset HierarchicalSampler ImageDataset ImageLabels ImageSettings
-        Manifest READERS evaluation_batches evaluation_transform make_manifest read_images read_labels
-        read_manifest training_batches training_transform write_manifest
+        Manifest READERS RepackConfig evaluation_batches evaluation_transform make_manifest read_images read_labels
+        read_manifest repack_images training_batches training_transform write_manifest
     """,
     "hgld.evaluation": """
         Evaluation EvaluationConfig EvaluationFiles RankingConfig RetrievalResult RetrievalTask

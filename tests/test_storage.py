@@ -45,6 +45,7 @@ OUTPUTS = {
     "reject fit": ["-o"],
     "reject score": ["-o"],
     "release": ["-o"],
+    "repack": ["-o"],
     "review": ["--store"],
     "scrape": ["-o"],
     "search": ["--out", "--page"],

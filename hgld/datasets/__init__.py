@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hgld.datasets.make_manifest import make_manifest
     from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
     from hgld.datasets.readers.registry import READERS
+    from hgld.datasets.repack import RepackConfig, repack_images
     from hgld.datasets.samplers import ClassBalancedSampler, HierarchicalSampler
     from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 
@@ -28,12 +29,14 @@ __all__ = [
     "ImageLabels",
     "ImageSettings",
     "Manifest",
+    "RepackConfig",
     "evaluation_batches",
     "evaluation_transform",
     "make_manifest",
     "read_images",
     "read_labels",
     "read_manifest",
+    "repack_images",
     "training_batches",
     "training_transform",
     "write_manifest",
@@ -50,12 +53,14 @@ __getattr__, __dir__ = lazy_exports(
         "ImageLabels": "image_labels",
         "ImageSettings": "transforms",
         "Manifest": "manifest",
+        "RepackConfig": "repack",
         "evaluation_batches": "loading",
         "evaluation_transform": "transforms",
         "make_manifest": "make_manifest",
         "read_images": "image_sources",
         "read_labels": "image_labels",
         "read_manifest": "manifest",
+        "repack_images": "repack",
         "training_batches": "loading",
         "training_transform": "transforms",
         "write_manifest": "manifest",

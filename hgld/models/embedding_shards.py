@@ -112,9 +112,7 @@ class EmbeddingShards:
         """Raise if existing shards are made from something else."""
         if recorded.same_work(self._provenance):
             return
-        before, now = ({**provenance.parameters, **provenance.inputs} for provenance in (recorded, self._provenance))
-        changes = [f"{key}: {before.get(key)} then, {now.get(key)} now" for key in now if before.get(key) != now[key]]
         raise ConfigurationError(
             f"{self._folder}: shards of an unfinished run with other settings; run with those settings to resume it, "
-            f"or discard it with `force`:\n{indented_list(changes)}"
+            f"or discard it with `force`:\n{indented_list(recorded.changes(self._provenance))}"
         )

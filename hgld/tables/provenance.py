@@ -53,6 +53,11 @@ class Provenance:
         """Return whether both have the same command, parameters and inputs; the version of hgld may differ."""
         return (self.command, self.parameters, self.inputs) == (other.command, other.parameters, other.inputs)
 
+    def changes(self, other: Provenance) -> list[str]:
+        """Describe the parameters and inputs that differ in a later provenance of the same command; a line each."""
+        before, now = ({**provenance.parameters, **provenance.inputs} for provenance in (self, other))
+        return [f"{key}: {before.get(key)} then, {now.get(key)} now" for key in now if before.get(key) != now[key]]
+
 
 def input_digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
     """Return the SHA-256 of input files by role, for :attr:`Provenance.inputs`.

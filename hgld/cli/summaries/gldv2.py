@@ -34,7 +34,7 @@ def format_plan(plan: FetchPlan) -> str:
     known = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     size = byte_size(work.n_bytes)
     if work.kind == "commons":
-        time = "" if work.seconds is None else f", {_duration(work.seconds)} at the rate of requests"
+        time = "" if work.seconds is None else f", {format_duration(work.seconds)} at the rate of requests"
         task = (
             f"{left:,} thumbnails {work.width} pixels wide from {work.place}: {work.requests:,} requests, "
             f"about {size}{time}"
@@ -59,10 +59,10 @@ def format_photographs(summary: PhotographsSummary) -> str:
     )
 
 
-def _duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration.
 
-    >>> _duration(1_887), _duration(20)
+    >>> format_duration(1_887), format_duration(20)
     ('31 minutes', '20 seconds')
     """
     if seconds < 90:

@@ -1,0 +1,190 @@
+"""The folder that ``hgld repack`` writes: tar files of a fixed number of images each, and a record of each.
+
+- ``images_00000.tar``, ``images_00001.tar``, ...: images in the order of the manifest. Ids of GLDv2 are stored as in
+  its own tar files, ``a/b/c/abc….jpg``, so that ``hgld index-images`` finds them by id, too.
+- ``images_00000.json``, ...: what is where in the tar file, and its SHA-256. It is written last, so a tar file with a
+  record is complete.
+- ``made_of.json``: the settings, and a digest of which images these are.
+- ``sha256sums.txt``: the digests again, for ``sha256sum --check`` on the machine that the folder is copied to.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+
+from hgld.datasets.batch import SkippedImage
+from hgld.datasets.repacked_images import RepackedImage
+from hgld.errors import ConfigurationError, indented_list
+from hgld.io.files import atomic_write, sha256_of
+from hgld.io.images import SUFFIXES, Box
+from hgld.tables import Provenance
+
+_SETTINGS, _SUMS = "made_of.json", "sha256sums.txt"
+_GLDV2_ID = re.compile("[0-9a-f]{16}")
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """Contents of a tar file.
+
+    Args:
+        n_bytes: Size of the tar file.
+        sha256: Its SHA-256 in hexadecimal.
+        rows: Row of each of its n images in the manifest, ascending.
+        offsets: Position of the first byte of each image.
+        sizes: Number of bytes of each image.
+        boxes: Part of each image that counts, in its pixels; None for all of it.
+        copies: Number of images that are the original files.
+        skipped: Row of each image that could not be read, and the reason.
+    """
+
+    n_bytes: int
+    sha256: str
+    rows: Sequence[int]
+    offsets: Sequence[int]
+    sizes: Sequence[int]
+    boxes: Sequence[Box | None]
+    copies: int
+    skipped: Sequence[tuple[int, str]]
+
+
+class RepackedShards:
+    """The tar files of a folder.
+
+    Args:
+        folder: The folder.
+        provenance: Settings, and the digest of the images.
+        count: Number of tar files of the complete folder.
+    """
+
+    def __init__(self, folder: Path, provenance: Provenance, count: int) -> None:
+        self.folder, self._provenance, self._count = folder, provenance, count
+
+    def open(self, *, discard: bool) -> None:
+        """Create the folder, or reuse it with the tar files in it.
+
+        Args:
+            discard: Whether to remove the tar files of an earlier run.
+
+        Raises:
+            ConfigurationError: The tar files have other settings or images, or the folder holds something else.
+        """
+        self.check(discard=discard)
+        if discard:
+            for record in self.folder.glob("images_*.json"):
+                record.unlink()
+                record.with_suffix(".tar").unlink(missing_ok=True)
+        with atomic_write(self.folder / _SETTINGS) as draft:
+            draft.write_text(self._provenance.to_json())
+
+    def check(self, *, discard: bool) -> None:
+        """Raise what :meth:`open` would; nothing is written."""
+        settings = self.folder / _SETTINGS
+        if not settings.is_file():
+            # Hidden files are drafts of killed runs, or none of ours.
+            if self.folder.is_dir() and any(not path.name.startswith(".") for path in self.folder.iterdir()):
+                raise ConfigurationError(
+                    f"{self.folder} holds files that are not from hgld repack; choose another folder"
+                )
+        elif not discard:
+            made_of = Provenance.from_json(settings.read_text())
+            if changes := made_of.changes(self._provenance):
+                raise ConfigurationError(
+                    f"{self.folder}: tar files of other settings or images; choose another folder, or discard these "
+                    f"with `force`:\n{indented_list(changes)}"
+                )
+
+    def records(self, *, verify: bool) -> dict[int, ShardRecord]:
+        """Return the records of the tar files that are there, by number.
+
+        Args:
+            verify: Whether to compare their SHA-256 rather than their size.
+        """
+        records = {}
+        for number in range(self._count):
+            path = self.path(number)
+            try:
+                record = ShardRecord(**json.loads(self._record_path(number).read_text()))
+                if record.n_bytes == path.stat().st_size and (not verify or record.sha256 == sha256_of(path)):
+                    records[number] = record
+            except (FileNotFoundError, ValueError, TypeError):  # to be written, or damaged
+                continue
+        return records
+
+    def write(
+        self, number: int, rows: Sequence[int], ids: Sequence[str], images: Iterable[RepackedImage | SkippedImage]
+    ) -> ShardRecord:
+        """Write a tar file and its record, replacing earlier ones.
+
+        Args:
+            number: Number of the tar file.
+            rows: Rows of the images in the manifest.
+            ids: Ids of the images.
+            images: The images, or why they could not be read.
+        """
+        self._record_path(number).unlink(missing_ok=True)  # it describes the file that is now replaced
+        stored, skipped = [], []
+        with atomic_write(self.path(number)) as draft:
+            with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
+                for row, image_id, image in zip(rows, ids, images, strict=True):
+                    if isinstance(image, SkippedImage):
+                        skipped.append((row, image.reason))
+                    else:
+                        stored.append((row, _add(archive, image_id, image), image))
+            n_bytes, sha256 = draft.stat().st_size, sha256_of(draft)
+        record = ShardRecord(
+            n_bytes=n_bytes,
+            sha256=sha256,
+            rows=[row for row, _, _ in stored],
+            offsets=[offset for _, offset, _ in stored],
+            sizes=[len(image.data) for _, _, image in stored],
+            boxes=[image.box for _, _, image in stored],
+            copies=sum(image.is_copy for _, _, image in stored),
+            skipped=skipped,
+        )
+        with atomic_write(self._record_path(number)) as draft:
+            draft.write_text(json.dumps(asdict(record)))
+        return record
+
+    def write_sums(self, records: Iterable[ShardRecord]) -> None:
+        """Write the digests of all tar files, in the format of ``sha256sum``."""
+        with atomic_write(self.folder / _SUMS) as draft:
+            draft.write_text("".join(f"{r.sha256}  {self.path(n).name}\n" for n, r in enumerate(records)))
+
+    def path(self, number: int) -> Path:
+        """Return the path of a tar file."""
+        return self.folder / f"images_{number:05}.tar"
+
+    def _record_path(self, number: int) -> Path:
+        return self.path(number).with_suffix(".json")
+
+
+def _add(archive: tarfile.TarFile, image_id: str, image: RepackedImage) -> int:
+    """Append an image without time or owner, so that the same images give the same file; returns its offset."""
+    member = tarfile.TarInfo(_member_name(image_id, image.suffix))
+    member.size = len(image.data)
+    archive.addfile(member, io.BytesIO(image.data))
+    archive.members.clear()  # type: ignore[attr-defined]  # which would need as much memory as the index of all images
+    return archive.offset - -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+
+def _member_name(image_id: str, suffix: str) -> str:
+    """Return a name for an image from which its id can be told, and which extracts to a file below the folder.
+
+    >>> _member_name("0af3c0ffee000000", ".jpg"), _member_name("../Fruit/1.JPEG", ".jpg"), _member_name("7", ".png")
+    ('0/a/f/0af3c0ffee000000.jpg', 'Fruit/1.JPEG', '7.png')
+    """
+    if _GLDV2_ID.fullmatch(image_id):
+        return "/".join((*image_id[:3], image_id + suffix))
+    name = "/".join(_safe_parts(image_id)) or "image"
+    return name if name.lower().endswith(SUFFIXES) else name + suffix
+
+
+def _safe_parts(image_id: str) -> Iterator[str]:
+    return (part for part in PurePosixPath(image_id).parts if part not in ("/", ".", ".."))
