@@ -49,6 +49,14 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the user's cache out of the tests, and the tests out of the cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HGLD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data and reference servers: ``HGLD_SHARED``, else ``shared`` beside the checkout."""

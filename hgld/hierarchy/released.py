@@ -14,6 +14,7 @@ from hgld.errors import SourceError
 from hgld.gldv2.download import ChecksumError, DownloadConfig, Downloader
 from hgld.gldv2.files import HOST_URL
 from hgld.hierarchy.official import OFFICIAL_FILES
+from hgld.io.cache import cache_folder
 from hgld.io.files import atomic_write, sha256_of
 from hgld.progress import Progress
 
@@ -25,14 +26,13 @@ def released_files(folder: Path | None = None, *, progress: Progress | None = No
     """Return the released CSV files of both splits, downloading those that are not in the cache.
 
     Args:
-        folder: Cache; by default ``h-gldv2`` in the folder that the environment variable HGLD_CACHE names, else in
-            ``~/.cache/hgld``.
+        folder: Cache; by default ``h-gldv2`` in the user's cache folder, see :func:`hgld.io.cache.cache_folder`.
         progress: Reports downloaded bytes.
 
     Raises:
         SourceError: The files cannot be downloaded, or the files of the host changed since they were cached.
     """
-    folder = folder or Path(os.environ.get("HGLD_CACHE", Path.home() / ".cache" / "hgld")) / H_GLDV2
+    folder = folder or cache_folder(H_GLDV2)
     host = os.environ.get("HGLD_GLDV2_URL", HOST_URL).rstrip("/")
     # Few retries: this runs interactively.
     downloader = Downloader(DownloadConfig(max_retries=2))

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.errors import InputError
 from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, read_completion_inputs
-from hgld.labels.encoders import LoadEncoder, load_encoder, local_checkpoint
+from hgld.labels.encoder_cache import load_cached_encoder
+from hgld.labels.encoders import LoadEncoder, local_checkpoint
 from hgld.labels.group_votes import GroupVotes, References
 from hgld.labels.landmark_classifier import CompleteConfig, LandmarkClassifier
 from hgld.progress import NoProgress, Progress
@@ -60,7 +61,7 @@ def complete_file(
     *,
     force: bool = False,
     progress: Progress | None = None,
-    load: LoadEncoder = load_encoder,
+    load: LoadEncoder = load_cached_encoder,
 ) -> CompleteSummary | None:
     """Write the table ``completed``, sorted by its key: a row for every landmark without a group.
 
@@ -107,7 +108,7 @@ def propose(
     config: CompleteConfig,
     *,
     progress: Progress | None = None,
-    load: LoadEncoder = load_encoder,
+    load: LoadEncoder = load_cached_encoder,
 ) -> tuple[pa.Table, CompleteSummary]:
     """Propose a group for each landmark without one; see :func:`complete_file`.
 

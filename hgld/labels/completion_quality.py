@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from hgld.figures.coverage import CoverageCurve, draw_coverage
 from hgld.figures.suggestions import SuggestionOutcomes, wilson
 from hgld.labels.completion_inputs import CompletionFiles, CompletionInputs, read_completion_inputs
-from hgld.labels.encoders import LoadEncoder, load_encoder
+from hgld.labels.encoder_cache import load_cached_encoder
+from hgld.labels.encoders import LoadEncoder
 from hgld.labels.landmark_classifier import CompleteConfig, LandmarkClassifier
 from hgld.progress import NoProgress, Progress
 
@@ -88,7 +89,7 @@ def evaluate_completion(
     config: CompleteConfig | None = None,
     *,
     progress: Progress | None = None,
-    load: LoadEncoder = load_encoder,
+    load: LoadEncoder = load_cached_encoder,
 ) -> CompletionQuality:
     """Measure proposals for landmarks whose group is known, and draw their accuracy over their coverage.
 
@@ -122,7 +123,7 @@ def hide_and_propose(
     parts: Sequence[NDArray[np.int64]],
     *,
     progress: Progress | None = None,
-    load: LoadEncoder = load_encoder,
+    load: LoadEncoder = load_cached_encoder,
 ) -> CompletionQuality:
     """Propose groups for labelled landmarks, a part of them at a time, from all others.
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.completion_inputs import MIN_LABELLED, REASONS, CompletionInputs
 from hgld.labels.embed import EmbedConfig, embed_labels
-from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, load_encoder
+from hgld.labels.encoder_cache import load_cached_encoder
+from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder
 from hgld.labels.group_votes import GroupVotes, References, vote
 from hgld.labels.photographs import Vectors
 from hgld.labels.vote_calibration import fit_calibration
@@ -112,7 +113,7 @@ class LandmarkClassifier:
         *,
         visible: NDArray[np.bool_] | None = None,
         progress: Progress | None = None,
-        load: LoadEncoder = load_encoder,
+        load: LoadEncoder = load_cached_encoder,
     ) -> None:
         visible = np.ones(inputs.n_labelled, bool) if visible is None else visible
         self._inputs, self._config, self._progress = inputs, config, progress or NoProgress()

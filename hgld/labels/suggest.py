@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.errors import InputError, indented_list
 from hgld.labels.embed import embed_labels, embedding_matrix
-from hgld.labels.encoders import LoadEncoder, load_encoder
+from hgld.labels.encoder_cache import load_cached_encoder
+from hgld.labels.encoders import LoadEncoder
 from hgld.labels.evidence import EmbedTexts, Evidence, find_evidence
 from hgld.labels.examples import EmbeddedLabels
 from hgld.labels.suggestion_scores import find_rungs, score_groups
@@ -104,7 +105,7 @@ def suggest_file(
     decisions: Sequence[Path] = (),
     force: bool = False,
     progress: Progress | None = None,
-    load: LoadEncoder = load_encoder,
+    load: LoadEncoder = load_cached_encoder,
 ) -> SuggestSummary | None:
     """Write the clusters with suggestions for every label.
 
@@ -187,7 +188,7 @@ def find_suggestion_files(
 
 
 def read_suggestion_inputs(
-    files: SuggestionFiles, *, progress: Progress | None = None, load: LoadEncoder = load_encoder
+    files: SuggestionFiles, *, progress: Progress | None = None, load: LoadEncoder = load_cached_encoder
 ) -> SuggestionInputs:
     """Read the files.
 

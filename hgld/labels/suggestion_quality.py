@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from hgld.errors import InputError
 from hgld.figures.suggestions import SuggestionOutcomes, draw_reliability
-from hgld.labels.encoders import LoadEncoder, load_encoder
+from hgld.labels.encoder_cache import load_cached_encoder
+from hgld.labels.encoders import LoadEncoder
 from hgld.labels.evidence import EVIDENCE_KINDS
 from hgld.labels.suggest import MAX_SUGGESTIONS, SuggestionInputs, find_suggestion_files, read_suggestion_inputs
 from hgld.labels.suggestion_scores import find_rungs, score_groups
@@ -125,7 +126,7 @@ def evaluate_suggestions(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
     progress: Progress | None = None,
-    load: LoadEncoder = load_encoder,
+    load: LoadEncoder = load_cached_encoder,
 ) -> SuggestionQuality:
     """Compare suggestions with decisions, and draw a reliability diagram of their scores.
 

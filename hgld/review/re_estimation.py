@@ -18,7 +18,8 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from hgld.errors import HgldError, InputError
-from hgld.labels.encoders import LoadEncoder, load_encoder
+from hgld.labels.encoder_cache import load_cached_encoder
+from hgld.labels.encoders import LoadEncoder
 from hgld.labels.suggest import (
     SuggestionFiles,
     SuggestionInputs,
@@ -91,7 +92,7 @@ class ReEstimation:
         files: SuggestionFiles,
         *,
         after_pause_s: float = AFTER_PAUSE_S,
-        load: LoadEncoder = load_encoder,
+        load: LoadEncoder = load_cached_encoder,
     ) -> None:
         self._session = session
         self._arguments = (files, load)
