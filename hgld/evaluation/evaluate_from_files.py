@@ -12,7 +12,7 @@ from hgld.evaluation.evaluation_files import EvaluationFiles
 from hgld.evaluation.open_set import ScoredAnswers
 from hgld.evaluation.protocols import get_protocol
 from hgld.evaluation.protocols.landmark_answers import LandmarkAnswers
-from hgld.evaluation.rejected_queries import unknown_answers, with_detector
+from hgld.evaluation.rejected_queries import check_unknown, unknown_answers, with_detector
 from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.rejection_report import RejectionReport, rejection_report
 from hgld.evaluation.results import RetrievalResult
@@ -53,7 +53,8 @@ def evaluate_files(
 
     Raises:
         ConfigurationError: Files do not suit the protocol, or a setting is wrong.
-        InputError: A file is missing or malformed, or does not fit another.
+        InputError: A file is missing or malformed, or does not fit another, such as that of unknown images, of which
+            none may show a landmark of the gallery.
     """
     chosen = get_protocol(protocol or _default_protocol(files))
     config = config or EvaluationConfig()
@@ -72,6 +73,8 @@ def evaluate_files(
         return Evaluation(tuple(results), (), hierarchy=inputs.hierarchy, answers=answers)
     tasks = chosen.build_tasks(inputs)
     if config.rejection is not None:
+        for task in tasks:
+            check_unknown(task, config.rejection, hierarchy=inputs.hierarchy, split=files.split)
         tasks = [with_detector(task, config.rejection) for task in tasks]
     results = evaluate_tasks(tasks, config)
     mean = None

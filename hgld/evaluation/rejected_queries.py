@@ -147,6 +147,24 @@ def scored_answers(result: RetrievalResult) -> ScoredAnswers:
     )
 
 
+def check_unknown(
+    task: RetrievalTask, rejection: RejectionConfig, *, hierarchy: Hierarchy | None = None, split: str | None = None
+) -> None:
+    """Check sets of unknown images before the queries are ranked, which may take hours.
+
+    Args:
+        task: See :func:`unknown_answers`, as for the others.
+        rejection: The sets of unknown images.
+        hierarchy: Levels above landmarks.
+        split: Split of the landmark ids.
+
+    Raises:
+        InputError: Images do not fit the gallery, or show landmarks of it.
+    """
+    for name, images in rejection.unknown.items():
+        _checked_unknown(task, name, images, hierarchy, split)
+
+
 def unknown_answers(
     task: RetrievalTask,
     rejection: RejectionConfig,
@@ -167,7 +185,7 @@ def unknown_answers(
         config: How neighbours are searched.
 
     Raises:
-        InputError: Images do not fit the gallery, or show landmarks of it.
+        InputError: See :func:`check_unknown`.
     """
     return {
         name: _answer_unknown(task, name, images, hierarchy, split, config or ScoringConfig())
@@ -184,27 +202,39 @@ def _answer_unknown(
     config: ScoringConfig,
 ) -> ScoredAnswers:
     assert task.detector is not None
+    own, known = _checked_unknown(task, name, images, hierarchy, split)
+    k = task.detector.n_neighbours if isinstance(task.detector, NeighbourDetector) else 1
+    neighbours = nearest_neighbours(images.vectors, task.gallery, k, gallery_mask=task.gallery_mask, config=config)
+    scores, votes = _score(task, images.vectors, neighbours, None)
+    right = np.zeros_like(known)
+    if own is not None:
+        assert isinstance(task.gallery_labels, np.ndarray)
+        answers = task.gallery_labels[neighbours[1][:, 0]] if votes is None else votes
+        right = (answers == own) & (own != -1)
+    return ScoredAnswers(level_scores(scores, task.judgements.n_levels), right, known)
+
+
+def _checked_unknown(
+    task: RetrievalTask, name: str, images: Embeddings, hierarchy: Hierarchy | None, split: str | None
+) -> tuple[LabelMatrix | None, npt.NDArray[np.bool_]]:
+    """Return the labels of unknown images at the levels of the gallery's, if both have them, and what is known.
+
+    Raises:
+        InputError: See :func:`check_unknown`.
+    """
     if images.dim != task.gallery.shape[1]:
         raise InputError(
             f"{images.path}: has {images.dim:,} dimensions, and the gallery {task.gallery.shape[1]:,}; embed both "
             "with the same model"
         )
-    n_levels = task.judgements.n_levels
     own = _unknown_labels(task, images, hierarchy, split)
-    gallery = task.gallery_labels if own is not None and isinstance(task.gallery_labels, np.ndarray) else None
-    right, known = np.zeros((2, len(images), n_levels), bool)
-    if own is not None and gallery is not None:
-        known = known_labels(own, gallery, gallery_mask=task.gallery_mask)
+    if own is not None and isinstance(task.gallery_labels, np.ndarray):
+        known = known_labels(own, task.gallery_labels, gallery_mask=task.gallery_mask)
         _refuse_known(images, name, own[:, 0], known[:, 0])
-    elif images.landmark_ids is not None and task.index_labels is not None:
+        return own, known
+    if images.landmark_ids is not None and task.index_labels is not None:
         _refuse_known(images, name, images.landmark_ids, np.isin(images.landmark_ids, task.index_labels[:, 0]))
-    k = task.detector.n_neighbours if isinstance(task.detector, NeighbourDetector) else 1
-    neighbours = nearest_neighbours(images.vectors, task.gallery, k, gallery_mask=task.gallery_mask, config=config)
-    scores, votes = _score(task, images.vectors, neighbours, None)
-    if own is not None and gallery is not None:
-        answers = gallery[neighbours[1][:, 0]] if votes is None else votes
-        right = (answers == own) & (own != -1)
-    return ScoredAnswers(level_scores(scores, n_levels), right, known)
+    return None, np.zeros((len(images), task.judgements.n_levels), bool)
 
 
 def _refuse_known(

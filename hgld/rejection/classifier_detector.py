@@ -167,25 +167,3 @@ def index_classifier(choice: str, images: DetectorInputs, name: str, alternative
             f"`classifier` of the score {name} to lda, or to the file of a classifier"
         )
     return fit_linear_classifier(embeddings, labels)
-
-
-def checked_positive(name: str, value: float) -> float:
-    """Return a value above 0.
-
-    Raises:
-        ConfigurationError: It is not above 0.
-    """
-    if not value > 0:
-        raise ConfigurationError(f"`{name}` is {value}; expected a number above 0")
-    return value
-
-
-def checked_share(name: str, value: float) -> float:
-    """Return a share from 0 to 1, with 1 excluded.
-
-    Raises:
-        ConfigurationError: It is out of range.
-    """
-    if not 0 <= value < 1:
-        raise ConfigurationError(f"`{name}` is {value}; expected a share from 0 to less than 1")
-    return value

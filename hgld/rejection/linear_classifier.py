@@ -19,9 +19,10 @@ from safetensors.torch import load_file, save_file
 from scipy.optimize import minimize
 
 from hgld.compute.dtypes import at_least_float32
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError
 from hgld.rejection.gaussians import fit_gaussians
 from hgld.rejection.inputs import number_classes
+from hgld.rejection.option_checks import check_above_0
 
 _LOGITS = 2**24  # logits computed at once
 _ROWS = 8192  # images per block at most
@@ -125,8 +126,7 @@ def fit_linear_classifier(
     >>> fit_linear_classifier(embeddings, np.array([4, 4, 9, 9])).logits(embeddings).argmax(dim=1).tolist()
     [0, 0, 1, 1]
     """
-    if penalty is not None and penalty <= 0:
-        raise ConfigurationError(f"`penalty` is {penalty}; expected a number above 0")
+    check_above_0(penalty=penalty)
     indices, counts = _at_least_two_classes(labels)
     n, n_classes, dim = int(counts.sum()), len(counts), embeddings.shape[1]
     if n_classes * dim > _MAX_WEIGHTS:

@@ -127,14 +127,14 @@ def area_interval(
         seed: Seed of the draws.
 
     Raises:
-        InputError: See :func:`risk_coverage`.
+        InputError: See :func:`risk_coverage`, as for ``known``.
         ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
     """
     check_resampling(confidence, n_resamples)
     values, is_right = checked_answers(scores, right)
     thresholds, places = np.unique(values, return_inverse=True)
     codes, n_codes = 2 * places + is_right, 2 * len(thresholds)
-    is_known = np.ones(len(values), bool) if known is None else np.asarray(known, bool)
+    is_known = np.ones(len(values), bool) if known is None else _checked_booleans(known, "known", len(values))
     # A generator of its own for each kind of images, so that the draws do not depend on the size of the blocks.
     generators = np.random.default_rng(seed).spawn(2)
     kinds = [(codes[rows], rng) for rows, rng in zip((is_known, ~is_known), generators, strict=True) if rows.any()]
@@ -154,10 +154,16 @@ def checked_answers(scores: npt.ArrayLike, right: npt.ArrayLike) -> tuple[Floats
     Raises:
         InputError: See :func:`risk_coverage`.
     """
-    values, is_right = checked_scores(scores, "scores"), np.asarray(right)
-    if is_right.dtype != np.bool_ or is_right.shape != values.shape:
+    values = checked_scores(scores, "scores")
+    return values, _checked_booleans(right, "right", len(values))
+
+
+def _checked_booleans(given: npt.ArrayLike, name: str, n: int) -> Booleans:
+    """Return an input as bool, shape (n,), or raise an :class:`InputError`."""
+    booleans = np.asarray(given)
+    if booleans.dtype != np.bool_ or booleans.shape != (n,):
         raise InputError(
-            f"`right` has the shape {is_right.shape} and the type {is_right.dtype}; expected bool of the shape "
-            f"{values.shape}, one for each score"
+            f"`{name}` has the shape {booleans.shape} and the type {booleans.dtype}; expected bool of the shape "
+            f"{(n,)}, one for each score"
         )
-    return values, is_right
+    return booleans

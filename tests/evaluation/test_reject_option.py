@@ -105,6 +105,18 @@ def test_a_fitted_detector_gives_the_numbers_of_a_fit(folder: Path) -> None:
     assert "--reject-option are those of a score to fit" in message
 
 
+def test_unknown_sets_are_checked_before_the_ranking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rank(*arguments: object) -> None:
+        raise AssertionError("the queries are ranked")
+
+    monkeypatch.setattr("hgld.evaluation.evaluate_from_files.evaluate_tasks", rank)
+    np.save(folder / "wide.npy", np.ones((3, 7), np.float32))
+    message = run(*RETRIEVAL, "--reject=top1_cosine", "--unknown=wide=wide.npy", code=1)
+    assert "wide.npy: has 7 dimensions, and the gallery 6" in message
+    with pytest.raises(AssertionError, match="are ranked"):
+        CliRunner().invoke(app, ["evaluate", *RETRIEVAL, "--reject=top1_cosine", *SETS], catch_exceptions=False)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -93,6 +93,9 @@ def test_wrong_answers_are_one_line() -> None:
     ):
         with pytest.raises(InputError, match=message):
             risk_coverage([0.1, 0.2], right)
+    for known in ([True], [1, 0], True):
+        with pytest.raises(InputError, match="`known` has the shape .* expected bool of the shape"):
+            area_interval([0.1, 0.2], [True, False], known=known)
     with pytest.raises(InputError, match="`scores` is empty"):
         risk_coverage([], np.empty(0, bool))
     with pytest.raises(InputError, match="`scores` has 1 NaN of 2"):

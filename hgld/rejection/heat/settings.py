@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -152,9 +152,3 @@ PRESETS: Mapping[Variant, Mapping[PriorName, ResidualSettings]] = {
         ),
     },
 }
-
-
-def check_variant(variant: str) -> None:
-    """Raise :class:`ConfigurationError` for an unknown variant."""
-    if variant not in get_args(Variant):
-        raise ConfigurationError(f"`variant` is {variant}; expected one of {', '.join(get_args(Variant))}")

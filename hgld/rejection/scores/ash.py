@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
-from hgld.rejection.classifier_detector import ClassifierDetector, checked_share
+from hgld.rejection.classifier_detector import ClassifierDetector
+from hgld.rejection.option_checks import check_choice, check_share
+
+Variant = Literal["p", "b", "s"]
 
 
 class Ash(ClassifierDetector):
@@ -22,16 +25,16 @@ class Ash(ClassifierDetector):
         classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
 
     Raises:
-        ConfigurationError: The share is out of range.
+        ConfigurationError: The share is out of range, or there is no such variant.
     """
 
     name = "ash"
 
-    def __init__(
-        self, variant: Literal["p", "b", "s"] = "s", pruned: float = 0.65, classifier: str = "softmax"
-    ) -> None:
+    def __init__(self, variant: Variant = "s", pruned: float = 0.65, classifier: str = "softmax") -> None:
+        check_choice(get_args(Variant), variant=variant)
+        check_share(pruned=pruned)
         self.variant = variant
-        self.pruned = checked_share("pruned", pruned)
+        self.pruned = pruned
         self.classifier = classifier
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from hgld.rejection.classifier_detector import ClassifierDetector, checked_share
+from hgld.rejection.classifier_detector import ClassifierDetector
 from hgld.rejection.linear_classifier import LinearClassifier, row_blocks
+from hgld.rejection.option_checks import check_share
 
 
 class Dice(ClassifierDetector):
@@ -28,7 +29,8 @@ class Dice(ClassifierDetector):
     name = "dice"
 
     def __init__(self, sparsity: float = 0.7, classifier: str = "softmax") -> None:
-        self.sparsity = checked_share("sparsity", sparsity)
+        check_share(sparsity=sparsity)
+        self.sparsity = sparsity
         self.classifier = classifier
 
     def _fit_to_index(self, embeddings: torch.Tensor) -> None:

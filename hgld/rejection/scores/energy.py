@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from hgld.rejection.classifier_detector import LogitDetector, checked_positive
+from hgld.rejection.classifier_detector import LogitDetector
+from hgld.rejection.option_checks import check_above_0
 
 
 class Energy(LogitDetector):
@@ -23,7 +24,8 @@ class Energy(LogitDetector):
     name = "energy"
 
     def __init__(self, temperature: float = 1.0, classifier: str = "softmax") -> None:
-        self.temperature = checked_positive("temperature", temperature)
+        check_above_0(temperature=temperature)
+        self.temperature = temperature
         self.classifier = classifier
 
     def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
 from hgld.errors import ConfigurationError
-from hgld.rejection.classifier_detector import checked_positive
 from hgld.rejection.gaussian_detector import GaussianDetector
+from hgld.rejection.option_checks import check_above_0, check_choice
+
+Variant = Literal["paper", "code"]
 
 
 class Gmm(GaussianDetector):
@@ -29,23 +31,26 @@ class Gmm(GaussianDetector):
         shrinkage: See :class:`~hgld.rejection.scores.mahalanobis.Mahalanobis`.
 
     Raises:
-        ConfigurationError: The temperature is not above 0, or is to be inside the likelihood of ``code``.
+        ConfigurationError: The temperature is not above 0, or is to be inside the likelihood of ``code``; or there
+            is no such variant.
     """
 
     name = "gmm"
 
     def __init__(
         self,
-        variant: Literal["paper", "code"] = "paper",
+        variant: Variant = "paper",
         temperature: float = 1.0,
         temperature_inside: bool = False,
         normalize: bool = True,
         shrinkage: float | None = None,
     ) -> None:
+        check_choice(get_args(Variant), variant=variant)
+        check_above_0(temperature=temperature)
         if temperature_inside and variant == "code":
             raise ConfigurationError("`temperature_inside` is an option of the `variant` paper; heatood divides by T")
         self.variant = variant
-        self.temperature = checked_positive("temperature", temperature)
+        self.temperature = temperature
         self.temperature_inside = temperature_inside
         self.normalize = normalize
         self.shrinkage = shrinkage

@@ -28,9 +28,10 @@ from hgld.rejection.heat.priors import (
     Prior,
 )
 from hgld.rejection.heat.residual import ResidualEnergy
-from hgld.rejection.heat.settings import PRESETS, PriorName, ResidualSettings, Variant, check_variant
+from hgld.rejection.heat.settings import PRESETS, PriorName, ResidualSettings, Variant
 from hgld.rejection.heat.training import NormalSampler, Sampler, corrected_energy, train_residual_energy
 from hgld.rejection.inputs import DetectorInputs
+from hgld.rejection.option_checks import check_choice
 
 _BLOCK = 8192
 
@@ -100,7 +101,7 @@ class Heat(Detector):
         seed: int = 0,
         device: str = "cpu",
     ) -> None:
-        check_variant(variant)
+        check_choice(get_args(Variant), variant=variant)
         check_composition(beta, composition)
         if shrinkage is not None and not 0 <= shrinkage <= 1:
             raise ConfigurationError(f"`shrinkage` is {shrinkage}; expected a number from 0 to 1")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import torch
 
 from hgld.compute.dtypes import at_least_float32
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError
 from hgld.rejection.detector import Cosines, NeighbourDetector, Positions, Scores
 from hgld.rejection.gaussians import unit_length
 from hgld.rejection.inputs import DetectorInputs
+from hgld.rejection.option_checks import check_at_least_1
 
 
 class Knn(NeighbourDetector):
     """The Euclidean distance to the k-th nearest image, of embeddings of length 1 (Sun et al., ICML 2022).
 
     heatood and OpenOOD return the squared distance, which has the same order, and OpenOOD adds 1e-10 to each feature.
-    Where a query has fewer than k neighbours, the last of them counts. Distances of embeddings as they are given:
+    Where a query has fewer than k neighbours, the last of them counts; where it has none, as all are excluded,
+    the score is 2, the largest distance. Distances of embeddings as they are given:
     :class:`~hgld.rejection.scores.knn_raw.KnnRaw`.
 
     Args:
@@ -30,7 +32,8 @@ class Knn(NeighbourDetector):
     name = "knn"
 
     def __init__(self, k: int = 3) -> None:
-        self.k = checked_k(k)
+        check_at_least_1(k=k)
+        self.k = k
 
     @property
     def n_neighbours(self) -> int:
@@ -44,22 +47,12 @@ class Knn(NeighbourDetector):
         # The square root of 2 - 2 cosine would lose half of the digits of small distances.
         differences = unit_length(queries) - unit_length(self.index[chosen]).to(at_least_float32(queries).dtype)
         distances: torch.Tensor = torch.linalg.vector_norm(differences, dim=1)
+        distances[torch.from_numpy(last < 0)] = 2
         return distances.numpy()
 
     def _fit(self, images: DetectorInputs) -> None:
         check_index_size(self.k, len(images))
         super()._fit(images)
-
-
-def checked_k(k: int) -> int:
-    """Return a number of neighbours.
-
-    Raises:
-        ConfigurationError: It is less than 1.
-    """
-    if k < 1:
-        raise ConfigurationError(f"`k` is {k}; expected 1 or more")
-    return k
 
 
 def check_index_size(k: int, n: int) -> None:

@@ -9,7 +9,8 @@ import torch
 from hgld.compute.dtypes import at_least_float32
 from hgld.rejection.detector import Detector, Scores
 from hgld.rejection.inputs import DetectorInputs
-from hgld.rejection.scores.knn import check_index_size, checked_k
+from hgld.rejection.option_checks import check_at_least_1
+from hgld.rejection.scores.knn import check_index_size
 
 _DISTANCES = 2**24  # distances computed at once
 _QUERIES = 1024
@@ -34,7 +35,8 @@ class KnnRaw(Detector):
     origin: torch.Tensor
 
     def __init__(self, k: int = 3) -> None:
-        self.k = checked_k(k)
+        check_at_least_1(k=k)
+        self.k = k
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the embeddings of the index and their mean."""

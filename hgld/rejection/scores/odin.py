@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from hgld.errors import ConfigurationError
-from hgld.rejection.classifier_detector import ClassifierDetector, checked_positive
+from hgld.rejection.classifier_detector import ClassifierDetector
+from hgld.rejection.option_checks import check_above_0, check_at_least_0
 
 
 class Odin(ClassifierDetector):
@@ -22,7 +22,7 @@ class Odin(ClassifierDetector):
         classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
 
     Raises:
-        ConfigurationError: The temperature is not above 0, or the perturbation is negative.
+        ConfigurationError: The temperature is not above 0, or the perturbation is negative or not finite.
     """
 
     name = "odin"
@@ -30,9 +30,9 @@ class Odin(ClassifierDetector):
     def __init__(
         self, temperature: float = 1000.0, perturbation: float = 0.0014, classifier: str = "softmax"
     ) -> None:
-        if perturbation < 0:
-            raise ConfigurationError(f"`perturbation` is {perturbation}; expected a number of 0 or more")
-        self.temperature = checked_positive("temperature", temperature)
+        check_above_0(temperature=temperature)
+        check_at_least_0(perturbation=perturbation)
+        self.temperature = temperature
         self.perturbation = perturbation
         self.classifier = classifier
 

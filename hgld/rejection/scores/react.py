@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hgld.rejection.classifier_detector import ClassifierDetector, checked_share
+from hgld.rejection.classifier_detector import ClassifierDetector
+from hgld.rejection.option_checks import check_share
 
 _ENTRIES = 2**24
 
@@ -31,7 +32,8 @@ class React(ClassifierDetector):
     threshold: torch.Tensor
 
     def __init__(self, quantile: float = 0.9, classifier: str = "softmax") -> None:
-        self.quantile = checked_share("quantile", quantile)
+        check_share(quantile=quantile)
+        self.quantile = quantile
         self.classifier = classifier
 
     def state(self) -> dict[str, torch.Tensor]:

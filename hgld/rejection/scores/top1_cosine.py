@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from hgld.rejection.detector import Cosines, NeighbourDetector, Positions, Scores
@@ -23,5 +24,5 @@ class Top1Cosine(NeighbourDetector):
         return 1
 
     def score_neighbours(self, cosines: Cosines, positions: Positions, queries: torch.Tensor) -> Scores:
-        """Return the negative first cosines."""
-        return -cosines[:, 0]
+        """Return the negative first cosines; 1, that of a cosine of -1, where all images are excluded."""
+        return -np.where(positions[:, 0] >= 0, cosines[:, 0], cosines.dtype.type(-1))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
 from hgld.errors import InputError
 from hgld.rejection.classifier_detector import ClassifierDetector
 from hgld.rejection.linear_classifier import row_blocks
+from hgld.rejection.option_checks import check_choice
 from hgld.rejection.residual_space import ResidualSpace, fit_residual_space
+
+Variant = Literal["paper", "code"]
 
 
 class Vim(ClassifierDetector):
@@ -25,6 +28,9 @@ class Vim(ClassifierDetector):
         variant: ``paper``; or ``code`` for what heatood computes, which takes logits of ``z - u`` in place of z, and
             the residual space of the centred covariance, and rejects worse.
         classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
+
+    Raises:
+        ConfigurationError: There is no such variant.
     """
 
     name = "vim"
@@ -34,9 +40,10 @@ class Vim(ClassifierDetector):
     def __init__(
         self,
         n_principal: int | None = None,
-        variant: Literal["paper", "code"] = "paper",
+        variant: Variant = "paper",
         classifier: str = "softmax",
     ) -> None:
+        check_choice(get_args(Variant), variant=variant)
         self.n_principal = n_principal
         self.variant = variant
         self.classifier = classifier

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import torch
 from pytorch_ood import detector as pytorch_ood
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.rejection import DETECTORS, build_detector
+from hgld.rejection import DETECTORS, Detector, build_detector
 from hgld.rejection.classifier_detector import ClassifierDetector, LogitDetector
 from hgld.rejection.gaussian_detector import GaussianDetector
 from hgld.rejection.linear_classifier import LinearClassifier, save_classifier
+from hgld.rejection.scores.ash import Ash
+from hgld.rejection.scores.gmm import Gmm
+from hgld.rejection.scores.vim import Vim
 from tests.rejection.test_detectors import DIM, N_CLASSES, index_images, queries
 
 LOGIT_SCORES = [name for name, kind in DETECTORS.items() if issubclass(kind, LogitDetector)]
@@ -197,7 +201,10 @@ def test_ash_ignores_negative_features(head_file: str) -> None:
     [
         ("energy", {"temperature": 0}, "`temperature` is 0"),
         ("odin", {"temperature": -1}, "`temperature` is -1"),
+        ("odin", {"temperature": math.inf}, "`temperature` is inf"),
         ("odin", {"perturbation": -0.1}, "`perturbation` is -0.1"),
+        ("odin", {"perturbation": math.nan}, "`perturbation` is nan; expected a number of 0 or more"),
+        ("odin", {"perturbation": math.inf}, "`perturbation` is inf"),
         ("gmm", {"temperature": 0}, "`temperature` is 0"),
         ("gmm", {"variant": "code", "temperature_inside": True}, "`variant` paper"),
         ("gmm", {"variant": "thesis"}, "variant of the score gmm"),
@@ -213,6 +220,12 @@ def test_options_out_of_range_are_one_line(name: str, options: dict[str, Any], m
     with pytest.raises(ConfigurationError, match=message) as caught:
         build_detector(name, options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("score", "choices"), [(Ash, "p, b, s"), (Vim, "paper, code"), (Gmm, "paper, code")])
+def test_variants_are_checked_in_python_too(score: type[Detector], choices: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"`variant` is thesis; expected one of {choices}$"):
+        score(variant="thesis")  # type: ignore[call-arg]
 
 
 def test_indexes_that_cannot_be_fitted_are_one_line() -> None:

@@ -234,6 +234,19 @@ def test_queries_near_unlabelled_images_only_have_no_vote(name: str) -> None:
     assert detector.answers(np.array([[0.9, 0.5]]), np.array([[0, 1]])).tolist() == [[-1]]
 
 
+@pytest.mark.parametrize(("name", "score"), [("top1_cosine", 1.0), ("knn", 2.0)])
+def test_queries_without_neighbours_are_as_unlike_as_opposite_directions(name: str, score: float) -> None:
+    detector = build_detector(name).fit(np.eye(3, dtype=np.float32))
+    assert isinstance(detector, NeighbourDetector)
+    cosines = np.array([[1.0, 0.0, 0.0], [np.nan] * 3, [-1.0, np.nan, np.nan]], np.float32)
+    positions = np.array([[0, 1, 2], [-1] * 3, [0, -1, -1]])
+    queries = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [-1.0, 0.0, 0.0]])
+    scores = detector.score_neighbours(cosines, positions, queries)
+    assert scores.dtype == np.float32
+    assert scores[1:].tolist() == [score, score]
+    assert scores[0] < score
+
+
 @pytest.mark.parametrize(
     ("detector", "labels", "message"),
     [
