@@ -16,6 +16,8 @@ from hgld.tables import SCRAPED, read_table
 from hgld.wikimedia.client import ClientConfig
 from hgld.wikimedia.scraper import ScrapeConfig
 
+#: Landmarks of scrapes of fifty landmarks a request.
+N_LANDMARKS = 300
 #: Landmarks of scrapes of single pages.
 N_PAGES = 160
 
@@ -26,6 +28,13 @@ def write_categories(path: Path, urls: Iterable[str]) -> Path:
         writer = csv.writer(stream)
         writer.writerow(["landmark_id", "category"])
         writer.writerows(enumerate(urls))
+    return path
+
+
+def first_landmarks(categories: Path, path: Path, number: int) -> Path:
+    """Write the first landmarks of a ``*_label_to_category.csv``."""
+    rows = categories.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(rows[: number + 1]), encoding="utf-8")
     return path
 
 

@@ -25,6 +25,7 @@ class ChangingWorld:
     def __init__(self, path: Path) -> None:
         text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         self.before: Document = json.loads(text)
+        self._items_before: dict[str, Any] | None = None
 
     def changed(self, change: Callable[[Document], None]) -> Document:
         """Return the document after a change."""
@@ -41,8 +42,10 @@ class ChangingWorld:
         )
         from wikimedia_replica.world import FileWorld  # type: ignore[import-not-found, unused-ignore]
 
-        old, new = FileWorld(self.before), FileWorld(document)
-        later = {item for item in new.items if new.items[item] != old.items.get(item)}
+        if self._items_before is None:
+            self._items_before = FileWorld(self.before).items
+        old, new = self._items_before, FileWorld(document)
+        later = {item for item in new.items if new.items[item] != old.get(item)}
         info = wikidata_api._page_info
 
         def page_info(item: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.scrapes import N_PAGES
+from tests.scrapes import N_LANDMARKS, N_PAGES, first_landmarks
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +21,15 @@ def edge_cases(shared: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def categories(washington: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Landmarks for scrapes by source: all, or the first ones where each takes a request."""
-    rows = washington.read_text(encoding="utf-8").splitlines(keepends=True)
-    few = tmp_path_factory.mktemp("few") / "train_label_to_category.csv"
-    few.write_text("".join(rows[: N_PAGES + 1]), encoding="utf-8")
-    return {"api": washington, "html": few}
+    """The first landmarks of Washington by source: fewer where each takes a request."""
+    paths = {}
+    for source, number in (("api", N_LANDMARKS), ("html", N_PAGES)):
+        path = tmp_path_factory.mktemp(source) / washington.name
+        paths[source] = first_landmarks(washington, path, number)
+    return paths
+
+
+@pytest.fixture(scope="session")
+def landmarks(categories: dict[str, Path]) -> Path:
+    """The first landmarks of Washington, for scrapes of fifty landmarks a request."""
+    return categories["api"]

@@ -13,7 +13,7 @@ from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.wikimedia.plausibility import StatusCheck, UnlikelyStatusError
 from hgld.wikimedia.scraper import journal_path, scrape_file
-from tests.scrapes import config_for, interrupt_after, untimed
+from tests.scrapes import config_for, first_landmarks, interrupt_after, untimed
 
 Replica = Callable[..., Any]
 N_LANDMARKS = 150
@@ -81,10 +81,7 @@ def test_unknown_status_cannot_be_allowed(replica: Replica) -> None:
 @pytest.fixture
 def categories(washington: Path, tmp_path: Path) -> Path:
     """The first landmarks of Washington."""
-    rows = washington.read_text(encoding="utf-8").splitlines(keepends=True)
-    path = tmp_path / "train_label_to_category.csv"
-    path.write_text("".join(rows[: N_LANDMARKS + 1]), encoding="utf-8")
-    return path
+    return first_landmarks(washington, tmp_path / washington.name, N_LANDMARKS)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hgld.errors import ConfigurationError
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.scraper import journal_path, scrape_file
 from tests.child_processes import run_child
-from tests.scrapes import N_PAGES, command, config_for, interrupt_after, untimed
+from tests.scrapes import N_PAGES, command, config_for, first_landmarks, interrupt_after, untimed
 
 Replica = Callable[..., Any]
 
@@ -25,7 +25,7 @@ def changed_list(categories: Path, path: Path) -> Path:
     header, *rows = categories.read_text(encoding="utf-8").splitlines()
     swapped = [row.split(",", 1) for row in rows[100:200]]
     for n in range(50, 60):
-        swapped[n][1] = rows[400 + n].split(",", 1)[1]
+        swapped[n][1] = rows[230 + n].split(",", 1)[1]
     new = [
         f"{number},{row.split(',', 1)[1]}"
         for number, row in zip((990001, 990002, 990003), [*rows[:2], rows[0]], strict=True)
@@ -106,13 +106,13 @@ def test_kill_of_a_scrape_of_a_changed_list_resumes(
     assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
 
 
-def test_changed_class_depth_asks_for_classes_only(replica: Replica, washington: Path, tmp_path: Path) -> None:
+def test_changed_class_depth_asks_for_classes_only(replica: Replica, landmarks: Path, tmp_path: Path) -> None:
     out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
     with replica("washington.json.gz") as server:
-        scrape_file(washington, fresh, config_for(server))
+        scrape_file(landmarks, fresh, config_for(server))
         for depth in (1, 10):
             server.stats.reset()
-            scrape_file(washington, out, config_for(server, class_depth=depth))
+            scrape_file(landmarks, out, config_for(server, class_depth=depth))
         assert server.stats.snapshot()["asked"].get("wikidata_titles", 0) == 0
     assert untimed(out).equals(untimed(fresh))
     assert read_table(classes_path(out), CLASSES).equals(read_table(classes_path(fresh), CLASSES))
@@ -143,16 +143,16 @@ def test_other_tables_are_not_replaced(replica: Replica, categories: dict[str, P
 def test_repeated_run_is_up_to_date_and_another_scrape_is_not_overwritten(
     replica: Replica, categories: dict[str, Path], tmp_path: Path
 ) -> None:
-    out = tmp_path / "out.parquet"
+    out, few = tmp_path / "out.parquet", first_landmarks(categories["html"], tmp_path / "few.csv", 20)
     with replica("washington.json.gz") as server:
         config = config_for(server)
-        assert scrape_file(categories["html"], out, config) is not None
+        assert scrape_file(few, out, config) is not None
         server.stats.reset()
-        assert scrape_file(categories["html"], out, config) is None
+        assert scrape_file(few, out, config) is None
         assert server.stats.snapshot()["requests"] == 0
         with pytest.raises(ConfigurationError, match="is not a scrape of this split, source and servers"):
-            scrape_file(categories["html"], out, config_for(server, "html"))
-        assert scrape_file(categories["html"], out, config_for(server, "html"), force=True) is not None
+            scrape_file(few, out, config_for(server, "html"))
+        assert scrape_file(few, out, config_for(server, "html"), force=True) is not None
     assert read_table(out, SCRAPED)["source"].unique().to_pylist() == ["html"]
 
 
