@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import os
@@ -40,13 +41,19 @@ def pytest_collection() -> None:
 def pytest_collection_finish() -> None:
     """Exclude the imported modules from garbage collection, which otherwise walks through millions of objects."""
     gc.enable()
-    gc.collect()
     gc.freeze()
+    # The interpreter has to free all objects at its end, or triton prints what it regards as leaks. Not earlier, as
+    # pytest collects garbage several times when it ends.
+    atexit.register(gc.unfreeze)
 
 
-def pytest_unconfigure() -> None:
-    """Let the interpreter free all objects at its end, or triton prints what it regards as leaks."""
-    gc.unfreeze()
+@pytest.fixture(scope="session", autouse=True)
+def small_pictures() -> Iterator[None]:
+    """Save figures with a third of the pixels, as most of their time goes into compressing them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if style := sys.modules.get("hgld.figures.style"):
+            patch.setattr(style, "DPI", 50)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

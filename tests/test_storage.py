@@ -268,6 +268,7 @@ def test_killed_commands_leave_old_or_new_files(before: str, command: str, tmp_p
     assert int(run_child(child, cwd=tmp_path, environment=single_thread_environment()).stdout) >= 2
 
 
+@pytest.mark.slow
 def test_photographs_that_do_not_fit_are_refused_before_the_work(shared: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     run = [sys.executable, "-m", "hgld", "fetch", "gldv2", "--ids", "washington", "--from", str(shared / "wa_gldv2")]

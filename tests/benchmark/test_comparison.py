@@ -61,14 +61,16 @@ def times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_comparison_is_not_repeated(folder: Path, launched: list[str]) -> None:
-    write_comparison(folder)
+@pytest.mark.parametrize("pictures", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_comparison_is_not_repeated(folder: Path, launched: list[str], pictures: bool) -> None:
+    write_comparison(folder, pictures=pictures)
     summary = compare(folder)
     assert launched == ["roadmap/seed0", "happier/seed0"]
     assert summary is not None
     assert "HAPPIER" in format_comparison(summary)
     assert "2 runs, 0 of them done before" in format_comparison(summary)
-    assert {"results.md", "results.tex", "results.parquet", "strips.html"} <= {path.name for path in summary.files}
+    tables = {"results.md", "results.tex", "results.parquet"}
+    assert tables | ({"strips.html"} if pictures else set()) <= {path.name for path in summary.files}
     assert all(path.is_file() for path in summary.files)
     written = {
         "manifest.parquet",

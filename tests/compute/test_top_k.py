@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.compute.top_k import RunningTopK, joined_top_k, merge_top_k
 
 
-@settings(max_examples=100)
 @given(st.integers(1, 8), st.integers(1, 9), st.integers(1, 5), st.integers(0, 1000))
 def test_blocks_give_the_first_of_a_stable_sort(k: int, width: int, n_values: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

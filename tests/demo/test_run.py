@@ -34,7 +34,7 @@ def expected_labels(sample: Sample, title: str) -> list[str]:
     return [sample.items[value].label or value for value in item.best_instance_of]
 
 
-@pytest.mark.parametrize("source", ["api", "html"])
+@pytest.mark.parametrize("source", ["api", pytest.param("html", marks=pytest.mark.slow)])
 def test_scraper_reads_the_sample_from_the_server(source: SourceName, tmp_path: Path) -> None:
     sample = read_sample()
     statuses: Counter[str] = Counter()

@@ -109,7 +109,7 @@ def test_threads_can_evict_each_others_files(indexed: tuple[Path, Path]) -> None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # since Python 3.12, because Arrow has threads
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_reader_is_passed_to_worker_processes(indexed: tuple[Path, Path], method: str) -> None:
     reader, ids = ImageReader(*indexed, max_open=2), all_ids()
     reader.read(ids[0])  # one file is open when the workers start

@@ -132,15 +132,17 @@ def test_stats_command(official: Path, tmp_path: Path) -> None:
     assert json.loads(result.output)["landmarks"]["index"]["human-made"] == 2
 
 
-def test_stats_of_released_labels(shared: Path, tmp_path: Path) -> None:
-    images = shared / "released" / "index_image_to_landmark_part.csv"
-    result = stats_file(
-        shared / "released", images=[images], picture=tmp_path / "stats.svg", tree=tmp_path / "stats.tree.svg"
-    )
+def test_stats_of_released_labels(shared: Path) -> None:
+    result = stats_file(shared / "released", images=[shared / "released" / "index_image_to_landmark_part.csv"])
     assert result.landmarks == {"index": {"human-made": 42199, "natural": 13330}}
     assert len(result.groups) == 78
     assert result.groups[0] == GroupCount("church", "human-made", 12871, 9753)
     assert sum(result.images["index"].values()) + result.images_elsewhere == 68482
+
+
+@pytest.mark.slow
+def test_pictures_of_released_labels_name_every_group(shared: Path, tmp_path: Path) -> None:
+    result = stats_file(shared / "released", picture=tmp_path / "stats.svg", tree=tmp_path / "stats.tree.svg")
     # Text is drawn as outlines; matplotlib names each in a comment.
     drawn = (tmp_path / "stats.svg").read_text()
     for group in result.groups:

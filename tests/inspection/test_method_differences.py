@@ -152,7 +152,8 @@ def colour_share(path: Path, colour: str) -> float:
     return float(colour_mask(path, colour).mean())
 
 
-def test_frames_of_the_picture_show_levels(tmp_path: Path) -> None:
+def test_frames_of_the_picture_show_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hgld.figures.style.DPI", 150)
     path = tmp_path / "strips.png"
     levels = [[[3] * 2, [2] * 2], [[1] * 2, [0] * 2], [[3] * 2, [2] * 2]]
     draw_method_differences(path, method_differences(levels, 2), photos())

@@ -35,13 +35,14 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CLIP model of random weights, made known to open_clip as "tiny-clip"."""
+    """A CLIP model of random weights, made known to open_clip as "tiny-clip", beside "wide-clip"."""
     import open_clip
     import torch
 
     folder = tmp_path_factory.mktemp("tiny")
-    (folder / "tiny-clip.json").write_text(json.dumps(TINY))
-    open_clip.add_model_config(folder / "tiny-clip.json")
+    for name, embed_dim in (("tiny-clip", 16), ("wide-clip", 32)):
+        (folder / f"{name}.json").write_text(json.dumps(TINY | {"embed_dim": embed_dim}))
+        open_clip.add_model_config(folder / f"{name}.json")
     torch.manual_seed(0)
     model = open_clip.create_model("tiny-clip")
     torch.save(model.state_dict(), folder / "weights.pt")
@@ -61,8 +62,8 @@ def test_a_local_checkpoint_needs_no_network(tiny_checkpoint: Path, no_network: 
 
 
 def test_checkpoint_of_another_model_is_rejected(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"weights\.pt: cannot be loaded as .* ViT-B-32"):
-        load_encoder(f"open_clip:ViT-B-32/{tiny_checkpoint}", "cpu")
+    with pytest.raises(ConfigurationError, match=r"weights\.pt: cannot be loaded as .* wide-clip"):
+        load_encoder(f"open_clip:wide-clip/{tiny_checkpoint}", "cpu")
     broken = tmp_path / "broken.pt"
     broken.write_bytes(b"not weights")
     with pytest.raises(ConfigurationError, match=r"broken\.pt: cannot be loaded"):

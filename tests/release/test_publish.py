@@ -253,6 +253,7 @@ def test_suprank_code_can_read_its_label_files(released: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("landmark_id,cluster,overall_cluster\n1,lake,natural\n")
 
 
+@pytest.mark.slow
 def test_hugging_face_datasets_loads_the_folder(released: Path, tmp_path: Path) -> None:
     # In a separate process, as the library reads the offline setting when it is imported.
     script = (

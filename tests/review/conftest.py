@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,23 +99,24 @@ def decide(name: str, choices: str) -> Opinions:
     return Opinions(name, decisions)
 
 
+def write_tables(folder: Path, labels: Sequence[Label] = LABELS) -> Path:
+    """Write clusters.parquet, clean.parquet and classes for some labels; return the path of the first."""
+    made = Provenance("test")
+    write_table(folder / "clusters.parquet", CLUSTERS, clusters_table(labels), made)
+    write_table(folder / "clean.parquet", CLEAN, clean_table(labels), made)
+    classes = [
+        {"item": "Q2", "label": "glacial lake", "language": "en", "subclass_of": ["Q1", "Q99"]},
+        {"item": "Q1", "label": "lake", "language": "en", "subclass_of": []},
+    ]
+    table = pa.Table.from_pylist(classes, CLASSES.schema)
+    write_table(folder / "scraped.classes.parquet", CLASSES, table, made)
+    return folder / "clusters.parquet"
+
+
 @pytest.fixture
 def tables(tmp_path: Path) -> Callable[..., Path]:
-    """Write clusters.parquet, clean.parquet and classes for some labels; return the path of the first."""
-
-    def write(labels: Sequence[Label] = LABELS) -> Path:
-        made = Provenance("test")
-        write_table(tmp_path / "clusters.parquet", CLUSTERS, clusters_table(labels), made)
-        write_table(tmp_path / "clean.parquet", CLEAN, clean_table(labels), made)
-        classes = [
-            {"item": "Q2", "label": "glacial lake", "language": "en", "subclass_of": ["Q1", "Q99"]},
-            {"item": "Q1", "label": "lake", "language": "en", "subclass_of": []},
-        ]
-        table = pa.Table.from_pylist(classes, CLASSES.schema)
-        write_table(tmp_path / "scraped.classes.parquet", CLASSES, table, made)
-        return tmp_path / "clusters.parquet"
-
-    return write
+    """:func:`write_tables` into the folder of the test."""
+    return partial(write_tables, tmp_path)
 
 
 @pytest.fixture(scope="session")

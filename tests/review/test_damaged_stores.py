@@ -271,6 +271,7 @@ for command in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_read_only_store_can_be_read(store: Path, tmp_path: Path, tables: Callable[..., Path]) -> None:
     """In a read-only folder, and as a read-only file in a folder that can be written."""
     disk, out = tmp_path / "disk", tmp_path / "out.csv"

@@ -48,8 +48,8 @@ def test_equal_images_are_in_the_order_of_the_gallery(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["ivf", "hnsw", "IVF8,PQ4x4"])
 def test_recall_is_that_of_the_written_index(tmp_path: Path, kind: str) -> None:
-    gallery = toy_gallery(2000, 16)
-    record = build_index(gallery, tmp_path / "x.faiss", kind, queries=2000)
+    gallery = toy_gallery(1000, 16)
+    record = build_index(gallery, tmp_path / "x.faiss", kind, queries=1000)
     index = open_index(tmp_path / "x.faiss", gallery)
     assert index.record == record
     found = index.search(gallery.vectors.numpy(), 11)[1].tolist()
@@ -62,7 +62,7 @@ def test_recall_is_that_of_the_written_index(tmp_path: Path, kind: str) -> None:
     assert sum(hits) / 600 == pytest.approx(record.recall, abs=0.12)
     assert 0.2 < record.recall <= 1
     assert (tmp_path / "x.faiss.ids.txt").read_text().splitlines() == gallery.ids.tolist()
-    assert faiss.read_index(str(tmp_path / "x.faiss")).ntotal == 2000
+    assert faiss.read_index(str(tmp_path / "x.faiss")).ntotal == 1000
 
 
 def test_index_of_another_gallery_is_refused(tmp_path: Path) -> None:

@@ -305,7 +305,8 @@ print(number, seen)
 """
 
 
-@pytest.mark.parametrize("suffix", [".npy", pytest.param(".safetensors", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
 def test_killed_write_never_leaves_vectors_under_ids_of_others(tmp_path: Path, suffix: str) -> None:
     number, seen = run_script(KILLED, tmp_path / "home" / f"q{suffix}").strip().split(" ", 1)
     assert int(number) >= 4

@@ -22,6 +22,8 @@ _BANDS = (
     ("DDF1F0", "C3E4E3"),
 )
 ENTRY_STYLE = "entry"
+#: Styles of the rows of groups and of their first cells. Styling each cell by itself takes much longer.
+GROUP_STYLE, GROUP_NAME_STYLE = "group", "group name"
 
 ENTRY_HEADER_FILL = PatternFill("solid", fgColor="B45309")
 DECIDED_FILL = PatternFill("solid", bgColor="D1F0D1")
@@ -38,11 +40,13 @@ CENTRED = Alignment(horizontal="center", vertical="center")
 
 
 def add_styles(book: Workbook) -> None:
-    """Register the named styles of label rows and entry cells."""
+    """Register the named styles of label rows, entry cells and groups."""
     for band, tints in enumerate(_BANDS):
         for tint, colour in enumerate(tints):
             book.add_named_style(_style(band_style(band, tint), fill=PatternFill("solid", fgColor=colour)))
     book.add_named_style(_style(ENTRY_STYLE, protection=Protection(locked=False)))
+    for name, font in ((GROUP_STYLE, _PLAIN), (GROUP_NAME_STYLE, BOLD)):
+        book.add_named_style(NamedStyle(name, font=font, border=BORDER, alignment=WRAPPED))
 
 
 def band_style(cluster: int, subcluster: int) -> str:

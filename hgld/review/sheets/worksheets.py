@@ -22,6 +22,8 @@ from hgld.review.sheets.worksheet_styles import (
     CENTRED,
     DECIDED_FILL,
     ENTRY_HEADER_FILL,
+    GROUP_NAME_STYLE,
+    GROUP_STYLE,
     INVALID_FILL,
     LINK,
     TITLE,
@@ -182,9 +184,8 @@ def fill_groups(sheet: Worksheet, groups: Sequence[Group]) -> None:
     write_header(sheet, ("group", "root", "what belongs here"))
     for number, group in enumerate(groups, 2):
         for column, text in enumerate((group.name, group.root, group.guideline), 1):
-            cell = put_text(sheet, number, column, text)
-            cell.alignment, cell.border = WRAPPED, BORDER
-        sheet.cell(number, 1).font = BOLD
+            sheet.cell(number, column).style = GROUP_NAME_STYLE if column == 1 else GROUP_STYLE
+            put_text(sheet, number, column, text)  # after the style, as it may add a prefix
         fit_height(sheet, number, group.guideline, 110)
     set_widths(sheet, (26, 13, 110))
     sheet.freeze_panes = "B2"

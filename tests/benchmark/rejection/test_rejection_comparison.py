@@ -79,7 +79,7 @@ def test_queries_are_answered_by_their_nearest_images(compared: Path) -> None:
 def test_pictures_of_each_embedding_are_written_and_shown(compared: Path) -> None:
     text = (compared / "out" / "results.md").read_text(encoding="utf-8")
     for name in ("near_far_sharp", "near_far_blurred", "risk_sharp", "risk_blurred"):
-        assert (compared / "out" / f"{name}.png").stat().st_size > 4000
+        assert (compared / "out" / f"{name}.png").stat().st_size > 2000
         assert f"![{name}]({name}.png)" in text
 
 

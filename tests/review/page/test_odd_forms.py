@@ -50,7 +50,7 @@ def client(session: ReviewSession) -> TestClient:
     return open_client(session)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(address=st.sampled_from(ADDRESSES), fields=FIELDS, from_script=st.booleans())
 def test_no_form_is_a_fault_of_the_server(
     client: TestClient, address: str, fields: list[tuple[bytes, bytes]], from_script: bool

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -23,7 +24,7 @@ from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, default
 from hgld.review.sheets.rows import fit_for_cell
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
-from tests.review.conftest import NOON, Label
+from tests.review.conftest import NOON, Label, write_tables
 from tests.sheet_files import csv_rows, fill_csv, fill_workbook, write_ods, write_xlsx
 
 TABLES = Callable[..., Path]
@@ -35,10 +36,18 @@ GROUPS = {group.name for group in read_taxonomy(CHECKOUT / "annotations/taxonomy
 NASTY = ("=1+1", "-1", "1862", "1862.0", "3-4", "TRUE", "a\nb", "a\tb", "a  b", "בית כנסת", "😀\u2028x", "nul\x00")
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the tables of ``LABELS`` and, in ``review``, the sheets of ada and ben."""
+    folder = tmp_path_factory.mktemp("exported")
+    export_sheets(write_tables(folder), folder / "review", ExportConfig(("ada", "ben")))
+    return folder
+
+
 @pytest.fixture
-def review(tables: TABLES, tmp_path: Path) -> Path:
+def review(exported: Path, tmp_path: Path) -> Path:
     """Folder with the sheets of ada and ben, beside the clusters."""
-    export_sheets(tables(), tmp_path / "review", ExportConfig(("ada", "ben")))
+    shutil.copytree(exported, tmp_path, dirs_exist_ok=True)
     return tmp_path / "review"
 
 
