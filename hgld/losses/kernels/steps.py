@@ -7,6 +7,7 @@ over pairs recompute the derivatives block by block in the backward pass and sto
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -128,7 +129,17 @@ class SupRankStep:
         """Value at which the line begins."""
         if self.offset is not None:
             return self.offset
-        return self._at_delta + self.start
+        return self.sigmoid_at_delta + self.start
+
+    @property
+    def sigmoid_at_delta(self) -> float:
+        """Value of the sigmoid where the line begins, sigma(delta / tau)."""
+        return 1 / (1 + math.exp(-self.delta / self.tau))
+
+    @property
+    def jump(self) -> float:
+        """Height of the jump at the beginning of the line, 0 for a continuous step."""
+        return self.line_start - self.sigmoid_at_delta - self.start
 
     def value(self, t: torch.Tensor) -> torch.Tensor:
         """See :meth:`Step.value`."""
@@ -136,25 +147,21 @@ class SupRankStep:
         value.add_((t - self.delta).clamp_(min=0), alpha=self.rho)
         if self.start:
             value.add_(torch.ge(t, 0, out=torch.empty_like(t)), alpha=self.start)
-        if (jump := self.line_start - self._at_delta - self.start) != 0:
-            value.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=jump)
+        if self.jump:
+            value.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.jump)
         return value
 
     def slope(self, t: torch.Tensor) -> torch.Tensor:
         """See :meth:`Step.slope`."""
         near = self._near(t)
         slope = near.addcmul_(near, near, value=-1).div_(self.tau)
-        at_delta = self._at_delta * (1 - self._at_delta) / self.tau
+        at_delta = self.sigmoid_at_delta * (1 - self.sigmoid_at_delta) / self.tau
         return slope.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.rho - at_delta)
 
     def split(self) -> tuple[float, Step | None]:
         """See :meth:`Step.split`."""
         offset = None if self.offset is None else self.offset - self.start
         return self.start, replace(self, start=0.0, offset=offset)
-
-    @property
-    def _at_delta(self) -> float:
-        return float(torch.sigmoid(torch.tensor(self.delta / self.tau, dtype=torch.float64)))
 
     def _near(self, t: torch.Tensor) -> torch.Tensor:
         """Return sigma(min(t, delta) / tau); clamps are many times as fast as a choice between branches."""
