@@ -6,9 +6,10 @@ import logging
 import sys
 import time
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ class TerminalProgress:
         self._total, self._done, self._initial = total, done, done
         self._started_at = self._logged_at = time.monotonic()
         if sys.stderr.isatty():
+            from tqdm import tqdm
+
             unit, scaled = ("B", True) if self._unit == "B" else (f" {self._unit}", False)
             self._bar = tqdm(desc=self._title, unit=unit, unit_scale=scaled, total=total, initial=done, smoothing=0.1)
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from hgld import __version__
 from hgld.cli import app
+from hgld.cli.selection import reduced
 from tests.child_processes import run_child, run_script
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -38,6 +39,26 @@ def test_help_imports_no_heavy_module() -> None:
         "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
     )
     run_script(script)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "--help", "reject", "-v reject --help", "reject fit --help", "embed", "embd", "reject fti", "-x embed"],
+)
+def test_command_line_is_answered_without_the_other_commands(line: str) -> None:
+    arguments = line.split()
+    smaller = reduced(app, arguments)
+    assert len(smaller.registered_commands) <= 1 or line in ("", "--help", "embd")
+    answers = [
+        CliRunner().invoke(which, arguments, env={"COLUMNS": "200", "TERM": "dumb"}) for which in (smaller, app)
+    ]
+    assert answers[0].output == answers[1].output != ""
+    assert answers[0].exit_code == answers[1].exit_code
+
+
+def test_shell_completion_sees_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_HGLD_COMPLETE", "complete_bash")
+    assert reduced(app, ["embed"]) is app
 
 
 def test_version() -> None:

@@ -6,7 +6,7 @@ import errno
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from hgld.cli.selection import reduced
 from hgld.errors import HgldError
 from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.version import __version__
@@ -51,7 +52,12 @@ class _Command(TyperCommand):
 
 
 class App(typer.Typer):
-    """An application whose commands are of that class."""
+    """An application whose commands are of that class, and which builds only what the command line needs."""
+
+    def __call__(self, args: Sequence[str] | None = None, **settings: Any) -> Any:
+        """See :meth:`typer.Typer.__call__`."""
+        smaller = reduced(self, sys.argv[1:] if args is None else args)
+        return typer.Typer.__call__(smaller, args, **settings)
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
         """See :meth:`typer.Typer.command`."""
