@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+
+from hgld.compute.compiled import compiled, is_compiled
+
+#: Items from which on digits of a radix sort have 11 bits, not 8: there are fewer passes, but more buckets to clear.
+_MANY_ITEMS = 2048
 
 
 def sort_scores(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sort the scores of each query, several times as fast as ``scores.sort(1)`` for long float32 rows on a CPU.
+    """Sort the scores of each query, several times as fast as ``scores.sort(1)`` for float32 rows on a CPU.
 
-    Torch has a radix sort for single rows of integers on a CPU, so the bits of the scores are sorted as integers.
+    The bits of the scores are sorted as integers: by a compiled radix sort of all rows, or by torch's, which is for
+    single long rows.
 
     Args:
         scores: Float tensor of shape (n_query, n_items) without NaN.
@@ -21,13 +29,55 @@ def sort_scores(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
     if scores.dtype != torch.float32 or scores.device.type != "cpu":
         return scores.sort(1)
-    keys = _flip_negative(scores.detach().view(torch.int32))
+    keys = _flip_negative(scores.detach().contiguous().view(torch.int32))
     order = torch.empty_like(keys, dtype=torch.int64)
-    for row_keys, row_order in zip(keys, order, strict=True):
-        torch.sort(row_keys, out=(row_keys, row_order))
+    if is_compiled():
+        bits, n_passes = (11, 3) if scores.shape[1] >= _MANY_ITEMS else (8, 4)
+        _radix_sort(keys.numpy(), order.numpy(), bits, n_passes)
+    else:
+        for row_keys, row_order in zip(keys, order, strict=True):
+            torch.sort(row_keys, out=(row_keys, row_order))
     return _flip_negative(keys).view(torch.float32), order
 
 
 def _flip_negative(bits: torch.Tensor) -> torch.Tensor:
     """Map the bits of float32 to int32 of the same order, and back: sign and magnitude to two's complement."""
     return bits ^ (bits >> 31).bitwise_and_(2**31 - 1)
+
+
+@compiled()
+def _radix_sort(keys: NDArray[np.int32], order: NDArray[np.int64], bits: int, n_passes: int) -> None:
+    """Sort each row of ``keys`` in place, and write the indices to ``order``; ties keep their order.
+
+    A key and its index are one integer of 64 bits, and each pass moves them to the bucket of a digit of the key.
+    """
+    n_rows, n_items = keys.shape
+    entries, moved = np.empty(n_items, np.uint64), np.empty(n_items, np.uint64)
+    n_digits = 1 << bits
+    mask, index_mask = np.uint64(n_digits - 1), np.uint64(2**32 - 1)
+    sizes = np.empty((n_passes, n_digits), np.int64)
+    for row in range(n_rows):
+        sizes[:] = 0
+        for item in range(n_items):
+            key = np.uint64(np.int64(keys[row, item]) + 2**31)
+            for digit in range(n_passes):
+                sizes[digit, np.int64((key >> np.uint64(digit * bits)) & mask)] += 1
+            entries[item] = (key << np.uint64(32)) | np.uint64(item)
+        for digit in range(n_passes):
+            shift = np.uint64(32 + digit * bits)
+            places = sizes[digit]
+            if n_items == 0 or places[np.int64((entries[0] >> shift) & mask)] == n_items:
+                continue  # all have the same digit
+            place = 0
+            for bucket in range(n_digits):
+                size = places[bucket]
+                places[bucket] = place
+                place += size
+            for entry in entries:
+                bucket = np.int64((entry >> shift) & mask)
+                moved[places[bucket]] = entry
+                places[bucket] += 1
+            entries, moved = moved, entries
+        for item in range(n_items):
+            keys[row, item] = np.int32(np.int64(entries[item] >> np.uint64(32)) - 2**31)
+            order[row, item] = np.int64(entries[item] & index_mask)

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import torch
 
+from hgld.losses.kernels.heaviside_sums import heaviside_sums
 from hgld.losses.kernels.interpolated_sums import interpolated_sums
 from hgld.losses.kernels.pair_sums import pair_sums
-from hgld.losses.kernels.sorting import sort_scores
 from hgld.losses.kernels.steps import Sigmoid, Step, SupRankStep
 
 #: Smooth steps are summed by interpolation where the pairs per query exceed this number plus that per item: a pair
@@ -78,24 +78,3 @@ def _pairs_per_query(levels: torch.Tensor, weights: torch.Tensor) -> float:
     has_weight[0] = 0
     counts = torch.stack([(levels == level).sum(1) for level in range(len(has_weight))], 1).to(torch.float64)
     return float(((counts @ has_weight.T) * counts).sum(1).mean())
-
-
-@torch.no_grad()
-def heaviside_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return the :func:`step_sums` of Heaviside's step, by counting the sorted items of each level. Ties count."""
-    n_levels = weights.shape[1] - 1
-    ascending, order = sort_scores(scores)
-    position = torch.arange(scores.shape[1], device=scores.device)
-    is_first = torch.ones_like(ascending, dtype=torch.bool)
-    is_first[:, 1:] = ascending[:, 1:] > ascending[:, :-1]
-    first_of_tie = torch.where(is_first, position, 0).cummax(1).values
-    sorted_levels = levels.gather(1, order)
-    row = sorted_levels.clamp(min=0)
-    sums = torch.zeros_like(ascending)
-    for level in range(n_levels + 1):
-        at_level = sorted_levels == level
-        cumulative = at_level.cumsum(1, dtype=torch.int32)
-        below = (cumulative - at_level.int()).gather(1, first_of_tie)
-        counts = cumulative[:, -1:] - below - at_level.int()
-        sums += counts * weights[:, :, level].expand(len(scores), -1).gather(1, row)
-    return torch.zeros_like(sums).scatter_(1, order, sums * (sorted_levels > 0))

@@ -28,7 +28,7 @@ class Step(Protocol):
     def split(self) -> tuple[float, Step | None]:
         """Return (jump, rest) with h = jump H + rest; rest is None for 0.
 
-        Sums of H are computed by sorting (:func:`~hgld.losses.kernels.step_sums.heaviside_sums`), without pairs.
+        Sums of H are computed by sorting (:func:`~hgld.losses.kernels.heaviside_sums.heaviside_sums`), without pairs.
         """
 
 

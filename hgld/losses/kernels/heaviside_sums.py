@@ -1,0 +1,89 @@
+"""Sums of Heaviside's step over the items of a retrieval set, by counting the sorted items of each level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgld.compute.compiled import compiled, is_compiled
+from hgld.losses.kernels.sorting import sort_scores
+
+Ints = NDArray[np.integer[Any]]
+Floats = NDArray[np.floating[Any]]
+
+
+@torch.no_grad()
+def heaviside_sums(
+    scores: torch.Tensor,
+    levels: torch.Tensor,
+    weights: torch.Tensor,
+    ranking: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """Return the :func:`~hgld.losses.kernels.step_sums.step_sums` of Heaviside's step. Ties count.
+
+    Args:
+        scores: See there.
+        levels: See there.
+        weights: See there.
+        ranking: Result of :func:`~hgld.losses.kernels.sorting.sort_scores`, where it is at hand.
+    """
+    ascending, order = sort_scores(scores) if ranking is None else ranking
+    if is_compiled(scores.device):
+        sums = torch.zeros_like(ascending, memory_format=torch.contiguous_format)
+        arrays = (tensor.detach().contiguous().numpy() for tensor in (ascending, order, levels, weights, sums))
+        _counts_from_the_top(*arrays)
+        return sums
+    return _counts_by_level(ascending, order, levels, weights)
+
+
+@compiled()
+def _counts_from_the_top(ascending: Floats, order: Ints, levels: Ints, weights: Floats, sums: Floats) -> None:
+    """Write the sums of each query, from the highest score to the lowest; ties are counted together."""
+    n_query, n_items = ascending.shape
+    n_levels = weights.shape[1] - 1
+    counts = np.empty(n_levels + 1, np.int64)
+    for query in range(n_query):
+        query_weights = weights[query if weights.shape[0] > 1 else 0]
+        counts[:] = 0
+        end = n_items
+        while end > 0:
+            begin = end - 1
+            while begin > 0 and ascending[query, begin - 1] == ascending[query, end - 1]:
+                begin -= 1
+            for place in range(begin, end):
+                level = levels[query, order[query, place]]
+                if level >= 0:
+                    counts[level] += 1
+            for place in range(begin, end):
+                item = order[query, place]
+                level = levels[query, item]
+                if level > 0:
+                    total = sums[query, item]
+                    for other in range(n_levels + 1):
+                        n_others = counts[other] - (other == level)
+                        total += sums.dtype.type(n_others) * query_weights[level, other]
+                    sums[query, item] = total
+            end = begin
+
+
+def _counts_by_level(
+    ascending: torch.Tensor, order: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Return the sums by operations of torch, for GPUs and where loops are not compiled."""
+    position = torch.arange(ascending.shape[1], device=ascending.device)
+    is_first = torch.ones_like(ascending, dtype=torch.bool)
+    is_first[:, 1:] = ascending[:, 1:] > ascending[:, :-1]
+    first_of_tie = torch.where(is_first, position, 0).cummax(1).values
+    sorted_levels = levels.gather(1, order)
+    row = sorted_levels.clamp(min=0)
+    sums = torch.zeros_like(ascending)
+    for level in range(weights.shape[1]):
+        at_level = sorted_levels == level
+        cumulative = at_level.cumsum(1, dtype=torch.int32)
+        below = (cumulative - at_level.int()).gather(1, first_of_tie)
+        counts = cumulative[:, -1:] - below - at_level.int()
+        sums += counts * weights[:, :, level].expand(len(ascending), -1).gather(1, row)
+    return torch.zeros_like(sums).scatter_(1, order, sums * (sorted_levels > 0))

@@ -1,0 +1,36 @@
+"""Compiled counts of a ranking agree with the operations of torch to the last bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hgld.losses.kernels import heaviside_sums as module
+from hgld.losses.kernels.heaviside_sums import heaviside_sums
+from hgld.losses.kernels.sorting import sort_scores
+from tests.losses.kernels.test_step_sums import random_queries
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    n_query=st.integers(0, 4),
+    n_items=st.integers(1, 30),
+    n_levels=st.integers(1, 4),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+@example(seed=0, n_query=1, n_items=1, n_levels=1, dtype=torch.float32)
+def test_compiled_counts_are_those_of_torch(
+    seed: int, n_query: int, n_items: int, n_levels: int, dtype: torch.dtype
+) -> None:
+    scores, levels, weights = random_queries(seed, max(n_query, 1), n_items, n_levels, dtype)
+    scores, levels = scores[:n_query], levels[:n_query]
+    ranking = sort_scores(scores)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "is_compiled", lambda device: False)
+        expected = heaviside_sums(scores, levels, weights, ranking)
+    sums = heaviside_sums(scores, levels, weights, ranking)
+    assert sums.dtype == expected.dtype
+    assert torch.equal(sums, expected)
+    assert torch.equal(heaviside_sums(scores, levels, weights), expected)
