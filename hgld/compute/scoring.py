@@ -24,8 +24,15 @@ _WIDTH = {"cpu": 2**11, "cuda": 2**17}  # gallery items scored at once
 _MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes of a block, unless its size is given
 #: Upper bound on the bytes of a block per query and gallery item: keys (or scores) and levels, sorted in place by
 #: NumPy; CUDA's sort needs two more copies, and positions.
-_BYTES = {("cpu", "packed"): 9, ("cpu", "scores"): 42, ("cuda", "packed"): 48, ("cuda", "scores"): 64}
-_MAX_QUERIES = 256  # of a block, so that several processes have blocks to share
+_BYTES = {
+    ("cpu", "int32"): 5,
+    ("cpu", "int64"): 9,
+    ("cpu", "scores"): 42,
+    ("cuda", "int32"): 48,
+    ("cuda", "int64"): 48,
+    ("cuda", "scores"): 64,
+}
+_MAX_QUERIES = 512  # of a block, so that several processes have blocks to share
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class ScoringConfig:
 
     Args:
         block_size: Number of queries scored at once; by default as many as fit into half a gigabyte (on a GPU: 8),
-            256 at most. It decides how much memory is used, and changes metrics only by the rounding of scores.
+            512 at most. It decides how much memory is used, and changes metrics only by the rounding of scores.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
         precision: Precision of scores: ``float32``; ``tf32``, which on NVIDIA's tensor cores multiplies with 10 bits
             of mantissa and adds in float32 (exact products for float16 embeddings; the same as float32 on a CPU);
@@ -69,9 +76,14 @@ class ScoringConfig:
                 "or a machine and a build of torch with CUDA"
             )
 
-    def queries_per_block(self, n_gallery: int) -> int:
-        """Return the number of queries ranked at once against a gallery of this size."""
-        kind, rows = torch.device(self.device).type, "scores" if self.precision == "float64" else "packed"
+    def queries_per_block(self, n_gallery: int, keys: Literal["int32", "int64"] = "int32") -> int:
+        """Return the number of queries ranked at once against a gallery of this size.
+
+        Args:
+            n_gallery: Number of gallery items.
+            keys: Type of the keys that are sorted where scores are not float64.
+        """
+        kind, rows = torch.device(self.device).type, "scores" if self.precision == "float64" else keys
         return self.block_size or max(1, min(_MEMORY[kind] // (_BYTES[kind, rows] * max(n_gallery, 1)), _MAX_QUERIES))
 
 
@@ -141,9 +153,12 @@ class Scorer:
         lengths = torch.empty(len(embeddings), dtype=self.dtype)
 
         def measure(starts: range) -> None:
+            widened = embeddings.new_empty(self._width, embeddings.shape[1], dtype=self.dtype)  # as in scores()
             for start in starts:
-                block = slice(start, start + self._width)
-                lengths[block] = torch.linalg.vector_norm(embeddings[block].to(self.dtype), dim=1)
+                block = embeddings[start : start + self._width]
+                if block.dtype != self.dtype:
+                    block = widened[: len(block)].copy_(block)
+                lengths[start : start + len(block)] = torch.linalg.vector_norm(block, dim=1)
 
         parallel_map(measure, self.shares(len(embeddings)), self._device)
         for invalid, reason in (

@@ -14,7 +14,8 @@ from hgld.compute.processes import Processes
 from hgld.compute.scoring import Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import EvaluationConfig, SeveralLabels, evaluate_tasks
-from hgld.evaluation.ranking import RankingConfig, Ties
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.ranking_keys import Ties
 from hgld.evaluation.relevance import Relevance
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import Ids, RetrievalTask, leave_one_out_task, query_gallery_task

@@ -2,8 +2,9 @@
 
 All metrics need the levels in ranked order and nothing else, so the level is part of the sort key. A block of queries
 is compared with the gallery a few thousand items at a time; each score becomes the upper bits of an integer that
-sorts as the scores do, best first, and the level its lowest bits. After one sort of these keys the levels are read
-from them. Besides the embeddings that takes 5 bytes per query of a block and gallery item (9 with 64-bit keys).
+sorts as the scores do, best first, and the level its lowest bits (:mod:`hgld.evaluation.ranking_keys`). After one
+sort of these keys the levels are read from them. Besides the embeddings that takes 5 bytes per query of a block and
+gallery item (9 with 64-bit keys).
 
 Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
 """
@@ -13,22 +14,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
-from hgld.compute.threads import parallel_map, thread_count
+from hgld.compute.threads import parallel_map
 from hgld.compute.top_k import Floats, Integers, RunningTopK
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.nearest_ranked import NearestRanked
+from hgld.evaluation.ranking_keys import KeyRows, ScoreRows, Ties, key_type
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
-
-Ties = Literal["pessimistic", "optimistic"]
 
 
 @dataclass(frozen=True)
@@ -173,14 +173,15 @@ def rank(
     masked = np.flatnonzero(~items.gallery_mask)
     scorer = Scorer(query_embeddings, gallery_embeddings, config)
     shares = list(enumerate(scorer.shares(n_gallery)))
-    step = min(config.queries_per_block(n_gallery), n_queries)
+    keys = key_type(judgements.n_levels, scorer.largest)
+    step = min(config.queries_per_block(n_gallery, keys), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
-    rows: _KeyRows | _ScoreRows
+    rows: KeyRows | ScoreRows
     if config.precision == "float64":
-        rows = _ScoreRows(step, n_gallery, device, config.ties)
+        rows = ScoreRows(step, n_gallery, device, config.ties)
     else:
-        rows = _KeyRows(step, n_gallery, judgements.n_levels, scorer.largest, device, config.ties)
+        rows = KeyRows(step, n_gallery, judgements.n_levels, scorer.largest, device, config.ties)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
         excluded_pairs = items.excluded.block(queries)
@@ -199,7 +200,7 @@ def rank(
 
 
 def _fill(
-    rows: _KeyRows | _ScoreRows,
+    rows: KeyRows | ScoreRows,
     scorer: Scorer,
     judgements: RelevanceJudgements,
     queries: slice,
@@ -211,72 +212,3 @@ def _fill(
         if nearest is not None:
             nearest.add(part, gallery, scores)
         rows.put(gallery, scores, judgements.levels(queries, gallery))
-
-
-class _KeyRows:
-    """Float32 scores and levels of a block of queries as sortable keys: the score in fixed point, then the level.
-
-    The keys of cosines have 32 bits where levels need 4 or fewer. With L = 3 a cosine has steps of 2^-28, a sixteenth
-    of the resolution of float32 just below 1; scores of the same step are ties. All other keys have 64 bits: a single
-    long embedding makes the largest score, of which steps are a fraction, far larger than most.
-    """
-
-    def __init__(
-        self, n_rows: int, n_items: int, n_levels: int, largest: float, device: torch.device, ties: Ties
-    ) -> None:
-        self._bits = n_levels.bit_length()
-        self._mask = (1 << self._bits) - 1
-        self._flip = 0 if ties == "pessimistic" else self._mask  # keys ascend: lower levels first, or last
-        dtype = torch.int32 if self._bits <= 4 and largest == 1 else torch.int64
-        # Scores up to 2, since rounding may carry them above 1, take the bits beside sign and level.
-        self._scale = (
-            -(2.0 ** (torch.iinfo(dtype).bits - 2 - self._bits)) / largest
-        )  # the best score has the smallest key
-        self._last = torch.iinfo(dtype).max >> self._bits << self._bits | self._flip  # sorts last, with level 0
-        self._keys = torch.empty(n_rows, n_items, dtype=dtype, device=device)
-        self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
-
-    def put(self, gallery: slice, scores: torch.Tensor, levels: torch.Tensor) -> None:
-        """Store the scores, float32, and levels of a block of the gallery; scores are overwritten."""
-        keys = self._keys[: len(scores), gallery].copy_(scores.mul_(self._scale))
-        keys.bitwise_left_shift_(self._bits).bitwise_or_(levels ^ self._flip)
-
-    def exclude(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
-        """Rank some items last, with level 0."""
-        self._keys[rows, columns] = self._last
-
-    def ranked(self, n_rows: int) -> torch.Tensor:
-        """Return the levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
-        keys, levels = self._keys[:n_rows], self._levels[:n_rows]
-        if keys.device.type == "cpu":
-            # NumPy releases the interpreter lock while it sorts.
-            shares = np.array_split(keys.numpy(), thread_count(keys.device))
-            parallel_map(lambda share: share.sort(axis=1), shares, keys.device)
-        else:
-            keys = keys.sort(dim=1).values
-        return levels.copy_(keys).bitwise_and_(self._mask).bitwise_xor_(self._flip)
-
-
-class _ScoreRows:
-    """Float64 scores and levels of a block of queries, sorted without keys."""
-
-    def __init__(self, n_rows: int, n_items: int, device: torch.device, ties: Ties) -> None:
-        self._scores = torch.empty(n_rows, n_items, dtype=torch.float64, device=device)
-        self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
-        self._higher_first = ties == "optimistic"
-
-    def put(self, gallery: slice, scores: torch.Tensor, levels: torch.Tensor) -> None:
-        """Store the scores and levels of a block of the gallery."""
-        self._scores[: len(scores), gallery] = scores
-        self._levels[: len(scores), gallery] = levels
-
-    def exclude(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
-        """Rank some items last, with level 0."""
-        self._scores[rows, columns] = -torch.inf
-        self._levels[rows, columns] = 0
-
-    def ranked(self, n_rows: int) -> torch.Tensor:
-        """Return the levels in ranked order, uint8, shape (n_rows, n_items)."""
-        levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
-        order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
-        return levels.gather(1, order)

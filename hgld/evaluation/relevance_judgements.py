@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.compiled import compiled, is_compiled
 from hgld.errors import InputError
 from hgld.hierarchy.label_matrix import LabelMatrix, nested_codes
 from hgld.ragged import RaggedIndices
@@ -102,6 +103,11 @@ class LabelJudgements:
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
         """See :class:`RelevanceJudgements`; as labels are nested, the level is the number of equal columns."""
         query_codes, gallery_codes = self._queries[queries], self._gallery[:, gallery]
+        if is_compiled(query_codes.device):
+            start, stop, _ = gallery.indices(self.n_gallery)
+            compiled_levels = np.empty((len(query_codes), max(stop - start, 0)), np.uint8)
+            _count_equal(query_codes.numpy(), self._gallery.numpy(), start, compiled_levels)
+            return torch.from_numpy(compiled_levels)
         shape = len(query_codes), gallery_codes.shape[1]
         levels = torch.zeros(shape, dtype=torch.uint8, device=query_codes.device)
         equal = torch.empty(shape, dtype=torch.bool, device=query_codes.device)
@@ -216,3 +222,27 @@ class TableJudgements:
     def levels(self, queries: slice, gallery: slice) -> torch.Tensor:
         """See :class:`RelevanceJudgements`."""
         return self._levels[queries, gallery]
+
+
+@compiled()
+def _count_equal(
+    query_codes: npt.NDArray[np.int32],
+    gallery_codes: npt.NDArray[np.int32],
+    start: int,
+    levels: npt.NDArray[np.uint8],
+) -> None:
+    """Count the equal codes of pairs of queries and gallery items.
+
+    Args:
+        query_codes: int32, shape (n_query, L).
+        gallery_codes: int32, shape (L, n_gallery).
+        start: First gallery item.
+        levels: uint8, shape (n_query, n_block), overwritten.
+    """
+    for query in range(len(query_codes)):
+        own = levels[query]
+        own[:] = 0
+        for column in range(len(gallery_codes)):
+            code, others = query_codes[query, column], gallery_codes[column, start : start + len(own)]
+            for i in range(len(own)):
+                own[i] += others[i] == code

@@ -15,8 +15,9 @@ from hgld.compute import scoring
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import Precision
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation import ranking as ranking_module
-from hgld.evaluation.ranking import RankingConfig, Ties, rank
+from hgld.evaluation import ranking_keys
+from hgld.evaluation.ranking import RankingConfig, rank
+from hgld.evaluation.ranking_keys import KeyRows, ScoreRows, Ties
 from hgld.evaluation.relevance_judgements import LabelJudgements
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import metric_values
@@ -115,12 +116,31 @@ def test_packed_keys_sort_like_fixed_point_scores(
     excluded = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=4))
     levels = [level for _, level in items]
     scores = (torch.tensor([score for score, _ in items]) * largest).clone()
-    rows = ranking_module._KeyRows(1, len(items), n_levels, largest, torch.device("cpu"), ties)
+    rows = KeyRows(1, len(items), n_levels, largest, torch.device("cpu"), ties)
     rows.put(slice(0, len(items)), scores[None].clone(), torch.tensor([levels], dtype=torch.uint8))
     rows.exclude(torch.zeros(len(excluded), dtype=torch.int64), torch.tensor(excluded, dtype=torch.int64))
     fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
     expected = sorted_levels(fixed, levels, ties, excluded)
     assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
+
+
+@pytest.mark.parametrize(("n_levels", "largest"), [(1, 1.0), (3, 1.0), (3, 300000.0), (254, 1e-20)])
+@given(st.integers(0, 2**32), TIES)
+def test_compiled_keys_are_those_of_torch(n_levels: int, largest: float, seed: int, ties: Ties) -> None:
+    rng = np.random.default_rng(seed)
+    scores = torch.from_numpy(
+        (rng.choice([1.0, -1.0, 1.1, 0.0, 1e-9], (5, 9)) * rng.random((5, 9))) * largest
+    ).float()
+    levels = torch.from_numpy(rng.integers(0, n_levels + 1, (5, 9)).astype(np.uint8))
+    keys = []
+    for is_compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ranking_keys, "is_compiled", lambda device, value=is_compiled: value)
+            rows = KeyRows(6, 12, n_levels, largest, torch.device("cpu"), ties)
+            for gallery in (slice(0, 4), slice(4, 9)):
+                rows.put(gallery, scores[:, gallery].clone(), levels[:, gallery])
+        keys.append(rows._keys[:5, :9])
+    assert torch.equal(*keys)
 
 
 def test_long_embedding_causes_no_ties_among_the_others() -> None:
@@ -141,7 +161,7 @@ def test_float64_scores_of_any_magnitude_are_sorted_exactly(
 ) -> None:
     scores, levels = [score for score, _ in items], [level for _, level in items]
     excluded = data.draw(st.lists(st.integers(0, len(items) - 1)))
-    rows = ranking_module._ScoreRows(1, len(items), torch.device("cpu"), ties)
+    rows = ScoreRows(1, len(items), torch.device("cpu"), ties)
     rows.put(slice(0, len(items)), torch.tensor([scores]).double(), torch.tensor([levels], dtype=torch.uint8))
     rows.exclude(torch.zeros(len(excluded), dtype=torch.int64), torch.tensor(excluded, dtype=torch.int64))
     ranked = sorted_levels(scores, levels, ties, excluded)
@@ -445,9 +465,10 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
 
 def test_block_size_is_limited_by_memory() -> None:
     assert RankingConfig(block_size=5).queries_per_block(10**9) == 5
-    assert RankingConfig().queries_per_block(10) == 256
+    assert RankingConfig().queries_per_block(10) == 512
     assert RankingConfig().queries_per_block(10**12) == 1
-    assert 9 * 761_757 * RankingConfig().queries_per_block(761_757) <= 2**29
+    assert 5 * 761_757 * RankingConfig().queries_per_block(761_757, "int32") <= 2**29
+    assert 9 * 761_757 * RankingConfig().queries_per_block(761_757, "int64") <= 2**29
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
+from hgld.evaluation import relevance_judgements as module
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.relevance_judgements import (
     LabelJudgements,
@@ -163,3 +164,22 @@ def test_254_relevances_are_distinguished() -> None:
     judgements = TableJudgements([list(range(255))])
     assert judgements.n_levels == 254
     assert whole(judgements).tolist() == [list(range(255))]
+
+
+@given(st.integers(1, 5), st.integers(0, 6), st.integers(1, 20), st.data())
+def test_compiled_levels_are_those_of_torch(
+    n_levels: int, n_queries: int, n_gallery: int, data: st.DataObject
+) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    labels = np.sort(rng.integers(0, 12, n_queries + n_gallery))[:, None] // (2 ** np.arange(n_levels))
+    judgements = LabelJudgements(labels[:n_queries], labels[n_queries:])
+    queries, gallery = (
+        slice(*sorted(data.draw(st.tuples(*[st.integers(0, n + 2)] * 2)))) for n in (n_queries, n_gallery)
+    )
+    levels = []
+    for is_compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "is_compiled", lambda device, value=is_compiled: value)
+            levels.append(judgements.levels(queries, gallery))
+    assert levels[0].dtype == levels[1].dtype == torch.uint8
+    assert torch.equal(*levels)

@@ -1,0 +1,149 @@
+"""Scores and levels of a block of queries, from which the levels of each ranking are read in order.
+
+Keys are integers: the score in fixed point, then the level. On a CPU a compiled loop writes them; elsewhere, and
+where loops are not compiled, operations of torch give the same keys. NumPy sorts them on a CPU: a compiled radix
+sort, of three digits or four, was not reliably faster.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hgld.compute.compiled import compiled, is_compiled
+from hgld.compute.threads import parallel_map, thread_count
+
+Ties = Literal["pessimistic", "optimistic"]
+KeyType = Literal["int32", "int64"]
+
+
+class KeyRows:
+    """Float32 scores and levels of a block of queries as sortable keys: the score in fixed point, then the level.
+
+    The keys of cosines have 32 bits where levels need 4 or fewer. With L = 3 a cosine has steps of 2^-28, a sixteenth
+    of the resolution of float32 just below 1; scores of the same step are ties. All other keys have 64 bits: a single
+    long embedding makes the largest score, of which steps are a fraction, far larger than most.
+
+    Args:
+        n_rows: Number of queries in a block.
+        n_items: Number of gallery items.
+        n_levels: Largest level L.
+        largest: Upper bound on the scores, up to rounding.
+        device: Device of the scores.
+        ties: See :class:`~hgld.evaluation.ranking.RankingConfig`.
+    """
+
+    def __init__(
+        self, n_rows: int, n_items: int, n_levels: int, largest: float, device: torch.device, ties: Ties
+    ) -> None:
+        self._bits = n_levels.bit_length()
+        self._mask = (1 << self._bits) - 1
+        self._flip = 0 if ties == "pessimistic" else self._mask  # keys ascend: lower levels first, or last
+        dtype: torch.dtype = getattr(torch, key_type(n_levels, largest))
+        # Scores up to 2, since rounding may carry them above 1, take the bits beside sign and level.
+        self._scale = (
+            -(2.0 ** (torch.iinfo(dtype).bits - 2 - self._bits)) / largest
+        )  # the best score has the smallest key
+        self._last = torch.iinfo(dtype).max >> self._bits << self._bits | self._flip  # sorts last, with level 0
+        self._keys = torch.empty(n_rows, n_items, dtype=dtype, device=device)
+        self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
+
+    def put(self, gallery: slice, scores: torch.Tensor, levels: torch.Tensor) -> None:
+        """Store the scores, float32, and levels of a block of the gallery; scores are overwritten."""
+        if is_compiled(self._keys.device):
+            keys = self._keys[: len(scores)].numpy()
+            scale = np.float32(self._scale)
+            _put(scores.numpy(), levels.contiguous().numpy(), scale, self._bits, self._flip, gallery.start, keys)
+            return
+        block = self._keys[: len(scores), gallery].copy_(scores.mul_(self._scale))
+        block.bitwise_left_shift_(self._bits).bitwise_or_(levels ^ self._flip)
+
+    def exclude(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
+        """Rank some items last, with level 0."""
+        self._keys[rows, columns] = self._last
+
+    def ranked(self, n_rows: int) -> torch.Tensor:
+        """Return the levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
+        keys, levels = self._keys[:n_rows], self._levels[:n_rows]
+        if keys.device.type != "cpu":
+            return self._read_levels(keys.sort(dim=1).values, levels)
+        shares = np.array_split(np.arange(n_rows), thread_count(keys.device))
+        blocks = [slice(share[0], share[-1] + 1) for share in shares if len(share)]
+
+        def order(rows: slice) -> None:
+            keys[rows].numpy().sort(axis=1)  # NumPy releases the interpreter lock while it sorts
+            self._read_levels(keys[rows], levels[rows])
+
+        parallel_map(order, blocks, keys.device)
+        return levels
+
+    def _read_levels(self, keys: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+        """Write the levels of keys to a tensor of the same shape, and return it."""
+        return levels.copy_(keys).bitwise_and_(self._mask).bitwise_xor_(self._flip)
+
+
+class ScoreRows:
+    """Float64 scores and levels of a block of queries, sorted without keys.
+
+    Args:
+        n_rows: Number of queries in a block.
+        n_items: Number of gallery items.
+        device: Device of the scores.
+        ties: See :class:`~hgld.evaluation.ranking.RankingConfig`.
+    """
+
+    def __init__(self, n_rows: int, n_items: int, device: torch.device, ties: Ties) -> None:
+        self._scores = torch.empty(n_rows, n_items, dtype=torch.float64, device=device)
+        self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
+        self._higher_first = ties == "optimistic"
+
+    def put(self, gallery: slice, scores: torch.Tensor, levels: torch.Tensor) -> None:
+        """Store the scores and levels of a block of the gallery."""
+        self._scores[: len(scores), gallery] = scores
+        self._levels[: len(scores), gallery] = levels
+
+    def exclude(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
+        """Rank some items last, with level 0."""
+        self._scores[rows, columns] = -torch.inf
+        self._levels[rows, columns] = 0
+
+    def ranked(self, n_rows: int) -> torch.Tensor:
+        """Return the levels in ranked order, uint8, shape (n_rows, n_items)."""
+        levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
+        order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
+        return levels.gather(1, order)
+
+
+def key_type(n_levels: int, largest: float) -> KeyType:
+    """Return the type of keys: int32 for cosines with up to 15 levels, int64 otherwise."""
+    return "int32" if n_levels < 16 and largest == 1 else "int64"
+
+
+@compiled()
+def _put(
+    scores: npt.NDArray[np.float32],
+    levels: npt.NDArray[np.uint8],
+    scale: np.float32,
+    n_bits: int,
+    flip: int,
+    start: int,
+    keys: Any,
+) -> None:
+    """Write the keys of a block of the gallery.
+
+    Args:
+        scores: float32, shape (n_query, n_block).
+        levels: uint8, the same shape.
+        scale: Factor of scores.
+        n_bits: Number of bits of a level.
+        flip: Bits that are flipped in levels.
+        start: First column to write.
+        keys: int32 or int64, shape (n_query, n_gallery).
+    """
+    for row in range(len(scores)):
+        block = keys[row, start : start + scores.shape[1]]
+        for i in range(len(block)):
+            block[i] = (keys.dtype.type(scores[row, i] * scale) << n_bits) | (levels[row, i] ^ flip)
