@@ -117,9 +117,10 @@ class RepackedImages(Dataset["RepackedImage | SkippedImage"]):
     def digest(self) -> str:
         """Return the SHA-256 of which images these are, in order, with their boxes; labels do not count."""
         digest, manifest = hashlib.sha256(), self._encoded.manifest
-        for row in range(len(manifest)):
-            place = (manifest.ids[row], manifest.paths[row], int(manifest.offsets[row]), int(manifest.sizes[row]))
-            digest.update(repr((*place, manifest.box(row))).encode())
+        for strings in (manifest.ids, manifest.paths):
+            digest.update(repr(strings.tolist()).encode())
+        for numbers in (manifest.offsets, manifest.sizes, manifest.boxes):
+            digest.update(b"" if numbers is None else numbers.tobytes())
         return digest.hexdigest()
 
     def load(self, ranges: Sequence[range], workers: int) -> Iterator[RepackedImage | SkippedImage]:

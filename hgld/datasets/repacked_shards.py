@@ -135,17 +135,18 @@ class RepackedShards:
                 for row, image_id, image in zip(rows, ids, images, strict=True):
                     if isinstance(image, SkippedImage):
                         skipped.append((row, image.reason))
-                    else:
-                        stored.append((row, _add(archive, image_id, image), image))
+                    else:  # not the image itself: a tar file of them may be larger than the memory
+                        offset = _add(archive, image_id, image)
+                        stored.append((row, offset, len(image.data), image.box, image.is_copy))
             n_bytes, sha256 = draft.stat().st_size, sha256_of(draft)
         record = ShardRecord(
             n_bytes=n_bytes,
             sha256=sha256,
-            rows=[row for row, _, _ in stored],
-            offsets=[offset for _, offset, _ in stored],
-            sizes=[len(image.data) for _, _, image in stored],
-            boxes=[image.box for _, _, image in stored],
-            copies=sum(image.is_copy for _, _, image in stored),
+            rows=[row for row, *_ in stored],
+            offsets=[offset for _, offset, *_ in stored],
+            sizes=[size for _, _, size, *_ in stored],
+            boxes=[box for *_, box, _ in stored],
+            copies=sum(is_copy for *_, is_copy in stored),
             skipped=skipped,
         )
         with atomic_write(self._record_path(number)) as draft:

@@ -4,7 +4,9 @@ import csv
 import io
 import shutil
 import tarfile
+import weakref
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,8 @@ from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.image_sources import read_images
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack import RepackConfig, RepackPlan, RepackSummary, plan_repack, repack_images
-from hgld.datasets.repacked_images import repack_image
+from hgld.datasets.repacked_images import RepackedImage, repack_image
+from hgld.datasets.repacked_shards import RepackedShards
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
@@ -368,6 +371,24 @@ def test_digests_are_in_the_format_of_sha256sum(tmp_path: Path) -> None:
 
     lines = [f"{sha256_of(out / name)}  {name}" for name in (f"images_0000{n}.tar" for n in range(3))]
     assert (out / "sha256sums.txt").read_text().splitlines() == lines
+
+
+def test_memory_holds_few_images_at_once(tmp_path: Path) -> None:
+    alive = weakref.WeakSet[RepackedImage]()
+    most = 0
+
+    def images() -> Iterator[RepackedImage]:
+        nonlocal most
+        for _ in range(20):
+            image = RepackedImage(b"image", ".jpg", None, is_copy=True)
+            alive.add(image)
+            most = max(most, len(alive))
+            yield image
+
+    shards = RepackedShards(tmp_path, Provenance("repack"), 1)
+    record = shards.write(0, range(20), [f"{number}" for number in range(20)], images())
+    assert len(record.rows) == 20
+    assert most <= 2
 
 
 def test_other_labels_do_not_touch_the_images(tmp_path: Path) -> None:
