@@ -73,8 +73,8 @@ def main() -> None:
 
 def write_mosaics(photographs: Path, folder: Path, shape: tuple[int, int], n_images: int) -> None:
     """Write mosaics as image files, and a table that is a manifest of them."""
-    manifest = manifest_of_images(find_images(photographs))
-    encoded, rng = EncodedImages(manifest, photographs), np.random.default_rng(0)
+    manifest, rng = manifest_of_images(find_images(photographs)), np.random.default_rng(0)
+    encoded = EncodedImages(manifest, photographs)
     width, height = shape
     for number in range(n_images):
         mosaic, left, top, row_height = Image.new("RGB", shape), 0, 0, 0

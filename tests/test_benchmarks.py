@@ -18,6 +18,7 @@ from hgld.review.review_labels import Suggestion
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy
 from tests.child_processes import run_child, run_script
+from tests.datasets.pictures import picture
 from tests.review.conftest import NOON
 from tests.review.sessions import label
 
@@ -74,6 +75,16 @@ def test_losses_quick() -> None:
     """The script fails if the dense implementations disagree with hgld."""
     printed = run_quick("losses.py")
     for row in ("| Sup-H-AP | 32 | dense |", "| Smooth-AP | 32 | hgld |", "| Sup-H-AP | 8 x 400 |", "| 8 x 300 |"):
+        assert row in printed
+
+
+@pytest.mark.slow
+def test_repack_quick(tmp_path: Path) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.jpg").write_bytes(picture(f"{number}", (224, 224), "JPEG"))
+    command = [sys.executable, "benchmarks/repack.py", str(tmp_path), "--images", "2", "--repeats", "1"]
+    printed = run_child(command, cwd=BENCHMARKS.parent).stdout
+    for row in ("| 800 x 600 |", "| 1600 x 1200, repacked to 560 |", "| 4000 x 3000, repacked to 256 |"):
         assert row in printed
 
 
