@@ -251,13 +251,13 @@ def cluster(
     Example: hgld cluster label_embeddings.parquet -o clusters.parquet
     """
     from hgld.cli.summaries.labels import format_clusters, format_sweep
-    from hgld.labels.cluster_sweep import sweep_file
     from hgld.labels.clustering import ClusterConfig
     from hgld.labels.clusters import cluster_file
-    from hgld.review.map_photographs import open_map_photographs
 
     with friendly_errors(n_subclusters="--subclusters"), TerminalProgress("sweep", "k") as progress:
         if sweep is not None:
+            from hgld.labels.cluster_sweep import sweep_file
+
             picture = out.with_suffix(".sweep.png")
             typer.echo(format_sweep(sweep_file(embeddings, picture, parse_sweep(sweep), seed, progress=progress)))
             typer.echo(f"figure: {picture}")
@@ -268,11 +268,15 @@ def cluster(
             distance_threshold=distance_threshold,
             seed=seed,
         )
-        photographs = open_map_photographs(
-            images,
-            clean or embeddings.with_name("clean.parquet"),
-            [parse_images(text) for text in image_landmarks or ()],
-        )
+        photographs = None
+        if images is not None or image_landmarks:
+            from hgld.review.map_photographs import open_map_photographs
+
+            photographs = open_map_photographs(
+                images,
+                clean or embeddings.with_name("clean.parquet"),
+                [parse_images(text) for text in image_landmarks or ()],
+            )
         summary = cluster_file(embeddings, out, config, photographs=photographs, force=force)
         print_summary(out, summary, format_clusters)
 
@@ -337,7 +341,6 @@ def suggest(
     """
     from hgld.cli.summaries.labels import format_suggestion_quality, format_suggestions
     from hgld.labels.suggest import suggest_file
-    from hgld.labels.suggestion_quality import evaluate_suggestions
 
     with friendly_errors(), TerminalProgress("suggest", "texts") as progress:
         if no_vocabulary and vocabulary:
@@ -346,6 +349,8 @@ def suggest(
         if evaluate is not None:
             if decisions:
                 raise ConfigurationError("--evaluate uses its own decisions as evidence; omit --decisions")
+            from hgld.labels.suggestion_quality import evaluate_suggestions
+
             picture = out.with_suffix(".reliability.png")
             quality = evaluate_suggestions(
                 clusters,

@@ -9,12 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from hgld.compute.threads import one_thread
 from hgld.errors import ConfigurationError
+from hgld.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = lazy_module("numpy")
 
 log = logging.getLogger(__name__)
 

@@ -9,18 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol
 
 from hgld import tables
 from hgld.errors import InputError
-from hgld.figures.label_map import LabelMap, MapPhotograph, draw_label_map, write_label_page
-from hgld.figures.tsne import tsne_2d
 from hgld.labels.clustering import ClusterConfig, Clusters, cluster_labels
 from hgld.labels.embed import embedding_matrix
+from hgld.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from hgld.figures.label_map import LabelMap, MapPhotograph
+else:
+    np, pa = lazy_module("numpy"), lazy_module("pyarrow")
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ def cluster_file(
     provenance = tables.Provenance("cluster", vars(config), inputs)
     if not force and tables.is_up_to_date(out, provenance) and all(path.is_file() for path in (picture, page)):
         return None
+    from hgld.figures.label_map import LabelMap, draw_label_map, write_label_page
+    from hgld.figures.tsne import tsne_2d
 
     table, vectors = read_label_vectors(embeddings, min_distinct=config.n_clusters)
     landmarks = _landmark_counts(table)

@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hgld.errors import ConfigurationError, SourceError
 from hgld.io.open_clip_weights import open_clip_weights, quiet_loading
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
 DEFAULT_ENCODER = "open_clip:ViT-L-14/laion2b_s32b_b82k"
 
@@ -150,6 +149,7 @@ class NGrams:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See :class:`TextEncoder`."""
+        import numpy as np
         from sklearn.feature_extraction.text import HashingVectorizer
 
         counts = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 4), n_features=self._DIMENSION)

@@ -10,25 +10,29 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from hgld import tables
 from hgld.errors import InputError, indented_list
 from hgld.labels.embed import embed_labels, embedding_matrix
 from hgld.labels.encoder_cache import load_cached_encoder
 from hgld.labels.encoders import LoadEncoder
-from hgld.labels.evidence import EmbedTexts, Evidence, find_evidence
-from hgld.labels.examples import EmbeddedLabels
-from hgld.labels.suggestion_scores import find_rungs, score_groups
+from hgld.lazy import lazy_module
 from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, read_surviving_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from hgld.labels.evidence import EmbedTexts, Evidence
+    from hgld.labels.examples import EmbeddedLabels
+else:
+    np, pa = lazy_module("numpy"), lazy_module("pyarrow")
 
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.
@@ -80,6 +84,8 @@ class SuggestionInputs:
 
     def evidence(self, decisions: Iterable[Decision] = ()) -> list[Evidence]:
         """Collect the evidence for all labels, including decisions on other labels."""
+        from hgld.labels.evidence import find_evidence
+
         return find_evidence(self.labels, self.groups, self.vocabulary, decisions, self.classes, self.embed)
 
 
@@ -130,20 +136,15 @@ def suggest_file(
         SourceError: The weights of the encoder cannot be downloaded.
     """
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
+    if not force and out == clusters and _has_suggestions(files, decisions):
+        return None
     inputs = read_suggestion_inputs(files, progress=progress, load=load)
     latest = {row.label_id: row for path in decisions for row in read_surviving_decisions(path, inputs.groups)}
     bare = inputs.clusters.drop_columns(list(_SUGGESTION_COLUMNS))
-    digests = tables.input_digests(
-        embeddings=files.embeddings,
-        classes=files.classes,
-        taxonomy=files.taxonomy,
-        vocabulary=files.vocabulary,
-        decisions=decisions,
-    )
     previous = tables.read_provenance(clusters)
     provenance = tables.Provenance(
         "suggest",
-        inputs={"clusters": _digest(bare), **digests},
+        inputs={"clusters": _digest(bare), **_digests(files, decisions)},
         before=previous.before if previous.command == "suggest" else previous,
     )
     if not force and tables.is_up_to_date(out, provenance):
@@ -158,6 +159,34 @@ def suggest_file(
         likely_labels=int(likely.sum()),
         likely_landmarks=int(inputs.landmarks[likely].sum()),
         decisions=sum(row.decision != "unsure" for row in latest.values()),
+    )
+
+
+def _has_suggestions(files: SuggestionFiles, decisions: Sequence[Path]) -> bool:
+    """Return whether the clusters have suggestions from these files, without reading them.
+
+    The digest of the clusters is the one that was written with the suggestions: a stage that changes the clusters
+    writes another provenance.
+    """
+    paths = (files.clusters, files.embeddings, *files.classes, files.taxonomy, *files.vocabulary, *decisions)
+    if not all(path.is_file() for path in paths):
+        return False
+    try:
+        made = tables.read_provenance(files.clusters)
+    except InputError:
+        return False
+    inputs = {"clusters": made.inputs.get("clusters"), **_digests(files, decisions)}
+    return made.command == "suggest" and made.inputs == inputs
+
+
+def _digests(files: SuggestionFiles, decisions: Sequence[Path]) -> dict[str, str]:
+    """Return the SHA-256 of all files but the clusters, by role."""
+    return tables.input_digests(
+        embeddings=files.embeddings,
+        classes=files.classes,
+        taxonomy=files.taxonomy,
+        vocabulary=files.vocabulary,
+        decisions=decisions,
     )
 
 
@@ -195,6 +224,8 @@ def read_suggestion_inputs(
     Raises:
         InputError: A file is invalid, or a label has no embedding.
     """
+    from hgld.labels.examples import EmbeddedLabels
+
     clusters = tables.read_table(files.clusters, tables.CLUSTERS)
     embeddings = tables.read_table(files.embeddings, tables.LABEL_EMBEDDINGS)
     ids, texts = (clusters[name].to_pylist() for name in ("label_id", "label"))
@@ -255,6 +286,8 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
         inputs: Labels, groups and classes.
         decisions: Decisions on labels; the decision on a label itself does not change its suggestions.
     """
+    from hgld.labels.suggestion_scores import find_rungs, score_groups
+
     evidence = inputs.evidence(decisions)
     scores, rungs = score_groups(evidence), find_rungs(evidence)
     has_evidence = np.any([part.values[:, :-1] > 0 for part in evidence], axis=0)

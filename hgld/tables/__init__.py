@@ -6,37 +6,44 @@ rows that do not fit the schema are refused on writing as on reading. The Arrow 
 and the SHA-256 of every input), so that a stage can skip work that is already done.
 """
 
-from hgld.tables.locations import classes_path, find_scraped_tables
-from hgld.tables.parquet import read_table, repeated_keys, write_table
-from hgld.tables.provenance import (
-    Provenance,
-    input_digests,
-    is_up_to_date,
-    read_provenance,
-    with_provenance,
-)
-from hgld.tables.schemas import (
-    CLASSES,
-    CLEAN,
-    CLUSTERS,
-    COMPARISON,
-    COMPLETED,
-    HIERARCHY,
-    IMAGES,
-    INSTANCE_OF,
-    LABEL_EMBEDDINGS,
-    LABEL_SOURCES,
-    MANIFEST,
-    NEAREST,
-    PHOTOGRAPHS,
-    REMOVED,
-    SCRAPED,
-    SPLITS,
-    STUDY,
-    SUGGESTIONS,
-    TABLES,
-    TableSpec,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hgld.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from hgld.tables.locations import classes_path, find_scraped_tables
+    from hgld.tables.parquet import read_table, repeated_keys, write_table
+    from hgld.tables.provenance import (
+        Provenance,
+        input_digests,
+        is_up_to_date,
+        read_provenance,
+        with_provenance,
+    )
+    from hgld.tables.schemas import (
+        CLASSES,
+        CLEAN,
+        CLUSTERS,
+        COMPARISON,
+        COMPLETED,
+        HIERARCHY,
+        IMAGES,
+        INSTANCE_OF,
+        LABEL_EMBEDDINGS,
+        LABEL_SOURCES,
+        MANIFEST,
+        NEAREST,
+        PHOTOGRAPHS,
+        REMOVED,
+        SCRAPED,
+        SPLITS,
+        STUDY,
+        SUGGESTIONS,
+        TABLES,
+        TableSpec,
+    )
 
 __all__ = [
     "CLASSES",
@@ -70,3 +77,39 @@ __all__ = [
     "with_provenance",
     "write_table",
 ]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "CLASSES": "schemas",
+        "CLEAN": "schemas",
+        "CLUSTERS": "schemas",
+        "COMPARISON": "schemas",
+        "COMPLETED": "schemas",
+        "HIERARCHY": "schemas",
+        "IMAGES": "schemas",
+        "INSTANCE_OF": "schemas",
+        "LABEL_EMBEDDINGS": "schemas",
+        "LABEL_SOURCES": "schemas",
+        "MANIFEST": "schemas",
+        "NEAREST": "schemas",
+        "PHOTOGRAPHS": "schemas",
+        "Provenance": "provenance",
+        "REMOVED": "schemas",
+        "SCRAPED": "schemas",
+        "SPLITS": "schemas",
+        "STUDY": "schemas",
+        "SUGGESTIONS": "schemas",
+        "TABLES": "schemas",
+        "TableSpec": "schemas",
+        "classes_path": "locations",
+        "find_scraped_tables": "locations",
+        "input_digests": "provenance",
+        "is_up_to_date": "provenance",
+        "read_provenance": "provenance",
+        "read_table": "parquet",
+        "repeated_keys": "parquet",
+        "with_provenance": "provenance",
+        "write_table": "parquet",
+    },
+)
