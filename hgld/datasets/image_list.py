@@ -14,8 +14,6 @@ from torch.utils.data import Dataset
 
 from hgld.datasets.batch import Example, SkippedImage
 from hgld.datasets.manifest import Manifest
-from hgld.datasets.normalisation import Normalisation
-from hgld.datasets.pictures import DecodedPicture, Picture, open_picture
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
@@ -29,12 +27,11 @@ class ImageList(Dataset[Example | SkippedImage]):
 
     Args:
         images: The images.
-        transform: Transform of the pixels; see :mod:`hgld.datasets.transforms`.
+        transform: Function from a picture to a tensor; see :mod:`hgld.datasets.transforms`.
     """
 
     def __init__(self, images: Sequence[AnyImage], transform: Transform) -> None:
         self._images, self._transform = images, transform
-        self.normalisation: Normalisation | None = transform.normalisation
         names = np.array([f"image {number}" for number in range(len(images))], object)
         no_tar = np.full(len(images), -1, np.int64)
         self.manifest = Manifest.without_levels(names, names, no_tar, no_tar)
@@ -51,8 +48,7 @@ class ImageList(Dataset[Example | SkippedImage]):
         row = index[0] if isinstance(index, tuple) else index
         image = self._images[row]
         try:
-            picture = _open(image) if isinstance(image, str | Path) else DecodedPicture(as_picture(image))
-            pixels = self._transform.pixels(picture)
+            pixels = self._transform(as_picture(image))
         except UnreadableImageError as error:
             name = f"{image}" if isinstance(image, str | Path) else f"image {row}"
             detail = f" ({error.detail})" if error.detail else ""
@@ -73,23 +69,16 @@ def as_picture(image: AnyImage) -> Image.Image:
     (3, 2)
     """
     if isinstance(image, str | Path):
-        return upright_rgb(open_image(_read(image)))
+        try:
+            data = Path(image).read_bytes()
+        except OSError as error:
+            raise UnreadableImageError(str(error.strerror)) from error
+        return upright_rgb(open_image(data))
     if isinstance(image, np.ndarray):
         return upright_rgb(_picture_of(image))
     if not isinstance(image, Image.Image):
         raise UnreadableImageError(f"of type {type(image).__name__}; expected a PIL image, a path or a uint8 array")
     return upright_rgb(image)
-
-
-def _open(path: str | Path) -> Picture:
-    return open_picture(_read(path))
-
-
-def _read(path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UnreadableImageError(str(error.strerror)) from error
 
 
 def _picture_of(pixels: NDArray[np.uint8]) -> Image.Image:

@@ -9,34 +9,26 @@ import torch
 from numpy.typing import NDArray
 
 from hgld.compute.compiled import compiled, is_compiled
-from hgld.losses.kernels.sorting import sort_scores
+from hgld.losses.kernels.sorting import Ranking
 
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 
 
 @torch.no_grad()
-def heaviside_sums(
-    scores: torch.Tensor,
-    levels: torch.Tensor,
-    weights: torch.Tensor,
-    ranking: tuple[torch.Tensor, torch.Tensor] | None = None,
-) -> torch.Tensor:
+def heaviside_sums(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
     """Return the :func:`~hgld.losses.kernels.step_sums.step_sums` of Heaviside's step. Ties count.
 
     Args:
-        scores: See there.
-        levels: See there.
+        ranking: Ranking of the scores.
         weights: See there.
-        ranking: Result of :func:`~hgld.losses.kernels.sorting.sort_scores`, where it is at hand.
     """
-    ascending, order = sort_scores(scores) if ranking is None else ranking
-    if is_compiled(scores.device):
-        sums = torch.zeros_like(ascending, memory_format=torch.contiguous_format)
-        arrays = (tensor.detach().contiguous().numpy() for tensor in (ascending, order, levels, weights, sums))
-        _counts_from_the_top(*arrays)
+    if is_compiled(weights.device):
+        sums = torch.zeros_like(ranking.ascending, memory_format=torch.contiguous_format)
+        arrays = (ranking.ascending, ranking.order, ranking.levels, weights.detach(), sums)
+        _counts_from_the_top(*(array.contiguous().numpy() for array in arrays))
         return sums
-    return _counts_by_level(ascending, order, levels, weights)
+    return _counts_by_level(ranking, weights)
 
 
 @compiled()
@@ -45,6 +37,7 @@ def _counts_from_the_top(ascending: Floats, order: Ints, levels: Ints, weights: 
     n_query, n_items = ascending.shape
     n_levels = weights.shape[1] - 1
     counts = np.empty(n_levels + 1, np.int64)
+    zero = sums.dtype.type(0)
     for query in range(n_query):
         query_weights = weights[query if weights.shape[0] > 1 else 0]
         counts[:] = 0
@@ -54,36 +47,32 @@ def _counts_from_the_top(ascending: Floats, order: Ints, levels: Ints, weights: 
             while begin > 0 and ascending[query, begin - 1] == ascending[query, end - 1]:
                 begin -= 1
             for place in range(begin, end):
-                level = levels[query, order[query, place]]
-                if level >= 0:
-                    counts[level] += 1
+                if levels[query, place] >= 0:
+                    counts[levels[query, place]] += 1
             for place in range(begin, end):
-                item = order[query, place]
-                level = levels[query, item]
+                level = levels[query, place]
                 if level > 0:
-                    total = sums[query, item]
+                    total = zero
                     for other in range(n_levels + 1):
                         n_others = counts[other] - (other == level)
                         total += sums.dtype.type(n_others) * query_weights[level, other]
-                    sums[query, item] = total
+                    sums[query, order[query, place]] = total
             end = begin
 
 
-def _counts_by_level(
-    ascending: torch.Tensor, order: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
+def _counts_by_level(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
     """Return the sums by operations of torch, for GPUs and where loops are not compiled."""
+    ascending = ranking.ascending
     position = torch.arange(ascending.shape[1], device=ascending.device)
     is_first = torch.ones_like(ascending, dtype=torch.bool)
     is_first[:, 1:] = ascending[:, 1:] > ascending[:, :-1]
     first_of_tie = torch.where(is_first, position, 0).cummax(1).values
-    sorted_levels = levels.gather(1, order)
-    row = sorted_levels.clamp(min=0)
+    row = ranking.levels.long().clamp(min=0)
     sums = torch.zeros_like(ascending)
     for level in range(weights.shape[1]):
-        at_level = sorted_levels == level
+        at_level = ranking.levels == level
         cumulative = at_level.cumsum(1, dtype=torch.int32)
         below = (cumulative - at_level.int()).gather(1, first_of_tie)
         counts = cumulative[:, -1:] - below - at_level.int()
         sums += counts * weights[:, :, level].expand(len(ascending), -1).gather(1, row)
-    return torch.zeros_like(sums).scatter_(1, order, sums * (sorted_levels > 0))
+    return torch.zeros_like(sums).scatter_(1, ranking.order, sums * (ranking.levels > 0))

@@ -17,6 +17,7 @@ from hgld.evaluation.relevance import Relevance, exponential_gain
 from hgld.losses.kernels.rank_loss import RankLoss
 from hgld.losses.kernels.ranks import count_levels, h_rank_plus, rank
 from hgld.losses.kernels.relevance_options import RelevanceName, chosen_relevance
+from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.step_sums import step_sums
 from hgld.losses.kernels.steps import Step
 
@@ -81,8 +82,9 @@ class APLoss(SingleLevelLoss):
         """See :meth:`SingleLevelLoss.binary_query_losses`."""
         is_positive = levels > 0
         among_positives = scores.new_tensor([[[0, 0], [0, 1]]])
-        rank_plus = 1 + step_sums(scores, levels, among_positives, self.plus)
-        rank_minus = step_sums(scores, levels, among_positives.flip(2), self.step)
+        ranking = Ranking(scores, levels)
+        rank_plus = 1 + step_sums(scores, levels, among_positives, self.plus, ranking)
+        rank_minus = step_sums(scores, levels, among_positives.flip(2), self.step, ranking)
         ratios = rank_plus / (rank_plus + rank_minus)
         return 1 - (ratios * is_positive).sum(1) / is_positive.sum(1)  # 0 / 0 without positives
 
@@ -174,8 +176,11 @@ class HAPLoss(RankLoss):
     def query_losses(self, scores: torch.Tensor, levels: torch.Tensor, n_levels: int) -> torch.Tensor:
         """See :meth:`RankLoss.query_losses`."""
         relevance = self.relevance(count_levels(levels, n_levels))
-        rank_plus = h_rank_plus(scores, levels, relevance.to(scores.dtype), plus=self.plus, finer=self.finer)
-        ratios = rank_plus / rank(scores, levels, n_levels, plus=self.plus, minus=self.step)
+        ranking = Ranking(scores, levels)
+        rank_plus = h_rank_plus(
+            scores, levels, relevance.to(scores.dtype), plus=self.plus, finer=self.finer, ranking=ranking
+        )
+        ratios = rank_plus / rank(scores, levels, n_levels, plus=self.plus, minus=self.step, ranking=ranking)
         total = relevance.gather(1, levels.clamp(min=0)).sum(1)
         return 1 - (ratios * (levels > 0)).sum(1) / total.to(scores.dtype)  # 0 / 0 without positives
 

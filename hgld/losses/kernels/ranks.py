@@ -13,11 +13,20 @@ from __future__ import annotations
 
 import torch
 
+from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.step_sums import combined_step_sums, step_sums
 from hgld.losses.kernels.steps import Step
 
 
-def rank(scores: torch.Tensor, levels: torch.Tensor, n_levels: int, *, plus: Step, minus: Step) -> torch.Tensor:
+def rank(
+    scores: torch.Tensor,
+    levels: torch.Tensor,
+    n_levels: int,
+    *,
+    plus: Step,
+    minus: Step,
+    ranking: Ranking | None = None,
+) -> torch.Tensor:
     """Return rank^+(k) + rank^-(k) of every positive.
 
     Args:
@@ -26,6 +35,7 @@ def rank(scores: torch.Tensor, levels: torch.Tensor, n_levels: int, *, plus: Ste
         n_levels: Number of levels L.
         plus: Step h^+.
         minus: Step h^-.
+        ranking: Ranking of these scores and levels, where other sums need it, too.
 
     Returns:
         Tensor of the shape and dtype of ``scores``; 1 where the level of k is below 1.
@@ -36,12 +46,18 @@ def rank(scores: torch.Tensor, levels: torch.Tensor, n_levels: int, *, plus: Ste
     """
     ones = scores.new_ones(1, n_levels + 1, n_levels + 1)
     if plus == minus:
-        return 1 + step_sums(scores, levels, ones, plus)
-    return 1 + combined_step_sums(scores, levels, [(ones.triu(), plus), (ones.tril(-1), minus)])
+        return 1 + step_sums(scores, levels, ones, plus, ranking)
+    return 1 + combined_step_sums(scores, levels, [(ones.triu(), plus), (ones.tril(-1), minus)], ranking)
 
 
 def h_rank_plus(
-    scores: torch.Tensor, levels: torch.Tensor, relevance: torch.Tensor, *, plus: Step, finer: Step | None = None
+    scores: torch.Tensor,
+    levels: torch.Tensor,
+    relevance: torch.Tensor,
+    *,
+    plus: Step,
+    finer: Step | None = None,
+    ranking: Ranking | None = None,
 ) -> torch.Tensor:
     """Return H-rank^+(k) of every positive.
 
@@ -51,6 +67,7 @@ def h_rank_plus(
         relevance: Relevance of each level, of shape (n_query, L + 1) and the dtype of ``scores``; 0 for level 0.
         plus: Step h^+.
         finer: Step for items of finer levels than that of k. Default: ``plus``.
+        ranking: See :func:`rank`.
 
     Returns:
         Tensor of the shape and dtype of ``scores``; 0 where the level of k is below 1.
@@ -58,8 +75,9 @@ def h_rank_plus(
     pair_relevance = torch.minimum(relevance.unsqueeze(1), relevance.unsqueeze(2))
     own = relevance.gather(1, levels.clamp(min=0))
     if finer is None:
-        return own + step_sums(scores, levels, pair_relevance, plus)
-    return own + combined_step_sums(scores, levels, [(pair_relevance.tril(), plus), (pair_relevance.triu(1), finer)])
+        return own + step_sums(scores, levels, pair_relevance, plus, ranking)
+    terms = [(pair_relevance.tril(), plus), (pair_relevance.triu(1), finer)]
+    return own + combined_step_sums(scores, levels, terms, ranking)
 
 
 def count_levels(levels: torch.Tensor, n_levels: int) -> torch.Tensor:

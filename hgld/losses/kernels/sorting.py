@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -38,6 +40,53 @@ def sort_scores(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         for row_keys, row_order in zip(keys, order, strict=True):
             torch.sort(row_keys, out=(row_keys, row_order))
     return _flip_negative(keys).view(torch.float32), order
+
+
+class Ranking:
+    """The items of each query by ascending score; sorted when first asked for, and once for all sums.
+
+    Args:
+        scores: Float tensor of shape (n_query, n_items) without NaN.
+        levels: int64 tensor of the same shape: 0 to L, or -1.
+
+    >>> ranking = Ranking(torch.tensor([[0.5, -1.0, 0.25]]), torch.tensor([[2, 0, 1]]))
+    >>> ranking.order, ranking.levels.long()
+    (tensor([[1, 2, 0]]), tensor([[0, 1, 2]]))
+    """
+
+    def __init__(self, scores: torch.Tensor, levels: torch.Tensor) -> None:
+        self._scores, self._levels = scores, levels
+
+    @cached_property
+    def _sorted(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return sort_scores(self._scores.detach())
+
+    @property
+    def ascending(self) -> torch.Tensor:
+        """Scores of each query in ascending order."""
+        return self._sorted[0]
+
+    @property
+    def order(self) -> torch.Tensor:
+        """int64 indices of their items."""
+        return self._sorted[1]
+
+    @cached_property
+    def levels(self) -> torch.Tensor:
+        """int8 levels of these items."""
+        if not is_compiled(self._levels.device):
+            return self._levels.gather(1, self.order).to(torch.int8)
+        levels = torch.empty(self._levels.shape, dtype=torch.int8)
+        _gather(self._levels.contiguous().numpy(), self.order.contiguous().numpy(), levels.numpy())
+        return levels
+
+
+@compiled()
+def _gather(values: NDArray[np.int64], order: NDArray[np.int64], result: NDArray[np.int8]) -> None:
+    """Write the values of each row in an order."""
+    for row in range(len(order)):
+        for place in range(order.shape[1]):
+            result[row, place] = values[row, order[row, place]]
 
 
 def _flip_negative(bits: torch.Tensor) -> torch.Tensor:

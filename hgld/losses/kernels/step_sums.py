@@ -17,6 +17,7 @@ import torch
 from hgld.losses.kernels.heaviside_sums import heaviside_sums
 from hgld.losses.kernels.interpolated_sums import interpolated_sums
 from hgld.losses.kernels.pair_sums import pair_sums
+from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.steps import Sigmoid, Step, SupRankStep
 
 #: Smooth steps are summed by interpolation where the pairs per query exceed this number plus that per item: a pair
@@ -25,7 +26,9 @@ PAIRS_PER_QUERY = 2**16
 PAIRS_PER_ITEM = 64
 
 
-def step_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
+def step_sums(
+    scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step, ranking: Ranking | None = None
+) -> torch.Tensor:
     """Return S_k of every positive item k of every query; see the module for the formula.
 
     Args:
@@ -34,15 +37,19 @@ def step_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor,
         weights: Weights of pairs by the levels of k and j, of shape (n_query or 1, L + 1, L + 1) and the dtype of
             ``scores``.
         step: Step h.
+        ranking: Ranking of these scores and levels, where other sums need it, too.
 
     Returns:
         Tensor of the shape and dtype of ``scores``; 0 where the level of k is below 1.
     """
-    return combined_step_sums(scores, levels, [(weights, step)])
+    return combined_step_sums(scores, levels, [(weights, step)], ranking)
 
 
 def combined_step_sums(
-    scores: torch.Tensor, levels: torch.Tensor, terms: Sequence[tuple[torch.Tensor, Step]]
+    scores: torch.Tensor,
+    levels: torch.Tensor,
+    terms: Sequence[tuple[torch.Tensor, Step]],
+    ranking: Ranking | None = None,
 ) -> torch.Tensor:
     """Return the sum of several :func:`step_sums` of the same scores and levels.
 
@@ -50,10 +57,12 @@ def combined_step_sums(
         scores: See :func:`step_sums`.
         levels: See :func:`step_sums`.
         terms: Weights and step of each sum.
+        ranking: See :func:`step_sums`.
 
     Returns:
         Tensor of the shape and dtype of ``scores``.
     """
+    ranking = ranking or Ranking(scores, levels)
     jump_weights: list[torch.Tensor] = []
     sums = torch.zeros_like(scores)
     for weights, step in terms:
@@ -61,14 +70,16 @@ def combined_step_sums(
         if jump:
             jump_weights.append(weights * jump)
         if rest is not None:
-            sums = sums + _smooth_sums(scores, levels, weights, rest)
-    return sums + heaviside_sums(scores, levels, torch.stack(jump_weights).sum(0)) if jump_weights else sums
+            sums = sums + _smooth_sums(scores, levels, weights, rest, ranking)
+    return sums + heaviside_sums(ranking, torch.stack(jump_weights).sum(0)) if jump_weights else sums
 
 
-def _smooth_sums(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:
+def _smooth_sums(
+    scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step, ranking: Ranking
+) -> torch.Tensor:
     most_pairs = PAIRS_PER_QUERY + PAIRS_PER_ITEM * scores.shape[1]
     if isinstance(step, (Sigmoid, SupRankStep)) and _pairs_per_query(levels, weights) > most_pairs:
-        return interpolated_sums(scores, levels, weights, step)
+        return interpolated_sums(scores, levels, weights, step, ranking)
     return pair_sums(scores, levels, weights, step)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hgld.losses.kernels import heaviside_sums as module
 from hgld.losses.kernels.heaviside_sums import heaviside_sums
-from hgld.losses.kernels.sorting import sort_scores
+from hgld.losses.kernels.sorting import Ranking
 from tests.losses.kernels.test_step_sums import random_queries
 
 
@@ -26,11 +26,10 @@ def test_compiled_counts_are_those_of_torch(
 ) -> None:
     scores, levels, weights = random_queries(seed, max(n_query, 1), n_items, n_levels, dtype)
     scores, levels = scores[:n_query], levels[:n_query]
-    ranking = sort_scores(scores)
+    ranking = Ranking(scores, levels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "is_compiled", lambda device: False)
-        expected = heaviside_sums(scores, levels, weights, ranking)
-    sums = heaviside_sums(scores, levels, weights, ranking)
+        expected = heaviside_sums(ranking, weights)
+    sums = heaviside_sums(ranking, weights)
     assert sums.dtype == expected.dtype
     assert torch.equal(sums, expected)
-    assert torch.equal(heaviside_sums(scores, levels, weights), expected)
