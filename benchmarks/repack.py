@@ -27,7 +27,8 @@ from hgld.datasets.image_folders import find_images
 from hgld.datasets.image_sources import manifest_of_images
 from hgld.datasets.loading import evaluation_batches
 from hgld.datasets.manifest import read_manifest
-from hgld.datasets.repack import RepackConfig, repack_images
+from hgld.datasets.repack import repack_images
+from hgld.datasets.repack_config import RepackConfig
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform, training_transform
 from hgld.io.images import open_image, upright_rgb
 

@@ -62,7 +62,8 @@ def repack(
     """
     with friendly_errors():
         from hgld.cli.summaries.repack import format_repack_plan, format_repacked
-        from hgld.datasets.repack import RepackConfig, plan_repack, repack_images
+        from hgld.datasets.repack import plan_repack, repack_images
+        from hgld.datasets.repack_config import RepackConfig
 
         config = RepackConfig(size=size, quality=quality, split=split, shard_size=shard_size, workers=workers)
         if plan:

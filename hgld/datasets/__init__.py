@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from hgld.datasets.make_manifest import make_manifest
     from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
     from hgld.datasets.readers.registry import READERS
-    from hgld.datasets.repack import RepackConfig, repack_images
+    from hgld.datasets.repack import repack_images
+    from hgld.datasets.repack_config import RepackConfig
     from hgld.datasets.samplers import ClassBalancedSampler, HierarchicalSampler
     from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 
@@ -53,7 +54,7 @@ __getattr__, __dir__ = lazy_exports(
         "ImageLabels": "image_labels",
         "ImageSettings": "transforms",
         "Manifest": "manifest",
-        "RepackConfig": "repack",
+        "RepackConfig": "repack_config",
         "evaluation_batches": "loading",
         "evaluation_transform": "transforms",
         "make_manifest": "make_manifest",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 
 from hgld.datasets.manifest import Manifest
+from hgld.datasets.normalisation import Normalisation
 
 #: Images as one tensor, or as a list where their heights or widths differ.
 Images: TypeAlias = torch.Tensor | list[torch.Tensor]
@@ -19,7 +21,8 @@ class Example(NamedTuple):
     """An image, or the features of one, with its labels.
 
     Args:
-        image: float32, shape (3, h, w); or (C,), the features of a frozen backbone.
+        image: uint8, shape (3, h, w), pixels before normalisation; or float32, shape (C,), the features of a frozen
+            backbone.
         labels: int64, shape (L,), finest first, or (K, L) for images with several labels; see
             :meth:`~hgld.datasets.manifest.Manifest.labels_of`.
         row: Row of the image in the manifest.
@@ -48,51 +51,78 @@ class Batch:
     """A batch of images; smaller than the requested batch size if images could not be read.
 
     Args:
-        images: float32, shape (b, 3, h, w); or (b, C) for features; or, where heights or widths differ, a list of b
-            tensors of shape (3, h, w).
+        pixels: uint8, shape (b, 3, h, w); or float32, shape (b, C) for features; or, where heights or widths differ,
+            a list of b tensors of shape (3, h, w).
         labels: int64, shape (b, L) or (b, K, L), as those of the examples.
         rows: int64, shape (b,): rows in the manifest.
         skipped: The images that could not be read.
+        normalisation: Function from pixels to the input of the model; None for features, which are input as they are.
     """
 
-    images: Images
+    pixels: Images
     labels: torch.Tensor
     rows: torch.Tensor
     skipped: list[SkippedImage]
+    normalisation: Normalisation | None
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.pixels)
+
+    @cached_property
+    def images(self) -> Images:
+        """The input of a model, on the CPU: float32, in the shape of the pixels, normalised; or the features."""
+        return self.images_on("cpu")
+
+    def images_on(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Images:
+        """Return the input of a model, normalised on its device.
+
+        Args:
+            device: Device of the model.
+            dtype: Type of normalised images; features remain float32.
+        """
+
+        def load(pixels: torch.Tensor) -> torch.Tensor:
+            pixels = pixels.to(device, non_blocking=True)
+            return pixels if self.normalisation is None else self.normalisation(pixels, dtype)
+
+        return map_images(load, self.pixels)
 
     def pin_memory(self) -> Batch:
         """Copy the batch to pinned memory; called by torch's DataLoader."""
-        pinned = map_images(torch.Tensor.pin_memory, self.images)
-        return replace(self, images=pinned, labels=self.labels.pin_memory())
+        pinned = map_images(torch.Tensor.pin_memory, self.pixels)
+        return replace(self, pixels=pinned, labels=self.labels.pin_memory())
 
 
 class ExampleDataset(Protocol):
     """A dataset over the rows of a manifest.
 
     An index is a row, or a pair of a row and the seed of its random augmentation.
+
+    Attributes:
+        manifest: The images.
+        normalisation: Function from the pixels of an example to the input of a model; None if examples are features.
     """
 
     manifest: Manifest
+    normalisation: Normalisation | None
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int | tuple[int, int]) -> Example | SkippedImage: ...
 
 
-def collate(examples: Sequence[Example | SkippedImage]) -> Batch:
-    """Stack examples into a batch, which is empty if every image was skipped."""
+def collate(examples: Sequence[Example | SkippedImage], normalisation: Normalisation | None) -> Batch:
+    """Stack examples of a dataset into a batch, which is empty if every image was skipped."""
     readable = [example for example in examples if isinstance(example, Example)]
-    placeholder = Example(torch.empty(3, 0, 0), torch.empty(0, dtype=torch.int64), 0)
+    placeholder = Example(torch.empty(3, 0, 0, dtype=torch.uint8), torch.empty(0, dtype=torch.int64), 0)
     images, labels, rows = zip(*(readable or [placeholder]), strict=True)
     n = len(readable)
     return Batch(
-        images=_stack(images)[:n],
+        pixels=_stack(images)[:n],
         labels=torch.stack(labels)[:n],
         rows=torch.tensor(rows)[:n],
         skipped=[example for example in examples if isinstance(example, SkippedImage)],
+        normalisation=normalisation,
     )
 
 
@@ -105,4 +135,7 @@ def _stack(images: Sequence[torch.Tensor]) -> Images:
     if len({image.shape for image in images}) > 1:
         return list(images)
     # Not torch.stack: its threads wait for each other, which takes twenty times as long on a busy machine.
-    return torch.from_numpy(np.stack([image.numpy() for image in images]))
+    if images[0].ndim == 1:
+        return torch.from_numpy(np.stack([image.numpy() for image in images]))
+    # The colours of a pixel are side by side in memory, and stay so.
+    return torch.from_numpy(np.stack([image.permute(1, 2, 0).numpy() for image in images])).permute(0, 3, 1, 2)

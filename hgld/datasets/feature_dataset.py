@@ -10,6 +10,7 @@ from torch.utils.data import Dataset
 
 from hgld.datasets.batch import Example, SkippedImage
 from hgld.datasets.manifest import Manifest
+from hgld.datasets.normalisation import Normalisation
 from hgld.errors import InputError, indented_list
 from hgld.tables.embeddings import read_embeddings
 
@@ -31,6 +32,7 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
 
     def __init__(self, manifest: Manifest, path: Path, n_features: int) -> None:
         self.manifest, self._path = manifest, path
+        self.normalisation: Normalisation | None = None
         embeddings = read_embeddings(path)
         if embeddings.ids is None:
             raise InputError(f"{path}: no ids to match features to images; write the file with hgld embed-images")

@@ -12,9 +12,11 @@ from torch.utils.data import Dataset
 from hgld.datasets.batch import Example, SkippedImage
 from hgld.datasets.encoded_images import EncodedImages
 from hgld.datasets.manifest import Manifest
+from hgld.datasets.normalisation import Normalisation
+from hgld.datasets.pictures import open_picture
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError, indented_list
-from hgld.io.images import UnreadableImageError, box_inside, open_image, upright_rgb
+from hgld.io.images import UnreadableImageError, box_inside
 
 
 class ImageDataset(Dataset[Example | SkippedImage]):
@@ -27,7 +29,10 @@ class ImageDataset(Dataset[Example | SkippedImage]):
     Args:
         manifest: The images.
         root: Folder that the paths of the manifest are relative to.
-        transform: Function from a PIL image to a tensor; see :mod:`hgld.datasets.transforms`.
+        transform: Transform of the pixels; see :mod:`hgld.datasets.transforms`.
+
+    Attributes:
+        normalisation: Function from the pixels of an example to the input of a model.
 
     Raises:
         InputError: The folder does not exist, or tar files are missing from it.
@@ -35,6 +40,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
 
     def __init__(self, manifest: Manifest, root: Path, transform: Transform) -> None:
         self.manifest, self.root, self._transform = manifest, root, transform
+        self.normalisation: Normalisation | None = transform.normalisation
         self._encoded = EncodedImages(manifest, root)
 
     def __len__(self) -> int:
@@ -48,13 +54,13 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         """
         row, seed = index if isinstance(index, tuple) else (index, None)
         try:
-            image = upright_rgb(open_image(self._encoded.read(row)))
-            box = box_inside(self.manifest.box(row), image)
+            picture = open_picture(self._encoded.read(row))
+            box = box_inside(self.manifest.box(row), picture)
+            with _torch_seed(seed):
+                pixels = self._transform.pixels(picture, box)
         except UnreadableImageError as error:
             detail = f" ({error.detail})" if error.detail else ""
             return SkippedImage(row, f"{self.manifest.ids[row]}: {error}{detail}")
-        with _torch_seed(seed):
-            pixels = self._transform(image, box)
         return Example(pixels, torch.from_numpy(self.manifest.labels_of(row)), row)
 
     def require_readable(self) -> None:

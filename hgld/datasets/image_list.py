@@ -14,6 +14,8 @@ from torch.utils.data import Dataset
 
 from hgld.datasets.batch import Example, SkippedImage
 from hgld.datasets.manifest import Manifest
+from hgld.datasets.normalisation import Normalisation
+from hgld.datasets.pictures import DecodedPicture, Picture, open_picture
 from hgld.datasets.transforms import Transform
 from hgld.errors import InputError
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
@@ -27,11 +29,12 @@ class ImageList(Dataset[Example | SkippedImage]):
 
     Args:
         images: The images.
-        transform: Function from a picture to a tensor; see :mod:`hgld.datasets.transforms`.
+        transform: Transform of the pixels; see :mod:`hgld.datasets.transforms`.
     """
 
     def __init__(self, images: Sequence[AnyImage], transform: Transform) -> None:
         self._images, self._transform = images, transform
+        self.normalisation: Normalisation | None = transform.normalisation
         names = np.array([f"image {number}" for number in range(len(images))], object)
         no_tar = np.full(len(images), -1, np.int64)
         self.manifest = Manifest.without_levels(names, names, no_tar, no_tar)
@@ -48,7 +51,8 @@ class ImageList(Dataset[Example | SkippedImage]):
         row = index[0] if isinstance(index, tuple) else index
         image = self._images[row]
         try:
-            pixels = self._transform(as_picture(image))
+            picture = _open(image) if isinstance(image, str | Path) else DecodedPicture(as_picture(image))
+            pixels = self._transform.pixels(picture)
         except UnreadableImageError as error:
             name = f"{image}" if isinstance(image, str | Path) else f"image {row}"
             detail = f" ({error.detail})" if error.detail else ""
@@ -69,16 +73,23 @@ def as_picture(image: AnyImage) -> Image.Image:
     (3, 2)
     """
     if isinstance(image, str | Path):
-        try:
-            data = Path(image).read_bytes()
-        except OSError as error:
-            raise UnreadableImageError(str(error.strerror)) from error
-        return upright_rgb(open_image(data))
+        return upright_rgb(open_image(_read(image)))
     if isinstance(image, np.ndarray):
         return upright_rgb(_picture_of(image))
     if not isinstance(image, Image.Image):
         raise UnreadableImageError(f"of type {type(image).__name__}; expected a PIL image, a path or a uint8 array")
     return upright_rgb(image)
+
+
+def _open(path: str | Path) -> Picture:
+    return open_picture(_read(path))
+
+
+def _read(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UnreadableImageError(str(error.strerror)) from error
 
 
 def _picture_of(pixels: NDArray[np.uint8]) -> Image.Image:

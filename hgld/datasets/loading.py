@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from hgld.compute.machine import usable_cores
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import Batch, ExampleDataset, collate
+from hgld.datasets.resizing import prepare_resizing
 from hgld.datasets.samplers import BatchSampler, epoch_generator
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
 
@@ -20,6 +22,114 @@ T = TypeVar("T")
 
 #: Rows of a manifest, or pairs of a row and the seed of its augmentation.
 _Indices = list[int] | list[tuple[int, int]]
+
+
+class BatchReader:
+    """Reads batches of a dataset, any number of times, in worker processes that stay until it is closed.
+
+    There is one iteration at a time: one that is begun ends the one before.
+
+    Args:
+        dataset: The images.
+        workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
+
+    Attributes:
+        waited_s: Seconds that all iterations together have waited for a batch; without workers, the time of reading.
+
+    Raises:
+        ConfigurationError: ``workers`` is negative.
+    """
+
+    def __init__(self, dataset: ExampleDataset, workers: int) -> None:
+        if workers < 0:
+            raise ConfigurationError(f"`workers` is {workers}; expected 0 or more")
+        self.waited_s = 0.0
+        # Decoding is bound by the processor; torch warns users of more workers than cores.
+        self._dataset, self._workers = dataset, min(workers, usable_cores())
+        self._indices = _Replaceable()
+        self._loader: DataLoader[Batch | HgldError] | None = None
+
+    def training(
+        self,
+        sampler: BatchSampler,
+        epoch: int,
+        *,
+        start: int = 0,
+        processes: Processes | None = None,
+        seed: int,
+    ) -> Iterator[Batch]:
+        """Iterate over the batches of an epoch; see :func:`training_batches`."""
+        processes = processes or Processes()
+        if sampler.batch_size % processes.count:
+            raise ConfigurationError(
+                f"a batch of {sampler.batch_size} cannot be shared by {processes.count} processes; make `batch_size` "
+                "a multiple of their number"
+            )
+
+        def share(values: NDArray[np.int64]) -> list[int]:
+            piece: list[int] = np.array_split(values, processes.count)[processes.rank].tolist()
+            return piece
+
+        def indices() -> Iterator[_Indices]:
+            for number, rows in enumerate(sampler.batches(epoch)[start:], start):
+                seeds = epoch_generator(seed, epoch, number).integers(2**63, size=len(rows))
+                yield list(zip(share(rows), share(seeds), strict=True))
+
+        return _require_images(self._read(indices()))
+
+    def evaluation(self, row_ranges: Iterable[NDArray[np.int64]], *, batch_size: int) -> Iterator[Batch]:
+        """Iterate over images in the given order; a batch without readable images is empty.
+
+        Args:
+            row_ranges: int64, shape (n,) each: rows of the manifest. No batch has rows of two of them.
+            batch_size: Number of images per batch; the last batch of each may be smaller.
+
+        Raises:
+            ConfigurationError: ``batch_size`` is below 1.
+            InputError: A tar file cannot be read.
+        """
+        if batch_size < 1:
+            raise ConfigurationError(f"`batch_size` is {batch_size}; expected at least 1")
+        indices = (
+            rows[start : start + batch_size].tolist()
+            for rows in row_ranges
+            for start in range(0, len(rows), batch_size)
+        )
+        return self._read(indices)
+
+    def close(self) -> None:
+        """End the worker processes; a later iteration starts new ones."""
+        self._loader = None
+
+    def _open(self) -> DataLoader[Batch | HgldError]:
+        if self._workers:
+            prepare_resizing()
+        return DataLoader(
+            _BatchDataset(self._dataset),
+            batch_size=None,
+            sampler=self._indices,
+            num_workers=self._workers,
+            persistent_workers=self._workers > 0,
+            collate_fn=_identity,
+            generator=torch.Generator(),  # otherwise each iteration draws a seed from the generator that dropout uses
+            pin_memory=torch.cuda.is_available(),
+        )
+
+    def _read(self, indices: Iterator[_Indices]) -> Iterator[Batch]:
+        self._indices.replace(indices)
+        results: Iterator[Batch | HgldError] | None = None
+        while True:
+            started = time.perf_counter()
+            if results is None:  # here, as this is where workers start
+                self._loader = self._open() if self._loader is None else self._loader
+                results = iter(self._loader)
+            result = next(results, None)
+            self.waited_s += time.perf_counter() - started
+            if result is None:
+                return
+            if isinstance(result, HgldError):
+                raise result
+            yield result
 
 
 def training_batches(
@@ -51,23 +161,8 @@ def training_batches(
         ConfigurationError: The batch size is not a multiple of the number of processes, or ``workers`` is negative.
         InputError: A tar file cannot be read, or no image of a batch can be.
     """
-    processes = processes or Processes()
-    if sampler.batch_size % processes.count:
-        raise ConfigurationError(
-            f"a batch of {sampler.batch_size} cannot be shared by {processes.count} processes; make `batch_size` a "
-            "multiple of their number"
-        )
-
-    def share(values: NDArray[np.int64]) -> list[int]:
-        piece: list[int] = np.array_split(values, processes.count)[processes.rank].tolist()
-        return piece
-
-    def indices() -> Iterator[_Indices]:
-        for number, rows in enumerate(sampler.batches(epoch)[start:], start):
-            seeds = epoch_generator(seed, epoch, number).integers(2**63, size=len(rows))
-            yield list(zip(share(rows), share(seeds), strict=True))
-
-    return _require_images(_load(dataset, indices(), workers))
+    reader = BatchReader(dataset, workers)
+    return reader.training(sampler, epoch, start=start, processes=processes, seed=seed)
 
 
 def evaluation_batches(
@@ -85,33 +180,7 @@ def evaluation_batches(
         ConfigurationError: ``batch_size`` is below 1, or ``workers`` is negative.
         InputError: A tar file cannot be read.
     """
-    if batch_size < 1:
-        raise ConfigurationError(f"`batch_size` is {batch_size}; expected at least 1")
-    indices = (rows[start : start + batch_size].tolist() for start in range(0, len(rows), batch_size))
-    return _load(dataset, indices, workers)
-
-
-def _load(dataset: ExampleDataset, indices: Iterable[_Indices], workers: int) -> Iterator[Batch]:
-    if workers < 0:
-        raise ConfigurationError(f"`workers` is {workers}; expected 0 or more")
-    loader = DataLoader(
-        _BatchDataset(dataset),
-        batch_size=None,
-        sampler=indices,
-        # Decoding is bound by the processor; torch warns users of more workers than cores.
-        num_workers=min(workers, usable_cores()),
-        collate_fn=_identity,
-        generator=torch.Generator(),  # otherwise each loader draws its seed from the generator that dropout uses
-        pin_memory=torch.cuda.is_available(),
-    )
-    return _raise_errors(loader)
-
-
-def _raise_errors(results: Iterable[Batch | HgldError]) -> Iterator[Batch]:
-    for result in results:
-        if isinstance(result, HgldError):
-            raise result
-        yield result
+    return BatchReader(dataset, workers).evaluation([rows], batch_size=batch_size)
 
 
 def _require_images(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -135,9 +204,22 @@ class _BatchDataset(Dataset[Batch | HgldError]):
 
     def __getitem__(self, indices: _Indices) -> Batch | HgldError:
         try:
-            return collate([self._dataset[index] for index in indices])
+            return collate([self._dataset[index] for index in indices], self._dataset.normalisation)
         except HgldError as error:
             return error
+
+
+class _Replaceable:
+    """Indices that are replaced for each iteration of a DataLoader, which keeps its sampler."""
+
+    def __init__(self) -> None:
+        self._indices: Iterator[_Indices] = iter(())
+
+    def replace(self, indices: Iterator[_Indices]) -> None:
+        self._indices = indices
+
+    def __iter__(self) -> Iterator[_Indices]:
+        return self._indices
 
 
 def _identity(batch: T) -> T:

@@ -11,13 +11,14 @@ manifest with other labels of the same images is written without touching the im
 from __future__ import annotations
 
 import csv
+import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from hgld.datasets.batch import SkippedImage
 from hgld.datasets.encoded_images import EncodedImages
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
+from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
 from hgld.datasets.repacked_images import RepackedImage, RepackedImages
 from hgld.datasets.repacked_shards import RepackedShards, ShardRecord
 from hgld.errors import ConfigurationError, InputError, indented_list
@@ -37,91 +39,6 @@ from hgld.tables import Provenance, is_up_to_date
 MANIFEST_NAME, SKIPPED_NAME = "manifest.parquet", "skipped.csv"
 #: Number of images that a plan is estimated from.
 _SAMPLE = 64
-
-
-@dataclass(frozen=True)
-class RepackConfig:
-    """Settings of writing images into tar files.
-
-    Args:
-        size: Length of the shorter side of larger images, or of their boxes, in pixels. Default: all images are
-            stored as they are.
-        quality: Quality of JPEG of images that are reduced, 1 to 100.
-        split: Split of the manifest. Default: all images.
-        shard_size: Number of images per tar file.
-        workers: Number of processes that reduce images; 0 reduces them in this one.
-
-    Raises:
-        ConfigurationError: A value is out of range.
-    """
-
-    size: int | None = None
-    quality: int = 90
-    split: str | None = None
-    shard_size: int = 10_000
-    workers: int = 2
-
-    def __post_init__(self) -> None:
-        if self.size is not None and self.size < 1:
-            raise ConfigurationError(f"`size` is {self.size}; expected 1 pixel or more")
-        if not 1 <= self.quality <= 100:
-            raise ConfigurationError(f"`quality` is {self.quality}; expected 1 to 100")
-        if self.shard_size < 1 or self.workers < 0:
-            raise ConfigurationError(
-                f"`shard_size` is {self.shard_size}, `workers` {self.workers}; expected at least 1 and 0"
-            )
-
-    def parameters(self) -> dict[str, Any]:
-        """Return what affects the tar files, as JSON values."""
-        return {"size": self.size, "quality": self.quality, "shard_size": self.shard_size}
-
-
-@dataclass(frozen=True)
-class RepackPlan:
-    """What a run is going to do; sizes and time are estimates from a sample of the images.
-
-    Args:
-        images: Number of images.
-        done: Number of them that earlier runs have dealt with.
-        shards: Number of tar files for all images.
-        source_bytes: Size of the files of the images that are left.
-        n_bytes: Size of what is going to be written.
-        cpu_seconds: Processor time.
-        free_bytes: What the disk has left.
-    """
-
-    images: int
-    done: int
-    shards: int
-    source_bytes: float
-    n_bytes: float
-    cpu_seconds: float
-    free_bytes: int
-
-
-@dataclass(frozen=True)
-class RepackSummary:
-    """Contents of the folder, and cost of the run.
-
-    Args:
-        images: Number of images in the tar files.
-        copies: Number of them that are the original files.
-        skipped: Ids of the images that could not be read.
-        n_bytes: Size of the tar files.
-        shards: Number of tar files.
-        written: Number of tar files that this run wrote.
-        verified: Number of tar files of earlier runs whose SHA-256 is right; None if that was not asked for.
-        seconds: Duration of the run.
-    """
-
-    images: int
-    copies: int
-    skipped: tuple[str, ...]
-    n_bytes: int
-    shards: int
-    written: int
-    verified: int | None
-    seconds: float
 
 
 def plan_repack(path: Path, out: Path, config: RepackConfig, *, root: Path | None = None) -> RepackPlan:
@@ -215,15 +132,19 @@ class _Job:
         manifest = read_manifest(path, root)
         if config.split is not None:
             manifest = manifest.select_split(config.split)
-        self._manifest, self._out, self._config = manifest, out, config
-        self._images = RepackedImages(EncodedImages(manifest, root), config.size, config.quality)
+        self._manifest, self._root, self._out, self._config = manifest, root, out, config
         self.n_shards = -(-len(manifest) // config.shard_size)
         parameters = config.parameters()
         self.shards = RepackedShards(
-            out, Provenance("repack", parameters, {"images": self._images.digest()}), self.n_shards
+            out, Provenance("repack", parameters, {"images": _images_digest(manifest)}), self.n_shards
         )
         #: That of the manifest, to which the labels belong.
         self.provenance = Provenance("repack", {**parameters, "split": config.split}, {"manifest": sha256_of(path)})
+
+    @cached_property
+    def _images(self) -> RepackedImages:
+        """The images, whose files may be gone where all of them are repacked."""
+        return RepackedImages(EncodedImages(self._manifest, self._root), self._config.size, self._config.quality)
 
     def plan(self, records: dict[int, ShardRecord]) -> RepackPlan:
         """Return what is left to do beside tar files that are there, estimated from some images of the others."""
@@ -236,7 +157,7 @@ class _Job:
         if sample and not readable:
             reasons = [image.reason for image in images if isinstance(image, SkippedImage)]
             raise InputError(
-                f"{self._images.root}: of {len(missing):,} images, {len(sample):,} were tried, and none can be read; "
+                f"{self._root}: of {len(missing):,} images, {len(sample):,} were tried, and none can be read; "
                 "is this the folder that the paths of the manifest are relative to?\n"
                 f"{indented_list(reasons, limit=5)}"
             )
@@ -256,6 +177,8 @@ class _Job:
         missing = [number for number in range(self.n_shards) if number not in records]
         progress.start(len(self._manifest), sum(len(self._rows(number)) for number in records))
         written = dict(records)
+        if not missing:
+            return [records[number] for number in range(self.n_shards)]
         images = self._images.load([self._rows(number) for number in missing], self._config.workers)
         for number in missing:
             rows = self._rows(number)
@@ -309,6 +232,16 @@ def _counted(
     for image in images:
         yield image
         progress.advance()
+
+
+def _images_digest(manifest: Manifest) -> str:
+    """Return the SHA-256 of which images these are, in order, with their boxes; labels do not count."""
+    digest = hashlib.sha256()
+    for strings in (manifest.ids, manifest.paths):
+        digest.update(repr(strings.tolist()).encode())
+    for numbers in (manifest.offsets, manifest.sizes, manifest.boxes):
+        digest.update(b"" if numbers is None else numbers.tobytes())
+    return digest.hexdigest()
 
 
 def _joined(values: Sequence[Sequence[int]]) -> NDArray[np.int64]:

@@ -6,7 +6,6 @@ says. Files that are copied keep all of that, and are read like the original.
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -113,15 +112,6 @@ class RepackedImages(Dataset["RepackedImage | SkippedImage"]):
         """Return the size of the original file of an image; 0 if there is none."""
         size, path = int(self._encoded.manifest.sizes[row]), self.root / self._encoded.manifest.paths[row]
         return size if size >= 0 else path.stat().st_size if path.is_file() else 0
-
-    def digest(self) -> str:
-        """Return the SHA-256 of which images these are, in order, with their boxes; labels do not count."""
-        digest, manifest = hashlib.sha256(), self._encoded.manifest
-        for strings in (manifest.ids, manifest.paths):
-            digest.update(repr(strings.tolist()).encode())
-        for numbers in (manifest.offsets, manifest.sizes, manifest.boxes):
-            digest.update(b"" if numbers is None else numbers.tobytes())
-        return digest.hexdigest()
 
     def load(self, ranges: Sequence[range], workers: int) -> Iterator[RepackedImage | SkippedImage]:
         """Yield the images of ranges of rows in order.

@@ -1,13 +1,12 @@
 """Image transforms: from a picture to the input tensor of a model.
 
-Pictures are decoded at full size: Pillow's ``draft``, which decodes a large JPEG at a half or a quarter of its size,
-changes pixels, and crops of a sixth of the area need the full resolution. The EXIF orientation is applied when a
-picture is decoded (:mod:`hgld.io.images`), unlike in the authors' code.
+The pixels are those of the published code, which resizes with Pillow (:mod:`hgld.datasets.resizing`), but the EXIF
+orientation is applied when a picture is decoded, unlike in the authors' code. They are normalised last, where batches
+are loaded on the device of the model (:mod:`hgld.datasets.normalisation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -15,26 +14,37 @@ import numpy as np
 import torch
 from PIL import Image
 from pydantic import Field, model_validator
-from torchvision.transforms import InterpolationMode, v2
+from torchvision.transforms import RandomResizedCrop
 
+from hgld.datasets.normalisation import Normalisation
+from hgld.datasets.pictures import DecodedPicture, Picture
+from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
 from hgld.io.images import Box
 from hgld.io.settings import Settings
 
-_Step = Callable[[Image.Image], Image.Image]
-
 Fit = Literal["crop", "squash", "longest"]
-Interpolation = Literal["bilinear", "bicubic", "lanczos"]
 
 
 class Transform(Protocol):
-    """Function from a picture to float32, shape (3, h, w); (3, size, size) unless ``fit`` is ``longest``.
+    """Function from a picture to the input of a model, in two parts: pixels, and their normalisation.
 
     A box is the part of the picture that counts; it is rounded to whole pixels, and cut out before anything else.
     With ``longest``, it is reduced by the factor by which the whole picture would be.
     """
 
+    @property
+    def normalisation(self) -> Normalisation:
+        """Function from the pixels to the input of the model."""
+
+    def pixels(self, picture: Picture, box: Box | None = None) -> torch.Tensor:
+        """Return the pixels before normalisation: uint8, shape (3, h, w) as below.
+
+        Raises:
+            UnreadableImageError: The picture is damaged.
+        """
+
     def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
-        """Transform a picture, or the part of it in the box."""
+        """Transform a picture in RGB: float32, shape (3, h, w); (3, size, size) unless ``fit`` is ``longest``."""
 
 
 class ImageSettings(Settings):
@@ -53,6 +63,9 @@ class ImageSettings(Settings):
         resize: For evaluation, length of the shorter side before the centre crop, or of both, in pixels.
         fit: For evaluation, how images of any aspect ratio become inputs of the model; see above.
         interpolation: Interpolation between pixels.
+        reduced_decoding: Whether to decode large JPEG files at a half, a quarter or an eighth of their width and
+            height, where the image or the crop keeps at least the size that it is resized to. Faster, but pixels are
+            slightly different from those of the published code.
         mean: Mean of red, green and blue, subtracted from values of 0 to 1. Default: ImageNet's.
         std: Standard deviation of red, green and blue, by which they are then divided. Default: ImageNet's.
         train_resize: For training, length of the shorter side before the random crop, in pixels. Default: the crop is
@@ -70,6 +83,7 @@ class ImageSettings(Settings):
     resize: int = Field(default=256, ge=1)
     fit: Fit = "crop"
     interpolation: Interpolation = "bilinear"
+    reduced_decoding: bool = False
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     train_resize: int | None = Field(default=None, ge=1)
@@ -108,62 +122,123 @@ def training_transform(settings: ImageSettings) -> Transform:
 
     It draws from torch's CPU generator, which :class:`hgld.datasets.image_dataset.ImageDataset` seeds.
     """
-    scale = settings.crop_scale
-    steps = _fit(settings) if scale is None else _random_crop(settings, scale)
-    flip = [v2.RandomHorizontalFlip()] if settings.flip else []
-    return _Transform(settings, (*steps, *flip), reduces=scale is None and settings.fit == "longest")
+    return _Transform(settings, settings.crop_scale, settings.flip)
 
 
 def evaluation_transform(settings: ImageSettings) -> Transform:
     """Return the transform that ``fit`` describes; see :class:`ImageSettings`."""
-    return _Transform(settings, tuple(_fit(settings)), reduces=settings.fit == "longest")
-
-
-def _random_crop(settings: ImageSettings, scale: tuple[float, float]) -> list[_Step]:
-    interpolation = InterpolationMode(settings.interpolation)
-    resize = [] if settings.train_resize is None else [v2.Resize(settings.train_resize, interpolation)]
-    return [*resize, v2.RandomResizedCrop(settings.size, scale, settings.crop_ratio, interpolation)]
-
-
-def _fit(settings: ImageSettings) -> list[_Step]:
-    if settings.fit == "longest":
-        return []  # depends on the whole picture, of which the steps may see a part
-    # A single number is the length of the shorter side.
-    sides = settings.resize if settings.fit == "crop" else (settings.resize, settings.resize)
-    return [v2.Resize(sides, InterpolationMode(settings.interpolation)), v2.CenterCrop(settings.size)]
-
-
-def _reduce_longest(image: Image.Image, size: float, interpolation: Interpolation) -> Image.Image:
-    """Reduce the longer side to a length, by Pillow's ``thumbnail``, as the landmark benchmarks are published."""
-    reduced = image.copy()
-    reduced.thumbnail((max(size, 1), max(size, 1)), Image.Resampling[interpolation.upper()])
-    return reduced
+    return _Transform(settings, None, flips=False)
 
 
 @dataclass(frozen=True)
 class _Transform:
-    """Cut out the box, reduce the longer side if ``reduces`` says so, apply the steps, and normalise."""
+    """A transform; see :class:`Transform`.
+
+    Args:
+        settings: Settings of images.
+        crop_scale: Smallest and largest area of a random crop; None for the evaluation transform.
+        flips: Whether to mirror each image with probability 1/2.
+    """
 
     settings: ImageSettings
-    steps: tuple[_Step, ...]
-    reduces: bool
+    crop_scale: tuple[float, float] | None
+    flips: bool
+
+    @property
+    def normalisation(self) -> Normalisation:
+        """See :class:`Transform`."""
+        return Normalisation(self.settings.mean, self.settings.std)
 
     def __call__(self, image: Image.Image, box: Box | None = None) -> torch.Tensor:
+        """See :class:`Transform`."""
+        return self.normalisation(self.pixels(DecodedPicture(image), box)).contiguous()
+
+    def pixels(self, picture: Picture, box: Box | None = None) -> torch.Tensor:
+        """See :meth:`Transform.pixels`."""
+        region = _region(picture, box)
+        if self.crop_scale is not None:
+            pixels = self._random_crop(picture, region, self.crop_scale)
+        elif self.settings.fit == "longest":
+            pixels = self._reduce_longest(picture, region)
+        else:
+            pixels = self._fit(picture, region)
+        return torch.from_numpy(pixels).permute(2, 0, 1)
+
+    def _random_crop(self, picture: Picture, region: Window, crop_scale: tuple[float, float]) -> Pixels:
+        settings, output = self.settings, (self.settings.size, self.settings.size)
+        size = region[2:] if settings.train_resize is None else _with_shorter_side(region, settings.train_resize)
+        # Only the shape of this tensor is read.
+        shape = torch.empty(3, size[1], size[0], device="meta")
+        top, left, height, width = RandomResizedCrop.get_params(shape, list(crop_scale), list(settings.crop_ratio))
+        mirrored = self._draw_flip()
+        if settings.train_resize is None:
+            pixels, crop = self._decode(picture, (region[0] + left, region[1] + top, width, height), output)
+            return resize(pixels, output, settings.interpolation, region=crop, mirrored=mirrored)
+        pixels, region = self._decode(picture, region, size)
+        crop = (left, top, width, height)
+        pixels = resize(pixels, size, settings.interpolation, region=region, window=crop)
+        return resize(pixels, output, settings.interpolation, mirrored=mirrored)
+
+    def _fit(self, picture: Picture, region: Window) -> Pixels:
         settings = self.settings
-        part = image if box is None else image.crop(box)
-        if self.reduces:
-            size = settings.size * max(part.size) / max(image.size)
-            part = _reduce_longest(part, size, settings.interpolation)
-        for step in self.steps:
-            part = step(part)
-        return _normalised(part, settings)
+        squashed = settings.resize, settings.resize
+        size = _with_shorter_side(region, settings.resize) if settings.fit == "crop" else squashed
+        # As torchvision does, half a pixel is rounded to an even number.
+        left, top = (round((length - settings.size) / 2) for length in size)
+        mirrored = self._draw_flip()
+        pixels, region = self._decode(picture, region, size)
+        window = left, top, settings.size, settings.size
+        return resize(pixels, size, settings.interpolation, region=region, window=window, mirrored=mirrored)
+
+    def _reduce_longest(self, picture: Picture, region: Window) -> Pixels:
+        """Reduce the longer side by Pillow's ``thumbnail``, as the landmark benchmarks are published."""
+        settings = self.settings
+        side = max(settings.size * max(region[2:]) / max(picture.width, picture.height), 1)
+        mirrored = self._draw_flip()
+        pixels, (left, top, width, height) = self._decode(picture, region, (side, side), longest=True)
+        image = Image.fromarray(np.ascontiguousarray(pixels[top : top + height, left : left + width]))
+        image.thumbnail((side, side), Image.Resampling[settings.interpolation.upper()])
+        reduced = np.array(image)
+        return np.ascontiguousarray(reduced[:, ::-1]) if mirrored else reduced
+
+    def _draw_flip(self) -> bool:
+        return self.flips and bool(torch.rand(1) < 0.5)
+
+    def _decode(
+        self, picture: Picture, region: Window, size: tuple[float, float], *, longest: bool = False
+    ) -> tuple[Pixels, Window]:
+        """Decode a picture, and return the region in it; both are reduced if the settings allow it.
+
+        Args:
+            picture: The picture.
+            region: Part of it that is needed.
+            size: Width and height that the region is resized to, which it keeps at least.
+            longest: Whether it is enough that the longer side keeps its size.
+        """
+        if not self.settings.reduced_decoding:
+            return picture.decode(), region
+        factors = [length / wanted for length, wanted in zip(region[2:], size, strict=True)]
+        factor = max(factors) if longest else min(factors)
+        pixels = picture.decode(max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= factor))
+        height, width = pixels.shape[:2]
+        if (width, height) == (picture.width, picture.height):
+            return pixels, region
+        left, right = (int(x * width / picture.width) for x in (region[0], region[0] + region[2]))
+        top, bottom = (int(y * height / picture.height) for y in (region[1], region[1] + region[3]))
+        return pixels, (left, top, max(right - left, 1), max(bottom - top, 1))
 
 
-def _normalised(image: Image.Image, settings: ImageSettings) -> torch.Tensor:
-    """Normalise a picture and convert it to a tensor, in numpy.
+def _region(picture: Picture, box: Box | None) -> Window:
+    """Return the part of a picture in a box, rounded to whole pixels."""
+    if box is None:
+        return 0, 0, picture.width, picture.height
+    left, top, right, bottom = map(round, box)
+    return left, top, right - left, bottom - top
 
-    Torch would spread this over threads that wait for each other, which takes ten times as long on a busy machine.
-    """
-    std = np.array(settings.std, np.float32)
-    pixels = np.asarray(image) * (1 / (255 * std)) - np.array(settings.mean, np.float32) / std
-    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+def _with_shorter_side(region: Window, length: int) -> tuple[int, int]:
+    """Return the width and height of a region that is resized to a length of its shorter side."""
+    width, height = region[2:]
+    if width <= height:
+        return length, int(length * height / width)
+    return int(length * width / height), length

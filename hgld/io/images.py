@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -21,7 +21,7 @@ _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 #: Behind transparent pixels.
 _BACKGROUND = "white"
 #: EXIF tag of the orientation of the camera; 1 is upright.
-_ORIENTATION = 0x0112
+ORIENTATION = 0x0112
 
 
 class UnreadableImageError(InputError):
@@ -60,7 +60,15 @@ def open_image(data: bytes) -> Image.Image:
         raise UnreadableImageError("damaged", str(error)) from error
 
 
-def box_inside(box: Box | None, image: Image.Image) -> Box | None:
+class _Sized(Protocol):
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def height(self) -> int: ...
+
+
+def box_inside(box: Box | None, image: _Sized) -> Box | None:
     """Return the part of a box that is inside an image, in whole pixels; None, for the whole image, remains None.
 
     Raises:
@@ -93,7 +101,7 @@ def upright_rgb(image: Image.Image, size: int | None = None) -> Image.Image:
             image.draft("RGB", (2 * size, 2 * size))
         image.load()
         with suppress(Exception):  # damaged EXIF data say nothing
-            if image.getexif().get(_ORIENTATION, 1) != 1:
+            if image.getexif().get(ORIENTATION, 1) != 1:
                 image = ImageOps.exif_transpose(image)
         return _opaque_rgb(image)
     except (MemoryError, UnreadableImageError):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from hgld.compute.processes import Processes
 from hgld.datasets.batch import ExampleDataset
 from hgld.datasets.image_sources import open_images
+from hgld.datasets.loading import BatchReader
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError
@@ -36,7 +38,7 @@ from hgld.models.embedding_output import (
 )
 from hgld.models.embedding_shards import EmbeddingShards
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.inference import embed_rows
+from hgld.models.inference import embed_batches
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance
 from hgld.tables.embeddings import check_suffix
@@ -103,6 +105,8 @@ class EmbedImagesSummary:
         skipped: Ids of the images that could not be read.
         embedded: Number of images processed by this run, as opposed to an interrupted one before it.
         seconds: Duration of this run.
+        waiting_share: Share of the time of embedding that this process has waited for images to be read; None if
+            nothing was left to embed.
         skipped_file: File that lists the images that could not be read.
     """
 
@@ -111,6 +115,7 @@ class EmbedImagesSummary:
     skipped: tuple[str, ...]
     embedded: int
     seconds: float
+    waiting_share: float | None
     skipped_file: Path
 
 
@@ -166,7 +171,9 @@ def embed_images(
         shards = EmbeddingShards(out.with_name(f".{out.name}.parts"), provenance, n_shards)
         if is_first:
             shards.open(discard=force)
-        embedded = _embed_missing(shards, network, dataset, config, processes, progress or NoProgress())
+        embedded, waiting_share = _embed_missing(
+            shards, network, dataset, config, processes, progress or NoProgress()
+        )
         n_images, skipped = 0, list[str]()
         if is_first:
             sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
@@ -174,7 +181,9 @@ def embed_images(
             n_images, skipped = _join(shards, out, manifest, landmark_ids, record, center=config.center)
         n_images, skipped = processes.gather((n_images, skipped))[0]
     seconds = time.monotonic() - start
-    return EmbedImagesSummary(n_images, model.dim, tuple(skipped), embedded, seconds, skipped_path(out))
+    return EmbedImagesSummary(
+        n_images, model.dim, tuple(skipped), embedded, seconds, waiting_share, skipped_path(out)
+    )
 
 
 def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, Any]:
@@ -201,29 +210,35 @@ def _embed_missing(
     config: EmbedImagesConfig,
     processes: Processes,
     progress: Progress,
-) -> int:
-    """Write the missing shards, shared between the processes; returns the number of images in all of them."""
+) -> tuple[int, float | None]:
+    """Write the missing shards, shared between the processes.
+
+    Returns:
+        Number of images in all of them, and this process's share of time spent waiting for images.
+    """
     # All use the first process's list: a slow process would not list shards that another has written since.
     missing = processes.gather(shards.missing())[0]
     all_rows, size = np.arange(len(dataset)), config.shard_size
     rows = {number: all_rows[number * size : (number + 1) * size] for number in missing}
     share = missing[processes.rank :: processes.count]
     progress.start(sum(len(rows[number]) for number in share))
-    for number in share:
-        shard = embed_rows(
-            model,
-            dataset,
-            rows[number],
-            batch_size=config.batch_size,
-            workers=config.workers,
-            scales=config.scales,
-            half=config.half,
-            with_deviations=config.with_std,
-            progress=progress,
-        )
-        shards.write(number, shard)
+    started = time.perf_counter()
+    with closing(BatchReader(dataset, config.workers)) as reader:
+        # In one go, so that images of a shard are read while the model embeds those before.
+        batches = reader.evaluation((rows[number] for number in share), batch_size=config.batch_size)
+        for number in share:
+            shard = embed_batches(
+                model,
+                islice(batches, -(-len(rows[number]) // config.batch_size)),
+                scales=config.scales,
+                half=config.half,
+                with_deviations=config.with_std,
+                progress=progress,
+            )
+            shards.write(number, shard)
+    waiting_share = reader.waited_s / (time.perf_counter() - started) if share else None
     processes.gather(None)  # wait until every process has written its shards
-    return sum(map(len, rows.values()))
+    return sum(map(len, rows.values())), waiting_share
 
 
 def _join(

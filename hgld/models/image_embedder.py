@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,7 +84,7 @@ class ImageEmbedder:
         return self.network.device
 
     @cached_property
-    def preprocess(self) -> Transform:
+    def preprocess(self) -> Callable[..., torch.Tensor]:
         """Function from a PIL image of any mode to the input of the network, float32, shape (3, h, w).
 
         It applies the EXIF orientation, converts to RGB, resizes and crops as ``image_settings`` say, and normalises.

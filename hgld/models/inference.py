@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgld.datasets.batch import ExampleDataset, Images, SkippedImage
+from hgld.datasets.batch import Batch, ExampleDataset, Images, SkippedImage
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.models.embedding_model import EmbeddingModel
@@ -48,19 +48,46 @@ def embed_rows(
         progress: Reporter of the number of images done.
 
     Raises:
+        InputError, ConfigurationError: See :func:`embed_batches`.
+    """
+    batches = evaluation_batches(dataset, rows, batch_size=batch_size, workers=workers)
+    return embed_batches(model, batches, scales=scales, half=half, with_deviations=with_deviations, progress=progress)
+
+
+def embed_batches(
+    model: EmbeddingModel,
+    batches: Iterable[Batch],
+    *,
+    scales: Sequence[float] = (1.0,),
+    half: bool = False,
+    with_deviations: bool = False,
+    progress: Progress | None = None,
+) -> EmbeddingShard:
+    """Embed batches of images; see :func:`embed_rows` for the other arguments.
+
+    Args:
+        model: Model in evaluation mode, on its device.
+        batches: Batches, possibly empty, of :mod:`hgld.datasets.loading`.
+        scales: See :func:`embed_rows`.
+        half: See :func:`embed_rows`.
+        with_deviations: See :func:`embed_rows`.
+        progress: See :func:`embed_rows`.
+
+    Raises:
         InputError: A tar file cannot be read, or embeddings are not finite.
         ConfigurationError: A batch does not fit into the memory of the device, or the model has no feature maps.
     """
     progress = progress or NoProgress()
     kept, skipped = [torch.empty(0, dtype=torch.int64)], list[SkippedImage]()
     vectors, deviations = [torch.empty(0, model.dim)], list[torch.Tensor]()
-    for batch in evaluation_batches(dataset, rows, batch_size=batch_size, workers=workers):
+    is_scaled = tuple(scales) != (1,)
+    for batch in batches:
         if len(batch):
             if with_deviations:
-                embeddings, batch_deviations = _run(model, model.embed_with_deviations, batch.images, half)
+                embeddings, batch_deviations = _run(model, model.embed_with_deviations, batch, half)
                 deviations.append(batch_deviations)
             else:
-                (embeddings,) = _run(model, partial(_embed, model, scales), batch.images, half)
+                (embeddings,) = _run(model, partial(_embed, model, scales), batch, half, is_scaled=is_scaled)
             vectors.append(embeddings)
             kept.append(batch.rows)
         skipped += batch.skipped
@@ -90,12 +117,18 @@ def _embed(model: EmbeddingModel, scales: Sequence[float], images: Images) -> tu
 
 
 def _run(
-    model: EmbeddingModel, embed: Callable[[Images], Sequence[torch.Tensor]], images: Images, half: bool
+    model: EmbeddingModel,
+    embed: Callable[[Images], Sequence[torch.Tensor]],
+    batch: Batch,
+    half: bool,
+    *,
+    is_scaled: bool = False,
 ) -> Sequence[torch.Tensor]:
     """Compute outputs of a model for a batch of images, checked, in main memory."""
     device = model.device
     half_dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
-    images = model.to_device(images)
+    # Images that are scaled first are scaled in float32.
+    images = batch.images_on(device, half_dtype if half and not is_scaled else torch.float32)
     try:
         with torch.inference_mode(), torch.autocast(device.type, half_dtype, enabled=half):
             outputs = embed(images)

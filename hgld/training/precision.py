@@ -18,6 +18,11 @@ def autocast(settings: TrainingSettings, device: torch.device) -> AbstractContex
     return torch.autocast(device.type, dtype, enabled=dtype is not None)
 
 
+def backbone_dtype(settings: TrainingSettings) -> torch.dtype:
+    """Return the type of images that the backbone computes with in training steps."""
+    return _DTYPES.get(settings.mixed_precision, torch.float32)
+
+
 def divergence_message(step: int, finding: str) -> str:
     """Return the error message of a step whose numbers are not finite, such as "the loss is nan"."""
     return (

@@ -205,7 +205,7 @@ def _initial_model(images: TrainingImages, device: torch.device, processes: Proc
         batches = evaluation_batches(
             dataset, rows, batch_size=settings.evaluation.batch_size, workers=settings.workers
         )
-        initialise_projection(model, (batch.images for batch in batches), processes)
+        initialise_projection(model, (batch.images_on(device) for batch in batches), processes)
     return model
 
 

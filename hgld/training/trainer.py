@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hgld.compute.processes import Processes
 from hgld.compute.stop_signals import StopRequest, catch_stop_signals
 from hgld.datasets.batch import Batch, ExampleDataset, SkippedImage
-from hgld.datasets.loading import training_batches
+from hgld.datasets.loading import BatchReader
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
 from hgld.evaluation.metric_units import goodness, shown_value
@@ -32,7 +32,7 @@ from hgld.progress import NoProgress, Progress
 from hgld.training.backpropagation import average_gradients, backpropagate
 from hgld.training.freezing import freeze_parameters, require_trainable
 from hgld.training.optimisation import Optimisers, TrainingLength
-from hgld.training.precision import autocast, divergence_message, format_loss, out_of_memory_message
+from hgld.training.precision import autocast, backbone_dtype, divergence_message, format_loss, out_of_memory_message
 from hgld.training.random_state import random_state, set_random_state
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import TrainingImages
@@ -88,6 +88,7 @@ class Trainer:
         self.epoch = self.batch = self.step = 0
         self.skipped_batches = 0
         self.best: float | None = None
+        self._reader = BatchReader(images.train, settings.workers)
 
     def train(self) -> None:
         """Train from the current step to the end.
@@ -98,7 +99,7 @@ class Trainer:
                 memory.
             InputError: An image archive cannot be read.
         """
-        with catch_stop_signals() as stop:
+        with closing(self._reader), catch_stop_signals() as stop:
             if self.step == 0:
                 self.evaluate()
             if self.n_steps == 0:
@@ -118,13 +119,14 @@ class Trainer:
         self.loss.train()
         freeze_parameters(self.model, self.settings, self.epoch)
         model = self._distributed_model()
-        started = time.perf_counter()
+        started, waited_s = time.perf_counter(), self._reader.waited_s
         for batch in self._remaining_batches():
             rates = self.optimisers.set_learning_rates(self.epoch, self.step)
             loss = self.train_step(model, batch)
             self.batch, self.step = self.batch + 1, self.step + 1
             started, seconds = time.perf_counter(), time.perf_counter() - started
-            self.log_step(batch, loss, rates, seconds)
+            waited_s, step_waited_s = self._reader.waited_s, self._reader.waited_s - waited_s
+            self.log_step(batch, loss, rates, seconds, waiting_share=step_waited_s / seconds)
             stopping = any(self.processes.gather(stop.requested))
             if stopping or self.step % self.settings.checkpoint_steps == 0:
                 self.save()
@@ -157,7 +159,7 @@ class Trainer:
         try:
             loss = backpropagate(
                 model,
-                self.model.to_device(batch.images),
+                batch.images_on(self.device, backbone_dtype(self.settings)),
                 loss_function,
                 chunk_size=self.settings.chunk_size,
                 autocast=partial(autocast, self.settings, self.device),
@@ -197,14 +199,21 @@ class Trainer:
             self.best = means[settings.best]
             self.save(best=True)
 
-    def log_step(self, batch: Batch, loss: float | None, rates: Mapping[str, float], seconds: float) -> None:
+    def log_step(
+        self, batch: Batch, loss: float | None, rates: Mapping[str, float], seconds: float, *, waiting_share: float
+    ) -> None:
         """Log a step: the loss (None if the batch was skipped), learning rates, throughput and unreadable images."""
         self.skipped_batches += loss is None
         skipped = [image for images in self.processes.gather(batch.skipped) for image in images]
         if self.processes.rank:
             return
         n_images = self.settings.batch_size
-        values: dict[str, Any] = {"epoch": self.epoch, "lr": rates, "images_per_s": n_images / seconds}
+        values: dict[str, Any] = {
+            "epoch": self.epoch,
+            "lr": rates,
+            "images_per_s": n_images / seconds,
+            "waiting_share": waiting_share,
+        }
         if loss is not None:
             values |= {"loss": loss, "parts": {name: float(part) for name, part in self.loss.parts.items()}}
         if self.skipped_batches:
@@ -257,14 +266,12 @@ class Trainer:
 
     def _remaining_batches(self) -> Iterator[Batch]:
         """Return the remaining batches of the epoch, which may end the training early."""
-        batches = training_batches(
-            self.images.train,
+        batches = self._reader.training(
             self.images.sampler,
             self.epoch,
             start=self.batch,
             processes=self.processes,
             seed=self.settings.seed,
-            workers=self.settings.workers,
         )
         return islice(batches, self.n_steps - self.step)
 

@@ -50,10 +50,10 @@ def read(reader: VggFace2 | IjbC, root: Path) -> Manifest:
 
 def white_shares(manifest: Manifest, root: Path) -> list[float]:
     """Return the share of white of each image, as a model gets it."""
-    settings = ImageSettings(size=8, resize=8, fit="squash", mean=(0, 0, 0), std=(1, 1, 1))
+    settings = ImageSettings(size=8, resize=8, fit="squash")
     dataset = ImageDataset(manifest, root, evaluation_transform(settings))
     examples = [dataset[row] for row in range(len(manifest))]
-    return [round(float(example.image.mean()), 2) for example in examples if isinstance(example, Example)]
+    return [round(float((example.image / 255).mean()), 2) for example in examples if isinstance(example, Example)]
 
 
 @given(

@@ -80,6 +80,12 @@ def example_of(result: Example | SkippedImage) -> Example:
     return result
 
 
+def input_of(dataset: ImageDataset, index: int | tuple[int, int]) -> torch.Tensor:
+    """Return the input of a model for an image: float32, shape (3, h, w)."""
+    assert dataset.normalisation is not None
+    return dataset.normalisation(example_of(dataset[index]).image)
+
+
 def test_evaluation_transform_resizes_crops_and_normalises(tmp_path: Path) -> None:
     wide = Image.new("RGB", (40, 20), (255, 0, 0))
     wide.paste((0, 255, 0), (10, 0, 30, 20))
@@ -88,8 +94,9 @@ def test_evaluation_transform_resizes_crops_and_normalises(tmp_path: Path) -> No
     dataset = ImageDataset(
         manifest_of(["a.png"], {"class": ["1"]}), tmp_path, transforms.evaluation_transform(settings)
     )
-    image, labels, row = example_of(dataset[0])
-    assert (image.dtype, image.shape, labels.tolist(), row) == (torch.float32, (3, 10, 10), [0], 0)
+    pixels, labels, row = example_of(dataset[0])
+    assert (pixels.dtype, pixels.shape, labels.tolist(), row) == (torch.uint8, (3, 10, 10), [0], 0)
+    image = input_of(dataset, 0)
     middle = [(value - mean) / std for value, mean, std in zip((0, 1, 0), settings.mean, settings.std, strict=True)]
     assert torch.allclose(image, torch.tensor(middle)[:, None, None].expand(3, 10, 10))
 
@@ -100,7 +107,7 @@ def test_training_transform_crops_and_flips_at_random(tmp_path: Path) -> None:
     manifest = manifest_of(["a.png"], {"class": ["1"]})
     settings = ImageSettings(size=16, resize=16, mean=(0, 0, 0), std=(1, 1, 1), crop_scale=(0.2, 0.5))
     dataset = ImageDataset(manifest, tmp_path, training_transform(settings))
-    rows = [example_of(dataset[0, seed]).image[0, 8] for seed in range(40)]
+    rows = [input_of(dataset, (0, seed))[0, 8] for seed in range(40)]
     mirrored = [bool(row[0] > row[-1]) for row in rows]
     assert 8 < sum(mirrored) < 32
     # The ramp goes from 0 to 1 in 127 pixels; a crop of a fifth to half the area is 42 to 97 wide.
@@ -108,7 +115,7 @@ def test_training_transform_crops_and_flips_at_random(tmp_path: Path) -> None:
     assert 36 < min(widths) < 60
     assert 70 < max(widths) < 98
     plain = ImageDataset(manifest, tmp_path, training_transform(settings.model_copy(update={"flip": False})))
-    assert all(image[0, 8, 0] < image[0, 8, -1] for image in (example_of(plain[0, seed]).image for seed in range(20)))
+    assert all(image[0, 8, 0] < image[0, 8, -1] for image in (input_of(plain, (0, seed)) for seed in range(20)))
 
 
 def test_seed_determines_the_pixels_and_leaves_the_global_generator_alone(training: ImageDataset) -> None:
@@ -188,7 +195,7 @@ def test_evaluation_batches_keep_the_given_order(manifest: Manifest, tmp_path: P
     batches = list(loading.evaluation_batches(dataset, rows, batch_size=2, workers=0))
     assert [batch.rows.tolist() for batch in batches] == [[3, 1], [4, 1], [5]]
     assert same(list(loading.evaluation_batches(dataset, rows, batch_size=2, workers=2)), batches)
-    assert torch.equal(batches[1].images[0], example_of(dataset[4]).image)
+    assert torch.equal(batches[1].images[0], input_of(dataset, 4))
     for batch_size, workers in ((0, 0), (1, -1)):
         with pytest.raises(ConfigurationError):
             loading.evaluation_batches(dataset, rows, batch_size=batch_size, workers=workers)
@@ -246,7 +253,8 @@ def test_unreadable_image_is_skipped_with_a_reason(tmp_path: Path, data: bytes |
     else:
         (tmp_path / "a" / "0.jpg").write_bytes(data)
     manifest = manifest_of(["a/0.jpg", "a/1.jpg"], {"class": ["1", "1"]})
-    batch = collate([ImageDataset(manifest, tmp_path, IN_ORDER)[row] for row in range(2)])
+    dataset = ImageDataset(manifest, tmp_path, IN_ORDER)
+    batch = collate([dataset[row] for row in range(2)], dataset.normalisation)
     assert batch.rows.tolist() == [1]
     assert len(batch) == len(batch.labels) == len(batch.images) == 1
     assert [image.row for image in batch.skipped] == [0]
@@ -266,7 +274,7 @@ def colours_in(tmp_path: Path, data: bytes) -> torch.Tensor:
     (tmp_path / "a.jpg").write_bytes(data)
     settings = ImageSettings(size=16, resize=16, mean=(0, 0, 0), std=(1, 1, 1))
     dataset = ImageDataset(manifest_of(["a.jpg"], {"x": ["1"]}), tmp_path, evaluation_transform(settings))
-    pixels = example_of(dataset[0]).image
+    pixels = input_of(dataset, 0)
     return pixels[:, [3, 3, 12], [3, 12, 3]].T
 
 

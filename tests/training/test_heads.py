@@ -108,7 +108,7 @@ def test_features_are_found_by_image_id(data: dict[str, str], tmp_path: Path) ->
         assert example.image.equal(vectors[row].float())
         assert example.labels.tolist() == manifest.labels[row].tolist()
     (missing,) = set(range(len(manifest))) - set(order.tolist())
-    batch = collate([dataset[int(order[0])], dataset[missing]])
+    batch = collate([dataset[int(order[0])], dataset[missing]], dataset.normalisation)
     assert isinstance(batch.images, torch.Tensor)
     assert batch.images.shape == (1, N_FEATURES)
     assert [(image.row, image.reason) for image in batch.skipped] == [

@@ -59,8 +59,9 @@ def expected_steps(folder: Path) -> dict[int, dict[str, float]]:
 
 def without_clock(steps: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
     """Leave out what depends on the time, and what Weights & Biases adds."""
+    clock = ("step/images_per_s", "step/waiting_share")
     return {
-        step: {key: value for key, value in values.items() if "images_per_s" not in key and key[0] != "_"}
+        step: {key: value for key, value in values.items() if key not in clock and key[0] != "_"}
         for step, values in steps.items()
     }
 

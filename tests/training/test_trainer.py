@@ -19,7 +19,7 @@ import torch
 
 from hgld.cli.summaries.training import format_images, format_plan, format_training
 from hgld.compute.processes import Processes
-from hgld.datasets.batch import Example, collate
+from hgld.datasets.batch import collate
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
@@ -79,10 +79,10 @@ def kill() -> None:
 
 
 def history(folder: Path, kind: str) -> list[State]:
+    """Return lines of the history without what depends on the time."""
     lines = map(json.loads, (folder / "history.jsonl").read_text().splitlines())
-    return [
-        {key: value for key, value in line.items() if key != "images_per_s"} for line in lines if line["kind"] == kind
-    ]
+    clock = ("images_per_s", "waiting_share")
+    return [{key: value for key, value in line.items() if key not in clock} for line in lines if line["kind"] == kind]
 
 
 def leaves(state: Any) -> list[Any]:
@@ -489,8 +489,7 @@ def test_projection_is_initialised_by_whitening(manifest: Path, tmp_path: Path) 
     model.eval()
     assert model.projection is not None
     dataset = images.untransformed
-    examples = [dataset[row] for row in range(len(dataset))]
-    pictures = torch.stack([example.image for example in examples if isinstance(example, Example)])
+    pictures = collate([dataset[row] for row in range(len(dataset))], dataset.normalisation).images
     with torch.no_grad():
         projected = model.projection(model.features(pictures))
     torch.testing.assert_close(projected.T.cov(), torch.eye(6), atol=1e-3, rtol=0)
@@ -503,7 +502,8 @@ def test_images_of_unequal_shape_are_trained_on(tmp_path: Path) -> None:
     image = {"fit": "longest", "size": 22, "crop_scale": None}
     whitened = {**toy.SETTINGS["model"], "projection": "whitening"}
     settings = toy.settings(manifest, image=image, model=whitened, epochs=1, chunk_size=3, memory=None)
-    batch = collate([TrainingImages(settings).train[row, 5] for row in range(8)])
+    dataset = TrainingImages(settings).train
+    batch = collate([dataset[row, 5] for row in range(8)], dataset.normalisation)
     assert not isinstance(batch.images, torch.Tensor)
     assert {tuple(pixels.shape) for pixels in batch.images} == {(3, 16, 20), (3, 16, 21), (3, 16, 22)}
     run.train(settings, tmp_path / "run")

@@ -15,6 +15,8 @@ def format_embed_images(summary: EmbedImagesSummary) -> str:
         f"{summary.images:,} images embedded in {summary.dim:,} dimensions; "
         f"{summary.embedded:,} of them in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
     )
+    if summary.waiting_share is not None:
+        text += f", {summary.waiting_share:.0%} of the time waiting for images"
     if summary.skipped:
         text += f"\n{len(summary.skipped):,} images could not be read and have no embedding, see "
         text += f"{summary.skipped_file}:\n"

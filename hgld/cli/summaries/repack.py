@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hgld.cli.summaries.gldv2 import format_duration
-from hgld.datasets.repack import RepackPlan, RepackSummary
+from hgld.datasets.repack_config import RepackPlan, RepackSummary
 from hgld.progress import byte_size
 
 

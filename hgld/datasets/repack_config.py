@@ -1,0 +1,93 @@
+"""Settings of ``hgld repack``, its plan, and what it says in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hgld.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class RepackConfig:
+    """Settings of writing images into tar files.
+
+    Args:
+        size: Length of the shorter side of larger images, or of their boxes, in pixels. Default: all images are
+            stored as they are.
+        quality: Quality of JPEG of images that are reduced, 1 to 100.
+        split: Split of the manifest. Default: all images.
+        shard_size: Number of images per tar file.
+        workers: Number of processes that reduce images; 0 reduces them in this one.
+
+    Raises:
+        ConfigurationError: A value is out of range.
+    """
+
+    size: int | None = None
+    quality: int = 90
+    split: str | None = None
+    shard_size: int = 10_000
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size < 1:
+            raise ConfigurationError(f"`size` is {self.size}; expected 1 pixel or more")
+        if not 1 <= self.quality <= 100:
+            raise ConfigurationError(f"`quality` is {self.quality}; expected 1 to 100")
+        if self.shard_size < 1 or self.workers < 0:
+            raise ConfigurationError(
+                f"`shard_size` is {self.shard_size}, `workers` {self.workers}; expected at least 1 and 0"
+            )
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what affects the tar files, as JSON values."""
+        return {"size": self.size, "quality": self.quality, "shard_size": self.shard_size}
+
+
+@dataclass(frozen=True)
+class RepackPlan:
+    """What a run is going to do; sizes and time are estimates from a sample of the images.
+
+    Args:
+        images: Number of images.
+        done: Number of them that earlier runs have dealt with.
+        shards: Number of tar files for all images.
+        source_bytes: Size of the files of the images that are left.
+        n_bytes: Size of what is going to be written.
+        cpu_seconds: Processor time.
+        free_bytes: What the disk has left.
+    """
+
+    images: int
+    done: int
+    shards: int
+    source_bytes: float
+    n_bytes: float
+    cpu_seconds: float
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class RepackSummary:
+    """Contents of the folder, and cost of the run.
+
+    Args:
+        images: Number of images in the tar files.
+        copies: Number of them that are the original files.
+        skipped: Ids of the images that could not be read.
+        n_bytes: Size of the tar files.
+        shards: Number of tar files.
+        written: Number of tar files that this run wrote.
+        verified: Number of tar files of earlier runs whose SHA-256 is right; None if that was not asked for.
+        seconds: Duration of the run.
+    """
+
+    images: int
+    copies: int
+    skipped: tuple[str, ...]
+    n_bytes: int
+    shards: int
+    written: int
+    verified: int | None
+    seconds: float
