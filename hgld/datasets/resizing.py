@@ -54,7 +54,7 @@ def resize(
         mirrored: Whether to exchange left and right of that part.
 
     Returns:
-        uint8, shape (window height, window width, 3), contiguous.
+        uint8, shape (window height, window width, 3), contiguous and writable.
 
     >>> resize(np.array([[[0] * 3, [255] * 3]], np.uint8), (4, 1), "bilinear")[0, :, 0].tolist()
     [0, 64, 191, 255]
@@ -85,7 +85,7 @@ def _resize_by_pillow(
 ) -> Pixels:
     image = Image.fromarray(np.ascontiguousarray(_cut(pixels, region)))
     part = _cut(np.asarray(image.resize(size, Image.Resampling[interpolation.upper()])), window)
-    return np.ascontiguousarray(part[:, ::-1] if mirrored else part)
+    return np.array(part[:, ::-1] if mirrored else part, order="C")
 
 
 def _cut(pixels: Pixels, window: Window) -> Pixels:
