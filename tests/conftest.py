@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # No deadline: the first example of a test may import something heavy, and other machines are slower than this one.
 hypothesis.settings.register_profile("hgld", deadline=None, derandomize=True)
-hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "hgld"))
 
@@ -42,6 +42,7 @@ def pytest_collection_finish() -> None:
     """Exclude the imported modules from garbage collection, which otherwise walks through millions of objects."""
     gc.enable()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # tests leave much, and little of it in cycles
     # The interpreter has to free all objects at its end, or triton prints what it regards as leaks. Not earlier, as
     # pytest collects garbage several times when it ends.
     atexit.register(gc.unfreeze)

@@ -18,7 +18,7 @@ from hgld.compute.malloc import disable_trimming
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(4):
-        np.ones(25_000_000)  # 200 MB
+        np.ones(5_000_000)  # 40 MB, more than glibc ever keeps by itself
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 default = faults()

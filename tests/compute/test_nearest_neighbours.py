@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.compute import scoring
@@ -40,7 +40,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@settings(deadline=None, max_examples=60)
 @given(data=st.data(), precision=st.sampled_from(["float32", "float64"]))
 def test_equals_the_front_of_a_full_sort(data: st.DataObject, precision: Precision) -> None:
     n_queries, n_gallery = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 40))

@@ -472,6 +472,7 @@ def test_wrong_plain_manifests_are_refused(content: str, message: str, tmp_path:
         read_manifest(write(tmp_path, content))
 
 
+@pytest.mark.slow
 def test_groceries_in_tar_files_and_in_folders(shared: Path, tmp_path: Path) -> None:
     """5,421 photographs of which file names repeat, 45 of them with paths of more than 100 bytes."""
     grocery = shared / "grocery"

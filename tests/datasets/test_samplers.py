@@ -58,7 +58,6 @@ def max_batches(groups: list[int], slots: int) -> int:
     return n
 
 
-@settings(max_examples=60)
 @given(COUNTS, st.integers(1, 4), st.integers(1, 5), st.none() | st.integers(4, 9), st.integers(0, 3), SMALL_CLASSES)
 def test_class_balanced_batches(
     counts: list[int], per_class: int, slots: int, most: int | None, epoch: int, small: SmallClasses
@@ -93,7 +92,6 @@ def published_greedy_batches(order: list[int], groups: dict[int, int], slots: in
         batches.append(batch)
 
 
-@settings(max_examples=60)
 @given(st.lists(st.integers(1, 12), min_size=5, max_size=40), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_greedy_packing_is_that_of_the_published_samplers(groups: list[int], slots: int, random: Random) -> None:
     order = list(range(len(groups)))

@@ -60,7 +60,9 @@ def legend_of(figure: Figure) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
 
 
-@pytest.mark.parametrize("draw", [some_panels, some_scores, some_means])
+@pytest.mark.parametrize(
+    "draw", [some_panels, *(pytest.param(draw, marks=pytest.mark.slow) for draw in (some_scores, some_means))]
+)
 def test_figures_are_reproducible(draw: Draw, tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         draw(tmp_path / name)

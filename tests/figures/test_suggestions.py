@@ -35,7 +35,7 @@ def test_interval_contains_the_share() -> None:
         assert (high <= 1 + 1e-12).all()
 
 
-@pytest.mark.parametrize("n", [1, 500])
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 500])
 def test_reliability_is_reproducible(tmp_path: Path, n: int) -> None:
     rng = np.random.default_rng(0)
     score = rng.random(n)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -46,7 +46,6 @@ def task_of_classes(classes: list[int]) -> RetrievalTask:
 # Which queries
 
 
-@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(

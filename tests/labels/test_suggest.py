@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from typer.testing import CliRunner
@@ -112,7 +112,6 @@ def close(some: Sequence[Suggestion], other: Sequence[Suggestion]) -> bool:
     return same and np.allclose([first.score for first in some], [second.score for second in other], atol=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(label_lists, class_graphs, decision_lists)
 def test_scores_are_probabilities_and_the_best_comes_first(
     labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision]
@@ -129,7 +128,6 @@ def test_scores_are_probabilities_and_the_best_comes_first(
         assert all(suggestion.reason for suggestion in row)
 
 
-@settings(max_examples=60, deadline=None)
 @given(label_lists, class_graphs, decision_lists, st.randoms(use_true_random=False))
 def test_the_order_of_labels_makes_no_difference(
     labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision], random: object
@@ -142,7 +140,6 @@ def test_the_order_of_labels_makes_no_difference(
         assert close(before[place], result)
 
 
-@settings(max_examples=100, deadline=None)
 @given(label_lists, class_graphs, decision_lists, st.data())
 def test_decision_on_a_label_does_not_change_its_suggestions(
     labels: list[tuple[str, str]], parents: dict[str, list[str]], decisions: list[Decision], data: st.DataObject
@@ -156,7 +153,6 @@ def test_decision_on_a_label_does_not_change_its_suggestions(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(label_lists, class_graphs, decision_lists, ids, texts, groups)
 def test_more_decisions_never_remove_evidence(
     labels: list[tuple[str, str]],

@@ -160,8 +160,8 @@ PUBLISHED_SAMPLERS: list[State] = [
     ("sampler", "memory"),
     [
         (PUBLISHED_SAMPLERS[0], {"start_epoch": 2, "unique": True, "reduction": "sum"}),
-        (PUBLISHED_SAMPLERS[1], {"start_epoch": 2, "size": 20}),
-        (PUBLISHED_SAMPLERS[2], {"start_epoch": 2}),
+        pytest.param(PUBLISHED_SAMPLERS[1], {"start_epoch": 2, "size": 20}, marks=pytest.mark.slow),
+        pytest.param(PUBLISHED_SAMPLERS[2], {"start_epoch": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_published_samplers_and_schedules_train_and_resume(

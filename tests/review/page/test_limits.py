@@ -217,7 +217,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), fields=st.lists(st.tuples(st.sampled_from(FIELDS), VALUES), max_size=6))
 def test_no_form_is_a_fault_of_the_server(
     page: ServedPage, data: st.DataObject, fields: list[tuple[str, str | bytes]]
