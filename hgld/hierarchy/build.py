@@ -6,23 +6,27 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.candidates import Candidate, cleaned_candidates, identity_of, with_all_labels
 from hgld.hierarchy.completed import Proposal, read_proposals
-from hgld.hierarchy.official import write_official
 from hgld.hierarchy.subclass_levels import subclass_levels
-from hgld.hierarchy.tree import Hierarchy
 from hgld.labels.class_graph import read_class_labels, read_superclasses
 from hgld.labels.clean import read_scraped
 from hgld.labels.label_choice import InstanceOf, read_irrelevant_labels
+from hgld.lazy import lazy_module
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_named_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hgld.hierarchy.tree import Hierarchy
+else:
+    pa = lazy_module("pyarrow")
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,7 @@ def build_file(
     provenance = tables.Provenance("build", parameters, digests)
     if not force and tables.is_up_to_date(out, provenance):
         if csv is not None:
-            write_official(csv, tables.read_table(out, tables.HIERARCHY))
+            _write_csv(csv, tables.read_table(out, tables.HIERARCHY))
         return None
 
     groups = read_taxonomy(taxonomy)
@@ -186,9 +190,15 @@ def build_file(
     )
     table = hierarchy.to_arrow()
     if csv is not None:
-        write_official(csv, table)
+        _write_csv(csv, table)
     tables.write_table(out, tables.HIERARCHY, table, provenance)
     return summary
+
+
+def _write_csv(folder: Path, table: pa.Table) -> None:
+    from hgld.hierarchy.official import write_official
+
+    write_official(folder, table)
 
 
 def build(
@@ -236,6 +246,8 @@ def build(
     used = {row.groups[0] for row in rows}
     groups = [group for group in groups if group.name in used]
     levels = subclass_levels(groups, superclasses or {}, class_labels or {}, config.extra_levels)
+    from hgld.hierarchy.tree import Hierarchy
+
     hierarchy = Hierarchy.from_arrow(
         _hierarchy_table(rows, groups, levels, config, with_source=completed is not None)
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from hgld.errors import InputError
 from hgld.labels.clean import instance_of_values
 from hgld.labels.label_choice import InstanceOf, IrrelevantLabels, relevant_values
 from hgld.taxonomy.label_identity import label_id
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Candidate(NamedTuple):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
-
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, NamedTuple
 
 from hgld import tables
 from hgld.errors import InputError
-from hgld.io.columns import preview
+from hgld.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = lazy_module("pyarrow.compute")
 
 
 class Proposal(NamedTuple):
@@ -42,6 +45,8 @@ def read_proposals(path: Path, above: float, groups: Collection[str]) -> list[Pr
         Proposal(*values) for values in zip(*(column.to_pylist() for column in columns.columns), strict=True)
     ]
     if unknown := sorted({proposal.group for proposal in proposals} - {*groups}):
+        from hgld.io.columns import preview
+
         raise InputError(
             f"{path}: proposes groups that the taxonomy does not have: {preview(unknown)}; run hgld complete again "
             "with a hierarchy of this taxonomy"

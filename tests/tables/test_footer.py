@@ -82,7 +82,8 @@ def test_stages_that_are_up_to_date_import_neither_numpy_nor_pyarrow(tmp_path: P
 import sys
 from hgld.labels import clean_file, cluster_file, embed_file, suggest_file
 from hgld.tables.provenance import is_up_to_date, Provenance
-from hgld.cli.summaries import labels
+from hgld.cli.summaries import hierarchy, labels
+from hgld.hierarchy.build import build_file
 loaded = {"numpy", "pyarrow", "torch", "sklearn", "matplotlib"} & set(sys.modules)
 sys.exit(f"loaded {loaded}" if loaded else 0)
 """

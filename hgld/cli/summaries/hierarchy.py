@@ -5,15 +5,19 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from hgld.cli.render import aligned
 from hgld.errors import indented_list
-from hgld.hierarchy.build import BuildSummary, CompletedCounts, format_counts
-from hgld.hierarchy.causes import CAUSES, Explanation
-from hgld.hierarchy.changes import LandmarkChange
-from hgld.hierarchy.compare import Comparison
-from hgld.hierarchy.stats import HierarchyStats, Imbalance
-from hgld.hierarchy.why import Trace
+from hgld.hierarchy.build import format_counts
+
+if TYPE_CHECKING:
+    from hgld.hierarchy.build import BuildSummary, CompletedCounts
+    from hgld.hierarchy.causes import Explanation
+    from hgld.hierarchy.changes import LandmarkChange
+    from hgld.hierarchy.compare import Comparison
+    from hgld.hierarchy.stats import HierarchyStats, Imbalance
+    from hgld.hierarchy.why import Trace
 
 _MOST_FLOWS = 20
 _MOST_LABELS = 5
@@ -97,6 +101,8 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def _format_explanation(explanation: Explanation) -> list[str]:
+    from hgld.hierarchy.causes import CAUSES
+
     lines = []
     if explanation.causes:
         columns = ["cause", "moved", "other root", "added", "lost"]
