@@ -8,6 +8,7 @@ take turns, each with its own files and its own cache, and what they write must 
 
 from __future__ import annotations
 
+# Only modules that take little memory: the peak of a process counts from that of its parent.
 import argparse
 import os
 import statistics
@@ -17,9 +18,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-from report import table, write_section
-from review import make_tables
 
 _EMBED = "embed clean.parquet -o label_embeddings.parquet --encoder minilm"
 _CLUSTER = "cluster label_embeddings.parquet -o clusters.parquet"
@@ -69,8 +67,7 @@ def main() -> None:
             works = [Path(folder) / f"{round_}-{number}" for number in range(len(versions))]
             for work in works:
                 work.mkdir()
-                make_tables(work)
-                (work / "clusters.parquet").unlink()
+                make_labels(work)
             for step in STEPS:
                 for version, work in zip(versions, works, strict=True):
                     costs.setdefault((version, step), []).extend(run(version, work, step) for _ in range(step.times))
@@ -81,11 +78,20 @@ def main() -> None:
             [statistics.median(values) for values in zip(*costs[version, step], strict=True)] for version in versions
         ]
         rows.append([step.title, *(f"{s:.2f}" for s, _ in medians), *(f"{mb:,.0f}" for _, mb in medians)])
+    from report import table, write_section
+
     names = ["before", "now"][-len(versions) :]
     body = table(["", *(f"CPU s, {name}" for name in names), *(f"peak MB, {name}" for name in names)], rows)
     print(body)
     if options.write:
         write_section("stages", body)
+
+
+def make_labels(folder: Path) -> None:
+    """Write the clean table of the benchmark of the review page."""
+    script = "import sys; from pathlib import Path; from review import make_tables; make_tables(Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", script, folder], cwd=Path(__file__).parent, check=True)
+    (folder / "clusters.parquet").unlink()
 
 
 def run(version: Path, work: Path, step: Step) -> Cost:
