@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from hgld.compute.machine import usable_cores
 from hgld.datasets.batch import SkippedImage
 from hgld.datasets.encoded_images import EncodedImages
+from hgld.datasets.resizing import prepare_resizing, resize
 from hgld.errors import HgldError
 from hgld.io.images import Box, UnreadableImageError, box_inside, open_image, upright_rgb
 
@@ -75,9 +77,8 @@ def repack_image(data: bytes, box: Box | None, size: int | None, quality: int) -
     if size is None or shorter <= size:
         return RepackedImage(data, suffix, box, is_copy=True)
     width, height = (max(round(side * size / shorter), 1) for side in upright.size)
-    reduced = upright.resize((width, height), Image.Resampling.BICUBIC)
     encoded = io.BytesIO()
-    reduced.save(encoded, "JPEG", quality=quality)
+    Image.fromarray(resize(np.asarray(upright), (width, height), "bicubic")).save(encoded, "JPEG", quality=quality)
     x, y = width / upright.width, height / upright.height
     reduced_box = None if box is None else (part[0] * x, part[1] * y, part[2] * x, part[3] * y)
     return RepackedImage(encoded.getvalue(), _JPEG, reduced_box, is_copy=False)
@@ -123,6 +124,7 @@ class RepackedImages(Dataset["RepackedImage | SkippedImage"]):
         Raises:
             InputError: See :meth:`__getitem__`.
         """
+        prepare_resizing()  # before workers are forked
         chunks = (rows[start : start + _CHUNK] for rows in ranges for start in range(0, len(rows), _CHUNK))
         loader = DataLoader(
             _Chunks(self),
