@@ -45,7 +45,10 @@ def level_sums(
     precision_at: Floats,
     discount_at: Floats,
 ) -> None:
-    """Add up the sums of rankings; those of an array of n values differ from exact ones by n * 2^-53 of them at most.
+    """Add up the sums of rankings.
+
+    No term is negative, so a sum of n terms has a relative error of about (n + 4) * 2^-53 at most, in whatever order
+    they are added up: 1e-10 for a million ranks, and in practice far less.
 
     Args:
         levels: uint8, shape (n, N); level of the item at each rank, best rank first.
