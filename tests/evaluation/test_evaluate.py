@@ -52,12 +52,13 @@ def ranked_levels(
 def assert_is(result: RetrievalResult, levels: Sequence[Sequence[int]], tolerance: float = 1e-12) -> None:
     """Assert that the result is that of these rankings."""
     assert len(result.per_query) == len(levels)
-    for row, ranking in zip(result.per_query.to_dict("records"), levels, strict=True):
-        expected = oracles.by_name(ranking, 3, cutoffs=CUTOFFS)
-        actual = {name: row[name] for name in NAMES}
-        assert actual == pytest.approx(expected, abs=tolerance, nan_ok=True)
-        positives = {f"positives_l{level}": sum(oracles.is_positive(ranking, level)) for level in (1, 2, 3)}
-        assert {key: row[key] for key in positives} == positives
+    expected = [oracles.by_name(ranking, 3, cutoffs=CUTOFFS) for ranking in levels]
+    for name in NAMES:
+        oracle = [by_name[name] for by_name in expected]
+        np.testing.assert_allclose(result.per_query[name], oracle, rtol=0, atol=tolerance, err_msg=name)
+    for level in (1, 2, 3):
+        positives = [sum(oracles.is_positive(ranking, level)) for ranking in levels]
+        assert result.per_query[f"positives_l{level}"].tolist() == positives
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "float64"])
