@@ -22,7 +22,7 @@ from hgld.io.files import check_writable_file
 from hgld.review.event_rows import event_to_row
 from hgld.review.events import AttributedChange, Change, Event
 from hgld.review.state import ReviewState
-from hgld.review.store_file import create_file, opened_file, write_failure
+from hgld.review.store_file import create_file, opened_file, wait_for_disk, write_failure
 from hgld.version import __version__
 
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -163,7 +163,7 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
                 raise ConfigurationError(
                     f'{path}: holds the decisions of "{owner}", not of "{annotator}"; give another `store`'
                 )
-            connection.execute("PRAGMA synchronous = EXTRA")
+            wait_for_disk(connection)
             yield EventStore(path, annotator, state, connection)
     finally:
         lock.release()

@@ -30,6 +30,15 @@ _TABLES = (
 )
 
 
+#: How long SQLite waits for the disk: EXTRA, until changes of the file and of its folder would survive a power cut.
+_SYNCHRONOUS = "EXTRA"
+
+
+def wait_for_disk(connection: sqlite3.Connection) -> None:
+    """Let each commit wait until its changes are on the disk."""
+    connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
+
+
 def create_file(path: Path, annotator: str) -> None:
     """Create a store without events, whole or not at all.
 
@@ -40,7 +49,7 @@ def create_file(path: Path, annotator: str) -> None:
     draft.unlink(missing_ok=True)
     try:
         with closing(sqlite3.connect(draft)) as connection, connection:
-            connection.execute("PRAGMA synchronous = EXTRA")
+            wait_for_disk(connection)
             connection.execute("BEGIN")
             for statement in _TABLES:
                 connection.execute(statement)

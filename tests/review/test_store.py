@@ -46,3 +46,9 @@ def test_other_files_are_not_read_as_stores(tmp_path: Path) -> None:
             read_store(tmp_path / f"{name}.sqlite")
     with pytest.raises(InputError, match="another SQLite file"), open_store(tmp_path / "other.sqlite", "ada"):
         pass
+
+
+def test_commits_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # no_wait_for_disk
+    with open_store(tmp_path / "ada.sqlite", "ada") as store:
+        assert store._connection.execute("PRAGMA synchronous").fetchone() == (3,), "EXTRA"
