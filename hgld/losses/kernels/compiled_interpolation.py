@@ -6,12 +6,16 @@ direction, and keep counts and sums of the items beyond the edge of a step. The 
 - Cubic weights are polynomials of the position u within a cell. So an item adds the powers 1, u, u^2 and u^3 to its
   cell and class, and the four points around a cell get theirs from these sums; likewise, a function that is known at
   points becomes a polynomial for each cell that has a target.
-- g is 0 or 1 up to exp(-REACH) beyond ``REACH`` temperatures, and a line beyond c. So the convolution is a sum over a
-  few hundred points and a running sum over the rest, evaluated only where there are targets. This takes the place of
-  the FFT, whose length depends on the whole range of scores.
+- g is a line beyond c, and 1 up to exp(-REACH) beyond ``REACH`` temperatures. Far below 0, with r = 1/10 as above, it
+  is a series of exponentials::
 
-Per pair, sums differ by exp(-REACH) = 4e-11 and gradients by that over tau, far below the errors of interpolation.
-Everything is added up in float64, and rounded to the precision of the scores at the end.
+      sigma(n r) = exp(n r) - exp(2 n r) + exp(3 n r) - ...
+
+  So the convolution is a sum over the hundred points in between and running sums over the rest, evaluated only where
+  there are targets. This takes the place of the FFT, whose length depends on the whole range of scores.
+
+Per pair, sums differ by exp(-REACH) = 4e-11 and gradients by a few times that over tau, far below the errors of
+interpolation. Everything is added up in float64, and rounded to the precision of the scores at the end.
 """
 
 from __future__ import annotations
@@ -26,8 +30,10 @@ from hgld.compute.compiled import REORDER_SUMS, compiled
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 
-#: Temperatures beyond which a sigmoid is 0 or 1.
+#: Temperatures beyond which a sigmoid is 1.
 REACH = 24
+#: Temperatures below 0 from which on a sigmoid is this many terms of a series; it leaves out exp(-4 (6 + 1)).
+FAR, FAR_TERMS = 4, 6
 
 
 class GridKernels(NamedTuple):
@@ -39,6 +45,7 @@ class GridKernels(NamedTuple):
     first_tap: int  #: difference y - x of the first tap
     taps: Floats  #: shape (2, n_taps): g(y - x) of h and of h'
     tails: Floats  #: shape (2, 2): values just after the last tap, and increments per cell from there on
+    far: Floats  #: shape (4, FAR_TERMS): decays per cell, values just before the first tap, factors in h and in h'
     cut: float  #: difference c where the line begins, infinity for none
     numbers: Floats  #: shape (2, 4): own contribution, start, height and slope of the line, of h and of h'
     cubic: Floats  #: shape (4, 4): coefficients of 1, u, u^2 and u^3 of the points around a cell
@@ -56,6 +63,7 @@ def forward_rows(
     first_tap: int,
     taps: Floats,
     tails: Floats,
+    far: Floats,
     cut: float,
     numbers: Floats,
     cubic: Floats,
@@ -75,6 +83,7 @@ def forward_rows(
         first_tap: See there.
         taps: See there.
         tails: See there.
+        far: See there.
         cut: See there.
         numbers: See there.
         cubic: See there.
@@ -84,11 +93,11 @@ def forward_rows(
     n_query, n_items = ascending.shape
     n_classes = weights.shape[1]
     position = np.empty(n_items, np.float64)
-    moments = np.empty((n_classes, n_points, 4), np.float64)
+    moments = np.empty((n_classes, 4, n_points), np.float64)
     points = np.empty((n_classes, n_points), np.float64)
     weighted = np.empty(n_points, np.float64)
     functions = np.empty((2, n_points), np.float64)
-    polynomials = np.empty((n_classes, n_points, 8), np.float64)
+    polynomials = np.empty((n_classes, 2, 4, n_points), np.float64)
     ones = np.ones(1, np.float64)
     for query in range(n_query):
         query_weights = weights[query if weights.shape[0] > 1 else 0]
@@ -99,8 +108,9 @@ def forward_rows(
             _to_points(moments[level], cubic, points[level])
         for level in range(1, n_classes):
             _add_classes(points, query_weights[level], weighted)
-            _convolve_at_targets(weighted, moments[level], first_tap, taps, tails, functions)
-            _to_polynomials(functions, moments[level], cubic, polynomials[level])
+            _convolve_at_targets(weighted, moments[level, 0], first_tap, taps, tails, far, functions)
+            for kernel in range(2):
+                _to_polynomials(functions[kernel], cubic, polynomials[level, kernel])
         _read_sums(
             ascending[query], order[query], position, levels[query], query_weights, polynomials, width, cut, numbers,
             values[query], slopes[query],
@@ -119,6 +129,7 @@ def backward_rows(
     first_tap: int,
     taps: Floats,
     tails: Floats,
+    far: Floats,
     cut: float,
     numbers: Floats,
     cubic: Floats,
@@ -139,6 +150,7 @@ def backward_rows(
         first_tap: See there.
         taps: See there.
         tails: See there.
+        far: See there.
         cut: See there.
         numbers: See there.
         cubic: See there.
@@ -150,12 +162,11 @@ def backward_rows(
     n_classes = weights.shape[1]
     position = np.empty(n_items, np.float64)
     sorted_upstream = np.empty(n_items, np.float64)
-    moments = np.empty((n_classes, n_points, 4), np.float64)
+    moments = np.empty((n_classes, 4, n_points), np.float64)
     points = np.empty((n_classes, n_points), np.float64)
     functions = np.empty((n_classes, n_points), np.float64)
-    combined = np.empty((1, n_points), np.float64)
-    everywhere = np.ones((n_points, 1), np.float64)
-    polynomials = np.empty((n_classes, n_points, 4), np.float64)
+    combined = np.empty(n_points, np.float64)
+    polynomials = np.empty((n_classes, 4, n_points), np.float64)
     for query in range(n_query):
         query_weights = weights[query if weights.shape[0] > 1 else 0]
         _place(ascending[query], lowest, width, position)
@@ -165,11 +176,11 @@ def backward_rows(
         _add_powers(position, levels[query], sorted_upstream, 1, moments)
         for level in range(1, n_classes):
             _to_points(moments[level], cubic, points[level])
-            _convolve_from_targets(points[level], first_tap, taps[1], tails[1], functions[level])
+            _convolve_from_targets(points[level], first_tap, taps[1], tails[1], far, functions[level])
         functions[0] = 0
         for level in range(n_classes):
-            _add_classes(functions, query_weights[:, level], combined[0])
-            _to_polynomials(combined, everywhere, cubic, polynomials[level])
+            _add_classes(functions, query_weights[:, level], combined)
+            _to_polynomials(combined, cubic, polynomials[level])
         _read_gradient(
             order[query], position, levels[query], sorted_upstream, query_weights, polynomials, width, cut,
             numbers[1], slopes[query], gradient[query],
@@ -192,23 +203,23 @@ def _add_powers(position: Floats, levels: Ints, values: Floats, least: int, mome
             value = values[place if len(values) > 1 else 0]
             cell = np.int64(position[place])
             u = position[place] - cell
-            sums = moments[level, cell]
-            sums[0] += value
-            sums[1] += value * u
-            sums[2] += value * u * u
-            sums[3] += value * u * u * u
+            moments[level, 0, cell] += value
+            moments[level, 1, cell] += value * u
+            moments[level, 2, cell] += value * u * u
+            moments[level, 3, cell] += value * u * u * u
 
 
 @compiled(fastmath=REORDER_SUMS)
 def _to_points(moments: Floats, cubic: Floats, points: Floats) -> None:
     """Spread the powers of cells to the four points around each."""
+    ones, linear, square, cube = moments[0], moments[1], moments[2], moments[3]
+    n_cells = len(points) - 3
     points[:] = 0
-    for cell in range(len(points) - 3):
-        m = moments[cell]
-        if m[0] != 0 or m[1] != 0 or m[2] != 0 or m[3] != 0:
-            for shift in range(4):
-                c = cubic[shift]
-                points[cell + shift] += c[0] * m[0] + c[1] * m[1] + c[2] * m[2] + c[3] * m[3]
+    for shift in range(4):
+        c = cubic[shift]
+        shifted = points[shift:]
+        for cell in range(n_cells):
+            shifted[cell] += c[0] * ones[cell] + c[1] * linear[cell] + c[2] * square[cell] + c[3] * cube[cell]
 
 
 @compiled(fastmath=REORDER_SUMS)
@@ -225,55 +236,69 @@ def _add_classes(points: Floats, weights: Floats, result: Floats) -> None:
 
 @compiled(fastmath=REORDER_SUMS)
 def _convolve_at_targets(
-    values: Floats, moments: Floats, first_tap: int, taps: Floats, tails: Floats, functions: Floats
+    values: Floats, n_targets: Floats, first_tap: int, taps: Floats, tails: Floats, far: Floats, functions: Floats
 ) -> None:
-    """Write the sum over points y of g(y - x) times their values to the points x around cells that have items."""
-    n_points, n_taps = len(values), taps.shape[1]
-    begin, end = 0, n_points
-    while begin < end and values[begin] == 0:
-        begin += 1
-    while end > begin and values[end - 1] == 0:
-        end -= 1
+    """Write the sum over points y of g(y - x) times their values to the points x around cells that have targets."""
+    n_points, end_tap = len(values), first_tap + taps.shape[1]
     beyond, distances = 0.0, 0.0  # sums of the values beyond the taps, and of values times the cells beyond
     for x in range(n_points - 1, -1, -1):
         distances += beyond
-        if x + first_tap + n_taps < n_points:
-            beyond += values[x + first_tap + n_taps]
+        if x + end_tap < n_points:
+            beyond += values[x + end_tap]
+        functions[0, x] = tails[0, 0] * beyond + tails[0, 1] * distances
+        functions[1, x] = tails[1, 0] * beyond + tails[1, 1] * distances
+    below = np.zeros(far.shape[1], np.float64)  # sums of values times exponentials, before the taps
+    for x in range(n_points):
+        if x + first_tap > 0:
+            value = values[x + first_tap - 1]
+            for term in range(len(below)):
+                below[term] = far[0, term] * below[term] + far[1, term] * value
         needed = False
         for cell in range(max(0, x - 3), x + 1):
-            needed |= moments[cell, 0] != 0
+            needed |= n_targets[cell] != 0
         if not needed:
             continue
-        sum_h, sum_slope = (
-            tails[0, 0] * beyond + tails[0, 1] * distances,
-            tails[1, 0] * beyond + tails[1, 1] * distances,
-        )
-        low, high = max(begin, x + first_tap), min(end, x + first_tap + n_taps)
-        if low < high:
-            near = values[low:high]
-            taps_h = taps[0, low - x - first_tap : high - x - first_tap]
-            taps_slope = taps[1, low - x - first_tap : high - x - first_tap]
-            for i in range(len(near)):
-                sum_h += near[i] * taps_h[i]
-                sum_slope += near[i] * taps_slope[i]
-        functions[0, x] = sum_h
-        functions[1, x] = sum_slope
+        sum_h, sum_slope = 0.0, 0.0
+        for term in range(len(below)):
+            sum_h += far[2, term] * below[term]
+            sum_slope += far[3, term] * below[term]
+        low, high = max(0, x + first_tap), min(n_points, x + end_tap)
+        near = values[low:high]
+        taps_h = taps[0, low - x - first_tap : high - x - first_tap]
+        taps_slope = taps[1, low - x - first_tap : high - x - first_tap]
+        for i in range(len(near)):
+            sum_h += near[i] * taps_h[i]
+            sum_slope += near[i] * taps_slope[i]
+        functions[0, x] += sum_h
+        functions[1, x] += sum_slope
 
 
 @compiled(fastmath=REORDER_SUMS)
-def _convolve_from_targets(values: Floats, first_tap: int, taps: Floats, tail: Floats, result: Floats) -> None:
-    """Write the sum over points x of g(y - x) times their values to all points y."""
-    n_points, n_taps = len(values), len(taps)
+def _convolve_from_targets(
+    values: Floats, first_tap: int, taps: Floats, tail: Floats, far: Floats, result: Floats
+) -> None:
+    """Write the sum over points x of the derivative's g(y - x) times their values to all points y."""
+    n_points, end_tap = len(values), first_tap + len(taps)
     beyond, distances = 0.0, 0.0
     for y in range(n_points):
         distances += beyond
-        if 0 <= y - first_tap - n_taps < n_points:
-            beyond += values[y - first_tap - n_taps]
+        if y - end_tap >= 0:
+            beyond += values[y - end_tap]
         result[y] = tail[0] * beyond + tail[1] * distances
+    below = np.zeros(far.shape[1], np.float64)
+    for y in range(n_points - 1, -1, -1):
+        if y - first_tap < n_points - 1:
+            value = values[y - first_tap + 1]
+            for term in range(len(below)):
+                below[term] = far[0, term] * below[term] + far[1, term] * value
+        total = 0.0
+        for term in range(len(below)):
+            total += far[3, term] * below[term]
+        result[y] += total
     for x in range(n_points):
         value = values[x]
         if value != 0:
-            low, high = max(0, x + first_tap), min(n_points, x + first_tap + n_taps)
+            low, high = max(0, x + first_tap), min(n_points, x + end_tap)
             near = result[low:high]
             near_taps = taps[low - x - first_tap : high - x - first_tap]
             for i in range(len(near)):
@@ -281,19 +306,15 @@ def _convolve_from_targets(values: Floats, first_tap: int, taps: Floats, tail: F
 
 
 @compiled(fastmath=REORDER_SUMS)
-def _to_polynomials(functions: Floats, moments: Floats, cubic: Floats, polynomials: Floats) -> None:
-    """Write the coefficients of functions within each cell that has items, those of one function after the other."""
-    for cell in range(functions.shape[1] - 3):
-        if moments[cell, 0] != 0:
-            for row in range(len(functions)):
-                f = functions[row, cell : cell + 4]
-                for power in range(4):
-                    polynomials[cell, 4 * row + power] = (
-                        cubic[0, power] * f[0]
-                        + cubic[1, power] * f[1]
-                        + cubic[2, power] * f[2]
-                        + cubic[3, power] * f[3]
-                    )
+def _to_polynomials(function: Floats, cubic: Floats, polynomials: Floats) -> None:
+    """Write the coefficients of 1, u, u^2 and u^3 of a function within each cell."""
+    n_cells = len(function) - 3
+    before, first, second, after = function, function[1:], function[2:], function[3:]
+    for power in range(4):
+        c = cubic[:, power]
+        result = polynomials[power]
+        for cell in range(n_cells):
+            result[cell] = c[0] * before[cell] + c[1] * first[cell] + c[2] * second[cell] + c[3] * after[cell]
 
 
 @compiled()
@@ -315,8 +336,9 @@ def _read_sums(
     own, start, height, line = numbers[0]
     height_of_slope, line_of_slope = numbers[1, 2], numbers[1, 3]
     line, line_of_slope = line * width, line_of_slope * width
-    not_below, above = np.zeros(n_classes, np.float64), np.zeros(n_classes, np.float64)
-    positions_above = np.zeros(n_classes, np.float64)
+    not_below = np.zeros(n_classes, np.float64)
+    # weights of the items above the edge, for each level of the target, and sums of weights times positions
+    above, positions_above = np.zeros(n_classes, np.float64), np.zeros(n_classes, np.float64)
     first_above = end = len(order)
     while end > 0:
         begin = end - 1
@@ -328,28 +350,27 @@ def _read_sums(
         edge = position[begin] + cut
         while position[first_above - 1] > edge:
             first_above -= 1
-            if levels[first_above] >= 0:
-                above[levels[first_above]] += 1
-                positions_above[levels[first_above]] += position[first_above]
+            other = levels[first_above]
+            if other >= 0:
+                for level in range(1, n_classes):
+                    above[level] += weights[level, other]
+                    positions_above[level] += weights[level, other] * position[first_above]
         for place in range(begin, end):
             level = levels[place]
             if level < 1:
                 continue
             cell = np.int64(position[place])
             u = position[place] - cell
-            p = polynomials[level, cell]
-            value = p[0] + u * (p[1] + u * (p[2] + u * p[3])) - own * weights[level, level]
-            slope = p[4] + u * (p[5] + u * (p[6] + u * p[7]))
+            p, q = polynomials[level, 0], polynomials[level, 1]
+            value = p[0, cell] + u * (p[1, cell] + u * (p[2, cell] + u * p[3, cell])) - own * weights[level, level]
+            slope = q[0, cell] + u * (q[1, cell] + u * (q[2, cell] + u * q[3, cell]))
             if start != 0:
                 for other in range(n_classes):
                     value += start * weights[level, other] * not_below[other]
             if first_above < len(order):
-                n_above, excess = 0.0, 0.0
-                for other in range(n_classes):
-                    n_above += weights[level, other] * above[other]
-                    excess += weights[level, other] * (positions_above[other] - above[other] * edge)
-                value += height * n_above + line * excess
-                slope += height_of_slope * n_above + line_of_slope * excess
+                excess = positions_above[level] - above[level] * edge
+                value += height * above[level] + line * excess
+                slope += height_of_slope * above[level] + line_of_slope * excess
             values[order[place]] = value
             slopes[place] = slope
         end = begin
@@ -372,6 +393,7 @@ def _read_gradient(
     """Write the gradient of a query's items, from the lowest score to the highest."""
     n_classes = len(weights)
     height, line = numbers[2], numbers[3] * width
+    # weighted gradients of the targets below the edge, for each level of the source, and these times the edges
     below, edges_below = np.zeros(n_classes, np.float64), np.zeros(n_classes, np.float64)
     n_below = 0
     for place in range(len(order)):
@@ -381,18 +403,18 @@ def _read_gradient(
             continue
         here = position[place]
         while here > position[n_below] + cut:
-            if levels[n_below] > 0:
-                below[levels[n_below]] += upstream[n_below]
-                edges_below[levels[n_below]] += upstream[n_below] * (position[n_below] + cut)
+            target = levels[n_below]
+            if target > 0:
+                for source in range(n_classes):
+                    weighted = weights[target, source] * upstream[n_below]
+                    below[source] += weighted
+                    edges_below[source] += weighted * (position[n_below] + cut)
             n_below += 1
         cell = np.int64(here)
         u = here - cell
-        p = polynomials[level, cell]
-        total = p[0] + u * (p[1] + u * (p[2] + u * p[3]))
-        if n_below > 0:
-            for other in range(1, n_classes):
-                beyond = height * below[other] + line * (here * below[other] - edges_below[other])
-                total += weights[other, level] * beyond
+        p = polynomials[level]
+        total = p[0, cell] + u * (p[1, cell] + u * (p[2, cell] + u * p[3, cell]))
+        total += height * below[level] + line * (here * below[level] - edges_below[level])
         if level > 0:
             total -= upstream[place] * slopes[place]
         gradient[order[place]] = total

@@ -33,30 +33,30 @@ def heaviside_sums(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:
 
 @compiled()
 def _counts_from_the_top(ascending: Floats, order: Ints, levels: Ints, weights: Floats, sums: Floats) -> None:
-    """Write the sums of each query, from the highest score to the lowest; ties are counted together."""
+    """Write the sums of each query, from the highest score to the lowest; ties are counted together.
+
+    Weights are added up in float64.
+    """
     n_query, n_items = ascending.shape
     n_levels = weights.shape[1] - 1
-    counts = np.empty(n_levels + 1, np.int64)
-    zero = sums.dtype.type(0)
+    totals = np.empty(n_levels + 1, np.float64)  # for each level of k, the weights of the items so far
     for query in range(n_query):
         query_weights = weights[query if weights.shape[0] > 1 else 0]
-        counts[:] = 0
+        totals[:] = 0
         end = n_items
         while end > 0:
             begin = end - 1
             while begin > 0 and ascending[query, begin - 1] == ascending[query, end - 1]:
                 begin -= 1
             for place in range(begin, end):
-                if levels[query, place] >= 0:
-                    counts[levels[query, place]] += 1
+                other = levels[query, place]
+                if other >= 0:
+                    for level in range(1, n_levels + 1):
+                        totals[level] += query_weights[level, other]
             for place in range(begin, end):
                 level = levels[query, place]
                 if level > 0:
-                    total = zero
-                    for other in range(n_levels + 1):
-                        n_others = counts[other] - (other == level)
-                        total += sums.dtype.type(n_others) * query_weights[level, other]
-                    sums[query, order[query, place]] = total
+                    sums[query, order[query, place]] = totals[level] - query_weights[level, level]
             end = begin
 
 

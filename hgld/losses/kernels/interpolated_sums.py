@@ -63,7 +63,14 @@ import torch
 from hgld.compute.compiled import is_compiled
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import InputError
-from hgld.losses.kernels.compiled_interpolation import REACH, GridKernels, backward_rows, forward_rows
+from hgld.losses.kernels.compiled_interpolation import (
+    FAR,
+    FAR_TERMS,
+    REACH,
+    GridKernels,
+    backward_rows,
+    forward_rows,
+)
 from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep
 
@@ -252,13 +259,14 @@ def _kernels(step: Sigmoid | SupRankStep) -> tuple[_Kernel, _Kernel]:
 def _compiled_kernels(step: Sigmoid | SupRankStep, grid: _Grid) -> GridKernels:
     """Return the kernels of a step and of its derivative for the compiled loops."""
     kernels = _kernels(step)
-    cut, reach = kernels[0].cut / grid.width, REACH * step.tau / grid.width
+    cut, reach, far = kernels[0].cut / grid.width, REACH * step.tau / grid.width, FAR * step.tau / grid.width
     # Beyond the taps, g is a line, or as good as constant where the line begins later.
-    last = min(int(min(cut, reach)) + 1, grid.n_points)
-    first = -min(int(reach) + 1, grid.n_points)
+    first, last = -min(int(far), grid.n_points), min(int(min(cut, reach)) + 1, grid.n_points)
     differences = torch.arange(first, last + 1, dtype=torch.float64) * grid.width
     values = torch.stack([kernel.smooth(differences) for kernel in kernels])
     increments = [kernel.smooth_slope * grid.width if cut < reach else 0.0 for kernel in kernels]
+    terms = np.arange(1, FAR_TERMS + 1)
+    per_cell, signs = terms * (grid.width / step.tau), (-1.0) ** (terms + 1)
     return GridKernels(
         grid.lowest,
         grid.width,
@@ -266,6 +274,7 @@ def _compiled_kernels(step: Sigmoid | SupRankStep, grid: _Grid) -> GridKernels:
         first,
         values[:, :-1].contiguous().numpy(),
         np.stack([values[:, -1].numpy(), increments], 1),
+        np.stack([np.exp(-per_cell), np.exp(per_cell * (first - 1)), signs, signs * terms / step.tau]),
         cut,
         np.array([[kernel.own, kernel.start, kernel.height, kernel.slope] for kernel in kernels]),
         np.array(_CUBIC),

@@ -31,14 +31,16 @@ def sort_scores(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
     if scores.dtype != torch.float32 or scores.device.type != "cpu":
         return scores.sort(1)
-    keys = _flip_negative(scores.detach().contiguous().view(torch.int32))
-    order = torch.empty_like(keys, dtype=torch.int64)
+    bits = scores.detach().contiguous().view(torch.int32)
+    order = torch.empty_like(bits, dtype=torch.int64)
     if is_compiled():
-        bits, n_passes = (11, 3) if scores.shape[1] >= _MANY_ITEMS else (8, 4)
-        _radix_sort(keys.numpy(), order.numpy(), bits, n_passes)
-    else:
-        for row_keys, row_order in zip(keys, order, strict=True):
-            torch.sort(row_keys, out=(row_keys, row_order))
+        ascending = torch.empty_like(bits)
+        digit_bits, n_passes = (11, 3) if scores.shape[1] >= _MANY_ITEMS else (8, 4)
+        _radix_sort(bits.numpy(), ascending.numpy(), order.numpy(), digit_bits, n_passes)
+        return ascending.view(torch.float32), order
+    keys = _flip_negative(bits)
+    for row_keys, row_order in zip(keys, order, strict=True):
+        torch.sort(row_keys, out=(row_keys, row_order))
     return _flip_negative(keys).view(torch.float32), order
 
 
@@ -95,25 +97,33 @@ def _flip_negative(bits: torch.Tensor) -> torch.Tensor:
 
 
 @compiled()
-def _radix_sort(keys: NDArray[np.int32], order: NDArray[np.int64], bits: int, n_passes: int) -> None:
-    """Sort each row of ``keys`` in place, and write the indices to ``order``; ties keep their order.
+def _radix_sort(
+    bits: NDArray[np.int32],
+    ascending: NDArray[np.int32],
+    order: NDArray[np.int64],
+    digit_bits: int,
+    n_passes: int,
+) -> None:
+    """Write each row of bits of float32 in ascending order of the floats, and the indices; ties keep their order.
 
     A key and its index are one integer of 64 bits, and each pass moves them to the bucket of a digit of the key.
     """
-    n_rows, n_items = keys.shape
+    n_rows, n_items = bits.shape
     entries, moved = np.empty(n_items, np.uint64), np.empty(n_items, np.uint64)
-    n_digits = 1 << bits
+    n_digits = 1 << digit_bits
     mask, index_mask = np.uint64(n_digits - 1), np.uint64(2**32 - 1)
     sizes = np.empty((n_passes, n_digits), np.int64)
     for row in range(n_rows):
         sizes[:] = 0
         for item in range(n_items):
-            key = np.uint64(np.int64(keys[row, item]) + 2**31)
+            score = bits[row, item]
+            # the order of floats is that of unsigned integers with the sign flipped, or all bits of negative ones
+            key = np.uint64(np.uint32(score ^ (np.int32(score >> 31) | np.int32(-(2**31)))))
             for digit in range(n_passes):
-                sizes[digit, np.int64((key >> np.uint64(digit * bits)) & mask)] += 1
+                sizes[digit, np.int64((key >> np.uint64(digit * digit_bits)) & mask)] += 1
             entries[item] = (key << np.uint64(32)) | np.uint64(item)
         for digit in range(n_passes):
-            shift = np.uint64(32 + digit * bits)
+            shift = np.uint64(32 + digit * digit_bits)
             places = sizes[digit]
             if n_items == 0 or places[np.int64((entries[0] >> shift) & mask)] == n_items:
                 continue  # all have the same digit
@@ -127,6 +137,7 @@ def _radix_sort(keys: NDArray[np.int32], order: NDArray[np.int64], bits: int, n_
                 moved[places[bucket]] = entry
                 places[bucket] += 1
             entries, moved = moved, entries
-        for item in range(n_items):
-            keys[row, item] = np.int32(np.int64(entries[item] >> np.uint64(32)) - 2**31)
-            order[row, item] = np.int64(entries[item] & index_mask)
+        for place in range(n_items):
+            item = np.int64(entries[place] & index_mask)
+            order[row, place] = item
+            ascending[row, place] = bits[row, item]
