@@ -40,24 +40,26 @@ def _counts_from_the_top(ascending: Floats, order: Ints, levels: Ints, weights: 
     n_query, n_items = ascending.shape
     n_levels = weights.shape[1] - 1
     totals = np.empty(n_levels + 1, np.float64)  # for each level of k, the weights of the items so far
+    by_item = np.zeros((n_levels + 2, n_levels + 1), np.float64)  # weights by the levels of j plus 1, and of k
     for query in range(n_query):
         query_weights = weights[query if weights.shape[0] > 1 else 0]
+        for other in range(n_levels + 1):
+            for level in range(1, n_levels + 1):
+                by_item[other + 1, level] = query_weights[level, other]
+        query_scores, query_levels, query_order = ascending[query], levels[query], order[query]
         totals[:] = 0
         end = n_items
-        while end > 0:
-            begin = end - 1
-            while begin > 0 and ascending[query, begin - 1] == ascending[query, end - 1]:
-                begin -= 1
-            for place in range(begin, end):
-                other = levels[query, place]
-                if other >= 0:
-                    for level in range(1, n_levels + 1):
-                        totals[level] += query_weights[level, other]
-            for place in range(begin, end):
-                level = levels[query, place]
+        for place in range(n_items - 1, -1, -1):
+            item_weights = by_item[query_levels[place] + 1]
+            for level in range(n_levels + 1):
+                totals[level] += item_weights[level]
+            if place > 0 and query_scores[place - 1] == query_scores[place]:
+                continue
+            for tied in range(place, end):
+                level = query_levels[tied]
                 if level > 0:
-                    sums[query, order[query, place]] = totals[level] - query_weights[level, level]
-            end = begin
+                    sums[query, query_order[tied]] = totals[level] - by_item[level + 1, level]
+            end = place
 
 
 def _counts_by_level(ranking: Ranking, weights: torch.Tensor) -> torch.Tensor:

@@ -14,8 +14,9 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation.relevance import Relevance, exponential_gain
+from hgld.losses.kernels.level_counts import count_levels
 from hgld.losses.kernels.rank_loss import RankLoss
-from hgld.losses.kernels.ranks import count_levels, h_rank_plus, rank
+from hgld.losses.kernels.ranks import h_rank_plus, rank
 from hgld.losses.kernels.relevance_options import RelevanceName, chosen_relevance
 from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.step_sums import step_sums

@@ -78,8 +78,3 @@ def h_rank_plus(
         return own + step_sums(scores, levels, pair_relevance, plus, ranking)
     terms = [(pair_relevance.tril(), plus), (pair_relevance.triu(1), finer)]
     return own + combined_step_sums(scores, levels, terms, ranking)
-
-
-def count_levels(levels: torch.Tensor, n_levels: int) -> torch.Tensor:
-    """Return the number of items of each level for each query: float64 tensor of shape (n_query, L + 1)."""
-    return torch.stack([(levels == level).sum(1) for level in range(n_levels + 1)], 1).to(torch.float64)

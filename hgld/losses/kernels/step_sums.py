@@ -16,6 +16,7 @@ import torch
 
 from hgld.losses.kernels.heaviside_sums import heaviside_sums
 from hgld.losses.kernels.interpolated_sums import interpolated_sums
+from hgld.losses.kernels.level_counts import count_levels
 from hgld.losses.kernels.pair_sums import pair_sums
 from hgld.losses.kernels.sorting import Ranking
 from hgld.losses.kernels.steps import Sigmoid, Step, SupRankStep
@@ -87,5 +88,5 @@ def _pairs_per_query(levels: torch.Tensor, weights: torch.Tensor) -> float:
     """Return the mean number of pairs that have a weight."""
     has_weight = (weights != 0).any(0).to(torch.float64)
     has_weight[0] = 0
-    counts = torch.stack([(levels == level).sum(1) for level in range(len(has_weight))], 1).to(torch.float64)
+    counts = count_levels(levels, len(has_weight) - 1)
     return float(((counts @ has_weight.T) * counts).sum(1).mean())

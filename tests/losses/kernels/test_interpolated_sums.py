@@ -174,12 +174,13 @@ def test_errors_stay_below_their_bounds(
 def test_errors_stay_below_their_bounds_at_the_kink(delta: float) -> None:
     """All negatives are at one distance from the positive, around the kink: errors do not cancel."""
     step = SupRankStep(tau=1.0, rho=0.0, delta=delta)
-    levels = torch.tensor([[1] + [0] * 50])
+    levels = torch.tensor([[1] + [0] * 50 + [-1]])
     weights = torch.ones(1, 2, 2, dtype=torch.float64).tril(-1)
     largest = 0.0
     for offset in torch.linspace(-0.15, 0.15, 61).tolist():
-        scores = torch.full((1, 51), delta + offset, dtype=torch.float64)
+        scores = torch.full((1, 52), delta + offset, dtype=torch.float64)
         scores[0, 0] = 0.037
+        scores[0, -1] = -30.0  # excluded; where scores span few cells, these are narrower
         compare(scores, levels, weights, step)
         error = interpolated_sums(scores, levels, weights, step) - dense(scores, levels, weights, step, scores).sums
         largest = max(largest, float(error[0, 0].abs()) / 50)
@@ -213,6 +214,50 @@ def test_interpolation_and_pairs_agree(name: str) -> None:
 def test_float32_is_as_exact_as_its_scores() -> None:
     scores, levels = random_case(2, 500, 0.2, seed=3)
     compare(scores.float(), levels, torch.ones(1, 4, 4).tril(-1), suprank_step(), 2e-5)
+
+
+@pytest.mark.parametrize("spread", [1e-7, 1e-5, 1e-4, 1e-3])
+@pytest.mark.parametrize("name", ["eq4", "sigmoid", "line from 0"])
+def test_errors_are_those_of_rounding_where_scores_are_narrow(name: str, spread: float) -> None:
+    """Errors of pairs do not cancel there, and the terms of a gradient add up to 10^4."""
+    scores, levels = random_case(1, 500, spread, seed=3)
+    scores, weights, upstream = (0.3 + scores).float(), torch.ones(1, 4, 4).tril(-1), torch.ones(1, 500)
+    expected = dense(scores, levels, weights, STEPS[name], upstream)
+    leaf = scores.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(interpolated_sums(leaf, levels, weights, STEPS[name]), leaf, upstream)
+    assert expected.gradient_size.max() > 5e3
+    assert (gradient - expected.gradient).abs().max() < 3e-7 * expected.gradient_size.max()
+
+
+@settings(max_examples=25)
+@given(
+    n_queries=st.integers(1, 4),
+    n_items=st.integers(1, 40),
+    n_weights=st.sampled_from([1, 4]),
+    spread=st.sampled_from([0.0, 1e-9, 1e-3, 0.05, 0.3, 5.0]),
+    seed=st.integers(0, 2**31),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    name=st.sampled_from(sorted(STEPS)),
+)
+def test_compiled_loops_agree_with_torch(
+    n_queries: int, n_items: int, n_weights: int, spread: float, seed: int, dtype: torch.dtype, name: str
+) -> None:
+    scores, levels = random_case(n_queries, n_items, spread, seed)
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.rand(1 if n_weights == 1 else n_queries, 4, 4, generator=generator).to(dtype)
+    weights[weights < 1 / 3] = 0
+    upstream = torch.randn(scores.shape, dtype=dtype, generator=generator)
+    results = []
+    for compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "is_compiled", lambda device, compiled=compiled: compiled)
+            leaf = scores.to(dtype, copy=True).requires_grad_()
+            sums = interpolated_sums(leaf, levels, weights, STEPS[name])
+            results.append((sums.detach(), *torch.autograd.grad(sums, leaf, upstream)))
+    size = float(dense(scores, levels, weights, STEPS[name], upstream).gradient_size.max()) + 1 / STEPS[name].tau
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-8
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=0, atol=tolerance * size)
 
 
 def test_equal_scores() -> None:
