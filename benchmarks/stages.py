@@ -1,7 +1,7 @@
 """Processor time and memory of the label stages, beside those of another version of hgld.
 
 The labels are made up: 5,685, as many as the full dataset has. Each command is a process of its own; the versions
-take turns, each with its own files and its own cache, and what they write must have the same bytes::
+take turns, each with its own files and its own cache, and the tables that they write must have the same bytes::
 
     python benchmarks/stages.py --before ../hgld-before
 """
@@ -35,8 +35,7 @@ class Step(NamedTuple):
 STEPS = (
     Step("`embed`, all labels", _EMBED),
     Step("`embed`, up to date", _EMBED, 5),
-    Step("`cluster`, first run, which compiles", _CLUSTER),
-    Step("`cluster --force`", f"{_CLUSTER} --force"),
+    Step("`cluster`", _CLUSTER),
     Step("`cluster`, up to date", _CLUSTER, 5),
     Step("`suggest`, empty cache", _SUGGEST),
     Step("`suggest --force`", f"{_SUGGEST} --force"),
@@ -98,8 +97,6 @@ def run(version: Path, work: Path, step: Step) -> Cost:
     """Run a command of one version in its folder, and wait for it."""
     variables = {"PYTHONPATH": str(version), "HGLD_CACHE": str(work / "cache"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "hgld", *step.command.split()]
-    # Machine code goes to the folder as well: every round compiles once.
-    variables |= {"NUMBA_CACHE_DIR": str(work / "numba")}
     with (work / "log").open("w") as log:
         process = subprocess.Popen(command, cwd=work, env={**os.environ, **variables}, stdout=log, stderr=log)
         _, status, usage = os.wait4(process.pid, 0)
@@ -112,8 +109,8 @@ def run(version: Path, work: Path, step: Step) -> Cost:
 
 
 def check_equal(works: Sequence[Path]) -> None:
-    """Raise unless all versions have written the same bytes."""
-    for name in ("label_embeddings.parquet", "clusters.parquet", "clusters.png", "clusters.html"):
+    """Raise unless all versions have written the same tables."""
+    for name in ("label_embeddings.parquet", "clusters.parquet"):
         contents = {path.read_bytes() for work in works if (path := work / name).exists()}
         if len(contents) > 1:
             raise SystemExit(f"{name} differs between the versions")
