@@ -14,9 +14,9 @@ import torch
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.level_weights import LevelWeights
-from hgld.evaluation.metric_registry import Metric, RankedBlock, default_metrics
-from hgld.evaluation.ranking import RankingConfig, rank, ranked_items
-from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
+from hgld.evaluation.metric_registry import Metric, RankedBlock, default_metrics, needed_ranks
+from hgld.evaluation.ranking import Ranked, RankingConfig, rank, ranked_items
+from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics, truncated_statistics
 from hgld.evaluation.rejected_queries import FirstItems, answer_columns, answer_queries, first_items, with_answers
 from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.relevance import Relevance
@@ -238,10 +238,11 @@ def _measure(
         config=config.ranking,
         part=config.processes.part,
         n_neighbours=task.detector.n_neighbours if isinstance(task.detector, NeighbourDetector) else 0,
+        needed=needed_ranks(metrics),
         progress=config.progress,
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
-        statistics = ranking_statistics(ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, tables=tables)
+        statistics = _statistics(ranked, n_levels, cutoffs, tables)
         block = RankedBlock(ranked.levels, statistics, weights.block(ranked.queries))
         values = {metric.name: metric.values(block) for metric in metrics}
         values.update(zip(_positives_columns(n_levels), statistics.positives.T, strict=True))
@@ -251,6 +252,12 @@ def _measure(
     if firsts:
         blocks.append(answer_queries(task, firsts))
     return blocks
+
+
+def _statistics(ranked: Ranked, n_levels: int, cutoffs: Sequence[int], tables: RankTables) -> RankingStatistics:
+    if ranked.positives is None:
+        return ranking_statistics(ranked.levels, n_levels, cutoffs, n_ranked=ranked.n_ranked, tables=tables)
+    return truncated_statistics(ranked.levels, ranked.positives, ranked.n_ranked, cutoffs, tables=tables)
 
 
 def _table(task: RetrievalTask, blocks: Sequence[Sequence[_Block]], metrics: Sequence[str]) -> pd.DataFrame:

@@ -14,8 +14,6 @@ items of level l or finer that are still to come, which is least for the coarses
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -56,9 +54,9 @@ def level_sums(
         discount: Likewise; 1 / log2(1 + k).
         cutoffs: int64, ascending, shape (n_cutoff,).
         width: Number of ranks in a block, on which only rounding depends; :data:`WIDTH` is the fastest.
-        positives: int64, shape (n, L), overwritten as all that follow, which have the shapes and meanings of the
+        positives: int64, shape (n, L); number of items of level 1, ..., L or finer, which may follow rank N.
+        precision: float64, shape (n, L, L), overwritten as all that follow, which have the shapes and meanings of the
             fields of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`.
-        precision: float64, shape (n, L, L).
         precision_at_r: float64, shape (n, L).
         discounts: float64, shape (n, L).
         overlap: float64, shape (n,).
@@ -71,7 +69,6 @@ def level_sums(
     seen, n_seen = np.empty((n_levels, width)), np.empty(n_levels, np.int64)
     weights = np.empty(width)
     for row in range(n_rows):
-        _count_levels(levels[row], positives[row])
         precision[row], discounts[row], precision_at_r[row], overlap[row], n_seen[:] = 0.0, 0.0, 0.0, 0.0, 0
         start, next_cutoff = 0, 0
         while start < n_items:
@@ -106,13 +103,14 @@ def level_sums(
 
 
 @compiled()
-def _count_levels(levels: Levels, positives: Any) -> None:
-    """Count the items of each level or finer."""
-    for level in range(len(positives)):
-        count = 0
-        for i in range(len(levels)):
-            count += levels[i] > level
-        positives[level] = count
+def count_levels(levels: Levels, counts: Integers) -> None:
+    """Add the number of items of level 1, ..., L or finer in each row to the counts, int64, shape (n, L)."""
+    for row in range(len(levels)):
+        for level in range(counts.shape[1]):
+            count = 0
+            for i in range(levels.shape[1]):
+                count += levels[row, i] > level
+            counts[row, level] += count
 
 
 @compiled()

@@ -5,7 +5,7 @@ A metric is a function in :mod:`hgld.evaluation.metrics` and one entry of :data:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -14,6 +14,7 @@ import torch
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import hierarchy_metrics, metrics
+from hgld.evaluation.first_ranks import NeededRanks
 from hgld.evaluation.level_weights import BlockWeights
 from hgld.evaluation.ranking_statistics import RankingStatistics
 from hgld.hierarchy.label_matrix import column_of
@@ -24,7 +25,7 @@ class RankedBlock:
     """Rankings of n queries, from which metrics take their values.
 
     Args:
-        levels: uint8, shape (n, n_gallery); level of the item at each rank, best rank first.
+        levels: uint8, shape (n, N); level of the item at each rank, best rank first, up to the last that is needed.
         statistics: Statistics of these rankings.
         weights: Relevance and gain of the levels.
     """
@@ -46,6 +47,7 @@ class MetricSpec:
         ranked_levels: Whether it takes the levels in ranked order.
         tree: Whether levels have to be those of a tree of classes, and not values of relevance.
         first_item: Whether it depends on the first item only.
+        first_positives: Whether it depends on the first R items only, R being the number of positives of its level.
         cutoff: Whether it takes a cutoff k.
         level: Whether it takes a semantic level; its name may then end in ``_lN``.
         weights: Field of :class:`BlockWeights` that it takes, if any.
@@ -55,6 +57,7 @@ class MetricSpec:
     ranked_levels: bool = False
     tree: bool = False
     first_item: bool = False
+    first_positives: bool = False
     cutoff: bool = False
     level: bool = False
     weights: Literal["relevance", "self_counting_relevance", "gain", "level_weights"] | None = None
@@ -77,7 +80,7 @@ def _ahp(
 METRICS: dict[str, MetricSpec] = {
     "AP": MetricSpec(metrics.average_precision, level=True),
     "wAP": MetricSpec(metrics.weighted_average_precision, weights="level_weights"),
-    "mAP@R": MetricSpec(metrics.map_at_r, level=True),
+    "mAP@R": MetricSpec(metrics.map_at_r, level=True, first_positives=True),
     "mAP@K": MetricSpec(metrics.map_at_k, cutoff=True, level=True),
     "R@K": MetricSpec(metrics.recall_at_k, cutoff=True, level=True),
     "TR@K": MetricSpec(metrics.true_recall_at_k, cutoff=True, level=True),
@@ -121,7 +124,8 @@ class Metric:
         values: Function from the rankings of n queries to the values of the metric, float64, shape (n,).
         tree: Whether levels have to be those of a tree of classes, and not values of relevance.
         is_graded: Whether it weighs items by their relevance or gain, so that levels need not be semantic.
-        n_ranks: Number of ranks that it depends on; None for a metric of whole rankings.
+        n_ranks: Number of ranks that it depends on; None if that is not the same number for all rankings.
+        positives_level: Level l of a metric that depends on the first R_l ranks; else None.
     """
 
     name: str
@@ -130,6 +134,7 @@ class Metric:
     tree: bool = False
     is_graded: bool = False
     n_ranks: int | None = None
+    positives_level: int | None = None
 
     @classmethod
     def from_name(cls, name: str, n_levels: int) -> Metric:
@@ -153,7 +158,16 @@ class Metric:
         cutoff = int(k) if spec.cutoff else None
         n_ranks = 1 if spec.first_item else cutoff
         is_graded = spec.weights in ("relevance", "gain")
-        return cls(name, cutoff, _call(name, spec, cutoff, level), spec.tree, is_graded, n_ranks)
+        positives_level = level if spec.first_positives else None
+        return cls(name, cutoff, _call(name, spec, cutoff, level), spec.tree, is_graded, n_ranks, positives_level)
+
+
+def needed_ranks(metrics: Sequence[Metric]) -> NeededRanks | None:
+    """Return the ranks on which metrics depend; None for whole rankings."""
+    if any(metric.n_ranks is None and metric.positives_level is None for metric in metrics):
+        return None
+    levels = {metric.positives_level for metric in metrics if metric.positives_level is not None}
+    return NeededRanks(max((metric.n_ranks or 0 for metric in metrics), default=0), tuple(sorted(levels)))
 
 
 def default_metrics(n_levels: int, n_ranked: int) -> list[str]:

@@ -4,7 +4,8 @@ All metrics need the levels in ranked order and nothing else, so the level is pa
 is compared with the gallery a few thousand items at a time; each score becomes the upper bits of an integer that
 sorts as the scores do, best first, and the level its lowest bits (:mod:`hgld.evaluation.ranking_keys`). After one
 sort of these keys the levels are read from them. Besides the embeddings that takes 5 bytes per query of a block and
-gallery item (9 with 64-bit keys).
+gallery item (9 with 64-bit keys). Where only the first ranks are needed, nothing else is sorted
+(:mod:`hgld.evaluation.first_ranks`).
 
 Scores are inner products of L2-normalised embeddings (cosine similarity, paper section III-A).
 """
@@ -20,12 +21,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hgld.compute.compiled import is_compiled
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
 from hgld.compute.threads import parallel_map
 from hgld.compute.top_k import Floats, Integers, RunningTopK
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.excluded_pairs import ExcludedPairs
+from hgld.evaluation.first_ranks import FirstKeys, NeededRanks, affordable, count_positives
 from hgld.evaluation.nearest_ranked import NearestRanked
-from hgld.evaluation.ranking_keys import KeyRows, ScoreRows, Ties, key_type
+from hgld.evaluation.ranking_keys import KeyFormat, KeyRows, ScoreRows, Ties, key_type
 from hgld.evaluation.relevance_judgements import RelevanceJudgements
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
@@ -64,16 +68,19 @@ class Ranked:
     Args:
         queries: Slice of the queries, with a start and a stop.
         levels: uint8, shape (n_query, n_gallery), on the device; level of the item at each rank, best first. Excluded
-            items come last, with level 0.
+            items come last, with level 0. Only the first ranks, where no more are needed.
         n_ranked: int64, shape (n_query,), on the device; number of items that are not excluded.
         neighbours: Scores and positions of the first items, as
             :func:`hgld.compute.nearest_neighbours.nearest_neighbours` returns them; None unless asked for.
+        positives: int64, shape (n_query, L); number of items of level 1, ..., L or finer in the whole ranking, where
+            ``levels`` are those of the first ranks only; None otherwise.
     """
 
     queries: slice
     levels: torch.Tensor
     n_ranked: torch.Tensor
     neighbours: tuple[Floats, Integers] | None = None
+    positives: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +138,7 @@ def rank(
     gallery_mask: npt.NDArray[np.bool_] | None = None,
     config: RankingConfig | None = None,
     n_neighbours: int = 0,
+    needed: NeededRanks | None = None,
     part: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
 ) -> Iterator[Ranked]:
@@ -148,6 +156,8 @@ def rank(
             every ranking.
         config: Settings of ranking.
         n_neighbours: Number of nearest items to keep for each query; may exceed the gallery.
+        needed: Ranks that are needed, all of them by default; further ones may be left out of ``levels`` where that
+            is faster, and the first have the same levels.
         part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
         progress: Progress bar over the queries.
 
@@ -177,30 +187,52 @@ def rank(
     step = min(config.queries_per_block(n_gallery, keys), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
-    rows: KeyRows | ScoreRows
-    if config.precision == "float64":
-        rows = ScoreRows(step, n_gallery, device, config.ties)
-    else:
-        rows = KeyRows(step, n_gallery, judgements.n_levels, scorer.largest, device, config.ties)
+    if config.precision == "float64" or not is_compiled(device):
+        needed = None
+    key_format = KeyFormat.of(judgements.n_levels, scorer.largest, config.ties)
+    rows: KeyRows | ScoreRows | None = None
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        excluded_pairs = items.excluded.block(queries)
+        n_rows, excluded_columns = queries.stop - start, items.excluded.block(queries)
+        excluded_pairs = ExcludedPairs(masked, excluded_columns)
         nearest = None
         if n_neighbours:
-            parts = [RunningTopK(queries.stop - start, n_neighbours, scorer.dtype, device) for _ in shares]
-            nearest = NearestRanked(parts, masked, excluded_pairs)
+            parts = [RunningTopK(n_rows, n_neighbours, scorer.dtype, device) for _ in shares]
+            nearest = NearestRanked(parts, excluded_pairs)
+        positives, first = None, None
+        if needed is not None:
+            positives = count_positives(judgements, queries, excluded_pairs)
+            n_first = needed.count(positives)
+            if affordable(n_first, n_gallery, len(shares)):
+                first = FirstKeys(n_rows, n_first, len(shares), key_format, excluded_pairs)
+        if first is None and rows is None:
+            rows = _rows(step, judgements, scorer.largest, config)
+        collected = rows if first is None else first
+        assert collected is not None
         with float32_matmul(config.precision):
-            parallel_map(partial(_fill, rows, scorer, judgements, queries, nearest), shares, device)
-        rows.exclude(slice(None), torch.from_numpy(masked).to(device))
-        rows.exclude(*(torch.from_numpy(indexes).to(device) for indexes in excluded_pairs))
-        levels = rows.ranked(queries.stop - start)
+            parallel_map(partial(_fill, collected, scorer, judgements, queries, nearest), shares, device)
+        if first is not None:
+            levels = first.ranked()
+        else:
+            assert rows is not None
+            rows.exclude(slice(None), torch.from_numpy(masked).to(device))
+            rows.exclude(*(torch.from_numpy(indexes).to(device) for indexes in excluded_columns))
+            levels, positives = rows.ranked(n_rows), None
         n_ranked = torch.from_numpy(items.n_ranked[queries]).to(device)
-        yield Ranked(queries, levels, n_ranked, None if nearest is None else nearest.result())
-        progress.advance(queries.stop - start)
+        yield Ranked(queries, levels, n_ranked, None if nearest is None else nearest.result(), positives)
+        progress.advance(n_rows)
+
+
+def _rows(n_rows: int, judgements: RelevanceJudgements, largest: float, config: RankingConfig) -> KeyRows | ScoreRows:
+    """Return rows in which whole rankings are sorted."""
+    n_gallery, n_levels, device = judgements.n_gallery, judgements.n_levels, torch.device(config.device)
+    if config.precision == "float64":
+        return ScoreRows(n_rows, n_gallery, device, config.ties)
+    return KeyRows(n_rows, n_gallery, n_levels, largest, device, config.ties)
 
 
 def _fill(
-    rows: KeyRows | ScoreRows,
+    rows: KeyRows | ScoreRows | FirstKeys,
     scorer: Scorer,
     judgements: RelevanceJudgements,
     queries: slice,
@@ -211,4 +243,8 @@ def _fill(
     for gallery, scores in scorer.scores(queries, starts):
         if nearest is not None:
             nearest.add(part, gallery, scores)
-        rows.put(gallery, scores, judgements.levels(queries, gallery))
+        levels = judgements.levels(queries, gallery)
+        if isinstance(rows, FirstKeys):
+            rows.put(part, gallery, scores, levels)
+        else:
+            rows.put(gallery, scores, levels)

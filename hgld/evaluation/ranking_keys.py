@@ -7,6 +7,7 @@ sort, of three digits or four, was not reliably faster.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,39 @@ from hgld.compute.threads import parallel_map, thread_count
 
 Ties = Literal["pessimistic", "optimistic"]
 KeyType = Literal["int32", "int64"]
+
+
+@dataclass(frozen=True)
+class KeyFormat:
+    """Form of keys.
+
+    Args:
+        dtype: torch.int32 or torch.int64.
+        bits: Number of bits of a level.
+        flip: Bits that are flipped in levels: keys ascend, so that lower levels come first, or last.
+        scale: Factor of scores; negative, so that the best score has the smallest key.
+        last: Key that sorts last, with level 0.
+    """
+
+    dtype: torch.dtype
+    bits: int
+    flip: int
+    scale: float
+    last: int
+
+    @classmethod
+    def of(cls, n_levels: int, largest: float, ties: Ties) -> KeyFormat:
+        """Return the form of keys for a number of levels and an upper bound on the scores."""
+        bits = n_levels.bit_length()
+        flip = 0 if ties == "pessimistic" else (1 << bits) - 1
+        dtype: torch.dtype = getattr(torch, key_type(n_levels, largest))
+        # Scores up to 2, since rounding may carry them above 1, take the bits beside sign and level.
+        scale = -(2.0 ** (torch.iinfo(dtype).bits - 2 - bits)) / largest
+        return cls(dtype, bits, flip, scale, torch.iinfo(dtype).max >> bits << bits | flip)
+
+    def read_levels(self, keys: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
+        """Write the levels of keys to a tensor of the same shape, and return it."""
+        return levels.copy_(keys).bitwise_and_((1 << self.bits) - 1).bitwise_xor_(self.flip)
 
 
 class KeyRows:
@@ -39,50 +73,39 @@ class KeyRows:
     def __init__(
         self, n_rows: int, n_items: int, n_levels: int, largest: float, device: torch.device, ties: Ties
     ) -> None:
-        self._bits = n_levels.bit_length()
-        self._mask = (1 << self._bits) - 1
-        self._flip = 0 if ties == "pessimistic" else self._mask  # keys ascend: lower levels first, or last
-        dtype: torch.dtype = getattr(torch, key_type(n_levels, largest))
-        # Scores up to 2, since rounding may carry them above 1, take the bits beside sign and level.
-        self._scale = (
-            -(2.0 ** (torch.iinfo(dtype).bits - 2 - self._bits)) / largest
-        )  # the best score has the smallest key
-        self._last = torch.iinfo(dtype).max >> self._bits << self._bits | self._flip  # sorts last, with level 0
-        self._keys = torch.empty(n_rows, n_items, dtype=dtype, device=device)
+        self._format = KeyFormat.of(n_levels, largest, ties)
+        self._keys = torch.empty(n_rows, n_items, dtype=self._format.dtype, device=device)
         self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
 
     def put(self, gallery: slice, scores: torch.Tensor, levels: torch.Tensor) -> None:
         """Store the scores, float32, and levels of a block of the gallery; scores are overwritten."""
+        form = self._format
         if is_compiled(self._keys.device):
             keys = self._keys[: len(scores)].numpy()
-            scale = np.float32(self._scale)
-            _put(scores.numpy(), levels.contiguous().numpy(), scale, self._bits, self._flip, gallery.start, keys)
+            scale = np.float32(form.scale)
+            _put(scores.numpy(), levels.contiguous().numpy(), scale, form.bits, form.flip, gallery.start, keys)
             return
-        block = self._keys[: len(scores), gallery].copy_(scores.mul_(self._scale))
-        block.bitwise_left_shift_(self._bits).bitwise_or_(levels ^ self._flip)
+        block = self._keys[: len(scores), gallery].copy_(scores.mul_(form.scale))
+        block.bitwise_left_shift_(form.bits).bitwise_or_(levels ^ form.flip)
 
     def exclude(self, rows: torch.Tensor | slice, columns: torch.Tensor) -> None:
         """Rank some items last, with level 0."""
-        self._keys[rows, columns] = self._last
+        self._keys[rows, columns] = self._format.last
 
     def ranked(self, n_rows: int) -> torch.Tensor:
         """Return the levels in ranked order, uint8, shape (n_rows, n_items); the next block overwrites them."""
         keys, levels = self._keys[:n_rows], self._levels[:n_rows]
         if keys.device.type != "cpu":
-            return self._read_levels(keys.sort(dim=1).values, levels)
+            return self._format.read_levels(keys.sort(dim=1).values, levels)
         shares = np.array_split(np.arange(n_rows), thread_count(keys.device))
         blocks = [slice(share[0], share[-1] + 1) for share in shares if len(share)]
 
         def order(rows: slice) -> None:
             keys[rows].numpy().sort(axis=1)  # NumPy releases the interpreter lock while it sorts
-            self._read_levels(keys[rows], levels[rows])
+            self._format.read_levels(keys[rows], levels[rows])
 
         parallel_map(order, blocks, keys.device)
         return levels
-
-    def _read_levels(self, keys: torch.Tensor, levels: torch.Tensor) -> torch.Tensor:
-        """Write the levels of keys to a tensor of the same shape, and return it."""
-        return levels.copy_(keys).bitwise_and_(self._mask).bitwise_xor_(self._flip)
 
 
 class ScoreRows:

@@ -30,7 +30,7 @@ import torch
 from hgld.compute.compiled import is_compiled
 from hgld.compute.threads import parallel_map, thread_count
 from hgld.errors import ConfigurationError
-from hgld.evaluation.level_sums import WIDTH, level_sums
+from hgld.evaluation.level_sums import WIDTH, count_levels, level_sums
 
 #: Elements of a temporary array [rows, L, ranks] of the pass: few enough for a core's cache, or enough to occupy a
 #: GPU.
@@ -124,55 +124,74 @@ def ranking_statistics(
     """
     n_rows, n_items = ranked_levels.shape
     device = ranked_levels.device
-    cutoffs = tuple(sorted(set(cutoffs)))
-    if cutoffs and cutoffs[0] < 1:
-        raise ConfigurationError(f"k is {cutoffs[0]}; expected 1 or more")
     tables = tables or RankTables(n_items, device)
     if n_ranked is None:
         n_ranked = torch.full((n_rows,), n_items, device=device)
-    sums = (_compiled_sums if is_compiled(device) else _torch_sums)(ranked_levels, n_levels, cutoffs, tables)
+    positives = _count_positives(ranked_levels, n_levels)
+    return _statistics(ranked_levels, positives, n_ranked, cutoffs, tables)
+
+
+def _statistics(
+    ranked_levels: torch.Tensor,
+    positives: torch.Tensor,
+    n_ranked: torch.Tensor,
+    cutoffs: Sequence[int],
+    tables: RankTables,
+) -> RankingStatistics:
+    """Compute the statistics of rankings, or of their first ranks where there are more positives than in these."""
+    device, n_items = ranked_levels.device, ranked_levels.shape[1]
+    cutoffs = tuple(sorted(set(cutoffs)))
+    if cutoffs and cutoffs[0] < 1:
+        raise ConfigurationError(f"k is {cutoffs[0]}; expected 1 or more")
+    sums = (_compiled_sums if is_compiled(device) else _torch_sums)(ranked_levels, positives, cutoffs, tables)
     ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
     return RankingStatistics(
         n_ranked=n_ranked.to(torch.float64),
-        positives=sums.positives.to(torch.float64),
+        positives=positives.to(torch.float64),
         precision=sums.precision,
         precision_at_r=sums.precision_at_r,
         discount=sums.discount,
-        ideal_discount=tables.ideal[sums.positives],
+        ideal_discount=tables.ideal[positives],
         overlap=sums.overlap,
         cutoffs=cutoffs,
         hits_at=sums.hits_at,
         precision_at=sums.precision_at,
         discount_at=sums.discount_at,
-        ideal_discount_at=tables.ideal[torch.minimum(sums.positives[..., None], ks)],
+        ideal_discount_at=tables.ideal[torch.minimum(positives[..., None], ks)],
         level_at=torch.where(ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0),
     )
 
 
 def truncated_statistics(
-    ranked_levels: torch.Tensor, positives: torch.Tensor, n_ranked: torch.Tensor, cutoffs: Sequence[int]
+    ranked_levels: torch.Tensor,
+    positives: torch.Tensor,
+    n_ranked: torch.Tensor,
+    cutoffs: Sequence[int],
+    *,
+    tables: RankTables | None = None,
 ) -> RankingStatistics:
-    """Compute the statistics at cutoffs of rankings of which only the first items are known; the others are NaN.
+    """Compute the statistics of rankings of which only the first items are known.
+
+    Those at cutoffs are the same to the last bit as of whole rankings, in compiled loops, and so is
+    ``precision_at_r`` where no more than these items are positives; all others are NaN.
 
     Args:
         ranked_levels: uint8, shape (n, k); level of the item at each of the first ranks, 0 where it is unknown.
         positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole ranking.
         n_ranked: int64, shape (n,); number of items in the whole ranking.
         cutoffs: Ranks of metrics "at k", at most the number of ranks known.
+        tables: Tables for as many ranks as there are positives or more, to share between calls.
     """
-    known = ranking_statistics(ranked_levels, positives.shape[1], cutoffs)
-    ks = torch.tensor(known.cutoffs, dtype=torch.int64)
-    ideal = RankTables(max(known.cutoffs, default=0)).ideal
+    n_known = ranked_levels.shape[1]
+    tables = tables or RankTables(max(n_known, int(positives.max()) if positives.numel() else 0))
+    known = _statistics(ranked_levels, positives, n_ranked, cutoffs, tables)
     return replace(
         known,
         precision=torch.full_like(known.precision, torch.nan),
-        precision_at_r=torch.full_like(known.precision_at_r, torch.nan),
+        precision_at_r=known.precision_at_r.where(positives <= n_known, torch.nan),
         discount=torch.full_like(known.discount, torch.nan),
         ideal_discount=torch.full_like(known.ideal_discount, torch.nan),
         overlap=torch.full_like(known.overlap, torch.nan),
-        n_ranked=n_ranked.to(torch.float64),
-        positives=positives.to(torch.float64),
-        ideal_discount_at=ideal[torch.minimum(positives[..., None], ks)],
     )
 
 
@@ -188,9 +207,8 @@ def cutoff_index(statistics: RankingStatistics, k: int) -> int:
 
 
 class _Sums(NamedTuple):
-    """Sums over ranked levels, see :class:`RankingStatistics`; all float64 but the positives, int64."""
+    """Sums over ranked levels, see :class:`RankingStatistics`; all float64."""
 
-    positives: torch.Tensor
     precision: torch.Tensor
     precision_at_r: torch.Tensor
     discount: torch.Tensor
@@ -200,12 +218,29 @@ class _Sums(NamedTuple):
     discount_at: torch.Tensor
 
 
-def _compiled_sums(levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
+def _count_positives(levels: torch.Tensor, n_levels: int) -> torch.Tensor:
+    """Return the number of items of level 1, ..., L or finer: int64, shape (n, L)."""
+    device = levels.device
+    positives = torch.zeros(len(levels), n_levels, dtype=torch.int64, device=device)
+    if is_compiled(device):
+        count_levels(levels.contiguous().numpy(), positives.numpy())
+        return positives
+    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=device)[:, None]
+    width, elements = _WIDTH[device.type], _BLOCK[device.type]
+    step = max(1, elements // (n_levels * min(width, max(levels.shape[1], 1))))
+    for rows, counts in zip(torch.split(levels, step), torch.split(positives, step), strict=True):
+        for block in torch.split(rows, width, dim=1):
+            counts += (block[:, None] >= at_least).sum(2, dtype=torch.int32)
+    return positives
+
+
+def _compiled_sums(
+    levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables
+) -> _Sums:
     """Compute the sums in compiled loops, on a CPU."""
-    floats = partial(torch.empty, dtype=torch.float64)
+    floats, n_levels = partial(torch.empty, dtype=torch.float64), positives.shape[1]
     shape, shape_at = (len(levels), n_levels), (len(levels), n_levels, len(cutoffs))
     sums = _Sums(
-        positives=torch.empty(shape, dtype=torch.int64),
         precision=floats(*shape, n_levels),
         precision_at_r=floats(shape),
         discount=floats(shape),
@@ -214,7 +249,7 @@ def _compiled_sums(levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...]
         precision_at=floats(shape_at),
         discount_at=floats(shape_at),
     )
-    contiguous, arrays = levels.contiguous().numpy(), [tensor.numpy() for tensor in sums]
+    contiguous, arrays = levels.contiguous().numpy(), [tensor.numpy() for tensor in (positives, *sums)]
     inverse, discount, ks = tables.inverse.numpy(), tables.discount.numpy(), np.array(cutoffs, np.int64)
 
     def add_up(rows: slice) -> None:
@@ -225,13 +260,13 @@ def _compiled_sums(levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...]
     return sums
 
 
-def _torch_sums(levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
+def _torch_sums(levels: torch.Tensor, positives: torch.Tensor, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
     """Compute the sums by operations of torch, on any device."""
-    n_items, device = levels.shape[1], levels.device
+    n_items, n_levels, device = levels.shape[1], positives.shape[1], levels.device
     elements, width = _BLOCK[device.type], _WIDTH[device.type]
     step = max(1, elements // (n_levels * min(width, max(n_items, 1))))
-    rows = torch.split(levels, step)
-    totals = parallel_map(lambda part: _over_all_ranks(part, n_levels, width, tables), rows, device)
+    parts = list(zip(torch.split(levels, step), torch.split(positives, step), strict=True))
+    totals = parallel_map(lambda part: _over_all_ranks(*part, width, tables), parts, device)
     step = max(1, elements // (n_levels * min(max(cutoffs, default=1), n_items)))
     rows = torch.split(levels, step)
     at_cutoffs = parallel_map(lambda part: _up_to_cutoffs(part, n_levels, cutoffs, tables), rows, device)
@@ -239,13 +274,12 @@ def _torch_sums(levels: torch.Tensor, n_levels: int, cutoffs: tuple[int, ...], t
     return _Sums(**dict(zip(_Sums._fields, joined, strict=True)))
 
 
-def _over_all_ranks(levels: torch.Tensor, n_levels: int, width: int, tables: RankTables) -> tuple[torch.Tensor, ...]:
-    """Return positives, precision, precision_at_r, discount and overlap, computed ``width`` ranks at a time."""
-    n_rows, n_items = levels.shape
+def _over_all_ranks(
+    levels: torch.Tensor, positives: torch.Tensor, width: int, tables: RankTables
+) -> tuple[torch.Tensor, ...]:
+    """Return precision, precision_at_r, discount and overlap, computed ``width`` ranks at a time."""
+    (n_rows, n_items), n_levels = levels.shape, positives.shape[1]
     at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
-    positives = torch.zeros(n_rows, n_levels, dtype=torch.int64, device=levels.device)
-    for block in torch.split(levels, width, dim=1):
-        positives += (block[:, None] >= at_least).sum(2, dtype=torch.int32)
     precision = torch.zeros(n_rows, n_levels, n_levels, dtype=torch.float64, device=levels.device)
     precision_at_r, discount = precision.new_zeros(2, n_rows, n_levels)
     overlap = precision.new_zeros(n_rows)
@@ -274,7 +308,7 @@ def _over_all_ranks(levels: torch.Tensor, n_levels: int, width: int, tables: Ran
         rows, ends = ((positives > start) & (positives < stop)).nonzero(as_tuple=True)  # R_l is in this block
         until_r = rank <= positives[rows, ends, None]
         precision_at_r[rows, ends] += (member[rows, ends] * seen[rows, ends] * until_r).sum(1)
-    return positives, precision, precision_at_r, discount, overlap
+    return precision, precision_at_r, discount, overlap
 
 
 def _up_to_cutoffs(

@@ -1,0 +1,133 @@
+"""The first ranks alone give the same levels and metrics as whole rankings, to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hgld.compute import scoring
+from hgld.compute.compiled import is_compiled
+from hgld.evaluation import evaluate, first_ranks
+from hgld.evaluation.evaluate_arrays import evaluate_retrieval
+from hgld.evaluation.first_ranks import NeededRanks, _select
+from hgld.evaluation.metric_registry import Metric, needed_ranks
+from hgld.evaluation.ranking import Ranked, RankingConfig, rank
+from hgld.evaluation.ranking_statistics import ranking_statistics, truncated_statistics
+from hgld.evaluation.relevance_judgements import TableJudgements
+from hgld.ragged import RaggedIndices
+
+COMPILED = pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
+FIRST = ["mAP@R", "mAP@R_l1", "R@1", "mAP@5", "H-P@3", "H-R@5", "NDCG@5", "HP@5", "AHP@5", "hF", "mistake_severity"]
+
+
+def ranked_blocks(*arguments: Any, **settings: Any) -> list[Ranked]:
+    """Rankings, copied: the next block overwrites them."""
+    return [
+        Ranked(block.queries, block.levels.clone(), block.n_ranked, block.neighbours, block.positives)
+        for block in rank(*arguments, **settings)
+    ]
+
+
+@COMPILED
+@given(st.integers(0, 2**32), st.sampled_from([1, 3, 20]), st.booleans(), st.sampled_from([1, 3]))
+def test_first_ranks_are_those_of_whole_rankings(seed: int, n_levels: int, normalize: bool, n_threads: int) -> None:
+    """Coarse scores, so that most of them tie; masked items, excluded pairs, keys of 32 and of 64 bits."""
+    rng = np.random.default_rng(seed)
+    n_queries, n_gallery, n_first = 5, int(rng.integers(1, 400)), int(rng.integers(1, 6))
+    queries, gallery = (
+        torch.from_numpy(rng.integers(-2, 3, (n, 3)).astype(np.float32) + 0.125) for n in (n_queries, n_gallery)
+    )
+    relevances = rng.integers(0, n_levels, (n_queries, n_gallery), endpoint=True)
+    relevances[0] = np.arange(n_gallery) % (n_levels + 1)
+    relevances[0, 0] = n_levels
+    judgements = TableJudgements(relevances)
+    mask = rng.random(n_gallery) < 0.8
+    mask[0] = True
+    drawn = [rng.choice(n_gallery, min(n_gallery, 2), replace=False).tolist() for _ in range(n_queries)]
+    excluded = RaggedIndices.from_lists([[item for item in row if item] for row in drawn])
+    settings: dict[str, Any] = {"excluded": excluded, "gallery_mask": mask}
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(scoring._WIDTH, "cpu", 64)
+        patch.setattr(first_ranks, "_LEAST_SHARE", 1)
+        torch.set_num_threads(n_threads)
+        try:
+            for ties in ("pessimistic", "optimistic"):
+                settings["config"] = RankingConfig(block_size=2, normalize=normalize, ties=ties)
+                whole = ranked_blocks(queries, gallery, judgements, **settings)
+                short = ranked_blocks(queries, gallery, judgements, needed=NeededRanks(n_first), **settings)
+                for expected, ours in zip(whole, short, strict=True):
+                    assert torch.equal(ours.levels[:, :n_first], expected.levels[:, :n_first])
+                    if ours.positives is not None:
+                        assert ours.levels.shape[1] == n_first
+                        at_least = torch.arange(1, judgements.n_levels + 1)[:, None]
+                        assert torch.equal(ours.positives, (expected.levels[:, None] >= at_least).sum(2))
+        finally:
+            torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("leave_one_out", [True, False])
+def test_metrics_are_the_same_to_the_last_bit(monkeypatch: pytest.MonkeyPatch, leave_one_out: bool) -> None:
+    rng = np.random.default_rng(1)
+    embeddings = rng.normal(size=(400, 8)).astype(np.float32)
+    embeddings[100:200] = embeddings[:100]  # ties
+    finest = rng.integers(0, 80, 400)
+    labels = np.stack([finest, finest // 10, finest // 40], axis=1)
+    arrays = (embeddings, labels) if leave_one_out else (embeddings[:50], labels[:50], embeddings[50:], labels[50:])
+    seen: list[bool] = []
+
+    def spy(*arguments: Any, **settings: Any) -> Any:
+        seen.append(True)
+        return truncated_statistics(*arguments, **settings)
+
+    monkeypatch.setattr(evaluate, "truncated_statistics", spy)
+    metrics = [name for name in FIRST if name != "mAP@R_l1"]
+    ours = evaluate_retrieval(*arrays, metrics=metrics)
+    assert bool(seen) == is_compiled()
+    monkeypatch.setattr(evaluate, "needed_ranks", lambda metrics: None)
+    theirs = evaluate_retrieval(*arrays, metrics=metrics)
+    pd.testing.assert_frame_equal(ours.per_query, theirs.per_query, check_exact=True)
+
+
+def test_needed_ranks_are_those_of_the_metrics() -> None:
+    def needed(*names: str) -> NeededRanks | None:
+        return needed_ranks([Metric.from_name(name, 3) for name in names])
+
+    assert needed("R@1", "mAP@100", "hF") == NeededRanks(100)
+    assert needed("mAP@R", "R@1") == NeededRanks(1, (3,))
+    assert needed("mAP@R_l2", "mAP@R") == NeededRanks(0, (2, 3))
+    assert needed(*FIRST) == NeededRanks(5, (1, 3))
+    for name in ("AP", "H-AP", "NDCG", "ASI", "AHP", "wAP"):
+        assert needed("R@1", name) is None, name
+    positives = torch.tensor([[9, 4, 0], [7, 2, 1]])
+    assert NeededRanks(0, (3,)).count(positives) == 1
+    assert NeededRanks(3, (2,)).count(positives) == 4
+    assert NeededRanks(5, (2,)).count(positives) == 5
+    assert NeededRanks(0, (3,)).count(positives * 0) == 1
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=40), st.data())
+def test_selection_moves_the_smallest_to_the_front(values: list[int], data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, len(values)))
+    array = np.array(values, np.int32)
+    assert _select(array, n) == sorted(values)[n - 1]
+    assert sorted(array[:n].tolist()) == sorted(values)[:n]
+    assert sorted(array.tolist()) == sorted(values)
+
+
+def test_statistics_of_the_first_ranks_are_nan_where_more_are_needed() -> None:
+    levels = torch.tensor([[2, 1, 0, 2, 0, 1], [0, 2, 0, 0, 0, 0]], dtype=torch.uint8)
+    whole = ranking_statistics(levels, 2, [1, 3])
+    first = truncated_statistics(levels[:, :3], whole.positives.long(), whole.n_ranked.long(), [1, 3])
+    for name in ("positives", "n_ranked", "hits_at", "precision_at", "discount_at", "ideal_discount_at", "level_at"):
+        assert torch.equal(getattr(first, name), getattr(whole, name)), name
+    expected = whole.precision_at_r.clone()
+    expected[0, 0] = torch.nan  # R is 4
+    torch.testing.assert_close(first.precision_at_r, expected, rtol=0, atol=0, equal_nan=True)
+    assert first.precision.isnan().all()
