@@ -115,6 +115,8 @@ def _normalisation(settings: ModelSettings) -> tuple[_Statistics, _Statistics]:
 def _timm_configuration(name: str) -> Any:
     """Return timm's configuration of a model with its weights tag."""
     if not timm.is_model(name):
+        if name in PRESETS:
+            raise ConfigurationError(f"{name} is a preset, not a model of timm; set model.preset, not model.backbone")
         similar = " or ".join(get_close_matches(name, sorted({*timm.list_models(), *PRESETS}), n=3))
         raise ConfigurationError(
             f"timm knows no model {name!r}; "

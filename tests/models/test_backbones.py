@@ -138,6 +138,7 @@ def test_unreachable_hub_is_reported_immediately(monkeypatch: pytest.MonkeyPatch
     [
         ("resnet51", "timm knows no model 'resnet51'; is .*resnet50.* meant"),
         ("efficientnet-lite0x", "is efficientnet-lite0"),
+        ("efficientnet-lite0", "is a preset, not a model of timm; set model.preset, not model.backbone"),
         ("qqqqqqqq", "timm.list_models"),
         ("resnet50.tv_in2k", "timm has no weights 'resnet50.tv_in2k'; tags of resnet50: .*tv_in1k"),
     ],
