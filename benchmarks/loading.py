@@ -1,7 +1,7 @@
 """Images that are read for training and evaluation per second of processor time, now and in another version of hgld.
 
-The photographs of a folder with tar files are read as they are; and as mosaics of 800 x 600, pasted at their own
-resolution, so that they are as hard to decode as real ones of that size, JPEG of quality 90::
+The photographs of a folder with tar files are read as they are; and as mosaics of 800 x 600 and 1600 x 1200, pasted
+at their own resolution, so that they are as hard to decode as real ones of that size, JPEG of quality 90::
 
     git worktree add ../before REVISION
     python benchmarks/loading.py data/washington --before ../before
@@ -36,7 +36,8 @@ from hgld.io.images import open_image, upright_rgb
 
 CHECKOUT = Path(__file__).parents[1]
 HEADER = ["images", "transform", "before, ms", "now, ms", "ratio", "reduced decoding, ms", "ratio", "now, images/s"]
-SHAPE = (800, 600)
+#: Width and height of mosaics, and how many times as many photographs are read.
+SHAPES = {(800, 600): 5, (1600, 1200): 10}
 QUALITY = 90
 REDUCED = {"reduced_decoding": True}
 
@@ -46,18 +47,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photographs", type=Path, help="folder with tar files of photographs")
     parser.add_argument("--before", type=Path, required=True, help="checkout of another version of hgld")
-    parser.add_argument("--images", type=int, default=1920, help="number of photographs; a fifth of it of mosaics")
+    parser.add_argument(
+        "--images", type=int, default=1920, help="number of photographs; of mosaics a fifth and a tenth"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name:
-        mosaics = Path(name)
-        write_mosaics(options.photographs, mosaics, options.images // 5)
-        for text, folder, n_images in (
-            ("as they are", options.photographs, options.images),
-            ("{} x {}".format(*SHAPE), mosaics, options.images // 5),
-        ):
+        sources = [("as they are", options.photographs, options.images)]
+        for shape, divisor in SHAPES.items():
+            mosaics = Path(name, "{}x{}".format(*shape))
+            write_mosaics(options.photographs, mosaics, shape, options.images // divisor)
+            sources.append(("{} x {}".format(*shape), mosaics, options.images // divisor))
+        for text, folder, n_images in sources:
             for kind in ("training", "evaluation"):
                 jobs: dict[str, tuple[Path, dict[str, Any]]] = {
                     "before": (options.before, {}),
@@ -71,12 +74,13 @@ def main() -> None:
                         print(text, kind, job, costs[job][-1], file=sys.stderr, flush=True)
                 require_same(costs["before"] + costs["now"])
                 rows.append([text, kind, *cells(costs)])
-        differences = reduced_differences(mosaics)
-    print(table(HEADER, rows))
-    print(
-        f"\nReduced decoding changes the pixels of {SHAPE[0]} x {SHAPE[1]} in evaluation by {differences.mean():.2f} "
-        f"of 255 on average; 99 % of them by at most {np.percentile(differences, 99):.0f}."
-    )
+        differences = {text: reduced_differences(folder) for text, folder, _ in sources[1:]}
+    print(table(HEADER, rows) + "\n")
+    for text, values in differences.items():
+        print(
+            f"Reduced decoding changes the pixels of {text} in evaluation by {values.mean():.2f} of 255 on average; "
+            f"99 % of them by at most {np.percentile(values, 99):.0f}."
+        )
 
 
 def run_once(
@@ -108,15 +112,16 @@ def cells(costs: dict[str, list[dict[str, Any]]]) -> list[str]:
     return [*values, f"{processor['before'] / processor['reduced']:.1f}", f"{1 / seconds:,.0f}"]
 
 
-def write_mosaics(photographs: Path, folder: Path, n_images: int) -> None:
+def write_mosaics(photographs: Path, folder: Path, shape: tuple[int, int], n_images: int) -> None:
     """Write mosaics of photographs of 224 x 224 or so as JPEG files."""
+    folder.mkdir()
     manifest = manifest_of_images(find_images(photographs))
     encoded = EncodedImages(manifest, photographs)
     side, number = 224, 0
     for n in range(n_images):
-        mosaic = Image.new("RGB", SHAPE)
-        for top in range(0, SHAPE[1], side):
-            for left in range(0, SHAPE[0], side):
+        mosaic = Image.new("RGB", shape)
+        for top in range(0, shape[1], side):
+            for left in range(0, shape[0], side):
                 mosaic.paste(upright_rgb(open_image(encoded.read(number % len(manifest)))), (left, top))
                 number += 1
         mosaic.save(folder / f"{n}.jpg", quality=QUALITY)
