@@ -10,8 +10,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hgld.compute.compiled import SWITCH
 from hgld.errors import InputError
-from hgld.losses.kernels import interpolated_sums as module
+from hgld.losses.kernels import torch_interpolation
 from hgld.losses.kernels.interpolated_sums import CELLS_PER_TAU, interpolated_sums
 from hgld.losses.kernels.pair_sums import pair_sums
 from hgld.losses.kernels.steps import Sigmoid, SupRankStep, suprank_step
@@ -250,7 +251,7 @@ def test_compiled_loops_agree_with_torch(
     results = []
     for compiled in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "is_compiled", lambda device, compiled=compiled: compiled)
+            patch.setenv(SWITCH, "1" if compiled else "0")
             leaf = scores.to(dtype, copy=True).requires_grad_()
             sums = interpolated_sums(leaf, levels, weights, STEPS[name])
             results.append((sums.detach(), *torch.autograd.grad(sums, leaf, upstream)))
@@ -271,8 +272,9 @@ def test_equal_scores() -> None:
 def test_block_size_does_not_change_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, levels = random_case(7, 50, 0.2, seed=4)
     weights = torch.rand(7, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setenv(SWITCH, "0")  # compiled loops have no blocks
     whole = interpolated_sums(scores, levels, weights, suprank_step())
-    monkeypatch.setitem(module._BLOCK, "cpu", 1)
+    monkeypatch.setitem(torch_interpolation._BLOCK, "cpu", 1)
     torch.testing.assert_close(
         interpolated_sums(scores, levels, weights, suprank_step()), whole, rtol=1e-9, atol=1e-9
     )
