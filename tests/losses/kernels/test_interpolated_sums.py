@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hgld.compute.compiled import SWITCH
+from hgld.compute.compiled import SWITCH, is_compiled
 from hgld.errors import InputError
 from hgld.losses.kernels import torch_interpolation
 from hgld.losses.kernels.interpolated_sums import CELLS_PER_TAU, interpolated_sums
@@ -230,6 +230,7 @@ def test_errors_are_those_of_rounding_where_scores_are_narrow(name: str, spread:
     assert (gradient - expected.gradient).abs().max() < 3e-7 * expected.gradient_size.max()
 
 
+@pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
 @settings(max_examples=25)
 @given(
     n_queries=st.integers(1, 4),
