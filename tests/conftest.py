@@ -17,6 +17,8 @@ import pytest
 import typer.main
 import typer.testing
 
+from tests.slurm_cluster import SlurmCluster, slurm_cluster
+
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
@@ -93,6 +95,13 @@ def replica(shared: Path) -> Callable[..., Any]:
 def washington(shared: Path) -> Path:
     """844 real landmarks in GLDv2's own layout."""
     return shared / "wa_gldv2" / "train_label_to_category.csv"
+
+
+@pytest.fixture(scope="session")
+def cluster(shared: Path) -> Iterator[SlurmCluster]:
+    """A SLURM cluster of two nodes with a core each."""
+    with slurm_cluster(shared) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
