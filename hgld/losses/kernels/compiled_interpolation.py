@@ -49,8 +49,9 @@ class CompiledInterpolation(torch.autograd.Function):
         ctx.saved = ranking.ascending, ranking.order, ranking.levels, weights.to(torch.float64)
 
         def work(block: slice) -> None:
-            arrays = (tensor[block].numpy() for tensor in (values, slopes))
-            forward_rows(*_rows(ctx.saved, block), *ctx.kernels, *arrays)
+            ascending, order, levels, row_weights = _rows(ctx.saved, block)
+            results = values[block].numpy(), slopes[block].numpy()
+            forward_rows(ascending, order, levels, row_weights, ctx.kernels, *results)
 
         parallel_map(work, _thread_blocks(scores), scores.device)
         ctx.slopes = slopes
@@ -64,8 +65,9 @@ class CompiledInterpolation(torch.autograd.Function):
         gradient = torch.empty_like(upstream)
 
         def work(block: slice) -> None:
-            arrays = (tensor[block].numpy() for tensor in (upstream, slopes, gradient))
-            backward_rows(*_rows(ctx.saved, block), *ctx.kernels, *arrays)
+            ascending, order, levels, row_weights = _rows(ctx.saved, block)
+            arrays = upstream[block].numpy(), slopes[block].numpy(), gradient[block].numpy()
+            backward_rows(ascending, order, levels, row_weights, ctx.kernels, *arrays)
 
         parallel_map(work, _thread_blocks(upstream), upstream.device)
         return gradient, None, None, None, None

@@ -57,16 +57,7 @@ def forward_rows(
     order: Ints,
     levels: Ints,
     weights: Floats,
-    lowest: float,
-    width: float,
-    n_points: int,
-    first_tap: int,
-    taps: Floats,
-    tails: Floats,
-    far: Floats,
-    cut: float,
-    numbers: Floats,
-    cubic: Floats,
+    kernels: GridKernels,
     values: Floats,
     slopes: Floats,
 ) -> None:
@@ -77,21 +68,12 @@ def forward_rows(
         order: Indices of their items, of the same shape.
         levels: int8 levels of these items, of the same shape.
         weights: float64, shape (n_query or 1, L + 1, L + 1).
-        lowest: See :class:`GridKernels`, as for the next ones.
-        width: See there.
-        n_points: See there.
-        first_tap: See there.
-        taps: See there.
-        tails: See there.
-        far: See there.
-        cut: See there.
-        numbers: See there.
-        cubic: See there.
+        kernels: The grid and the kernels.
         values: Sums of h, shape (n_query, n_items), items in their original order, zero where the level is below 1.
         slopes: Likewise sums of h', float64, items in ascending order.
     """
     n_query, n_items = ascending.shape
-    n_classes = weights.shape[1]
+    n_classes, n_points = weights.shape[1], kernels.n_points
     position = np.empty(n_items, np.float64)
     moments = np.empty((n_classes, 4, n_points), np.float64)
     points = np.empty((n_classes, n_points), np.float64)
@@ -101,18 +83,18 @@ def forward_rows(
     ones = np.ones(1, np.float64)
     for query in range(n_query):
         query_weights = weights[query if weights.shape[0] > 1 else 0]
-        _place(ascending[query], lowest, width, position)
+        _place(ascending[query], kernels, position)
         moments[:] = 0
         _add_powers(position, levels[query], ones, 0, moments)
         for level in range(n_classes):
-            _to_points(moments[level], cubic, points[level])
+            _to_points(moments[level], kernels.cubic, points[level])
         for level in range(1, n_classes):
             _add_classes(points, query_weights[level], weighted)
-            _convolve_at_targets(weighted, moments[level, 0], first_tap, taps, tails, far, functions)
+            _convolve_at_targets(weighted, moments[level, 0], kernels, functions)
             for kernel in range(2):
-                _to_polynomials(functions[kernel], cubic, polynomials[level, kernel])
+                _to_polynomials(functions[kernel], kernels.cubic, polynomials[level, kernel])
         _read_sums(
-            ascending[query], order[query], position, levels[query], query_weights, polynomials, width, cut, numbers,
+            ascending[query], order[query], position, levels[query], query_weights, polynomials, kernels,
             values[query], slopes[query],
         )  # fmt: skip
 
@@ -123,16 +105,7 @@ def backward_rows(
     order: Ints,
     levels: Ints,
     weights: Floats,
-    lowest: float,
-    width: float,
-    n_points: int,
-    first_tap: int,
-    taps: Floats,
-    tails: Floats,
-    far: Floats,
-    cut: float,
-    numbers: Floats,
-    cubic: Floats,
+    kernels: GridKernels,
     upstream: Floats,
     slopes: Floats,
     gradient: Floats,
@@ -144,22 +117,13 @@ def backward_rows(
         order: See there.
         levels: See there.
         weights: See there.
-        lowest: See there.
-        width: See there.
-        n_points: See there.
-        first_tap: See there.
-        taps: See there.
-        tails: See there.
-        far: See there.
-        cut: See there.
-        numbers: See there.
-        cubic: See there.
+        kernels: See there.
         upstream: Gradients of the sums, shape (n_query, n_items).
         slopes: Result of :func:`forward_rows`.
         gradient: Result, of the same shape.
     """
     n_query, n_items = ascending.shape
-    n_classes = weights.shape[1]
+    n_classes, n_points = weights.shape[1], kernels.n_points
     position = np.empty(n_items, np.float64)
     sorted_upstream = np.empty(n_items, np.float64)
     moments = np.empty((n_classes, 4, n_points), np.float64)
@@ -169,29 +133,29 @@ def backward_rows(
     polynomials = np.empty((n_classes, 4, n_points), np.float64)
     for query in range(n_query):
         query_weights = weights[query if weights.shape[0] > 1 else 0]
-        _place(ascending[query], lowest, width, position)
+        _place(ascending[query], kernels, position)
         for place in range(n_items):
             sorted_upstream[place] = upstream[query, order[query, place]]
         moments[:] = 0
         _add_powers(position, levels[query], sorted_upstream, 1, moments)
         for level in range(1, n_classes):
-            _to_points(moments[level], cubic, points[level])
-            _convolve_from_targets(points[level], first_tap, taps[1], tails[1], far, functions[level])
+            _to_points(moments[level], kernels.cubic, points[level])
+            _convolve_from_targets(points[level], kernels, functions[level])
         functions[0] = 0
         for level in range(n_classes):
             _add_classes(functions, query_weights[:, level], combined)
-            _to_polynomials(combined, cubic, polynomials[level])
+            _to_polynomials(combined, kernels.cubic, polynomials[level])
         _read_gradient(
-            order[query], position, levels[query], sorted_upstream, query_weights, polynomials, width, cut,
-            numbers[1], slopes[query], gradient[query],
+            order[query], position, levels[query], sorted_upstream, query_weights, polynomials, kernels,
+            slopes[query], gradient[query],
         )  # fmt: skip
 
 
 @compiled()
-def _place(ascending: Floats, lowest: float, width: float, position: Floats) -> None:
+def _place(ascending: Floats, kernels: GridKernels, position: Floats) -> None:
     """Write the positions of the sorted items on the grid, in cells."""
     for place in range(len(ascending)):
-        position[place] = (np.float64(ascending[place]) - lowest) / width
+        position[place] = (np.float64(ascending[place]) - kernels.lowest) / kernels.width
 
 
 @compiled()
@@ -235,10 +199,9 @@ def _add_classes(points: Floats, weights: Floats, result: Floats) -> None:
 
 
 @compiled(fastmath=REORDER_SUMS)
-def _convolve_at_targets(
-    values: Floats, n_targets: Floats, first_tap: int, taps: Floats, tails: Floats, far: Floats, functions: Floats
-) -> None:
+def _convolve_at_targets(values: Floats, n_targets: Floats, kernels: GridKernels, functions: Floats) -> None:
     """Write the sum over points y of g(y - x) times their values to the points x around cells that have targets."""
+    first_tap, taps, tails, far = kernels.first_tap, kernels.taps, kernels.tails, kernels.far
     n_points, end_tap = len(values), first_tap + taps.shape[1]
     beyond, distances = 0.0, 0.0  # sums of the values beyond the taps, and of values times the cells beyond
     for x in range(n_points - 1, -1, -1):
@@ -274,10 +237,9 @@ def _convolve_at_targets(
 
 
 @compiled(fastmath=REORDER_SUMS)
-def _convolve_from_targets(
-    values: Floats, first_tap: int, taps: Floats, tail: Floats, far: Floats, result: Floats
-) -> None:
+def _convolve_from_targets(values: Floats, kernels: GridKernels, result: Floats) -> None:
     """Write the sum over points x of the derivative's g(y - x) times their values to all points y."""
+    first_tap, taps, tail, far = kernels.first_tap, kernels.taps[1], kernels.tails[1], kernels.far
     n_points, end_tap = len(values), first_tap + len(taps)
     beyond, distances = 0.0, 0.0
     for y in range(n_points):
@@ -325,17 +287,15 @@ def _read_sums(
     levels: Ints,
     weights: Floats,
     polynomials: Floats,
-    width: float,
-    cut: float,
-    numbers: Floats,
+    kernels: GridKernels,
     values: Floats,
     slopes: Floats,
 ) -> None:
     """Write the sums of the targets of a query, from the highest score to the lowest."""
-    n_classes = len(weights)
-    own, start, height, line = numbers[0]
-    height_of_slope, line_of_slope = numbers[1, 2], numbers[1, 3]
-    line, line_of_slope = line * width, line_of_slope * width
+    n_classes, cut = len(weights), kernels.cut
+    own, start, height, line = kernels.numbers[0]
+    height_of_slope, line_of_slope = kernels.numbers[1, 2], kernels.numbers[1, 3]
+    line, line_of_slope = line * kernels.width, line_of_slope * kernels.width
     not_below = np.zeros(n_classes, np.float64)
     # weights of the items above the edge, for each level of the target, and sums of weights times positions
     above, positions_above = np.zeros(n_classes, np.float64), np.zeros(n_classes, np.float64)
@@ -384,15 +344,13 @@ def _read_gradient(
     upstream: Floats,
     weights: Floats,
     polynomials: Floats,
-    width: float,
-    cut: float,
-    numbers: Floats,
+    kernels: GridKernels,
     slopes: Floats,
     gradient: Floats,
 ) -> None:
     """Write the gradient of a query's items, from the lowest score to the highest."""
-    n_classes = len(weights)
-    height, line = numbers[2], numbers[3] * width
+    n_classes, cut = len(weights), kernels.cut
+    height, line = kernels.numbers[1, 2], kernels.numbers[1, 3] * kernels.width
     # weighted gradients of the targets below the edge, for each level of the source, and these times the edges
     below, edges_below = np.zeros(n_classes, np.float64), np.zeros(n_classes, np.float64)
     n_below = 0
