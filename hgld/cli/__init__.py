@@ -7,6 +7,7 @@ imported inside the commands, so that ``--help`` responds at once.
 # Each module registers its commands with the application. The order is that of the help: along the workflow.
 # isort: off
 from hgld.cli import (
+    scrape,
     labels,
     review,
     hierarchy,
@@ -50,6 +51,7 @@ __all__ = [
     "release",
     "repack",
     "review",
+    "scrape",
     "search",
     "train",
 ]

@@ -1,10 +1,8 @@
-"""The commands from category URLs to labels ready for review: scrape, clean, embed, cluster, suggest; and demo."""
+"""The commands from scraped landmarks to labels ready for review: clean, embed, cluster, suggest; and demo."""
 
 from __future__ import annotations
 
 import re
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,86 +21,8 @@ from hgld.cli.base import (
     writable_file,
     writable_folder,
 )
-from hgld.errors import ConfigurationError, SourceError
+from hgld.errors import ConfigurationError
 from hgld.progress import TerminalProgress
-
-
-@app.command(rich_help_panel="Labels")
-def scrape(
-    categories: Annotated[
-        Path, typer.Argument(metavar="INPUT", help="GLDv2's *_label_to_category.csv: landmark_id, category URL.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_file, help="Table to write.")],
-    split: Annotated[
-        Literal["train", "index"], typer.Option(help="Split of the landmark ids, which are numbered per split.")
-    ],
-    source: Annotated[
-        Literal["api", "html"],
-        typer.Option(
-            help="Data source: the APIs (50 landmarks per request) or the category pages (one per request)."
-        ),
-    ] = "api",
-    contact: Annotated[
-        str | None,
-        typer.Option(envvar="HGLD_CONTACT", help="Your e-mail address or wiki user page, for the User-Agent."),
-    ] = None,
-    rate: Annotated[
-        float,
-        typer.Option(help="Maximum requests per minute to both hosts together; 0 for no limit, except at Wikimedia."),
-    ] = 150,
-    workers: Annotated[int, typer.Option(help="Number of parallel requests, 1 to 3.")] = 1,
-    max_retries: Annotated[int, typer.Option(help="Maximum number of retries per request.")] = 10,
-    class_depth: Annotated[int, typer.Option(help='Number of "subclass of" steps to fetch above each class.')] = 10,
-    allow_frequent: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="STATUS",
-            help="Status in which any number of landmarks may end, where a scrape would stop; repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    commons_url: Annotated[
-        str, typer.Option(envvar="HGLD_COMMONS_URL", help="Base URL of Commons, above wiki/ and w/api.php.")
-    ] = "https://commons.wikimedia.org",
-    wikidata_url: Annotated[
-        str, typer.Option(envvar="HGLD_WIKIDATA_URL", help="Base URL of Wikidata, above w/api.php.")
-    ] = "https://www.wikidata.org",
-    update: Annotated[
-        Path | None,
-        typer.Option(metavar="TABLE", help="Earlier table from this command; fetch only what has changed since."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Discard an unfinished scrape, and replace an existing table.")
-    ] = False,
-) -> None:
-    """Look up what each landmark is an instance of, on Wikidata and Commons.
-
-    The same command resumes an interrupted run, and retries failed rows; if the list has changed, only new landmarks
-    are fetched. Beside X.parquet the API source writes X.classes.parquet with the classes and their superclasses.
-
-    Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
-    """
-    from hgld.cli.summaries.wikimedia import format_scrape
-    from hgld.wikimedia.client import ClientConfig
-    from hgld.wikimedia.scraper import ScrapeConfig, scrape_file
-
-    with friendly_errors(rate_per_minute="--rate"):
-        client = ClientConfig(
-            commons_url=commons_url.rstrip("/"),
-            wikidata_url=wikidata_url.rstrip("/"),
-            contact=contact,
-            rate_per_minute=rate,
-            max_retries=max_retries,
-        )
-        config = ScrapeConfig(split, source, workers, class_depth, client, tuple(allow_frequent or ()))
-        with TerminalProgress("scrape", "landmarks") as progress:
-            summary = scrape_file(categories, out, config, update=update, force=force, progress=progress)
-        print_summary(out, summary, format_scrape)
-        if summary is not None and summary.errors:
-            raise SourceError(
-                f"{summary.errors:,} rows or classes failed; to try only these again, run\n"
-                f"  {shlex.join(['hgld', *sys.argv[1:]])}"
-            )
 
 
 @app.command(rich_help_panel="Labels")

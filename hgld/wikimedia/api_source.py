@@ -136,19 +136,10 @@ class ApiSource:
         """See :class:`Source`; the item of a Wikimedia category gives way to its main topic, once, if it has one."""
         if not is_sendable(title):
             return Resolution("invalid_title")
-        outcome = _resolve_item(title, facts)
+        outcome = _find_item(title, facts)
         if isinstance(outcome, Resolution):
             return outcome
-        page_title, item, redirects = outcome
-        if WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
-            topic: ItemFact | None = facts.get(ITEM, item.main_topic)
-            if topic is not None:
-                item = topic
-                redirects.append("topic")
-        classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
-        values = unique_values(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes)
-        status = "ok" if values else "no_instance_of"
-        return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
+        return resolve_item(*outcome, facts)
 
     def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
         parameters = {"sites": "commonswiki", "titles": "|".join(titles), "sitefilter": "commonswiki"}
@@ -246,7 +237,32 @@ def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Ans
     return facts, odd
 
 
-def _resolve_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[str]]:
+def resolve_item(page_title: str, item: ItemFact, redirects: list[str], facts: FactStore) -> Resolution:
+    """Return the result for a landmark whose item is known.
+
+    The item of a Wikimedia category gives way to its main topic, once, if it has one.
+
+    Args:
+        page_title: Title after all redirects.
+        item: Item of the page.
+        redirects: Redirects that were followed.
+        facts: Facts known so far, of the kinds :data:`ITEM` and :data:`CLASS`.
+
+    Raises:
+        MissingFactsError: Facts must be fetched first.
+    """
+    if WIKIMEDIA_CATEGORY in item.instance_of and item.main_topic:
+        topic: ItemFact | None = facts.get(ITEM, item.main_topic)
+        if topic is not None:
+            item = topic
+            redirects = [*redirects, "topic"]
+    classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
+    values = unique_values(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes)
+    status = "ok" if values else "no_instance_of"
+    return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
+
+
+def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[str]]:
     """Return the final page title, its item and the redirects to it; or the resolution, where there is no item.
 
     One soft redirect is followed, and the hard ones before and after it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -33,27 +33,31 @@ class FactCollector:
 
     Args:
         source: Source of the facts.
-        client: Client of the source; closed when the collector is done.
         facts: Facts known so far; new ones are added.
-        journal: Journal for new batches.
         titles: Category title of each landmark.
         known: By title, results that need no facts, with their time (milliseconds since 1970).
         statuses: Stops the run when a status is unlikely frequent.
         progress: Receives the number of resolved landmarks.
+        client: Client of the source, closed when the collector is done; None for one that sends no requests.
+        journal: Journal for new batches; None to keep none.
+        clock: Returns the time of the facts that are received (seconds since 1970); None for the current time.
     """
 
     def __init__(
         self,
         source: Source,
-        client: WikimediaClient,
         facts: FactStore,
-        journal: Journal,
         titles: Sequence[str],
         known: Mapping[str, tuple[Resolution, int]],
         statuses: StatusCheck,
         progress: Progress,
+        *,
+        client: WikimediaClient | None = None,
+        journal: Journal | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._source, self._client, self._facts, self._journal = source, client, facts, journal
+        self._clock = clock or (lambda: time.time())
         self._titles, self._known, self._statuses, self._progress = titles, known, statuses, progress
         #: By kind: the keys to request, each with the positions of the landmarks that wait for it.
         self._queued: dict[str, dict[str, list[int]]] = {kind: {} for kind in source.kinds}
@@ -94,7 +98,8 @@ class FactCollector:
             self._statuses.finish()
             return self._fetch_ancestors(executor, workers, class_depth)
         finally:
-            self._client.close()
+            if self._client is not None:
+                self._client.close()
             executor.shutdown(wait=True, cancel_futures=True)
 
     def resolution(self, title: str) -> tuple[Resolution, int]:
@@ -108,8 +113,8 @@ class FactCollector:
         try:
             resolution = self._source.resolve(title, self._facts)
         except MissingFactsError:
-            return Resolution("error"), 1000 * int(time.time())
-        return resolution, 1000 * (self._facts.latest or int(time.time()))
+            return Resolution("error"), 1000 * int(self._clock())
+        return resolution, 1000 * (self._facts.latest or int(self._clock()))
 
     def _fetch_all(self, executor: ThreadPoolExecutor, workers: int, landmarks: Iterator[int]) -> None:
         """Send batches until none is left; ``landmarks`` are the positions of those not started yet."""
@@ -162,9 +167,10 @@ class FactCollector:
                     "kept; run the same command again when the servers can be reached"
                 ) from error
         else:
-            at = int(time.time())
+            at = int(self._clock())
             self._failures_in_a_row = 0
-            self._journal.append(kind, at, batch)
+            if self._journal is not None:
+                self._journal.append(kind, at, batch)
             self._facts.add(kind, batch, at)
             self._failed[kind].update(key for key in keys if key not in batch)
         for key in keys:
@@ -186,7 +192,10 @@ class FactCollector:
                 return
         else:
             self._statuses.end(position, status)
-        self._progress.advance(requests=self._client.requests, retries=self._client.retries)
+        if self._client is None:
+            self._progress.advance()
+        else:
+            self._progress.advance(requests=self._client.requests, retries=self._client.retries)
 
     def _fetch_ancestors(self, executor: ThreadPoolExecutor, workers: int, depth: int) -> dict[str, ClassFact]:
         """Fetch the classes of all landmarks and their ancestors, one step of "subclass of" after the other."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from hgld.errors import SourceError
+from hgld.errors import ConfigurationError, SourceError
 from hgld.io.journal import Journal
 from hgld.wikimedia.source import FactStore, MissingFactsError, Source
 
@@ -34,8 +34,28 @@ _MIN_UNLIKELY = 20
 _MAX_EXAMPLES = 3
 
 
+#: What may be wrong where landmarks are looked up on servers, and what to do.
+SERVER_ADVICE = (
+    "The server may not be the one that `commons_url` should name, may refuse requests, or may have changed its "
+    "pages: open one of them in a browser. No table was written. When the cause is removed, run the same command "
+    "again: it asks again about landmarks without a value, and keeps the others"
+)
+
+
 class UnlikelyStatusError(SourceError):
     """Too many landmarks ended in the same status to be true."""
+
+
+def check_allowed(statuses: Iterable[str]) -> None:
+    """Check statuses that are allowed to be frequent.
+
+    Raises:
+        ConfigurationError: One of them is never unlikely, or no status.
+    """
+    if unknown := set(statuses) - set(UNLIKELY_SHARES):
+        raise ConfigurationError(
+            f'`allow_frequent` is "{min(unknown)}"; expected some of {", ".join(sorted(UNLIKELY_SHARES))}'
+        )
 
 
 class StatusCheck:
@@ -46,10 +66,11 @@ class StatusCheck:
     Args:
         titles: Category title of each landmark.
         allowed: Statuses that may be frequent.
+        advice: What may be wrong, and what to do, as sentences of the error.
     """
 
-    def __init__(self, titles: Sequence[str], allowed: Collection[str] = ()) -> None:
-        self._titles = titles
+    def __init__(self, titles: Sequence[str], allowed: Collection[str] = (), advice: str = SERVER_ADVICE) -> None:
+        self._titles, self._advice = titles, advice
         self._shares = {status: share for status, share in UNLIKELY_SHARES.items() if status not in allowed}
         self._started: Counter[int] = Counter()
         self._positions: dict[tuple[int, str], list[int]] = {}
@@ -91,11 +112,8 @@ class StatusCheck:
         examples = ", ".join(f'"{self._titles[position]}"' for position in positions[:_MAX_EXAMPLES])
         raise UnlikelyStatusError(
             f"{len(positions)} of {n_landmarks} landmarks ended as {status} ({share:.0%}; at most "
-            f"{self._shares[status]:.0%} is likely), such as {examples}. The server may not be the one that "
-            "`commons_url` should name, may refuse requests, or may have changed its pages: open one of them in a "
-            "browser. No table was written. When the cause is removed, run the same command again: it asks again "
-            "about landmarks without a value, and keeps the others. If the result is right, allow it with "
-            f"`allow_frequent` {status}"
+            f"{self._shares[status]:.0%} is likely), such as {examples}. {self._advice}. If the result is right, "
+            f"allow it with `allow_frequent` {status}"
         )
 
 

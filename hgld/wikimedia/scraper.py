@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
-
-import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.journal import Journal
 from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables import (
-    CLASSES,
-    SCRAPED,
     SPLITS,
     Provenance,
     classes_path,
     input_digests,
     is_up_to_date,
     read_provenance,
-    write_table,
 )
 from hgld.wikimedia.api_source import ApiSource
 from hgld.wikimedia.categories import LandmarkCategory, read_categories
@@ -38,17 +34,17 @@ from hgld.wikimedia.collector import FactCollector
 from hgld.wikimedia.earlier import NO_SCRAPE, EarlierScrape, read_earlier
 from hgld.wikimedia.html_source import HtmlSource
 from hgld.wikimedia.plausibility import (
-    UNLIKELY_SHARES,
     StatusCheck,
     UnlikelyStatusError,
+    check_allowed,
     forget_landmarks_without_value,
 )
-from hgld.wikimedia.source import ClassFact, FactStore, Resolution, Source
+from hgld.wikimedia.scraped_tables import write_classes, write_scraped
+from hgld.wikimedia.source import FactStore, Source
 from hgld.wikimedia.update_source import UpdateSource
 
 SourceName = Literal["api", "html"]
 MAX_WORKERS = 3
-_ROWS_PER_BATCH = 5_000
 
 
 @dataclass(frozen=True)
@@ -81,10 +77,7 @@ class ScrapeConfig:
             raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to {MAX_WORKERS}")
         if self.class_depth < 0:
             raise ConfigurationError(f"`class_depth` is {self.class_depth}; expected 0 or more")
-        if unknown := set(self.allow_frequent) - set(UNLIKELY_SHARES):
-            raise ConfigurationError(
-                f'`allow_frequent` is "{min(unknown)}"; expected some of {", ".join(sorted(UNLIKELY_SHARES))}'
-            )
+        check_allowed(self.allow_frequent)
 
 
 @dataclass(frozen=True)
@@ -119,6 +112,7 @@ class ScrapeSummary:
         requests: Number of requests sent, repetitions included.
         retries: Number of repetitions.
         seconds: Duration of the run.
+        dump_date: Date of the dump; None if servers were asked.
     """
 
     landmarks: int
@@ -131,6 +125,7 @@ class ScrapeSummary:
     requests: int
     retries: int
     seconds: float
+    dump_date: datetime | None = None
 
 
 def journal_path(scraped: Path) -> Path:
@@ -269,15 +264,17 @@ def _scrape(
         facts.add(source.class_kind, {item: there.classes[goal] for item, goal in there.redirects.items()}, 0)
     _replay(journal, source, facts)
     statuses_check = StatusCheck(titles, config.allow_frequent)
-    collector = FactCollector(source, client, facts, journal, titles, there.rows, statuses_check, progress)
+    collector = FactCollector(
+        source, facts, titles, there.rows, statuses_check, progress, client=client, journal=journal
+    )
     try:
         classes = collector.collect(config.workers, config.class_depth)
     except UnlikelyStatusError:
         forget_landmarks_without_value(titles, source, facts, journal)
         raise
     if source.class_kind is not None:
-        _write_classes(classes, collector.class_redirects, classes_path(out), provenance)
-    statuses, routes = _write_scraped(landmarks, collector, out, config, provenance)
+        write_classes(classes, collector.class_redirects, classes_path(out), provenance)
+    statuses, routes = write_scraped(landmarks, collector, out, provenance)
     return ScrapeSummary(
         landmarks=len(landmarks),
         statuses=dict(statuses),
@@ -315,51 +312,3 @@ def _replay(journal: Journal, source: Source, facts: FactStore) -> None:
     """Add the facts that earlier runs received."""
     for kind, at, batch in journal.batches():
         facts.add(kind, {key: source.from_json(kind, fact) for key, fact in batch.items()}, at)
-
-
-def _write_classes(
-    classes: Mapping[str, ClassFact], redirects: Mapping[str, str], path: Path, provenance: Provenance
-) -> None:
-    redirected_from: dict[str, list[str]] = {}
-    for item in sorted(redirects):
-        redirected_from.setdefault(redirects[item], []).append(item)
-    rows = [{**classes[item]._asdict(), "redirected_from": redirected_from.get(item)} for item in sorted(classes)]
-    write_table(path, CLASSES, pa.Table.from_pylist(rows, CLASSES.schema), provenance)
-
-
-def _write_scraped(
-    landmarks: Sequence[LandmarkCategory],
-    collector: FactCollector,
-    path: Path,
-    config: ScrapeConfig,
-    provenance: Provenance,
-) -> tuple[Counter[str], Counter[str]]:
-    """Write the table ``scraped``; return the numbers of landmarks by status and by route."""
-    statuses: Counter[str] = Counter()
-    routes: Counter[str] = Counter()
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(landmarks), _ROWS_PER_BATCH):
-            rows = []
-            for landmark in landmarks[start : start + _ROWS_PER_BATCH]:
-                resolution, at = collector.resolution(landmark.title)
-                statuses[resolution.status] += 1
-                routes[resolution.route or "none"] += 1
-                rows.append(_row(landmark, resolution, at, config))
-            yield pa.RecordBatch.from_pylist(rows, SCRAPED.schema)
-
-    write_table(path, SCRAPED, batches(), provenance)
-    return statuses, routes
-
-
-def _row(landmark: LandmarkCategory, resolution: Resolution, at: int, config: ScrapeConfig) -> dict[str, Any]:
-    return {
-        "split": config.split,
-        "landmark_id": landmark.landmark_id,
-        "category": landmark.category,
-        "title": landmark.title,
-        **resolution._asdict(),
-        "instance_of": [value._asdict() for value in resolution.instance_of],
-        "source": config.source,
-        "fetched_at": at,
-    }

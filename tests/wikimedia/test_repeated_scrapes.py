@@ -97,7 +97,7 @@ def test_kill_of_a_scrape_of_a_changed_list_resumes(
                 scrape_file(second, out, config)
         assert out.read_bytes() == before
         with monkeypatch.context() as patch:  # between the two tables
-            patch.setattr("hgld.wikimedia.scraper._write_scraped", Mock(side_effect=KeyboardInterrupt))
+            patch.setattr("hgld.wikimedia.scraper.write_scraped", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 scrape_file(second, out, config)
         assert out.read_bytes() == before

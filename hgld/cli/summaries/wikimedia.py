@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from hgld.wikimedia.dump_extract import ExtractProgress
 from hgld.wikimedia.scraper import ScrapeSummary
 
 
 def format_scrape(summary: ScrapeSummary) -> str:
     """Format the cost of a scrape, and its landmarks by status and by route."""
-    per_landmark = f" ({summary.requests / summary.landmarks:.4f} per landmark)"
+    if summary.dump_date is None:
+        per_landmark = f" ({summary.requests / summary.landmarks:.4f} per landmark)"
+        origin = f"{summary.requests:,} requests{per_landmark}, {summary.retries:,} of them retries"
+    else:
+        origin = f"from a dump of {summary.dump_date:%Y-%m-%d}"
     lines = [
-        f"{summary.landmarks:,} landmarks, {summary.classes:,} classes and superclasses; "
-        f"{summary.requests:,} requests{per_landmark}, {summary.retries:,} of them retries, "
+        f"{summary.landmarks:,} landmarks, {summary.classes:,} classes and superclasses; {origin}, "
         f"{summary.seconds:.1f} s",
     ]
     if summary.taken_over:
@@ -29,3 +33,10 @@ def format_scrape(summary: ScrapeSummary) -> str:
         for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
             lines.append(f"  {name:<{width}}{count:>10,} {count / summary.landmarks:>8.2%}")
     return "\n".join(lines)
+
+
+def format_extract(extract: ExtractProgress) -> str:
+    """Format how much of the extract of a dump there is."""
+    if extract.complete:
+        return "the extract of the dump is complete"
+    return f"{extract.parts_done:,} of {extract.parts:,} parts of the dump are read"

@@ -1,0 +1,221 @@
+"""What hgld keeps of the entities of a dump of Wikidata, read from their lines.
+
+Three kinds of lines matter. Items that have a category of Commons (a sitelink or P373), superclasses (P279), a main
+category (P910) or are one (P301) are about a tenth of all; they are recognised by the bytes of these names, and
+parsed whole. Any other item may be a value of "instance of" all the same. Of these only the beginning (label,
+description), the values of P31 and the end (revision, date) are parsed, at a fraction of the cost. A line in which
+these places are not found as Wikidata writes them is parsed whole as well, so that the result never depends on the
+shortcut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title
+
+#: Names that lines of items contain which may be landmarks, categories, topics or classes.
+_MARKS = (b'"P279"', b'"P373"', b'"P910"', b'"P301"')
+_SITELINK_MARK = b'"commonswiki"'
+_HEAD = re.compile(rb'\{"type":"item","id":"Q([1-9][0-9]{0,9})","labels":')
+_TAIL = re.compile(rb'"lastrevid":([0-9]+),"modified":"([0-9TZ:-]+)"\}\Z')
+_ITEM = re.compile(r"Q([1-9][0-9]{0,9})")
+#: Length up to which a line may be a redirect.
+_LONGEST_REDIRECT = 1000
+
+
+class DumpItem(NamedTuple):
+    """An item, by the numbers of items: 42 for Q42.
+
+    Args:
+        item: The item.
+        redirect: The item to which it redirects; the other fields say nothing then.
+        revision: Last revision.
+        category: Category of Commons that is its sitelink, with the prefix ``Category:``.
+        commons_categories: Best-rank values of P373, as titles with the prefix.
+        instance_of: Best-rank values of P31.
+        subclass_of: Best-rank values of P279.
+        main_topic: First best-rank value of P301.
+        label: Label in the first of the languages that has one.
+        language: That language.
+        description: Description in the first of the languages that has one.
+    """
+
+    item: int
+    redirect: int | None = None
+    revision: int | None = None
+    category: str | None = None
+    commons_categories: Sequence[str] = ()
+    instance_of: Sequence[int] = ()
+    subclass_of: Sequence[int] = ()
+    main_topic: int | None = None
+    label: str | None = None
+    language: str | None = None
+    description: str | None = None
+
+
+class ReadLine(NamedTuple):
+    """What a line says.
+
+    Args:
+        item: The item; None for properties, lexemes and other entities.
+        is_linked: Whether the item has a category, superclasses, or is a redirect; others are named by statements at
+            most.
+        modified: When the entity was last edited, in ISO 8601; an empty string if it is not said.
+    """
+
+    item: DumpItem | None
+    is_linked: bool
+    modified: str
+
+
+def read_line(line: bytes, languages: Sequence[str]) -> ReadLine:
+    """Read the line of an entity, without the comma at its end.
+
+    Args:
+        line: JSON of an entity.
+        languages: Languages of labels and descriptions, in order of preference.
+
+    Raises:
+        ValueError: The line is not the JSON of an entity.
+    """
+    if _SITELINK_MARK not in line and not any(mark in line for mark in _MARKS) and len(line) > _LONGEST_REDIRECT:
+        unlinked = _read_unlinked(line, languages)
+        if unlinked is not None:
+            return unlinked
+    return _read_whole(line, languages)
+
+
+def _read_unlinked(line: bytes, languages: Sequence[str]) -> ReadLine | None:
+    """Read an item without any of the names above from parts of its line; None if it is not written as usual."""
+    head, tail = _HEAD.match(line), _TAIL.search(line, len(line) - 200)
+    if head is None or tail is None:
+        return None
+    terms_end = line.find(b',"aliases":', head.end())
+    if terms_end < 0:
+        return None
+    instance_of: tuple[int, ...] = ()
+    try:
+        terms = orjson.loads(line[head.end() - len(b'"labels":') - 1 : terms_end].replace(b",", b"{", 1) + b"}")
+        if b'"P31"' in line:
+            statements = _first_array(line, line.find(b'"P31":[{"mainsnak"'))
+            if statements is None:
+                return None
+            instance_of = tuple(_items(statements))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    label, language = _term(terms["labels"], languages)
+    description, _ = _term(terms.get("descriptions"), languages)
+    item = DumpItem(
+        int(head[1]),
+        revision=int(tail[1]),
+        instance_of=instance_of,
+        label=label,
+        language=language,
+        description=description,
+    )
+    return ReadLine(item, False, tail[2].decode())
+
+
+def _first_array(line: bytes, start: int) -> Any:
+    """Return the JSON array after a key; None if the key is not there.
+
+    The array ends at the first closing bracket with which it is valid: no shorter beginning of it is.
+    """
+    if start < 0:
+        return None
+    start = line.index(b"[", start)
+    end = start
+    while (end := line.find(b"}]", end)) >= 0:
+        end += 2
+        try:
+            return orjson.loads(line[start:end])
+        except orjson.JSONDecodeError:
+            continue
+    return None
+
+
+def _read_whole(line: bytes, languages: Sequence[str]) -> ReadLine:
+    try:
+        entity = orjson.loads(line)
+        if not isinstance(entity, dict):
+            raise ValueError("not a JSON object")
+        target = _item_number(entity.get("redirect"))
+        if target is not None:
+            source = _item_number(entity.get("id") or entity.get("entity"))
+            return ReadLine(None if source is None else DumpItem(source, redirect=target), True, "")
+        identifier = entity["id"]
+        if not isinstance(identifier, str):
+            raise ValueError("the id is no text")
+        modified = str(entity.get("modified") or "")
+        number = _item_number(identifier)
+        if number is None:
+            return ReadLine(None, False, modified)
+        return _read_item(number, entity, languages, modified)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not an entity of Wikidata: {type(error).__name__} {error}") from None
+
+
+def _read_item(number: int, entity: Mapping[str, Any], languages: Sequence[str], modified: str) -> ReadLine:
+    claims = entity.get("claims") or {}
+    sitelinks = entity.get("sitelinks") or {}
+    title = sitelinks["commonswiki"]["title"] if "commonswiki" in sitelinks else ""
+    topics = list(_items(claims.get("P301", ())))
+    label, language = _term(entity.get("labels"), languages)
+    description, _ = _term(entity.get("descriptions"), languages)
+    item = DumpItem(
+        number,
+        revision=entity.get("lastrevid"),
+        category=title if title.startswith(CATEGORY_PREFIX) else None,
+        commons_categories=[
+            normalise_title(CATEGORY_PREFIX + value.strip())
+            for value in _best_values(claims.get("P373", ()))
+            if isinstance(value, str)
+        ],
+        instance_of=list(_items(claims.get("P31", ()))),
+        subclass_of=list(_items(claims.get("P279", ()))),
+        main_topic=topics[0] if topics else None,
+        label=label,
+        language=language,
+        description=description,
+    )
+    is_linked = bool(
+        item.category or item.commons_categories or item.main_topic or "P279" in claims or "P910" in claims
+    )
+    return ReadLine(item, is_linked, modified)
+
+
+def _best_values(statements: Sequence[Mapping[str, Any]]) -> Iterable[Any]:
+    """Yield the values of the best-rank statements, as :func:`hgld.wikimedia.api_facts.best_rank_items` does."""
+    rank = "preferred" if any(statement["rank"] == "preferred" for statement in statements) else "normal"
+    for statement in statements:
+        if statement["rank"] == rank and (value := statement["mainsnak"].get("datavalue")) is not None:
+            yield value["value"]
+
+
+def _items(statements: Sequence[Mapping[str, Any]]) -> Iterable[int]:
+    for value in _best_values(statements):
+        # Dumps before 2017 have the number alone.
+        number = _item_number(value.get("id") or f"Q{value['numeric-id']}")
+        if number is not None:
+            yield number
+
+
+def _item_number(identifier: Any) -> int | None:
+    """Return 42 for Q42; None for what is not the id of an item."""
+    match = _ITEM.fullmatch(identifier) if isinstance(identifier, str) else None
+    return int(match[1]) if match else None
+
+
+def _term(terms: Mapping[str, Any] | None, languages: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the text in the first of the languages that has one, and that language."""
+    for language in languages:
+        if terms and language in terms:
+            return terms[language]["value"], language
+    return None, None

@@ -1,0 +1,271 @@
+"""The items of a dump of Wikidata that can matter, whatever the list of categories: made once, read by every scrape.
+
+The pass over the dump takes hours, and what it keeps does not depend on the list: all items with a category of
+Commons, with superclasses or with a main category, and redirects. Everything else is only needed where one of these
+names it as a value of "instance of", which is known when all of the dump has been read. A second pass would take as
+long as the first, for some ten thousand items. So the few columns that such an item needs are kept of *all* items
+until the end (about 40 bytes an item with zstd), and then of those that are named.
+
+1. The dump is divided into ranges of bytes (:mod:`hgld.wikimedia.dump_files`), each of which becomes a part
+   (:mod:`hgld.wikimedia.dump_part`), by any process in any order: a part that is there is not made again.
+2. The unlinked items that other items name are picked from the parts.
+3. The items are sorted by their number and written to one table, in slices that fit into memory, and the parts are
+   removed. The table depends on the dump alone, not on how it was divided.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from hgld.compute.machine import usable_cores
+from hgld.compute.part import Part
+from hgld.errors import ConfigurationError, InputError
+from hgld.io.files import atomic_write
+from hgld.io.locks import exclusive_lock
+from hgld.progress import NoProgress, Progress
+from hgld.tables.provenance import Provenance, read_provenance, with_provenance
+from hgld.wikimedia.dump_files import DAMAGED, DumpFile, divide, find_dump_files
+from hgld.wikimedia.dump_part import ITEM_SCHEMA, ROWS_PER_GROUP, DumpPart, PartRecord
+from hgld.wikimedia.dump_workers import make_parts
+
+_COMMAND = "extract-dump"
+_SCHEMA_ID = "wikidata_items/1"
+_PARTS = "parts"
+_ROWS_PER_SLICE = 250_000
+
+
+@dataclass(frozen=True)
+class ExtractConfig:
+    """Settings of the pass over a dump.
+
+    Args:
+        workers: Number of processes; None for one per core.
+        languages: Languages of labels and descriptions, in order of preference: English, and where the API falls back
+            to from it.
+        bytes_per_part: Size in bytes of the ranges into which files are divided; compressed bytes of those that are.
+    """
+
+    workers: int | None = None
+    languages: tuple[str, ...] = ("en", "mul")
+    bytes_per_part: int = 2**28
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ConfigurationError(f"`workers` is {self.workers}; expected 1 or more")
+        if self.bytes_per_part < 1:
+            raise ConfigurationError(f"`bytes_per_part` is {self.bytes_per_part}; expected 1 or more")
+
+
+@dataclass(frozen=True)
+class ExtractProgress:
+    """How much of an extract there is.
+
+    Args:
+        parts: Number of parts.
+        parts_done: Number of parts that are made.
+        complete: Whether the extract is complete.
+    """
+
+    parts: int
+    parts_done: int
+    complete: bool
+
+
+def items_path(folder: Path) -> Path:
+    """Return the path of the table of an extract."""
+    return folder / "items.parquet"
+
+
+def extract_dump(
+    dump: Path,
+    folder: Path,
+    config: ExtractConfig | None = None,
+    *,
+    part: Part | None = None,
+    progress: Progress | None = None,
+) -> ExtractProgress:
+    """Make the extract of a dump, or a share of its parts; the same call resumes after an interruption.
+
+    Args:
+        dump: JSON dump of Wikidata: a file, plain or compressed by gzip or bzip2, or a folder of such files.
+        folder: Folder of the extract; nothing is done if it is complete.
+        config: Settings of the pass.
+        part: Share of the parts to make; without it, those that are missing are made and the extract is completed.
+        progress: Receives the number of bytes read.
+
+    Raises:
+        InputError: There is no dump, it is not one of Wikidata, or it is damaged; parts that were made are kept.
+        ConfigurationError: ``folder`` is the extract of another dump.
+        BusyError: Another run makes this extract, or the same share of its parts.
+    """
+    config, progress = config or ExtractConfig(), progress or NoProgress()
+    files = find_dump_files(dump)
+    source = {"files": [[file.path.name, file.size] for file in files], "languages": list(config.languages)}
+    if items_path(folder).exists():
+        _check_source(items_path(folder), source)
+        return ExtractProgress(0, 0, True)
+    parts = _divide(files, folder / _PARTS, config)
+    share = list(parts if part is None else part.of(parts))
+    lock = folder if part is None else folder / f"part-{part.number}-of-{part.count}"
+    with exclusive_lock(lock):
+        if not items_path(folder).exists():
+            missing = [one for one in share if one.read_record() is None]
+            n_bytes = sum(one.range.end - one.range.start for one in share)
+            todo = sum(one.range.end - one.range.start for one in missing)
+            progress.start(n_bytes, done=n_bytes - todo)
+            make_parts(missing, config.workers or usable_cores(), progress)
+            if part is None:
+                _complete(parts, dump, folder, source)
+    done = sum(one.read_record() is not None for one in parts)
+    return ExtractProgress(len(parts), done, items_path(folder).exists())
+
+
+def read_extract(folder: Path) -> Provenance:
+    """Return the provenance of a complete extract; its parameter ``modified`` is the date of the dump.
+
+    Raises:
+        InputError: There is no complete extract in the folder.
+    """
+    path = items_path(folder)
+    if not path.exists():
+        begun = (folder / _PARTS).is_dir()
+        raise InputError(
+            f"{folder}: this extract of a dump is {'not complete' if begun else 'not there'}; name the dump, too "
+            "(`dump`), without `part`"
+        )
+    provenance = read_provenance(path)
+    if provenance.command != _COMMAND:
+        raise InputError(f"{path}: not an extract of a dump")
+    return provenance
+
+
+def _divide(files: list[DumpFile], folder: Path, config: ExtractConfig) -> list[DumpPart]:
+    sizes = {file.path: file.size for file in files}
+    return [
+        DumpPart(number, part, sizes[part.path], config.languages, folder)
+        for number, part in enumerate(divide(files, config.bytes_per_part))
+    ]
+
+
+def _check_source(path: Path, source: dict[str, object]) -> None:
+    made = read_provenance(path)
+    if made.command != _COMMAND or {key: made.parameters.get(key) for key in source} != source:
+        raise ConfigurationError(
+            f"{path} is not an extract of this dump; choose another `extract`, or remove it to make it again"
+        )
+
+
+def _complete(parts: Sequence[DumpPart], dump: Path, folder: Path, source: dict[str, object]) -> None:
+    """Write the table from the parts, and remove these."""
+    records = [record for part in parts if (record := part.read_record()) is not None]
+    modified = _check_records(records, dump)
+    provenance = Provenance(_COMMAND, {**source, "modified": modified})
+    linked = [part.linked for part in parts]
+    numbers, named = _numbers_in(linked)
+    picked = _pick_named([part.unlinked for part in parts], numbers, named)
+    _write_sorted(linked, picked, numbers, items_path(folder), folder / _PARTS, provenance)
+    shutil.rmtree(folder / _PARTS)
+
+
+def _check_records(records: Sequence[PartRecord], dump: Path) -> str:
+    """Return the date of a dump.
+
+    Raises:
+        InputError: It is truncated, or has no items.
+    """
+    opened, closed = sum(record.opened for record in records), sum(record.closed for record in records)
+    if opened != closed:
+        raise InputError(f"{dump}: {opened} lines are [ and {closed} are ], so a part is missing; {DAMAGED}")
+    if not sum(record.items for record in records):
+        raise InputError(f"{dump}: no item in it; expected a JSON dump of all entities of Wikidata")
+    modified = max(record.modified for record in records)
+    if not modified:
+        raise InputError(f"{dump}: no entity says when it was modified, so the date of the dump is unknown")
+    return modified
+
+
+def _batches(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(ROWS_PER_GROUP, columns=columns, use_threads=False)
+
+
+def _numbers_in(paths: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of the items in files, and of those that they name; both sorted, without repetitions."""
+    items: list[NDArray[np.int64]] = []
+    named: list[NDArray[np.int64]] = []
+    for batch in _batches(paths, ["item", *_NAMING]):
+        items.append(batch["item"].to_numpy())
+        named.append(_named_by(batch))
+    empty = np.zeros(0, np.int64)
+    return np.unique(np.concatenate([empty, *items])), np.unique(np.concatenate([empty, *named]))
+
+
+#: Columns that name other items.
+_NAMING = ("redirect", "instance_of", "subclass_of", "main_topic")
+
+
+def _named_by(batch: pa.RecordBatch | pa.Table) -> NDArray[np.int64]:
+    columns = [batch[name] for name in _NAMING]
+    flat = [pc.list_flatten(column) if pa.types.is_list(column.type) else column.drop_null() for column in columns]
+    return np.unique(np.concatenate([column.to_numpy() for column in flat]))
+
+
+def _pick_named(paths: Sequence[Path], known: NDArray[np.int64], named: NDArray[np.int64]) -> pa.Table:
+    """Return the items that others name and that are not known, with those that they name in turn."""
+    picked = [ITEM_SCHEMA.empty_table()]
+    while (wanted := np.setdiff1d(named, known, assume_unique=True)).size:
+        found = ITEM_SCHEMA.empty_table()
+        for path in paths:
+            with pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    items = file.read_row_group(group, columns=["item"])["item"].to_numpy()
+                    mask = np.isin(items, wanted)
+                    if mask.any():
+                        rows = file.read_row_group(group).filter(pa.array(mask))
+                        found = pa.concat_tables([found, rows])
+        picked.append(found)
+        known, named = np.union1d(known, wanted), _named_by(found)
+    return pa.concat_tables(picked)
+
+
+def _write_sorted(
+    paths: Sequence[Path],
+    picked: pa.Table,
+    numbers: NDArray[np.int64],
+    out: Path,
+    scratch: Path,
+    provenance: Provenance,
+) -> None:
+    """Write the items of files and of a table to one file, sorted by number; the last revision of each."""
+    bounds = numbers[_ROWS_PER_SLICE::_ROWS_PER_SLICE]
+    slices = [scratch / f"slice-{number}.arrow" for number in range(len(bounds) + 1)]
+    with ExitStack() as stack:
+        writers = [stack.enter_context(pa.ipc.new_stream(path, ITEM_SCHEMA, options=_ZSTD)) for path in slices]
+        for batch in chain(_batches(paths), picked.to_batches()):
+            target = np.searchsorted(bounds, batch["item"].to_numpy(), side="right")
+            for number in np.unique(target):
+                writers[number].write_batch(batch.filter(pa.array(target == number)))
+    with (
+        atomic_write(out) as draft,
+        pq.ParquetWriter(draft, with_provenance(ITEM_SCHEMA, _SCHEMA_ID, provenance), compression="zstd") as writer,
+    ):
+        for path in slices:
+            with pa.ipc.open_stream(path) as stream:
+                rows = stream.read_all().sort_by([("item", "ascending"), ("revision", "descending")])
+            is_last = np.diff(rows["item"].to_numpy(), prepend=-1) > 0
+            writer.write_table(rows.filter(pa.array(is_last)), row_group_size=ROWS_PER_GROUP)
+
+
+_ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")

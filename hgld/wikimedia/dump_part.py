@@ -1,0 +1,204 @@
+"""Read one range of a dump into a part of the extract.
+
+A part is a Parquet file of the items that are linked (to a category, a superclass, or another item by a redirect),
+one of all other items, and a JSON file that says what was read and is written last: without it there is no part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hgld.errors import InputError
+from hgld.io.files import atomic_write
+from hgld.tables.schemas import TEXTS, required
+from hgld.wikimedia.dump_entities import DumpItem, read_line
+from hgld.wikimedia.dump_files import DAMAGED, DumpRange, read_lines
+
+_NUMBERS = pa.list_(pa.field("element", pa.int64(), nullable=False))
+#: The fields of :class:`DumpItem`.
+ITEM_SCHEMA = pa.schema(
+    [
+        required("item", pa.int64()),
+        pa.field("redirect", pa.int64()),
+        pa.field("revision", pa.int64()),
+        pa.field("category", pa.string()),
+        required("commons_categories", TEXTS),
+        required("instance_of", _NUMBERS),
+        required("subclass_of", _NUMBERS),
+        pa.field("main_topic", pa.int64()),
+        pa.field("label", pa.string()),
+        pa.field("language", pa.string()),
+        pa.field("description", pa.string()),
+    ]
+)
+#: Number of rows of a row group, which are in memory together.
+ROWS_PER_GROUP = 20_000
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """What was read in a range.
+
+    Args:
+        file: Name of the file.
+        size: Its size in bytes.
+        start: First byte of the range.
+        end: Byte after the last one.
+        languages: Languages of labels, in order of preference.
+        lines: Number of lines of entities.
+        items: Number of items among them.
+        opened: Number of lines that begin a JSON array.
+        closed: Number of lines that end one.
+        modified: When the entity that changed last did so, in ISO 8601; empty if there is none.
+    """
+
+    file: str
+    size: int
+    start: int
+    end: int
+    languages: tuple[str, ...]
+    lines: int = 0
+    items: int = 0
+    opened: int = 0
+    closed: int = 0
+    modified: str = ""
+
+    def is_same_range(self, other: PartRecord) -> bool:
+        """Return whether both are of the same range, read in the same way."""
+        return (self.file, self.size, self.start, self.end, self.languages) == (
+            other.file,
+            other.size,
+            other.start,
+            other.end,
+            other.languages,
+        )
+
+
+@dataclass(frozen=True)
+class DumpPart:
+    """A range of a dump, and where what is kept of it is written.
+
+    Args:
+        number: Number of the range within the dump, from 0.
+        range: The range of bytes.
+        size: Size of its file in bytes.
+        languages: Languages of labels and descriptions, in order of preference.
+        folder: Folder of all parts.
+    """
+
+    number: int
+    range: DumpRange
+    size: int
+    languages: tuple[str, ...]
+    folder: Path
+
+    @property
+    def linked(self) -> Path:
+        """Items with a category or superclasses, and redirects."""
+        return self.folder / f"{self.number:06}.linked.parquet"
+
+    @property
+    def unlinked(self) -> Path:
+        """All other items."""
+        return self.folder / f"{self.number:06}.unlinked.parquet"
+
+    @property
+    def record(self) -> Path:
+        """The :class:`PartRecord`."""
+        return self.folder / f"{self.number:06}.json"
+
+    def read_record(self) -> PartRecord | None:
+        """Return what was read; None if this part is not there, or of another dump."""
+        try:
+            values = json.loads(self.record.read_text(encoding="utf-8"))
+            record = PartRecord(**values | {"languages": tuple(values["languages"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return record if record.is_same_range(self._expected) else None
+
+    def make(self) -> None:
+        """Read the range, and write the files.
+
+        Raises:
+            InputError: The range is not one of a dump of Wikidata, or it is damaged.
+        """
+        lines = items = opened = closed = 0
+        modified = ""
+        with _rows_writer(self.linked) as linked, _rows_writer(self.unlinked) as unlinked:
+            for block in read_lines(self.range):
+                for raw in block:
+                    line = raw.strip(b", \t\r")
+                    if not line.startswith(b"{"):
+                        opened += line == b"["
+                        closed += line == b"]"
+                        if line not in (b"", b"[", b"]"):
+                            raise self._invalid(lines, line, "it does not begin with {")
+                        continue
+                    lines += 1
+                    if not line.endswith(b"}"):
+                        raise self._invalid(lines, line, "it does not end with }")
+                    try:
+                        entity = read_line(line, self.languages)
+                    except ValueError as error:
+                        raise self._invalid(lines, line, str(error)) from None
+                    modified = max(modified, entity.modified)
+                    if entity.item is not None:
+                        items += 1
+                        (linked if entity.is_linked else unlinked).add(entity.item)
+        record = PartRecord(
+            **asdict(self._expected)
+            | {"lines": lines, "items": items, "opened": opened, "closed": closed, "modified": modified}
+        )
+        with atomic_write(self.record) as draft:
+            draft.write_text(json.dumps(asdict(record)), encoding="utf-8")
+
+    @property
+    def _expected(self) -> PartRecord:
+        return PartRecord(self.range.path.name, self.size, self.range.start, self.range.end, self.languages)
+
+    def _invalid(self, lines: int, line: bytes, reason: str) -> InputError:
+        text = line[:40].decode(errors="replace")
+        return InputError(
+            f'{self.range.path}: entity {lines:,} after byte {self.range.start:,} is "{text}…" ({reason}); expected '
+            f"a JSON dump of Wikidata, with one entity per line; {DAMAGED}"
+        )
+
+
+class _RowsWriter:
+    """Writes items to a Parquet file, a row group at a time."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+        self._rows: list[DumpItem] = []
+
+    def add(self, item: DumpItem) -> None:
+        self._rows.append(item)
+        if len(self._rows) == ROWS_PER_GROUP:
+            self.flush()
+
+    def flush(self) -> None:
+        self._writer.write_table(items_table(self._rows))
+        self._rows.clear()
+
+
+@contextmanager
+def _rows_writer(path: Path) -> Iterator[_RowsWriter]:
+    with atomic_write(path) as draft, pq.ParquetWriter(draft, ITEM_SCHEMA, compression="zstd") as writer:
+        rows = _RowsWriter(writer)
+        yield rows
+        rows.flush()
+
+
+def items_table(items: Sequence[DumpItem]) -> pa.Table:
+    """Return items as a table, in order of their numbers."""
+    columns = zip(*sorted(items, key=lambda item: item.item), strict=True) if items else [()] * len(ITEM_SCHEMA)
+    return pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, ITEM_SCHEMA, strict=True)], schema=ITEM_SCHEMA
+    )
