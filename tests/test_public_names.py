@@ -57,8 +57,8 @@ PUBLIC_NAMES = {
     """,
     "hgld.models": """
         AveragePooling EmbedImagesConfig EmbeddingModel GeM ImageEmbedder MaxPooling ModelSettings PRESETS build_model
-        embed_images image_settings_for initialise_projection load_checkpoint_model load_model
-        load_untrained_model read_checkpoint save_checkpoint
+        embed_images embed_part image_settings_for initialise_projection load_checkpoint_model load_model
+        load_untrained_model merge_parts read_checkpoint save_checkpoint
     """,
     "hgld.rejection": """
         DETECTORS Detector DetectorModel DetectorRecord NeighbourDetector SavedDetector build_detector load_detector

@@ -85,23 +85,42 @@ def embed_images(
     device: Annotated[str, typer.Option(help="Device: cpu, cuda or cuda:N.")] = "cpu",
     batch_size: Annotated[int, typer.Option(help="Number of images embedded at once.")] = 32,
     workers: Annotated[int, typer.Option(help="Number of processes that load images.")] = 2,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N/COUNT",
+            help="Embed one of several parts, such as 3/16; --merge joins them.",
+            show_default="all images",
+        ),
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Join the embeddings of all parts, with the options they had otherwise.")
+    ] = False,
     force: Force = False,
 ) -> None:
     """Embed images with a trained model, or with an untrained backbone.
 
     An interrupted run resumes where it stopped. Images that cannot be read are listed in OUT.skipped.csv. Several
-    processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ...
+    processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ... So do the jobs of an array on a
+    cluster by --part 1/16, --part 2/16 and so on, which a last one joins by --merge.
 
     Example: hgld embed-images --model runs/x --images images.parquet -o embeddings.parquet
     """
     with friendly_errors():
-        from hgld.cli.summaries.models import format_embed_images
+        from hgld.cli.summaries.models import format_embed_images, format_embed_part
         from hgld.compute.malloc import disable_trimming
+        from hgld.compute.part import Part
         from hgld.compute.processes import joined_processes, local_device
-        from hgld.models.embed_images import EmbedImagesConfig, embed_images
+        from hgld.models.embed_images import embed_images, embed_part, merge_parts
+        from hgld.models.embed_images_config import EmbedImagesConfig
         from hgld.models.model_loading import load_model
         from hgld.progress import NoProgress, TerminalProgress
 
+        if (part is not None) + merge + force > 1:
+            raise ConfigurationError(
+                "choose one of `part`, `merge` and `force`; to embed all again in parts, remove the output first"
+            )
+        one_part = None if part is None else Part.parse(part)
         disable_trimming()
         embedder = load_model(model, pretrained, size=size, resize=resize, fit=fit, interpolation=interpolation)
         config = EmbedImagesConfig(
@@ -114,18 +133,23 @@ def embed_images(
             batch_size=batch_size,
             workers=workers,
         )
-        with joined_processes() as processes, TerminalProgress("embed", "images") as progress:
-            summary = embed_images(
-                images,
-                out,
-                embedder,
-                config,
-                root=root,
-                force=force,
-                processes=processes,
-                progress=progress if processes.rank == 0 else NoProgress(),
-            )
-        if processes.rank == 0:
+        if merge:
+            merged = merge_parts(images, out, embedder, config, root=root)
+            print_summary(out, merged, format_embed_images)
+            return
+        with joined_processes() as processes, TerminalProgress("embed", "images") as terminal:
+            progress = terminal if processes.rank == 0 else NoProgress()
+            if one_part is not None:
+                embedded = embed_part(
+                    images, out, embedder, one_part, config, root=root, processes=processes, progress=progress
+                )
+            else:
+                summary = embed_images(
+                    images, out, embedder, config, root=root, force=force, processes=processes, progress=progress
+                )
+        if processes.rank == 0 and one_part is not None:
+            typer.echo(f"{out}: up to date" if embedded is None else format_embed_part(embedded))
+        elif processes.rank == 0:
             print_summary(out, summary, format_embed_images)
 
 

@@ -57,3 +57,18 @@ class Part:
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
+
+
+def format_numbers(numbers: Sequence[int]) -> str:
+    """Format ascending numbers as SLURM writes the tasks of an array.
+
+    >>> format_numbers([3, 7, 8, 9, 12])
+    '3,7-9,12'
+    """
+    runs = list[list[int]]()
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -9,6 +9,7 @@ the whole file again.
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ class Downloader:
         expected = {name: digest.lower() for name, digest in (("md5", md5), ("sha256", sha256)) if digest is not None}
         with _disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with exclusive_lock(path, wait=True):
+            with exclusive_lock(path, wait_s=math.inf):
                 if not replace and path.is_file() and not _checksum_problem(path, expected):
                     return 0
                 return self._download(PartialDownload(path, url, progress or NoProgress()), expected)

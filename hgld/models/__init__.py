@@ -9,7 +9,8 @@ from hgld.lazy import lazy_exports
 if TYPE_CHECKING:
     from hgld.models.backbones import image_settings_for
     from hgld.models.checkpoint_files import read_checkpoint, save_checkpoint
-    from hgld.models.embed_images import EmbedImagesConfig, embed_images
+    from hgld.models.embed_images import embed_images, embed_part, merge_parts
+    from hgld.models.embed_images_config import EmbedImagesConfig
     from hgld.models.embedding_model import EmbeddingModel, build_model
     from hgld.models.image_embedder import ImageEmbedder
     from hgld.models.model_loading import load_checkpoint_model, load_model, load_untrained_model
@@ -29,11 +30,13 @@ __all__ = [
     "ModelSettings",
     "build_model",
     "embed_images",
+    "embed_part",
     "image_settings_for",
     "initialise_projection",
     "load_checkpoint_model",
     "load_model",
     "load_untrained_model",
+    "merge_parts",
     "read_checkpoint",
     "save_checkpoint",
 ]
@@ -43,7 +46,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "PRESETS": "model_settings",
         "AveragePooling": "pooling",
-        "EmbedImagesConfig": "embed_images",
+        "EmbedImagesConfig": "embed_images_config",
         "EmbeddingModel": "embedding_model",
         "GeM": "pooling",
         "ImageEmbedder": "image_embedder",
@@ -51,11 +54,13 @@ __getattr__, __dir__ = lazy_exports(
         "ModelSettings": "model_settings",
         "build_model": "embedding_model",
         "embed_images": "embed_images",
+        "embed_part": "embed_images",
         "image_settings_for": "backbones",
         "initialise_projection": "pca_projection",
         "load_checkpoint_model": "model_loading",
         "load_model": "model_loading",
         "load_untrained_model": "model_loading",
+        "merge_parts": "embed_images",
         "read_checkpoint": "checkpoint_files",
         "save_checkpoint": "checkpoint_files",
     },

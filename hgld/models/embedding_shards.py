@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +16,11 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from hgld.compute.part import Part, format_numbers
 from hgld.datasets.batch import SkippedImage
-from hgld.errors import ConfigurationError, indented_list
+from hgld.errors import BusyError, ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write
+from hgld.io.locks import exclusive_lock, is_locked
 from hgld.tables import Provenance
 
 
@@ -46,28 +51,93 @@ class EmbeddingShards:
     """
 
     def __init__(self, folder: Path, provenance: Provenance, count: int) -> None:
-        self._folder, self._provenance, self._count = folder, provenance, count
-        self._record = folder / "made_of.json"
+        self._folder, self._provenance = folder, provenance
+        self.numbers = range(count)
+        self._record, self._n_parts = folder / "made_of.json", folder / "parts.txt"
 
-    def open(self, *, discard: bool) -> None:
+    def open(self, *, discard: bool, n_parts: int = 1) -> None:
         """Create the folder, or reuse it with the shards in it.
 
         Args:
             discard: Whether to delete existing shards.
+            n_parts: Number of parts that the shards are divided into, for messages about missing ones.
 
         Raises:
             ConfigurationError: Existing shards have other settings or inputs.
         """
-        if discard:
+        # Shards without a record are what is left of a folder whose removal was interrupted.
+        if discard or not self._record.is_file():
             self.remove()
-        elif self._record.is_file():
-            self._check_provenance(Provenance.from_json(self._record.read_text()))
-        with atomic_write(self._record) as draft:
-            draft.write_text(self._provenance.to_json())
+        else:
+            self._check_provenance()
+        for path, text in ((self._n_parts, f"{n_parts}\n"), (self._record, self._provenance.to_json())):
+            with atomic_write(path) as draft:
+                draft.write_text(text)
 
-    def missing(self) -> list[int]:
-        """Return the numbers of the shards that do not exist yet."""
-        return [number for number in range(self._count) if not self._path(number).is_file()]
+    def locked(self, part: Part, out: Path) -> AbstractContextManager[None]:
+        """Lock a part of the shards for this process.
+
+        Args:
+            part: The part.
+            out: File that the shards are joined into, for messages.
+
+        Raises:
+            BusyError: Another run holds the lock.
+        """
+        return exclusive_lock(self._folder / f"{part.number}_of_{part.count}", name=f"part {part} of {out}")
+
+    def require_idle(self, out: Path) -> None:
+        """Raise if parts are running.
+
+        Args:
+            out: File that the shards are joined into, for messages.
+
+        Raises:
+            BusyError: Parts are running.
+        """
+        if running := self._running():
+            raise BusyError(f"{out}: {_in_words(running)} still running; wait for the end")
+
+    def require_complete(self, out: Path) -> None:
+        """Raise if shards are missing or parts are running.
+
+        Args:
+            out: File that the shards are joined into, for messages.
+
+        Raises:
+            InputError: Shards are missing that no running part is going to write.
+            ConfigurationError: The shards have other settings or inputs.
+            BusyError: Parts are running.
+        """
+        if not self._record.is_file():
+            raise InputError(f"{out}: no part of it has been run; run all of them (`part`), then merge")
+        self._check_provenance()
+        missing, running = set(self.missing(self.numbers)), self._running()
+        count = int(self._n_parts.read_text())
+        parts = [Part(number, count) for number in range(1, count + 1)]
+        to_run = [part for part in parts if part not in running and not missing.isdisjoint(part.of(self.numbers))]
+        if not to_run:
+            return self.require_idle(out)
+        numbers = format_numbers([part.number for part in to_run])
+        also = f" ({_in_words(running)} still running)" if running else ""
+        raise InputError(
+            f"{out}: {len(missing):,} of {len(self.numbers):,} shards are missing; run `part` N/{count} again for "
+            f"N = {numbers}, then merge{also}"
+        )
+
+    def missing(self, numbers: Sequence[int]) -> list[int]:
+        """Return those of some shards that do not exist yet."""
+        # A listing is fresh where other computers write: a network file system may remember that a file was absent.
+        existing = {path.name for path in self._folder.iterdir()}
+        return [number for number in numbers if self._path(number).name not in existing]
+
+    def n_skipped(self, numbers: Sequence[int]) -> int:
+        """Return the number of images that could not be read, of some shards that exist."""
+        n_skipped = 0
+        for path in map(self._path, numbers):
+            with safe_open(path, framework="pt") as file:
+                n_skipped += len(json.loads(file.metadata()["skipped"]))
+        return n_skipped
 
     def write(self, number: int, shard: EmbeddingShard) -> None:
         """Write a shard atomically."""
@@ -79,7 +149,7 @@ class EmbeddingShards:
     def join(self) -> EmbeddingShard:
         """Join all shards in order; vectors and deviations are in memory-mapped files in the folder."""
         rows, skipped, shapes = [], [], dict[str, tuple[int, ...]]()
-        for path in map(self._path, range(self._count)):
+        for path in map(self._path, self.numbers):
             with safe_open(path, framework="pt") as file:
                 rows.append(file.get_tensor("rows"))
                 skipped += [SkippedImage(*image) for image in json.loads(file.metadata()["skipped"])]
@@ -95,7 +165,7 @@ class EmbeddingShards:
         if not shape[0]:  # an empty file cannot be memory-mapped
             return torch.empty(shape)
         joined = torch.from_numpy(np.lib.format.open_memmap(self._folder / f"{name}.npy", "w+", np.float32, shape))
-        for start, end, path in zip([0, *ends], ends, map(self._path, range(self._count)), strict=False):
+        for start, end, path in zip([0, *ends], ends, map(self._path, self.numbers), strict=False):
             if start < end:
                 with safe_open(path, framework="pt") as file:
                     joined[start:end] = file.get_tensor(name)
@@ -108,11 +178,30 @@ class EmbeddingShards:
     def _path(self, number: int) -> Path:
         return self._folder / f"part_{number:06}.safetensors"
 
-    def _check_provenance(self, recorded: Provenance) -> None:
+    def _running(self) -> list[Part]:
+        """Return the parts that are running."""
+        names = [path.name for path in self._folder.glob(".*_of_*.lock")]
+        parts = [re.fullmatch(r"\.((\d+)_of_(\d+))\.lock", name) for name in names]
+        return sorted(
+            (Part(int(match[2]), int(match[3])) for match in parts if match and is_locked(self._folder / match[1])),
+            key=lambda part: (part.count, part.number),
+        )
+
+    def _check_provenance(self) -> None:
         """Raise if existing shards are made from something else."""
+        recorded = Provenance.from_json(self._record.read_text())
         if recorded.same_work(self._provenance):
             return
         raise ConfigurationError(
             f"{self._folder}: shards of an unfinished run with other settings; run with those settings to resume it, "
-            f"or discard it with `force`:\n{indented_list(recorded.changes(self._provenance))}"
+            f"or discard it with `force`, or remove the folder:\n{indented_list(recorded.changes(self._provenance))}"
         )
+
+
+def _in_words(parts: Sequence[Part]) -> str:
+    """Return a subject and its verb for some parts.
+
+    >>> _in_words([Part(3, 16), Part(4, 16)])
+    'parts 3/16, 4/16 are'
+    """
+    return f"part {parts[0]} is" if len(parts) == 1 else f"parts {', '.join(map(str, parts))} are"

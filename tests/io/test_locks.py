@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
@@ -28,7 +29,7 @@ def test_waiting_run_gets_the_lock(tmp_path: Path) -> None:
     entered = threading.Event()
 
     def work() -> None:
-        with exclusive_lock(tmp_path / "out", wait=True):
+        with exclusive_lock(tmp_path / "out", wait_s=math.inf):
             entered.set()
 
     with exclusive_lock(tmp_path / "out"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,8 @@ from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
 from hgld.io.locks import exclusive_lock
-from hgld.models.embed_images import EmbedImagesConfig, EmbedImagesSummary, embed_images
+from hgld.models.embed_images import embed_images
+from hgld.models.embed_images_config import EmbedImagesConfig, EmbedImagesSummary
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_loading import load_model
@@ -34,49 +34,9 @@ from hgld.tables.embeddings import read_embeddings
 from tests.child_processes import run_child, single_thread_environment
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
+from tests.models.embedding import CONFIG, MODEL_OPTIONS, PATHS, KillAfter, KilledError
 
-PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]
-CONFIG = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0)
-MODEL_OPTIONS = ["--model", "test_resnet", "--pretrained", "none", "--size", "32", "--resize", "32"]
-
-
-@pytest.fixture(scope="module")
-def loaded() -> ImageEmbedder:
-    return load_model("test_resnet", "none", size=32, resize=32)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    save_pictures(tmp_path / "pictures", *PATHS)
-    return tmp_path / "pictures"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Use one thread, as torchrun does: the last bits of convolutions depend on the number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-class KilledError(Exception):
-    pass
-
-
-class KillAfter:
-    """Progress that aborts the run after a number of images."""
-
-    def __init__(self, images: int) -> None:
-        self._remaining = images
-
-    def start(self, total: int, done: int = 0) -> None:
-        self.total = total
-
-    def advance(self, units: int = 1, **details: float) -> None:
-        self._remaining -= units
-        if self._remaining < 0:
-            raise KilledError
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_images_in_tar_files_are_embedded_as_one_by_one(loaded: ImageEmbedder, shared: Path, tmp_path: Path) -> None:
@@ -201,7 +161,8 @@ def test_several_processes_write_the_same_bytes_as_one(loaded: ImageEmbedder, fo
     script.write_text(
         "import sys\n"
         "from pathlib import Path\n"
-        "from hgld.models.embed_images import EmbedImagesConfig, embed_images\n"
+        "from hgld.models.embed_images import embed_images\n"
+        "from hgld.models.embed_images_config import EmbedImagesConfig\n"
         "from hgld.models.model_loading import load_model\n"
         "from hgld.compute.processes import joined_processes\n"
         "loaded = load_model('test_resnet', 'none', size=32, resize=32)\n"

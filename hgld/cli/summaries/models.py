@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from hgld.errors import indented_list
-from hgld.models.embed_images import EmbedImagesSummary
+from hgld.models.embed_images_config import EmbedImagesSummary, EmbedPartSummary
 from hgld.progress import byte_size
 from hgld.training.publish_model import PushSummary
 
 
 def format_embed_images(summary: EmbedImagesSummary) -> str:
     """Format the counts and the throughput of a run."""
-    rate = summary.embedded / summary.seconds
-    text = (
-        f"{summary.images:,} images embedded in {summary.dim:,} dimensions; "
-        f"{summary.embedded:,} of them in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
-    )
-    if summary.waiting_share is not None:
-        text += f", {summary.waiting_share:.0%} of the time waiting for images"
+    text = f"{summary.images:,} images embedded in {summary.dim:,} dimensions; {_throughput(summary)}"
     if summary.skipped:
         text += f"\n{len(summary.skipped):,} images could not be read and have no embedding, see "
         text += f"{summary.skipped_file}:\n"
         text += indented_list(summary.skipped, limit=5)
+    return text
+
+
+def format_embed_part(summary: EmbedPartSummary) -> str:
+    """Format the counts and the throughput of a part."""
+    text = f"part {summary.part}: {summary.images:,} images; {_throughput(summary)}"
+    if summary.skipped:
+        text += f"\n{summary.skipped:,} images could not be read and are listed when the parts are merged"
+    return text
+
+
+def _throughput(summary: EmbedImagesSummary | EmbedPartSummary) -> str:
+    rate = summary.embedded / summary.seconds
+    text = f"{summary.embedded:,} of them in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
+    if summary.waiting_share is not None:
+        text += f", {summary.waiting_share:.0%} of the time waiting for images"
     return text
 
 

@@ -1,0 +1,194 @@
+"""Embeddings in parts: any division into them, killed parts, merging, and a job array on a cluster."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hgld.cli import app
+from hgld.compute.part import Part, format_numbers
+from hgld.errors import BusyError, ConfigurationError, InputError
+from hgld.io.locks import exclusive_lock
+from hgld.models.embed_images import embed_images, embed_part, merge_parts
+from hgld.models.embed_images_config import EmbedImagesConfig
+from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.model_loading import load_model
+from tests.models.embedding import CONFIG, MODEL_OPTIONS, PATHS, KillAfter, KilledError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def assert_same_output(first: Path, second: Path) -> None:
+    """Compare the files of two outputs; the record holds the time of writing."""
+    names = sorted(path.name for path in first.parent.iterdir())
+    assert names == sorted(path.name for path in second.parent.iterdir()), "shards and locks are removed"
+    for name in names:
+        if not name.endswith("made.json"):
+            assert (first.parent / name).read_bytes() == (second.parent / name).read_bytes()
+
+
+@pytest.mark.parametrize("settings", [{"center": True}, {"with_std": True}])
+def test_killed_parts_in_any_order_are_merged_to_the_same_bytes(
+    folder: Path, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    model = load_model("test_resnet", "none", size=64, resize=64)
+    for name in sorted(PATHS)[4:11]:  # the second shard, and one image on either side of it
+        (folder / name).write_bytes(b"no picture")
+    config = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0, **settings)
+    undisturbed, out = tmp_path / "a" / "e.npy", tmp_path / "b" / "e.npy"
+    whole = embed_images(folder, undisturbed, model, config)
+    assert whole is not None
+    with pytest.raises(KilledError):
+        embed_part(folder, out, model, Part(3, 3), config, progress=KillAfter(6))
+    parts = [embed_part(folder, out, model, Part(number, 3), config) for number in (3, 1, 2)]
+    assert [(part.images, part.embedded, part.skipped) for part in parts if part is not None] == [
+        (7, 2, 0),
+        (5, 5, 1),
+        (10, 10, 6),
+    ]
+    assert not out.exists()
+    merged = merge_parts(folder, out, model, config)
+    assert merged is not None
+    assert (merged.images, merged.dim, merged.skipped) == (whole.images, whole.dim, whole.skipped)
+    assert_same_output(undisturbed, out)
+    assert embed_part(folder, out, model, Part(2, 3), config) is None
+    assert merge_parts(folder, out, model, config) is None
+    assert_same_output(undisturbed, out)
+
+
+def test_other_divisions_complete_what_one_has_left(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
+    undisturbed, out = tmp_path / "a" / "e.parquet", tmp_path / "b" / "e.parquet"
+    embed_images(folder, undisturbed, loaded, CONFIG)
+    counts = []
+    for part in (Part(2, 4), Part(1, 2), Part(8, 9), Part(1, 9)):  # shards 1; 0 and 1; 3; none of five
+        summary = embed_part(folder, out, loaded, part, CONFIG)
+        assert summary is not None
+        counts.append((summary.images, summary.embedded))
+    assert counts == [(5, 5), (10, 5), (5, 5), (0, 0)]
+    whole = embed_images(folder, out, loaded, CONFIG)
+    assert whole is not None
+    assert whole.embedded == 22 - 15
+    assert_same_output(undisturbed, out)
+
+
+def test_merging_names_the_parts_to_run_again(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "e.npy"
+    with pytest.raises(
+        InputError, match=r"e.npy: no part of it has been run; run all of them \(`part`\), then merge"
+    ):
+        merge_parts(folder, out, loaded, CONFIG)
+    embed_part(folder, out, loaded, Part(2, 5), CONFIG)
+    shards = out.with_name(".e.npy.parts")
+    with pytest.raises(
+        InputError, match=r"e.npy: 4 of 5 shards are missing; run `part` N/5 again for N = 1,3-5, then merge$"
+    ):
+        merge_parts(folder, out, loaded, CONFIG)
+    with exclusive_lock(shards / "4_of_5"):
+        with pytest.raises(InputError, match=r"N = 1,3,5, then merge \(part 4/5 is still running\)$"):
+            merge_parts(folder, out, loaded, CONFIG)
+        for number in (1, 3, 5):
+            embed_part(folder, out, loaded, Part(number, 5), CONFIG)
+        with pytest.raises(BusyError, match=r"e.npy: part 4/5 is still running; wait for the end$"):
+            merge_parts(folder, out, loaded, CONFIG)
+    embed_part(folder, out, loaded, Part(4, 5), CONFIG)
+    with ExitStack() as locks:  # such as those of a division that was given up
+        for name in ("10_of_12", "9_of_12"):
+            locks.enter_context(exclusive_lock(shards / name))
+        with pytest.raises(BusyError, match=r"parts 9/12, 10/12 are still running"):
+            merge_parts(folder, out, loaded, CONFIG)
+    (shards / ".1_of_5.lock").touch()  # of a process that was killed
+    assert merge_parts(folder, out, loaded, CONFIG) is not None
+
+
+def test_runs_that_would_disturb_each_other_are_refused(
+    loaded: ImageEmbedder, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "e.npy"
+
+    class OtherRuns:
+        """Progress that starts other runs while this one embeds."""
+
+        def start(self, total: int, done: int = 0) -> None:
+            with pytest.raises(BusyError, match=r"another run is writing part 1/2 of .*e.npy; wait for it to end"):
+                embed_part(folder, out, loaded, Part(1, 2), CONFIG)
+            for force in (False, True):
+                with pytest.raises(BusyError, match=r"e.npy: part 1/2 is still running"):
+                    embed_images(folder, out, loaded, CONFIG, force=force)
+            assert embed_part(folder, out, loaded, Part(2, 2), CONFIG) is not None
+
+        def advance(self, units: int = 1, **details: float) -> None: ...
+
+    assert embed_part(folder, out, loaded, Part(1, 2), CONFIG, progress=OtherRuns()) is not None
+    monkeypatch.setattr("hgld.models.embed_images._WAIT_S", 0)
+    with exclusive_lock(out):
+        for run in (
+            lambda: embed_part(folder, out, loaded, Part(1, 2), CONFIG),
+            lambda: merge_parts(folder, out, loaded, CONFIG),
+        ):
+            with pytest.raises(BusyError, match=r"another run is writing .*e.npy; wait"):
+                run()
+    assert merge_parts(folder, out, loaded, CONFIG) is not None
+
+
+def test_parts_of_other_settings_are_refused(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "e.npy", EmbedImagesConfig(batch_size=2, shard_size=5, workers=0)
+    embed_part(folder, out, loaded, Part(1, 2), CONFIG)
+    for run in (
+        lambda: embed_part(folder, out, loaded, Part(2, 2), other),
+        lambda: merge_parts(folder, out, loaded, other),
+    ):
+        with pytest.raises(ConfigurationError, match=r"other settings; .* remove the folder:\n  batch_size: 3"):
+            run()
+    (tmp_path / ".e.npy.parts" / "made_of.json").unlink()  # as if a kill had interrupted the removal of the folder
+    summary = embed_part(folder, out, loaded, Part(1, 2), other)
+    assert summary is not None
+    assert summary.embedded == 10
+
+
+def test_parts_are_merged_where_their_device_is_absent(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
+    config = EmbedImagesConfig(device="xpu", workers=0)
+    for run in (
+        lambda: embed_images(folder, tmp_path / "e.npy", loaded, config),
+        lambda: embed_part(folder, tmp_path / "e.npy", loaded, Part(1, 2), config),
+    ):
+        with pytest.raises(ConfigurationError, match='the device "xpu" cannot be used'):
+            run()
+    with pytest.raises(InputError, match="no part of it has been run"):
+        merge_parts(folder, tmp_path / "e.npy", loaded, config)
+
+
+def test_numbers_are_formatted_as_an_array() -> None:
+    for numbers in ([], [5], [1, 2], [1, 3, 4, 5, 9, 11, 12]):
+        text = format_numbers(numbers)
+        parsed = [range(int(run.split("-")[0]), int(run.split("-")[-1]) + 1) for run in text.split(",") if run]
+        assert [number for run in parsed for number in run] == numbers
+
+
+def test_command_embeds_parts_and_merges_them(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "e.parquet"
+    (folder / PATHS[0]).write_bytes(b"no picture")
+
+    def run(*options: str) -> tuple[int, str]:
+        arguments = ["embed-images", "--images", str(folder), "-o", str(out), *MODEL_OPTIONS, "--workers", "0"]
+        result = CliRunner().invoke(app, [*arguments, *options])
+        return result.exit_code, " ".join(result.output.split())
+
+    assert run("--part", "1/1", "--merge")[0] == 1
+    assert "error: choose one of --part, --merge and --force" in run("--part", "1/1", "--force")[1]
+    assert 'error: --part is "1"; expected a number of several, such as 3/16' in run("--part", "1")[1]
+    assert "run all of them (--part), then merge" in run("--merge")[1]
+    code, text = run("--part", "2/2")
+    assert code == 0, text
+    assert "part 2/2: 22 images; 22 of them in this run" in text
+    assert "1 images could not be read and are listed when the parts are merged" in text
+    code, text = run("--part", "1/2")
+    assert code == 0, text
+    assert "part 1/2: 0 images" in text
+    code, text = run("--merge")
+    assert code == 0, text
+    assert "21 images embedded in 96 dimensions" in text
+    assert run("--part", "1/2") == (0, f"{out}: up to date")
