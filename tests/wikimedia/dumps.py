@@ -96,16 +96,20 @@ def as_line(entity: Entity, *, escaped: bool = True, empty_lists: bool = False) 
     return (text.replace("/", "\\/") if escaped else text).encode()
 
 
-def world_lines(world: Any, *, n_others: int = 0, seed: int = 0, **style: bool) -> list[bytes]:
+def world_lines(
+    world: Any, *, n_others: int = 0, dress: bool = True, seed: int = 0, **style: bool
+) -> list[bytes]:
     """Return the lines of a world and of other entities, in scrambled order.
 
     Args:
         world: World of the replica.
         n_others: Number of other entities.
+        dress: Add what worlds of the replica lack (:func:`dressed`).
         seed: Seed of what is made up, and of the order.
         style: Settings of :func:`as_line`.
     """
-    lines = [as_line(dressed(entity, seed), **style) for entity in world_entities(world)]
+    shown = (dressed(entity, seed) if dress else entity for entity in world_entities(world))
+    lines = [as_line(entity, **style) for entity in shown]
     lines += [as_line(entity, **style) for entity in wikidata_mix.entities(n_others, seed=seed)]
     if n_others:
         lines.append(as_line({"type": "lexeme", "id": "L1", "lemmas": {"en": {"language": "en", "value": "P31"}}}))

@@ -1,0 +1,150 @@
+"""A scrape of a dump has the rows of a scrape of the APIs, but for what only Commons knows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from hgld.tables import SCRAPED, classes_path, read_table
+from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, items_path
+from hgld.wikimedia.source import InstanceOfValue
+from tests.scrapes import write_categories
+from tests.wikimedia.dump_scrapes import FREQUENT, classes_of, differences, from_api, from_dump, rows_by_title
+from tests.wikimedia.dumps import world_lines, write_dump, write_parts
+
+Replica = Callable[..., Any]
+LANGUAGES = ("en", "mul", "de")  # the edge cases fall back to German as well
+
+NO_ITEM = ("no_item", None, None)
+GOAL = "Q950000035"
+#: Edge cases that end otherwise, by the reason: the status, item and route from the API.
+ONLY_COMMONS_KNOWS = {
+    "which pages exist": {
+        "Edge missing": ("missing", None, None),
+        "Edge hard to nowhere": ("missing", None, None),
+        "Edge soft to nowhere": ("missing", None, None),
+    },
+    "that a page names an item that was deleted": {
+        "Edge deleted item": ("item_missing", "Q969999999", "direct"),
+    },
+    "where categories redirect to": {
+        "Edge hard redirect": ("ok", GOAL, "hard_redirect"),
+        "Edge double hard redirect": ("ok", GOAL, "hard_redirect"),
+        "Edge soft redirect": ("ok", GOAL, "soft_redirect"),
+        "Edge soft then hard": ("ok", GOAL, "soft_redirect+hard_redirect"),
+        "Edge hard then soft": ("ok", GOAL, "hard_redirect+soft_redirect"),
+        "Edge double soft redirect": ("redirect_unresolved", None, None),
+        "Edge hard loop A": ("redirect_loop", None, None),
+        "Edge hard self": ("redirect_loop", None, None),
+        "Edge soft loop A": ("redirect_loop", None, None),
+        "Edge soft self": ("redirect_loop", None, None),
+    },
+    "which titles MediaWiki refuses": {
+        "Edge " + "é" * 130: ("invalid_title", None, None),
+        "Edge [bracket]": ("invalid_title", None, None),
+        "Edge%20encoded": ("invalid_title", None, None),
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def edge_world(shared: Path, replica: Replica) -> Any:
+    return load_world(shared, "edge_cases.json")
+
+
+@pytest.fixture(scope="module")
+def edge_categories(edge_cases: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("edge") / "categories.csv"
+    return write_categories(path, [case["url"] for case in edge_cases])
+
+
+@pytest.fixture(scope="module")
+def edge_from_api(replica: Replica, edge_categories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return from_api(replica, "edge_cases.json", edge_categories, tmp_path_factory.mktemp("api") / "out.parquet")
+
+
+def load_world(shared: Path, name: str) -> Any:
+    from wikimedia_replica import load_world as load  # type: ignore[import-not-found, unused-ignore]
+
+    return load(shared / "wikimedia_replica" / "worlds" / name)
+
+
+def test_edge_cases(edge_world: Any, edge_categories: Path, edge_from_api: Path, tmp_path: Path) -> None:
+    dump = write_dump(tmp_path / "dump.json.gz", world_lines(edge_world, n_others=5), lines_per_member=20)
+    out = tmp_path / "out.parquet"
+    summary = from_dump(dump, edge_categories, out, languages=LANGUAGES, workers=1)
+    expected = {
+        f"Category:{title}": (row, NO_ITEM) for rows in ONLY_COMMONS_KNOWS.values() for title, row in rows.items()
+    }
+    assert differences(edge_from_api, out) == expected
+    assert (summary.requests, summary.errors) == (0, 0)
+    assert classes_of(out) == classes_of(edge_from_api)
+    rows = read_table(out, SCRAPED)
+    assert set(rows["source"].to_pylist()) == {"dump"}
+    assert len(set(rows["fetched_at"].to_pylist())) == 1
+
+
+def test_published_dumps_have_no_entity_redirects(
+    edge_world: Any, edge_categories: Path, edge_from_api: Path, tmp_path: Path
+) -> None:
+    """Then a merged class is like a deleted one, and a merged topic is none."""
+    lines = [line for line in world_lines(edge_world) if b'"redirect"' not in line[:60]]
+    dump, out = write_dump(tmp_path / "dump.json", lines), tmp_path / "out.parquet"
+    from_dump(dump, edge_categories, out, languages=LANGUAGES, workers=1)
+    only_commons = {f"Category:{title}" for rows in ONLY_COMMONS_KNOWS.values() for title in rows}
+    api, found = rows_by_title(edge_from_api), rows_by_title(out)
+    differing = {title for title in api if api[title] != found[title]} - only_commons
+    assert differing == {"Category:Edge merged class", "Category:Edge merged topic"}
+    merged, topic = (found[title] for title in sorted(differing))
+    assert merged["instance_of"] == [InstanceOfValue("Q960000008", "Q960000008", None)._asdict()]
+    assert (topic["route"], topic["instance_of"][0]["label"]) == ("direct", "Wikimedia category")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [".json.gz", "folder"])
+def test_washington(
+    replica: Replica, shared: Path, washington: Path, tmp_path: Path, form: str
+) -> None:
+    lines = world_lines(load_world(shared, "washington.json.gz"), n_others=30, escaped=form != "folder")
+    suffixes = (".json", ".json.gz", ".json.bz2", ".json.gz")
+    folder = tmp_path / "dump"
+    dump = write_parts(folder, lines, suffixes) if form == "folder" else write_dump(tmp_path / f"dump{form}", lines)
+    api, out = from_api(replica, "washington.json.gz", washington, tmp_path / "api.parquet"), tmp_path / "out.parquet"
+    from_dump(dump, washington, out, workers=2)
+    assert differences(api, out) == {}
+    assert classes_of(out) == classes_of(api)
+
+
+@pytest.mark.slow
+def test_full_size(replica: Replica, tmp_path: Path) -> None:
+    """304,000 landmarks; the replica's world has all kinds of landmarks in the shares of the real list."""
+    from wikimedia_replica.make_stress_world import main as make_stress_world
+    from wikimedia_replica.stress import StressWorld
+
+    world = StressWorld(304_000)
+    categories, api, out = tmp_path / "categories.csv", tmp_path / "api.parquet", tmp_path / "out.parquet"
+    with redirect_stdout(StringIO()):
+        make_stress_world(["--landmarks", str(world.landmarks), "--csv", str(categories)])
+    from_api(replica, world.name, categories, api)
+    dump = write_dump(tmp_path / "dump.json.gz", world_lines(world, dress=False))
+    from_dump(dump, categories, out, workers=2)
+    differing = differences(api, out)
+    assert len(differing) == sum(world.kind(number) in COMMONS_KINDS for number in range(world.landmarks))
+    pairs = {(expected[0], expected[2], found) for expected, found in differing.values()}
+    assert pairs == {
+        ("missing", None, NO_ITEM),
+        ("ok", "hard_redirect", NO_ITEM),
+        ("ok", "soft_redirect", NO_ITEM),
+    }
+    assert len(classes_of(out)) > 5_000
+
+
+#: Kinds of landmarks of stress worlds that Wikidata knows nothing of under the title in the list.
+COMMONS_KINDS = ("missing", "soft_to_missing", "hard_redirect", "soft_redirect")
