@@ -114,6 +114,7 @@ def extract_dump(
     source = {"files": [[file.path.name, file.size] for file in files], "languages": list(config.languages)}
     if items_path(folder).exists():
         _check_source(items_path(folder), source)
+        shutil.rmtree(folder / _PARTS, ignore_errors=True)  # left if a run was killed after it wrote the table
         return ExtractProgress(0, 0, True)
     parts = _divide(files, folder / _PARTS, config)
     share = list(parts if part is None else part.of(parts))

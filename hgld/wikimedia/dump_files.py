@@ -21,8 +21,9 @@ from hgld.errors import InputError
 #: Endings of files in a folder that are parts of a dump.
 SUFFIXES = (".json", ".json.gz", ".json.bz2")
 _READ_SIZE = 2**20
-#: Number of compressed bytes from which a decompressor must get something sensible, if a member begins there.
-_PROBE_SIZE = 2**16
+#: Number of compressed bytes from which a decompressor must get something, if a member begins there: bzip2 gives
+#: nothing before a whole block, of up to 900 kB, has been read.
+_PROBE_SIZE = 2**20
 #: What to do about a file that cannot be read to its end.
 DAMAGED = "download it again, or compare it with the checksums of its server; what was read before is kept"
 _GZIP_MAGIC, _BZIP2_MAGIC = b"\x1f\x8b\x08", b"BZh"

@@ -24,6 +24,13 @@ _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def load_world(shared: Path, name: str) -> Any:
+    """Return a world of the replica, which the fixture ``replica`` makes importable."""
+    from wikimedia_replica import load_world as load  # type: ignore[import-not-found, unused-ignore]
+
+    return load(shared / "wikimedia_replica" / "worlds" / name)
+
+
 def world_entities(world: Any) -> Iterator[Entity]:
     """Yield the items and entity redirects of a world of the replica, by the replica's own JSON.
 
@@ -96,9 +103,7 @@ def as_line(entity: Entity, *, escaped: bool = True, empty_lists: bool = False) 
     return (text.replace("/", "\\/") if escaped else text).encode()
 
 
-def world_lines(
-    world: Any, *, n_others: int = 0, dress: bool = True, seed: int = 0, **style: bool
-) -> list[bytes]:
+def world_lines(world: Any, *, n_others: int = 0, dress: bool = True, seed: int = 0, **style: bool) -> list[bytes]:
     """Return the lines of a world and of other entities, in scrambled order.
 
     Args:

@@ -19,8 +19,7 @@ from hgld.compute.part import Part
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, items_path
 from hgld.wikimedia.dump_files import divide, find_dump_files, read_lines
 from tests.wikimedia import wikidata_mix
-from tests.wikimedia.dumps import as_line, world_lines, write_dump, write_parts
-from tests.wikimedia.test_dump_parity import load_world
+from tests.wikimedia.dumps import as_line, load_world, world_lines, write_dump, write_parts
 
 SUFFIXES = (".json", ".json.gz", ".json.bz2")
 
@@ -37,7 +36,7 @@ def lines_by_range(path: Path, n_bytes: int) -> list[bytes]:
     lines_per_member=st.integers(1, 8),
     n_bytes=st.integers(1, 400),
 )
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_ranges_have_each_line_once(
     tmp_path: Path, suffix: str, lines: list[bytes], lines_per_member: int, n_bytes: int
 ) -> None:
@@ -50,12 +49,11 @@ def test_ranges_have_each_line_once(
 def test_members_that_are_hard_to_compress(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
     """A block of bzip2 is 900 kB of text, so that its beginning alone says nothing."""
     rng = random.Random(0)
-    members = [b"".join(b'{"%x"},\n' % rng.getrandbits(2400) for _ in range(1500)) for _ in range(3)]
+    members = [b"".join(b'{"%x"},\n' % rng.getrandbits(2400) for _ in range(1500)) for _ in range(2)]
     path = tmp_path / f"dump.json{suffix}"
     path.write_bytes(b"".join(map(compress, members)))
     expected = [line for member in members for line in member.split(b"\n") if line]
-    for n_bytes in (path.stat().st_size, 300_000, 70_000):
-        assert lines_by_range(path, n_bytes) == expected
+    assert lines_by_range(path, 300_000) == expected
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +91,11 @@ def test_extract_of_a_folder_of_parts(lines: list[bytes], expected: pa.Table, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_extract_by_workers_and_parts(
-    lines: list[bytes], expected: pa.Table, tmp_path: Path, suffix: str
-) -> None:
+def test_extract_by_workers_and_parts(lines: list[bytes], expected: pa.Table, tmp_path: Path, suffix: str) -> None:
     """Parts in any order, some of them twice, some by several workers; the last call makes what is missing."""
     more = [*lines, *map(as_line, wikidata_mix.entities(200, start=1_000_000))]
     path = write_dump(tmp_path / f"dump{suffix}", more, lines_per_member=7)
-    config = {"bytes_per_part": path.stat().st_size // 23}
+    config: dict[str, Any] = {"bytes_per_part": path.stat().st_size // 23}
     whole, folder = extracted(path, tmp_path / "whole", **config), tmp_path / "items"
     for number in (4, 1, 4):
         part = Part(number, 4)

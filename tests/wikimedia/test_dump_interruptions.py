@@ -180,9 +180,7 @@ def test_full_disk_ends_in_one_line_and_nothing_is_lost(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     run = shlex.join(command(dump, categories, disk / "out.parquet"))
     script = f"{run} --part 1/3 && echo made; {run}; echo $?; mount -o remount,size=64M {disk}; {run} && echo done"
-    child = run_child(
-        [*mounted(disk, "size=64k"), "sh", "-c", script], environment=single_thread_environment()
-    )
+    child = run_child([*mounted(disk, "size=64k"), "sh", "-c", script], environment=single_thread_environment())
     assert "done" in child.stdout
     errors = [line for line in child.stderr.splitlines() if line.startswith("error: ")]
     assert errors

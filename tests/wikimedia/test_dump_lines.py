@@ -147,14 +147,14 @@ def check_line(entity: Entity, escaped: bool, separators: tuple[str, str]) -> No
 
 
 styles = st.booleans(), st.sampled_from([(",", ":"), (",", ":"), (", ", ": "), (" ,\t", " :")])
-test_lines_say_what_parsing_says = settings(max_examples=20)(given(entities(), *styles)(check_line))
+test_lines_say_what_parsing_says = settings(max_examples=15)(given(entities(), *styles)(check_line))
 test_more_lines_say_what_parsing_says = pytest.mark.slow(
     settings(max_examples=1000)(given(entities(), *styles)(check_line))
 )
 
 
 def test_lines_of_wikidata_say_what_parsing_says() -> None:
-    for number, entity in enumerate(wikidata_mix.entities(60, start=11)):
+    for number, entity in enumerate(wikidata_mix.entities(30, start=11)):
         for empty_lists in (False, True):
             line = as_line(entity, escaped=number % 2 == 0, empty_lists=empty_lists)
             assert comparable(read_line(line, LANGUAGES)) == comparable(obvious(json.loads(line)))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from hgld.tables import SCRAPED, classes_path, read_table
-from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, items_path
+from hgld.tables import SCRAPED, read_table
 from hgld.wikimedia.source import InstanceOfValue
 from tests.scrapes import write_categories
-from tests.wikimedia.dump_scrapes import FREQUENT, classes_of, differences, from_api, from_dump, rows_by_title
-from tests.wikimedia.dumps import world_lines, write_dump, write_parts
+from tests.wikimedia.dump_scrapes import classes_of, differences, from_api, from_dump, rows_by_title
+from tests.wikimedia.dumps import load_world, world_lines, write_dump, write_parts
 
 Replica = Callable[..., Any]
 LANGUAGES = ("en", "mul", "de")  # the edge cases fall back to German as well
@@ -25,7 +22,7 @@ LANGUAGES = ("en", "mul", "de")  # the edge cases fall back to German as well
 NO_ITEM = ("no_item", None, None)
 GOAL = "Q950000035"
 #: Edge cases that end otherwise, by the reason: the status, item and route from the API.
-ONLY_COMMONS_KNOWS = {
+ONLY_COMMONS_KNOWS: dict[str, dict[str, tuple[str, str | None, str | None]]] = {
     "which pages exist": {
         "Edge missing": ("missing", None, None),
         "Edge hard to nowhere": ("missing", None, None),
@@ -70,12 +67,6 @@ def edge_from_api(replica: Replica, edge_categories: Path, tmp_path_factory: pyt
     return from_api(replica, "edge_cases.json", edge_categories, tmp_path_factory.mktemp("api") / "out.parquet")
 
 
-def load_world(shared: Path, name: str) -> Any:
-    from wikimedia_replica import load_world as load  # type: ignore[import-not-found, unused-ignore]
-
-    return load(shared / "wikimedia_replica" / "worlds" / name)
-
-
 def test_edge_cases(edge_world: Any, edge_categories: Path, edge_from_api: Path, tmp_path: Path) -> None:
     dump = write_dump(tmp_path / "dump.json.gz", world_lines(edge_world, n_others=5), lines_per_member=20)
     out = tmp_path / "out.parquet"
@@ -109,9 +100,7 @@ def test_published_dumps_have_no_entity_redirects(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [".json.gz", "folder"])
-def test_washington(
-    replica: Replica, shared: Path, washington: Path, tmp_path: Path, form: str
-) -> None:
+def test_washington(replica: Replica, shared: Path, washington: Path, tmp_path: Path, form: str) -> None:
     lines = world_lines(load_world(shared, "washington.json.gz"), n_others=30, escaped=form != "folder")
     suffixes = (".json", ".json.gz", ".json.bz2", ".json.gz")
     folder = tmp_path / "dump"
@@ -125,8 +114,8 @@ def test_washington(
 @pytest.mark.slow
 def test_full_size(replica: Replica, tmp_path: Path) -> None:
     """304,000 landmarks; the replica's world has all kinds of landmarks in the shares of the real list."""
-    from wikimedia_replica.make_stress_world import main as make_stress_world
-    from wikimedia_replica.stress import StressWorld
+    from wikimedia_replica.make_stress_world import main as make_stress_world  # type: ignore[import-not-found, unused-ignore]
+    from wikimedia_replica.stress import StressWorld  # type: ignore[import-not-found, unused-ignore]
 
     world = StressWorld(304_000)
     categories, api, out = tmp_path / "categories.csv", tmp_path / "api.parquet", tmp_path / "out.parquet"
