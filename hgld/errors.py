@@ -8,6 +8,7 @@
     ├── BusyError           another run holds the output: wait for it
     ├── ConflictError       something changed since it was read: look at it again, then decide
     ├── StorageError        a file can no longer be written: make room, then try again
+    ├── ProcessError        a process that shares the work ended: read its message, then run again
     └── SourceError         a server failed or sent something invalid: run again later
 
 A message says what was found, where, and what to do. It names parameters in backticks; the command line prints it
@@ -41,6 +42,10 @@ class ConflictError(HgldError):
 
 class StorageError(HgldError):
     """A file can no longer be written, such as on a full disk; it still holds what was written before."""
+
+
+class ProcessError(HgldError):
+    """A process that shares the work ended, did not start or cannot be reached."""
 
 
 class SourceError(HgldError):

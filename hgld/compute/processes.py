@@ -1,16 +1,28 @@
-"""Processes that work together, as ``torchrun`` starts them."""
+"""Processes that work together, as ``torchrun`` or SLURM's ``srun`` starts them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 import torch.distributed
+from torch.distributed.rendezvous import rendezvous
+
+from hgld.compute.slurm import current_task
+from hgld.errors import ProcessError
 
 T = TypeVar("T")
+
+#: Tasks of a step start within seconds, but reading programs from a shared file system may take minutes.
+JOIN_TIMEOUT = timedelta(minutes=5)
+
+#: Batch scripts may export one of them for other programs.
+_TORCHRUN_VARIABLES = {"RANK", "WORLD_SIZE"}
 
 
 @dataclass(frozen=True)
@@ -46,21 +58,87 @@ def current_processes() -> Processes:
     return Processes()
 
 
+def launched_processes(environment: Mapping[str, str] = os.environ) -> Processes:
+    """Return this process among those that ``torchrun`` or ``srun`` has started together, joined or not.
+
+    Args:
+        environment: Environment variables of this process. Those of ``torchrun`` count before those of SLURM.
+    """
+    if environment.keys() >= _TORCHRUN_VARIABLES:
+        return Processes(int(environment["RANK"]), int(environment["WORLD_SIZE"]))
+    task = current_task(environment)
+    return Processes() if task is None else Processes(task.rank, task.count)
+
+
 @contextmanager
-def joined_processes(backend: str = "gloo") -> Iterator[Processes]:
-    """Join the other processes that ``torchrun`` has started; without it, return this process alone.
+def joined_processes(backend: str = "gloo", *, join_timeout: timedelta = JOIN_TIMEOUT) -> Iterator[Processes]:
+    """Join the other processes that ``torchrun`` or ``srun`` has started; without them, return this process alone.
+
+    Under ``srun``, the processes meet at the first node of the step, at a port that follows from the numbers of the
+    job and the step; ``MASTER_ADDR`` and ``MASTER_PORT`` override them.
 
     Args:
         backend: Backend of ``torch.distributed``. The default suffices for exchanging results, on GPUs as well.
+        join_timeout: How long to wait for the others.
+
+    Raises:
+        ProcessError: A process did not come in time, or ended while this one worked with it.
+        ConfigurationError: The first node cannot be found.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield Processes()
+    processes = launched_processes()
+    if processes.count == 1:
+        yield processes
         return
-    torch.distributed.init_process_group(backend)
+    _join(processes, backend, join_timeout)
     try:
-        yield current_processes()
+        yield processes
+    except RuntimeError as error:
+        if not _is_lost_connection(error):
+            raise
+        raise ProcessError(
+            f"process {processes.rank} of {processes.count} (counted from 0) lost another one, which ended or cannot "
+            f"be reached ({_reason(error)}); look for its message, then run the same command again"
+        ) from error
     finally:
         torch.distributed.destroy_process_group()
+
+
+def _join(processes: Processes, backend: str, timeout: timedelta) -> None:
+    """Initialise the default group of ``torch.distributed``, once all processes are there."""
+    url = _meeting_point(os.environ)
+    try:
+        store, _, _ = next(rendezvous(url, processes.rank, processes.count, timeout=timeout))
+    except RuntimeError as error:
+        raise ProcessError(
+            f"process {processes.rank} of {processes.count} (counted from 0) did not meet the others at "
+            f"{url.removeprefix('tcp://')} within {timeout.total_seconds():.0f} s ({_reason(error)}); look for "
+            "their messages, then run the same command again"
+        ) from error
+    torch.distributed.init_process_group(backend, store=store, rank=processes.rank, world_size=processes.count)
+
+
+def _meeting_point(environment: Mapping[str, str]) -> str:
+    """Return the URL at which the processes meet, for :func:`torch.distributed.rendezvous`."""
+    task = current_task(environment)
+    if task is None or environment.keys() >= _TORCHRUN_VARIABLES:
+        return "env://"
+    address = environment.get("MASTER_ADDR") or task.first_node()
+    return f"tcp://{address}:{environment.get('MASTER_PORT') or task.port}"
+
+
+def _is_lost_connection(error: RuntimeError) -> bool:
+    """Return whether an error of torch, gloo or NCCL says that another process is gone."""
+    lost = ("closed by peer", "reset by peer", "Broken pipe", "Timed out waiting", "remote process exited")
+    return isinstance(error, torch.distributed.DistNetworkError) or any(text in str(error) for text in lost)
+
+
+def _reason(error: Exception) -> str:
+    """Return the first sentence of an error of torch, without the place in its source that gloo writes before it.
+
+    >>> _reason(RuntimeError("[gloo/pair.cc:561] Connection closed by peer. This is typically caused by a crash."))
+    'Connection closed by peer'
+    """
+    return re.sub(r"^\[\S+\] ", "", str(error).strip()).partition("\n")[0].partition(". ")[0]
 
 
 def training_backend(device: str) -> str:
@@ -73,5 +151,13 @@ def training_backend(device: str) -> str:
 
 
 def local_device(device: str) -> str:
-    """Return the GPU of this process for ``cuda``: one per process under ``torchrun``, otherwise the first one."""
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device == "cuda" else device
+    """Return the GPU of this process for ``cuda``: one per process on a node, otherwise the first one.
+
+    SLURM may show each task its own GPU only (``--gpus-per-task=1``), which then is the first one of the task.
+    """
+    if device != "cuda":
+        return device
+    local_rank = os.environ.get("LOCAL_RANK")
+    if local_rank is None and (task := current_task()) is not None and torch.cuda.device_count() != 1:
+        local_rank = str(task.local_rank)
+    return f"cuda:{local_rank or 0}"

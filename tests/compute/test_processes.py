@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 import torch.distributed
 
-from hgld.compute.processes import Processes, current_processes, joined_processes, local_device
+from hgld.compute.processes import Processes, current_processes, joined_processes, launched_processes, local_device
+from tests.compute.test_slurm import TASK
+from tests.slurm_cluster import SlurmCluster
 
 #: Evaluates together with the other processes and alone, in the same process, as threads may change the last bits.
 SCRIPT = """
@@ -90,4 +92,86 @@ def test_each_local_process_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("LOCAL_RANK", "2")
     assert local_device("cuda") == "cuda:2"
     assert local_device("cuda:1") == "cuda:1"
+
+
+@pytest.mark.parametrize(("n_gpus", "device"), [(4, "cuda:1"), (1, "cuda:0")])
+def test_tasks_use_the_gpu_of_their_local_rank_or_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, n_gpus: int, device: str
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**TASK, "SLURM_LOCALID": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    assert local_device("cuda") == device
+
+
+@pytest.mark.parametrize(
+    ("environment", "processes"),
+    [
+        ({}, Processes(0, 1)),
+        (TASK, Processes(1, 2)),
+        ({**TASK, "RANK": "5", "WORLD_SIZE": "8"}, Processes(5, 8)),  # torchrun on each of two nodes
+        ({**TASK, "RANK": "0", "WORLD_SIZE": "1"}, Processes(0, 1)),
+        ({**TASK, "WORLD_SIZE": "8"}, Processes(1, 2)),  # a batch script that exports what other programs want
+    ],
+)
+def test_variables_of_torchrun_count_before_those_of_slurm(environment: dict[str, str], processes: Processes) -> None:
+    assert launched_processes(environment) == processes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_tasks_of_srun_work_together(cluster: SlurmCluster, tmp_path: Path, nodes: int) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    options = (f"--nodes={nodes}", "--ntasks=2", "--overcommit")
+    cluster.run("srun", *options, sys.executable, tmp_path / "script.py", tmp_path)
+    for rank in range(2):
+        for block_size in (7, 100):
+            together, alone = (
+                pd.read_pickle(tmp_path / f"2_{rank}_{block_size}_{name}.pkl") for name in ("together", "alone")
+            )
+            pd.testing.assert_frame_equal(together, alone, check_exact=True)
+
+
+@pytest.mark.slow
+def test_torchrun_on_each_node_of_a_step(cluster: SlurmCluster, tmp_path: Path) -> None:
+    script = (
+        "from hgld.compute.processes import joined_processes\n"
+        "with joined_processes() as processes:\n"
+        "    print(processes.gather(processes.rank))\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    printed = cluster.run(
+        *("srun", "--nodes=2", "--ntasks=2", "bash", "-c"),
+        f"{sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d "
+        f"--rdzv-endpoint n0:$((SLURM_JOB_ID + 33000)) --rdzv-id $SLURM_JOB_ID {tmp_path / 'script.py'}",
+    )
+    assert printed.splitlines() == ["[0, 1, 2, 3]"] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moment", "message"), [("before", "did not meet the others"), ("while", "lost another one, which ended")]
+)
+def test_process_that_dies_ends_the_others_with_a_message(
+    cluster: SlurmCluster, tmp_path: Path, moment: str, message: str
+) -> None:
+    script = (
+        "import os, sys\n"
+        "from datetime import timedelta\n"
+        "from hgld.compute.processes import joined_processes\n"
+        "dies = os.environ['SLURM_PROCID'] == '1'\n"
+        "if dies and sys.argv[1] == 'before':\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "with joined_processes(join_timeout=timedelta(seconds=15)) as processes:\n"
+        "    if dies:\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "    processes.gather(1)\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    command = ("srun", "--ntasks=2", "--kill-on-bad-exit=0", sys.executable, str(tmp_path / "script.py"), moment)
+    done = subprocess.run(command, env=cluster.environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode != 0
+    assert f"ProcessError: process 0 of 2 (counted from 0) {message}" in done.stderr
     assert local_device("cpu") == "cpu"
