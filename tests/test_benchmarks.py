@@ -89,6 +89,18 @@ def test_repack_quick(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_reading_at_scale_quick() -> None:
+    """A worker opens each tar file once, although it reads in random order."""
+    if not Path("/proc/self/smaps_rollup").is_file():
+        pytest.skip("needs Linux's memory of processes")
+    options = ["--rows", "2000", "--tars", "70", "--workers", "1", "--images", "1000"]
+    command = [sys.executable, "benchmarks/reading_at_scale.py", *options]
+    row = run_child(command, cwd=BENCHMARKS.parent, timeout_s=300).stdout.splitlines()[-1]
+    n_tars, workers, open_tars, _, _, openings, *_ = row.strip("| ").split(" | ")
+    assert (n_tars, workers, open_tars, openings) == ("70", "1", "70", "70")
+
+
+@pytest.mark.slow
 def test_scrape_quick(shared: Path) -> None:
     """The script fails if an update differs from a full scrape."""
     assert shared.is_dir()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from hgld.benchmark.assumed_throughput import assume_throughput
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation
 from hgld.benchmark.dataset_sizes import EvaluationSize, TrainingSize, evaluation_size, training_size
 from hgld.benchmark.launcher import Slot
@@ -63,7 +64,9 @@ class CostEstimate:
         title: Title of the comparison.
         runs: Costs by method and studied setting.
         slots: Devices that the runs are shared among.
-        device: Name of the GPU that steps were timed on, or the number of CPU threads.
+        device: Name of the GPU that steps were timed on, or the number of CPU threads; empty where nothing was timed.
+        assumed_images_per_s: Number of images that a GPU is assumed to train on per second; None where steps were
+            timed.
         image_bytes: Bytes of all images in tar files.
         images_per_s: Number of training images that one process reads per second; None where they are missing.
         missing: Error messages about missing files.
@@ -73,6 +76,7 @@ class CostEstimate:
     runs: tuple[RunCost, ...]
     slots: tuple[Slot, ...]
     device: str
+    assumed_images_per_s: float | None
     image_bytes: int
     images_per_s: float | None
     missing: tuple[str, ...]
@@ -90,7 +94,9 @@ class CostEstimate:
         return max(free)
 
 
-def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot]) -> CostEstimate:
+def estimate_cost(
+    settings: BenchmarkSettings, runs: Sequence[Run], slots: Sequence[Slot], *, images_per_s: float | None = None
+) -> CostEstimate:
     """Estimate the cost of runs from one timed step of each model and each loss; nothing is written.
 
     A few training images are read to time reading. GLDv2's published numbers replace those of missing images.
@@ -99,6 +105,8 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Seque
         settings: Settings of the comparison.
         runs: Runs of its table and its studies.
         slots: Devices that the runs are shared among; steps are timed on the first one.
+        images_per_s: Number of images that one of the GPUs trains on per second, which need not be at hand then, see
+            :mod:`hgld.benchmark.assumed_throughput`. Default: steps are timed.
 
     Raises:
         InputError: Images to train on are missing, and they are not GLDv2's.
@@ -109,7 +117,6 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Seque
     evaluation = settings.evaluation
     evaluated = evaluation_size(evaluation, runs[0].settings)
     shared: dict[TrainingSettings, tuple[TrainingSize, ModelTiming]] = {}
-    device, n_processes = torch.device(slots[0].devices[0]), len(slots[0].devices)
     by_title: dict[str, list[Run]] = {}
     for run in runs:
         by_title.setdefault(_title(run), []).append(run)
@@ -120,8 +127,10 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Seque
             key = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
             if key not in shared:
                 size = training_size(training, published=isinstance(evaluation, Gldv2Evaluation))
-                shared[key] = size, time_model(training, device, n_processes)
-            costs.append(_run_cost(title, group, *shared[key], evaluated, settings, slots[0]))
+                shared[key] = size, _model_timing(training, slots[0], images_per_s)
+            size, model = shared[key]
+            step = _step_cost(training, size, model, slots[0], images_per_s)
+            costs.append(_run_cost(title, group, size, step, evaluated, settings))
     sizes = [size for size, _ in shared.values()]
     slowest_s = max(size.read_s for size in sizes)
     messages = [message for size in sizes for message in size.missing] + list(evaluated.missing if evaluated else ())
@@ -129,23 +138,72 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run], slots: Seque
         title=settings.title,
         runs=tuple(costs),
         slots=tuple(slots),
-        device=_device_text(slots[0]),
+        device=_device_text(slots[0]) if images_per_s is None else "",
+        assumed_images_per_s=images_per_s,
         image_bytes=max(size.n_bytes for size in sizes) + (evaluated.n_bytes if evaluated else 0),
         images_per_s=1 / slowest_s if slowest_s else None,
         missing=tuple(dict.fromkeys(messages)),
     )
 
 
-def _run_cost(
-    title: str,
-    runs: Sequence[Run],
-    size: TrainingSize,
-    model: ModelTiming,
-    evaluated: EvaluationSize | None,
-    benchmark: BenchmarkSettings,
-    slot: Slot,
-) -> RunCost:
-    settings, n_processes = runs[0].settings, len(slot.devices)
+def estimate_training_cost(settings: TrainingSettings, slot: Slot, *, images_per_s: float) -> CostEstimate:
+    """Estimate the cost of a training on GPUs that need not be at hand; nothing is written.
+
+    Args:
+        settings: Settings of the training.
+        slot: GPUs that share the training.
+        images_per_s: Number of images that each of them trains on per second.
+
+    Raises:
+        InputError: Images are missing.
+        ConfigurationError: ``images_per_s`` is not above 0, or the loss cannot be built.
+    """
+    size = training_size(settings, published=False)
+    step = _step_cost(settings, size, _model_timing(settings, slot, images_per_s), slot, images_per_s)
+    run = RunCost(
+        title="",
+        n_runs=1,
+        n_to_train=1,
+        n_to_evaluate=0,
+        steps=size.steps,
+        batch_size=settings.batch_size,
+        model=step.model,
+        loss=step.loss,
+        training_h=step.training_h(size),
+        evaluation_h=0.0,
+        n_embedded=0,
+    )
+    return CostEstimate("", (run,), (slot,), "", images_per_s, size.n_bytes, 1 / size.read_s, ())
+
+
+@dataclass(frozen=True, eq=False)
+class _StepCost:
+    """Cost of the model, of the loss and optimisers, and seconds of a step and of embedding an image."""
+
+    model: ModelTiming
+    loss: LossTiming
+    step_s: float
+    embed_s: float
+
+    def training_h(self, size: TrainingSize) -> float:
+        """Return the hours of a training with its evaluations."""
+        return (size.steps * self.step_s + size.n_evaluations * size.n_test * self.embed_s) / 3600
+
+
+def _model_timing(settings: TrainingSettings, slot: Slot, images_per_s: float | None) -> ModelTiming:
+    if images_per_s is not None:
+        return assume_throughput(settings, images_per_s, len(slot.devices))
+    return time_model(settings, torch.device(slot.devices[0]), len(slot.devices))
+
+
+def _step_cost(
+    settings: TrainingSettings, size: TrainingSize, model: ModelTiming, slot: Slot, images_per_s: float | None
+) -> _StepCost:
+    n_processes = len(slot.devices)
+    if images_per_s is not None:
+        # A step has to be made, as optimisers have no state before; its seconds here say nothing of the GPU.
+        loss = time_loss(settings, model.model, size.labels, size.batch, torch.device("cpu"), n_processes)
+        return _StepCost(model, replace(loss, step_s=0.0), model.step_s, model.embed_s / n_processes)
     device = torch.device(slot.devices[0])
     loss = time_loss(settings, model.model, size.labels, size.batch, device, n_processes)
 
@@ -156,7 +214,17 @@ def _run_cost(
         return max(computing_s, n_images * size.read_s / max(1, min(settings.workers, slot.threads)))
 
     step_s = with_reading(model.step_s + loss.step_s, settings.batch_size / n_processes)
-    embed_s = with_reading(model.embed_s, 1) / n_processes
+    return _StepCost(model, loss, step_s, with_reading(model.embed_s, 1) / n_processes)
+
+
+def _run_cost(
+    title: str,
+    runs: Sequence[Run],
+    size: TrainingSize,
+    step: _StepCost,
+    evaluated: EvaluationSize | None,
+    benchmark: BenchmarkSettings,
+) -> RunCost:
     n_embedded = size.n_test if evaluated is None else evaluated.n_images
     to_train = [run for run in runs if not is_finished(run.settings, run.folder)]
     trained = [run for run in runs if run not in to_train]
@@ -166,11 +234,11 @@ def _run_cost(
         n_to_train=len(to_train),
         n_to_evaluate=sum(read_evaluated(benchmark, run) is None for run in trained),
         steps=size.steps,
-        batch_size=settings.batch_size,
-        model=model,
-        loss=loss,
-        training_h=(size.steps * step_s + size.n_evaluations * size.n_test * embed_s) / 3600,
-        evaluation_h=n_embedded * embed_s / 3600,
+        batch_size=runs[0].settings.batch_size,
+        model=step.model,
+        loss=step.loss,
+        training_h=step.training_h(size),
+        evaluation_h=n_embedded * step.embed_s / 3600,
         n_embedded=n_embedded,
     )
 

@@ -74,13 +74,10 @@ def time_model(settings: TrainingSettings, device: torch.device, n_processes: in
     Raises:
         ConfigurationError: The images do not fit into the memory of the GPU, or there is no such model.
     """
-    model = build_model(settings.model.model_copy(update={"pretrained": False})).to(device)
-    model.train()
-    freeze_parameters(model, settings, settings.warm_up_epochs)
+    model = training_model(settings, device)
     share = settings.batch_size // n_processes
-    features, size = settings.model.n_features, settings.image.size
-    n_images = share if features or device.type != "cpu" else min(share, CPU_PICTURES)
-    images = model.to_device(torch.randn(n_images, *((features,) if features else (3, size, size))))
+    n_images = share if settings.model.n_features or device.type != "cpu" else min(share, CPU_PICTURES)
+    images = model.to_device(random_images(settings, n_images))
     in_precision = partial(autocast, settings, device)
 
     def embed() -> None:
@@ -99,6 +96,20 @@ def time_model(settings: TrainingSettings, device: torch.device, n_processes: in
         model.eval()
         embed_s, _ = _measure(embed, device)
     return ModelTiming(model, step_s * share / n_images, embed_s / n_images, peak_bytes)
+
+
+def training_model(settings: TrainingSettings, device: torch.device) -> EmbeddingModel:
+    """Return the model of a training after its warm-up, with random weights."""
+    model = build_model(settings.model.model_copy(update={"pretrained": False})).to(device)
+    model.train()
+    freeze_parameters(model, settings, settings.warm_up_epochs)
+    return model
+
+
+def random_images(settings: TrainingSettings, n_images: int) -> torch.Tensor:
+    """Return the input of the model of a training for images of noise."""
+    features, size = settings.model.n_features, settings.image.size
+    return torch.randn(n_images, *((features,) if features else (3, size, size)))
 
 
 def time_loss(

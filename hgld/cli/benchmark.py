@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
+from hgld.cli.planning import Gpus, ImagesPerSecond, require_plan
 from hgld.cli.presets import Images, Manifest, complete_comparison, with_images
 
 
@@ -57,6 +58,8 @@ def benchmark(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the estimated hours, memory and disk, from a timed step, then exit.")
     ] = False,
+    gpus: Gpus = None,
+    images_per_second: ImagesPerSecond = None,
     force: Annotated[
         bool,
         typer.Option("--force", help="Retrain only runs whose settings or data changed, and rewrite the results."),
@@ -68,14 +71,18 @@ def benchmark(
 
     Example: hgld benchmark own_images --manifest grocery.parquet --images data/grocery -o runs/grocery
     """
-    with friendly_errors():
+    options = {"images_per_s": "--images-per-second", "gpus": "--gpus", "per_run": "--per-run"}
+    with friendly_errors(**options):
+        from hgld.benchmark.assumed_throughput import described_slots
         from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
         from hgld.benchmark.cost_estimate import estimate_cost
         from hgld.benchmark.launcher import parse_slots
         from hgld.cli.summaries.benchmark import format_comparison, format_cost
         from hgld.progress import TerminalProgress
 
-        slots = parse_slots(devices, per_run)
+        require_plan(plan=plan, gpus=gpus, images_per_second=images_per_second)
+        described = images_per_second is not None
+        slots = described_slots(gpus or 1, per_run) if described else parse_slots(devices, per_run)
         comparison = read_comparison(
             config,
             out,
@@ -86,7 +93,8 @@ def benchmark(
             sweeps=sweep or (),
         )
         if plan:
-            typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs, slots)))
+            cost = estimate_cost(comparison.settings, comparison.runs, slots, images_per_s=images_per_second)
+            typer.echo(format_cost(cost))
             return
         with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
             summary = compare_methods(comparison, slots=slots, force=force, progress=progress)

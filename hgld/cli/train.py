@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
+from hgld.cli.planning import Gpus, ImagesPerSecond, require_plan
 from hgld.cli.presets import Images, Manifest, complete_training, with_images
 
 
@@ -50,6 +51,8 @@ def train(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print all settings and the numbers of images and steps, then exit.")
     ] = False,
+    gpus: Gpus = None,
+    images_per_second: ImagesPerSecond = None,
 ) -> None:
     """Train a model with one of the losses of the papers; evaluate it before, during and after the training.
 
@@ -61,10 +64,15 @@ def train(
         "batch_size": "--set batch_size",
         "per_class": "--set sampler.per_class",
         "pretrained": "--set model.pretrained",
+        "images_per_s": "--images-per-second",
+        "gpus": "--gpus",
     }
     with friendly_errors(again="continue with --resume", **settings_options):
         import torch
 
+        from hgld.benchmark.assumed_throughput import described_slots
+        from hgld.benchmark.cost_estimate import estimate_training_cost
+        from hgld.cli.summaries.benchmark import format_training_cost
         from hgld.cli.summaries.training import format_plan, format_training
         from hgld.compute.malloc import disable_trimming
         from hgld.compute.processes import joined_processes, local_device, training_backend
@@ -73,12 +81,17 @@ def train(
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
 
+        require_plan(plan=plan, gpus=gpus, images_per_second=images_per_second)
         changes = with_images(overrides, manifest, images)
         if loggers:
             changes.append(f"loggers=[{', '.join(loggers)}]")
         settings = run.read_training_settings(config, changes)
         if plan:
             typer.echo(format_plan(TrainingImages(settings)))
+            if images_per_second is not None:
+                (slot,) = described_slots(gpus or 1, gpus or 1)
+                cost = estimate_training_cost(settings, slot, images_per_s=images_per_second)
+                typer.echo(f"\n{format_training_cost(cost)}")
             return
         if out is None:
             raise ConfigurationError("no folder for the run; name one with --out")

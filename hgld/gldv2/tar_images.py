@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import tarfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,12 @@ from hgld.errors import InputError, indented_list
 from hgld.gldv2.image_index import indexed_shards
 from hgld.tables import IMAGES, read_table
 
+#: Largest number of tar files that a reader keeps open: more than the 500 of GLDv2's train split, as opening a file
+#: for each photograph would be a request to the metadata server of a shared file system each time.
+_MAX_OPEN = 512
+#: Share of the files that a process may open: there are a reader for training images, one for test images, and pipes.
+_SHARE_OF_LIMIT = 0.25
+
 
 class ImageReader:
     """Reads photographs by id; safe to use from several threads and worker processes.
@@ -34,13 +41,14 @@ class ImageReader:
     Args:
         index: Table ``images``.
         folder: Folder that was indexed, or a copy of it.
-        max_open: Number of tar files kept open; the least recently used one is closed first.
+        max_open: Number of tar files kept open; the least recently used one is closed first. Default: 512, or a
+            quarter of the files that the process may open (``ulimit -n``) where that is fewer.
 
     Raises:
         InputError: ``index`` is not such a table.
     """
 
-    def __init__(self, index: Path, folder: Path, *, max_open: int = 64) -> None:
+    def __init__(self, index: Path, folder: Path, *, max_open: int | None = None) -> None:
         self._index, self._folder, self._max_open = index, folder, max_open
         table = read_table(index, IMAGES)
         shards = table["shard"].combine_chunks().dictionary_encode()
@@ -145,13 +153,14 @@ class TarFiles:
         folder: Folder of the tar files.
         sizes: Size in bytes of each tar file when it was indexed, by path relative to the folder. The size of a file
             without an entry is not checked.
-        max_open: Number of tar files kept open; the least recently used one is closed first.
+        max_open: Number of tar files kept open; the least recently used one is closed first. Default: 512, or a
+            quarter of the files that the process may open (``ulimit -n``) where that is fewer.
     """
 
-    def __init__(self, folder: Path, sizes: Mapping[str, int] | None = None, *, max_open: int = 64) -> None:
+    def __init__(self, folder: Path, sizes: Mapping[str, int] | None = None, *, max_open: int | None = None) -> None:
         self._folder, self._sizes, self._max_open = folder, sizes or {}, max_open
         # The cached function holds no reference to this object, which can therefore be collected.
-        self._open = lru_cache(max_open)(partial(_OpenTarFile, folder, sizes=self._sizes))
+        self._open = lru_cache(max_open or default_max_open())(partial(_OpenTarFile, folder, sizes=self._sizes))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(TarFiles, max_open=self._max_open), (self._folder, self._sizes)
@@ -199,6 +208,14 @@ class _OpenTarFile:
 
     def _changed(self, reason: str) -> InputError:
         return InputError(f"{self._path}: not the tar file that was indexed: {reason}; run hgld index-images again")
+
+
+def default_max_open() -> int:
+    """Return the number of tar files that a reader keeps open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return _MAX_OPEN
+    return max(1, min(_MAX_OPEN, int(limit * _SHARE_OF_LIMIT)))
 
 
 def _fixed_width(ids: pa.ChunkedArray) -> NDArray[np.bytes_]:

@@ -243,6 +243,14 @@ def test_plan_trains_nothing(folder: Path) -> None:
     assert not (folder / "out").exists()
 
 
+def test_plan_for_gpus_that_are_not_there(folder: Path) -> None:
+    command = ["benchmark", str(folder / "comparison.yaml"), "-o", str(folder / "out"), "--plan", "--gpus", "8"]
+    result = CliRunner().invoke(app, [*command, "--per-run", "4", "--images-per-second", "748"])
+    assert result.exit_code == 0, result.output
+    assert "hours on cuda:0 + cuda:1 + cuda:2 + cuda:3 | cuda:4 + cuda:5 + cuda:6 + cuda:7" in result.stdout
+    assert not (folder / "out").exists()
+
+
 def test_error_messages_of_the_command(folder: Path) -> None:
     def error(*options: str) -> str:
         result = CliRunner().invoke(app, ["benchmark", str(folder / "comparison.yaml"), "-o", "out", *options])
@@ -253,5 +261,10 @@ def test_error_messages_of_the_command(folder: Path) -> None:
     assert 'the seeds are "0,x"' in error("--seeds", "0,x")
     assert 'the splits are "a"' in error("--splits", "a")
     assert 'there is no device "cuda:99"' in error("--devices", "cuda:99")
+    assert "--images-per-second is for --plan" in error("--images-per-second", "100")
+    assert "add --plan and --images-per-second" in error("--plan", "--gpus", "8")
+    assert "--images-per-second is -1.0" in error("--plan", "--images-per-second", "-1")
+    described = ("--plan", "--images-per-second", "100", "--gpus", "8", "--per-run", "3")
+    assert "8 GPUs (--gpus) cannot be divided into groups of 3 (--per-run)" in error(*described)
     (folder / "roadmap.yaml").write_text(yaml.safe_dump({"base": "nowhere.yaml"}))
     assert "no such file" in error()

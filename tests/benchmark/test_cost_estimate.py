@@ -13,15 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.benchmark import cost_estimate, dataset_sizes, step_timing
+from hgld.benchmark.assumed_throughput import activation_bytes, assume_throughput, described_slots
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, Gldv2Evaluation
 from hgld.benchmark.cost_estimate import estimate_cost
 from hgld.benchmark.dataset_sizes import count_evaluations, gldv2_size, training_size
 from hgld.benchmark.launcher import Slot
 from hgld.benchmark.runs import Run, read_benchmark, table_runs
-from hgld.benchmark.step_timing import LossTiming, ModelTiming, time_loss, time_model
+from hgld.benchmark.step_timing import LossTiming, ModelTiming, time_loss, time_model, training_model
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli.summaries.benchmark import format_cost
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.models.checkpoint_files import read_checkpoint
@@ -237,3 +238,67 @@ def test_gpu_memory_is_measured(tmp_path: Path) -> None:
     text = plan(settings, runs, [Slot(("cuda:0",), 1)])
     assert "GPU-hours" in text
     assert "more in a step" in text
+
+
+@pytest.fixture
+def convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are those of the toy training without dropout."""
+    monkeypatch.setattr(step_timing, "build_model", lambda settings: toy.build(settings, dropout=0.0))
+
+
+@pytest.mark.parametrize(("precision", "n_bytes"), [("off", 4), ("bf16", 2), ("fp16", 2)])
+def test_activations_are_those_of_convolutions(
+    tmp_path: Path, convolutions: None, precision: str, n_bytes: int
+) -> None:
+    settings = toy.settings(toy.write_images(tmp_path), mixed_precision=precision)
+    model = training_model(settings, CPU)
+    # Of an image, a convolution keeps its input of 3 x 16 x 16, and ReLU its output of 8 x 7 x 7, which is also the
+    # input of the next convolution.
+    per_image = n_bytes * (3 * 16 * 16 + 8 * 7 * 7)
+    for n_images in (1, 5):
+        assert activation_bytes(settings, model, n_images) == n_images * per_image
+
+
+def test_frozen_layers_keep_nothing(tmp_path: Path, convolutions: None) -> None:
+    settings = toy.settings(toy.write_images(tmp_path), frozen=["backbone"])
+    assert activation_bytes(settings, training_model(settings, CPU), 5) == 0
+
+
+def test_throughput_gives_the_hours_of_gpus_that_are_not_there(tmp_path: Path) -> None:
+    settings, runs = comparison(tmp_path, happier={"steps": 3600})
+    slots = described_slots(4, per_run=2)
+    assert [slot.devices for slot in slots] == [("cuda:0", "cuda:1"), ("cuda:2", "cuda:3")]
+    text = format_cost(estimate_cost(settings, runs, slots, images_per_s=0.5))
+    # Two GPUs share a batch of 8 in 8 s, and embed 16 images in 16 s: before, after each 100 of 1,800 epochs, once
+    # more by the comparison.
+    happier, roadmap = (3600 * 8 + 20 * 16) / 3600, (N_STEPS * 8 + 3 * 16) / 3600
+    row = next(line for line in text.splitlines() if line.startswith("happier"))
+    assert row.split() == ["happier", "2", "3,600", "8.000", f"{happier:.2f}"]
+    assert f"{4 * (happier + roadmap):,.1f} GPU-hours for the runs to do; {happier + roadmap:,.1f} hours on" in text
+    flowed = " ".join(text.split())
+    assert "Nothing was timed: each GPU is assumed to train on 0.5 images per second" in flowed
+    assert "keep up with 2 images per second on all GPUs" in flowed
+    assert "Measured on" not in flowed
+
+
+def test_bytes_do_not_depend_on_whether_steps_are_timed(tmp_path: Path) -> None:
+    settings, runs = comparison(tmp_path)
+    timed = estimate_cost(settings, runs, [Slot(("cpu",), 1)])
+    assumed = estimate_cost(settings, runs, described_slots(1), images_per_s=100)
+    for one, other in zip(timed.runs, assumed.runs, strict=True):
+        assert one.loss.state_bytes == other.loss.state_bytes
+        assert one.loss.gradient_bytes == other.loss.gradient_bytes
+        assert other.loss.step_s == 0
+    assert timed.image_bytes == assumed.image_bytes
+
+
+@pytest.mark.parametrize(("n_gpus", "per_run"), [(8, 3), (0, 1), (2, 4), (4, 0)])
+def test_gpus_that_form_no_groups(n_gpus: int, per_run: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"{n_gpus} GPUs .* groups of {per_run}"):
+        described_slots(n_gpus, per_run)
+
+
+@pytest.mark.parametrize("throughput", [0, -1, float("nan")])
+def test_impossible_throughput(throughput: float, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="`images_per_s` is .*; expected more than 0"):
+        assume_throughput(toy.settings(tmp_path), throughput)

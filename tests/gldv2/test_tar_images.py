@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import resource
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from hgld.errors import InputError
 from hgld.gldv2.image_index import index_images
-from hgld.gldv2.tar_images import ImageReader
+from hgld.gldv2.tar_images import ImageReader, TarFiles, default_max_open
 from hgld.tables import IMAGES, read_table
 from tests.gldv2.test_image_index import write_tar
 
@@ -94,6 +95,24 @@ def test_open_files_are_limited_and_closed_with_the_reader(indexed: tuple[Path, 
         assert 1 <= n_open(indexed[1]) <= 2
     del reader
     assert n_open(indexed[1]) == 0
+
+
+def test_few_files_are_kept_open_where_few_are_allowed(indexed: tuple[Path, Path]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert default_max_open() == min(512, before[0] // 4)
+    reader = ImageReader(*indexed)
+    for image_id in all_ids():
+        reader.read(image_id)
+    assert n_open(indexed[1]) == N_SHARDS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (12, before[1]))
+    try:
+        limited = TarFiles(indexed[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    del reader
+    for number in range(N_SHARDS):
+        limited.read(f"{number}.tar", 512, 3000)
+    assert n_open(indexed[1]) == 3
 
 
 def test_threads_can_evict_each_others_files(indexed: tuple[Path, Path]) -> None:

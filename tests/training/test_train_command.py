@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -75,6 +76,12 @@ def test_plan_writes_nothing(config: Path, tmp_path: Path, monkeypatch: pytest.M
     result = CliRunner().invoke(app, ["train", str(config), "--plan", "--set", "steps=7", "--set", "epochs=null"])
     assert result.exit_code == 0, result.output
     assert "batches per epoch, 7 steps" in result.stdout
+    assert "hours" not in result.stdout
+    command = ["train", str(config), "--plan", "--gpus", "2", "--images-per-second", "0.001"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"GPU-hours for the runs to do; \d+\.\d hours on cuda:0 \+ cuda:1\n", result.stdout)
+    assert "of checkpoints" in result.stdout
     assert not list(tmp_path.iterdir())
 
 

@@ -54,21 +54,23 @@ def format_cost(cost: CostEstimate, *, width: int = 80) -> str:
     to_do = sum(len(run.hours()) for run in cost.runs)
     n_runs = sum(run.n_runs for run in cost.runs)
     n_images = sum(run.n_to_train * run.steps * run.batch_size for run in cost.runs)
+    timed = cost.assumed_images_per_s is None
     rows = [
         [
             run.title,
             len(run.hours()),
             run.steps,
             f"{run.model.step_s:.3f}",
-            f"{run.loss.step_s:.3f}",
+            *[f"{run.loss.step_s:.3f}"] * timed,
             f"{run.training_h + run.evaluation_h:,.2f}",
         ]
         for run in cost.runs
     ]
+    header = ["run of", "to do", "steps", *(["model s", "loss s"] if timed else ["step s"]), "hours"]
     lines = [
         f"{cost.title}: {n_runs} runs, {n_runs - to_do} of them done",
         "",
-        *aligned(["run of", "to do", "steps", "model s", "loss s", "hours"], rows),
+        *aligned(header, rows),
         "",
         _hours(cost),
         f"{n_images:,} training images, counting repetitions",
@@ -81,6 +83,12 @@ def format_cost(cost: CostEstimate, *, width: int = 80) -> str:
         lines += ["", "Missing files (docs/h-gldv2.md and docs/reproduce.md say how to make them):"]
         lines.append(indented_list(cost.missing))
     return "\n".join(lines)
+
+
+def format_training_cost(cost: CostEstimate, *, width: int = 80) -> str:
+    """Return the estimated hours, memory and disk of one training."""
+    notes = (line for note in _notes(cost) for line in wrap(note, width))
+    return "\n".join([_hours(cost), _memory(cost), _disk(cost), "", *notes])
 
 
 def _hours(cost: CostEstimate) -> str:
@@ -111,20 +119,35 @@ def _disk(cost: CostEstimate) -> str:
 
 def _notes(cost: CostEstimate) -> list[str]:
     slot = cost.slots[0]
-    sample = "a batch of" if _on_gpu(slot) else f"at most {CPU_PICTURES}"
-    notes = [
-        f"Measured on {cost.device}, once for each "
-        f"model and loss: models with {sample} random images, losses and optimisers (loss s) with a whole batch.",
-        "Hours include embedding for evaluations, but neither ranking nor the initialisation of projections; warm-up "
-        "epochs take less than estimated.",
-    ]
+    notes = _timing_notes(cost) if cost.assumed_images_per_s is None else _assumption_notes(cost)
     if cost.images_per_s is not None:
-        notes.append(f"One process reads {cost.images_per_s:,.0f} images per second.")
+        notes.append(f"One process of this machine reads {cost.images_per_s:,.0f} images per second.")
     else:
         notes.append("Reading images and the evaluations during training are not included: images are missing.")
     if len(slot.devices) > 1:
         notes.append("Communication between the processes of a run is not included.")
     return notes
+
+
+def _timing_notes(cost: CostEstimate) -> list[str]:
+    sample = "a batch of" if _on_gpu(cost.slots[0]) else f"at most {CPU_PICTURES}"
+    return [
+        f"Measured on {cost.device}, once for each "
+        f"model and loss: models with {sample} random images, losses and optimisers (loss s) with a whole batch.",
+        "Hours include embedding for evaluations, but neither ranking nor the initialisation of projections; warm-up "
+        "epochs take less than estimated.",
+    ]
+
+
+def _assumption_notes(cost: CostEstimate) -> list[str]:
+    assert cost.assumed_images_per_s is not None
+    n_gpus = sum(len(slot.devices) for slot in cost.slots)
+    return [
+        f"Nothing was timed: each GPU is assumed to train on {cost.assumed_images_per_s:g} images per second with "
+        "any of the losses, and to embed as many for evaluations. Ranking and the initialisation of projections are "
+        "not included. Memory of a step is what autograd keeps of the backbone, by count; a GPU needs more.",
+        f"Reading has to keep up with {n_gpus * cost.assumed_images_per_s:g} images per second on all GPUs.",
+    ]
 
 
 def _on_gpu(slot: Slot) -> bool:

@@ -1,0 +1,33 @@
+"""Options of ``--plan`` that describe GPUs which are not at hand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hgld.errors import ConfigurationError
+
+Gpus = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="With --images-per-second: number of GPUs to plan for.", show_default="1"),
+]
+ImagesPerSecond = Annotated[
+    float | None,
+    typer.Option(
+        metavar="N",
+        help="With --plan: images that a GPU trains on per second, as measured or published; no step is timed.",
+        show_default="a step is timed",
+    ),
+]
+
+
+def require_plan(*, plan: bool, gpus: int | None, images_per_second: float | None) -> None:
+    """Raise a :class:`ConfigurationError` where GPUs are described, but not to plan for them."""
+    if images_per_second is not None and not plan:
+        raise ConfigurationError("--images-per-second is for --plan; training measures by itself")
+    if gpus is not None and images_per_second is None:
+        raise ConfigurationError(
+            "--gpus describes GPUs that are not at hand; add --plan and --images-per-second, or name those at hand "
+            "with --devices"
+        )
