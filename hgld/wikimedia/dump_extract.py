@@ -171,6 +171,7 @@ def _complete(parts: Sequence[DumpPart], dump: Path, folder: Path, source: dict[
     """Write the table from the parts, and remove these."""
     records = [record for part in parts if (record := part.read_record()) is not None]
     modified = _check_records(records, dump)
+    _check_boundaries(records)
     provenance = Provenance(_COMMAND, {**source, "modified": modified})
     linked = [part.linked for part in parts]
     numbers, named = _numbers_in(linked)
@@ -194,6 +195,23 @@ def _check_records(records: Sequence[PartRecord], dump: Path) -> str:
     if not modified:
         raise InputError(f"{dump}: no entity says when it was modified, so the date of the dump is unknown")
     return modified
+
+
+def _check_boundaries(records: Sequence[PartRecord]) -> None:
+    """Check that each range was entered where the one before it was left, so that no line is lost or read twice.
+
+    Raises:
+        InputError: A range was entered elsewhere, because something in the middle of a member looks like a member.
+    """
+    reached: dict[str, int | None] = {}
+    for record in records:
+        if record.began is not None:
+            if record.start and reached[record.file] != record.began:
+                raise InputError(
+                    f"{record.file}: one part ends at byte {reached[record.file]}, and the next begins at byte "
+                    f"{record.began}; remove the parts, and decompress the file first"
+                )
+            reached[record.file] = record.reached
 
 
 def _batches(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

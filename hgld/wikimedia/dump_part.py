@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from hgld.errors import InputError
 from hgld.io.files import atomic_write
 from hgld.tables.schemas import TEXTS, required
 from hgld.wikimedia.dump_entities import DumpItem, read_line
-from hgld.wikimedia.dump_files import DAMAGED, DumpRange, read_lines
+from hgld.wikimedia.dump_files import DAMAGED, DumpRange, RangeLines
 
 _NUMBERS = pa.list_(pa.field("element", pa.int64(), nullable=False))
 #: The fields of :class:`DumpItem`.
@@ -56,6 +56,8 @@ class PartRecord:
         items: Number of items among them.
         opened: Number of lines that begin a JSON array.
         closed: Number of lines that end one.
+        began: Where the first text, member or block of the range begins; None without one.
+        reached: Where the next one after the range begins; None at the end of the file.
         modified: When the entity that changed last did so, in ISO 8601; empty if there is none.
     """
 
@@ -68,6 +70,8 @@ class PartRecord:
     items: int = 0
     opened: int = 0
     closed: int = 0
+    began: int | None = None
+    reached: int | None = None
     modified: str = ""
 
     def is_same_range(self, other: PartRecord) -> bool:
@@ -132,7 +136,8 @@ class DumpPart:
         lines = items = opened = closed = 0
         modified = ""
         with _rows_writer(self.linked) as linked, _rows_writer(self.unlinked) as unlinked:
-            for block in read_lines(self.range):
+            blocks = RangeLines(self.range)
+            for block in blocks:
                 for raw in block:
                     line = raw.strip(b", \t\r")
                     if not line.startswith(b"{"):
@@ -152,9 +157,15 @@ class DumpPart:
                     if entity.item is not None:
                         items += 1
                         (linked if entity.is_linked else unlinked).add(entity.item)
-        record = PartRecord(
-            **asdict(self._expected)
-            | {"lines": lines, "items": items, "opened": opened, "closed": closed, "modified": modified}
+        record = replace(
+            self._expected,
+            lines=lines,
+            items=items,
+            opened=opened,
+            closed=closed,
+            began=blocks.began,
+            reached=blocks.reached,
+            modified=modified,
         )
         with atomic_write(self.record) as draft:
             draft.write_text(json.dumps(asdict(record)), encoding="utf-8")

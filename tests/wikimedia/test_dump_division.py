@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hgld.compute.part import Part
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, items_path
-from hgld.wikimedia.dump_files import divide, find_dump_files, read_lines
+from hgld.wikimedia.dump_files import RangeLines, divide, find_dump_files
 from tests.wikimedia import wikidata_mix
 from tests.wikimedia.dumps import as_line, load_world, world_lines, write_dump, write_parts
 
@@ -27,7 +27,7 @@ SUFFIXES = (".json", ".json.gz", ".json.bz2")
 def lines_by_range(path: Path, n_bytes: int) -> list[bytes]:
     """Return the lines that ranges of a dump have, in order."""
     ranges = divide(find_dump_files(path), n_bytes)
-    return [line for part in ranges for block in read_lines(part) for line in block if line]
+    return [line for part in ranges for block in RangeLines(part) for line in block if line]
 
 
 @given(
