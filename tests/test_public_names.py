@@ -17,8 +17,8 @@ PUBLIC_NAMES = {
         hierarchy inspection labels load_hierarchy load_model losses models training
     """,
     "hgld.benchmark": """
-        BenchmarkSettings Comparison ComparisonSummary CostEstimate Slot compare_methods estimate_cost
-        parse_slots read_comparison
+        BenchmarkSettings Comparison ComparisonSummary CostEstimate LocalLauncher Slot SlurmLauncher
+        compare_methods estimate_cost parse_slots read_comparison
     """,
     "hgld.datasets": """
         ClassBalancedSampler FeatureDataset HierarchicalSampler ImageDataset ImageLabels ImageSettings

@@ -10,14 +10,17 @@ if TYPE_CHECKING:
     from hgld.benchmark.benchmark_settings import BenchmarkSettings
     from hgld.benchmark.comparison import Comparison, ComparisonSummary, compare_methods, read_comparison
     from hgld.benchmark.cost_estimate import CostEstimate, estimate_cost
-    from hgld.benchmark.launcher import Slot, parse_slots
+    from hgld.benchmark.launcher import LocalLauncher, Slot, parse_slots
+    from hgld.benchmark.slurm_launcher import SlurmLauncher
 
 __all__ = [
     "BenchmarkSettings",
     "Comparison",
     "ComparisonSummary",
     "CostEstimate",
+    "LocalLauncher",
     "Slot",
+    "SlurmLauncher",
     "compare_methods",
     "estimate_cost",
     "parse_slots",
@@ -31,6 +34,8 @@ __getattr__, __dir__ = lazy_exports(
         "Comparison": "comparison",
         "ComparisonSummary": "comparison",
         "CostEstimate": "cost_estimate",
+        "LocalLauncher": "launcher",
+        "SlurmLauncher": "slurm_launcher",
         "Slot": "launcher",
         "compare_methods": "comparison",
         "estimate_cost": "cost_estimate",

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep
-from hgld.benchmark.launcher import Slot, launch
+from hgld.benchmark.launching import Launcher
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.result_files import write_results, write_sweep
 from hgld.benchmark.retrieval_strips import write_strips
@@ -143,13 +143,14 @@ def read_comparison(
 
 
 def compare_methods(
-    comparison: Comparison, *, slots: Sequence[Slot], force: bool = False, progress: Progress | None = None
+    comparison: Comparison, *, launcher: Launcher, force: bool = False, progress: Progress | None = None
 ) -> ComparisonSummary | None:
     """Train and evaluate the runs that are not done, then write the tables and draw the figures.
 
     Args:
         comparison: Runs to train, evaluate and compare.
-        slots: Devices to train on, each of which takes one run at a time.
+        launcher: Where runs are trained: a :class:`~hgld.benchmark.launcher.LocalLauncher` or a
+            :class:`~hgld.benchmark.slurm_launcher.SlurmLauncher`.
         force: Retrain runs whose settings or data changed, and rewrite tables and figures; other runs are kept.
         progress: Progress in runs.
 
@@ -157,17 +158,18 @@ def compare_methods(
         None if everything is up to date.
 
     Raises:
-        KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved.
+        KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved, and
+            jobs of SLURM go on.
         ConfigurationError: Runs have other settings or data, or have failed.
         InputError: The data cannot be read.
         BusyError: Another comparison is writing to the folder.
     """
     comparison.out.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(comparison.out):
-        tasks = _tasks(comparison, len(slots[0].devices), force)
+        tasks = _tasks(comparison, launcher.n_processes, force)
         if tasks:
             _check_hierarchy(comparison)
-            launch(tasks, slots, progress=progress)
+            launcher.launch(tasks, comparison.out, progress=progress)
         methods, columns, files = _write_table(comparison, force)
         for name in comparison.sweeps:
             files += _write_sweep(comparison, name, force)

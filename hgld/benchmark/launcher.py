@@ -1,10 +1,5 @@
 """Runs as child processes, side by side on devices, each with its own log file.
 
-::
-
-    OUT/runs/METHOD/seed0.json    task of the process, see hgld.benchmark.worker
-    OUT/runs/METHOD/seed0.log     its output, from the last time that it ran
-
 A failed process does not stop the others. When this process is stopped or dies, its children save their last step and
 exit.
 """
@@ -24,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from hgld.benchmark.launching import WORKER_MODULE, FailedRun, error_lines, log_file, raise_failures, task_file
 from hgld.benchmark.worker import WorkerTask
 from hgld.compute.stop_signals import catch_stop_signals
 from hgld.errors import ConfigurationError
@@ -31,9 +27,7 @@ from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)
 
-_WORKER_MODULE = "hgld.cli.benchmark_worker"
 _POLL_S = 0.2
-_MAX_ERROR_LINES = 6
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ class Slot:
         device = "cpu" if self.devices[0] == "cpu" else "cuda"
         python = [sys.executable, "-m"]
         torchrun = [*python, "torch.distributed.run", "--standalone", f"--nproc-per-node={len(self.devices)}", "-m"]
-        return [*(torchrun if len(self.devices) > 1 else python), _WORKER_MODULE, str(task), device]
+        return [*(torchrun if len(self.devices) > 1 else python), WORKER_MODULE, str(task), device]
 
     def environment(self) -> dict[str, str]:
         """Return an environment in which only the GPUs of the slot are visible, the first of them as ``cuda:0``."""
@@ -100,6 +94,26 @@ def parse_slots(devices: str | None = None, per_run: int = 1) -> tuple[Slot, ...
     return tuple(Slot(group, max(1, torch.get_num_threads() // len(names))) for group in groups)
 
 
+@dataclass(frozen=True)
+class LocalLauncher:
+    """Trains and evaluates runs on this machine.
+
+    Args:
+        slots: Devices, each slot of which takes one run at a time.
+    """
+
+    slots: Sequence[Slot]
+
+    @property
+    def n_processes(self) -> int:
+        """Number of processes that work on a run together."""
+        return len(self.slots[0].devices)
+
+    def launch(self, tasks: Sequence[WorkerTask], out: Path, *, progress: Progress | None = None) -> None:
+        """See :class:`~hgld.benchmark.launching.Launcher` and :func:`launch`."""
+        launch(tasks, self.slots, progress=progress)
+
+
 def launch(tasks: Sequence[WorkerTask], slots: Sequence[Slot], *, progress: Progress | None = None) -> None:
     """Train and evaluate runs in child processes, one run at a time per slot.
 
@@ -133,15 +147,7 @@ def launch(tasks: Sequence[WorkerTask], slots: Sequence[Slot], *, progress: Prog
             _stop(running)
     if stop_request.requested:
         raise KeyboardInterrupt
-    if failed:
-        errors = "\n".join(
-            f"{child.task.run} (exit code {child.process.returncode}, {child.log}):\n{child.error_lines()}"
-            for child in failed
-        )
-        raise ConfigurationError(
-            f"{len(failed)} of {len(tasks)} runs failed, the others are done; fix the errors below and run the same "
-            f"command again, which resumes from here, or exclude the methods:\n{errors}"
-        )
+    raise_failures([child.failure() for child in failed], len(tasks))
 
 
 class _Child:
@@ -152,8 +158,7 @@ class _Child:
 
     def __init__(self, task: WorkerTask, slot: Slot, stdin: int) -> None:
         self.task, self.slot = task, slot
-        folder = task.run.folder
-        path, self.log = folder.with_name(f"{folder.name}.json"), folder.with_name(f"{folder.name}.log")
+        path, self.log = task_file(task.run), log_file(task.run)
         task.write(path)
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(  # noqa: S603 - the command has no user input
@@ -175,12 +180,9 @@ class _Child:
         else:
             log.info("%s finished after %.1f min", self.task.run, minutes)
 
-    def error_lines(self) -> str:
-        """Return the error message in the log of the process, or else the last lines of the log."""
-        lines = [line for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
-        selected = lines[errors[0] :][:_MAX_ERROR_LINES] if errors else lines[-_MAX_ERROR_LINES:]
-        return "\n".join(f"    {line}" for line in selected)
+    def failure(self) -> FailedRun:
+        """Return the report of a process that failed."""
+        return FailedRun(self.task.run, f"exit code {self.process.returncode}", error_lines(self.log))
 
 
 def _stop(children: Sequence[_Child]) -> None:

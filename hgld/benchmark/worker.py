@@ -8,6 +8,7 @@ from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.run_evaluation import evaluate_run, read_evaluated
 from hgld.benchmark.runs import Run
 from hgld.compute.processes import Processes
+from hgld.errors import ConfigurationError
 from hgld.io.files import atomic_write
 from hgld.io.settings import Settings
 from hgld.progress import Progress
@@ -22,7 +23,8 @@ class WorkerTask(Settings):
     Args:
         benchmark: Settings of the comparison.
         run: Run to train and evaluate.
-        retrain: Delete the run in the folder; otherwise it is resumed.
+        retrain: Delete a run in the folder that has other settings, data, or another number of processes. Where it is
+            the same run, which a requeued job of SLURM has begun, it is resumed.
     """
 
     benchmark: BenchmarkSettings
@@ -77,14 +79,24 @@ def work(
         HgldError: See :func:`~hgld.training.run.train` and :func:`~hgld.benchmark.run_evaluation.evaluate_run`.
     """
     processes, run = processes or Processes(), task.run
-    if task.retrain or not processes.gather(is_finished(run.settings, run.folder))[0]:
+    retrain = task.retrain and processes.gather(_is_other_run(task, processes.count))[0]
+    if retrain or not processes.gather(is_finished(run.settings, run.folder))[0]:
         train(
             run.settings,
             run.folder,
-            resume=not task.retrain,
-            force=task.retrain,
+            resume=not retrain,
+            force=retrain,
             device=device,
             processes=processes,
             progress=progress,
         )
     evaluate_run(task.benchmark, run, device=device, processes=processes)
+
+
+def _is_other_run(task: WorkerTask, n_processes: int) -> bool:
+    """Return whether the run in the folder has other settings, data, or another number of processes."""
+    try:
+        is_done(task.benchmark, task.run, n_processes=n_processes)
+    except ConfigurationError:
+        return True
+    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -50,11 +50,33 @@ def benchmark(
     devices: Annotated[
         str | None,
         typer.Option(
-            help="Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two runs that share the cores.",
-            show_default="all GPUs, else cpu",
+            help="Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two runs that share the cores; "
+            "with --launcher slurm: cuda or cpu.",
+            show_default="all GPUs, else cpu; with --launcher slurm: cuda",
         ),
     ] = None,
-    per_run: Annotated[int, typer.Option(help="Number of devices that train a run together.")] = 1,
+    per_run: Annotated[
+        int, typer.Option(help="Number of devices, each with a process, that train a run together.")
+    ] = 1,
+    launcher: Annotated[
+        Literal["local", "slurm"],
+        typer.Option(help="local: processes on this machine. slurm: a job array on a cluster, with a task per run."),
+    ] = "local",
+    sbatch: Annotated[
+        str,
+        typer.Option(
+            metavar="OPTIONS",
+            help='Options of sbatch for each run, e.g. "--partition=gpu --gpus=1 --time=8:00:00"; '
+            "for --launcher slurm.",
+        ),
+    ] = "",
+    max_running: Annotated[
+        int | None,
+        typer.Option(
+            help="Largest number of runs at the same time; for --launcher slurm.",
+            show_default="as many as SLURM starts",
+        ),
+    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the estimated hours, memory and disk, from a timed step, then exit.")
     ] = False,
@@ -67,7 +89,8 @@ def benchmark(
 ) -> None:
     """Train methods with several seeds and splits, evaluate and compare them: tables, figures, confidence intervals.
 
-    Finished runs are kept; an interrupted comparison is resumed.
+    Finished runs are kept; an interrupted comparison is resumed. With --launcher slurm, the command submits a job
+    array and waits for it; jobs go on without it, and the same command finds them again.
 
     Example: hgld benchmark own_images --manifest grocery.parquet --images data/grocery -o runs/grocery
     """
@@ -76,13 +99,16 @@ def benchmark(
         from hgld.benchmark.assumed_throughput import described_slots
         from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
         from hgld.benchmark.cost_estimate import estimate_cost
-        from hgld.benchmark.launcher import parse_slots
+        from hgld.benchmark.launcher import LocalLauncher, parse_slots
+        from hgld.benchmark.slurm_launcher import SlurmLauncher
         from hgld.cli.summaries.benchmark import format_comparison, format_cost
+        from hgld.errors import ConfigurationError
         from hgld.progress import TerminalProgress
 
         require_plan(plan=plan, gpus=gpus, images_per_second=images_per_second)
-        described = images_per_second is not None
-        slots = described_slots(gpus or 1, per_run) if described else parse_slots(devices, per_run)
+        on_slurm, described = launcher == "slurm", images_per_second is not None
+        if not on_slurm and (sbatch or max_running):
+            raise ConfigurationError("--sbatch and --max-running are options of jobs; add --launcher slurm")
         comparison = read_comparison(
             config,
             out,
@@ -93,9 +119,19 @@ def benchmark(
             sweeps=sweep or (),
         )
         if plan:
+            n_jobs = (max_running or len(comparison.runs)) if on_slurm else 1
+            if described:
+                slots = described_slots(gpus or n_jobs * per_run, per_run)
+            else:  # a job is planned for as if it had the devices of this machine
+                slots = parse_slots(None, per_run)[:1] * n_jobs if on_slurm else parse_slots(devices, per_run)
             cost = estimate_cost(comparison.settings, comparison.runs, slots, images_per_s=images_per_second)
             typer.echo(format_cost(cost))
             return
+        chosen = (
+            SlurmLauncher(sbatch, devices or "cuda", per_run, max_running)
+            if on_slurm
+            else LocalLauncher(parse_slots(devices, per_run))
+        )
         with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
-            summary = compare_methods(comparison, slots=slots, force=force, progress=progress)
+            summary = compare_methods(comparison, launcher=chosen, force=force, progress=progress)
         print_summary(out, summary, format_comparison)

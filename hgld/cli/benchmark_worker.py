@@ -1,4 +1,4 @@
-"""Child process of ``hgld benchmark``: trains and evaluates one run; not a command of its own."""
+"""Child process or SLURM job of ``hgld benchmark``: trains and evaluates one run; not a command of its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ import typer
 from hgld.cli.base import friendly_errors, log_to_stderr
 
 
-def main(task: Path, device: str) -> None:
-    """Run a task; stop in good order when the parent asks for it, or exits."""
+def main(task: Path, device: str, parent: bool = True) -> None:
+    """Run a task; stop in good order when the parent or SLURM asks for it, or when the parent exits.
+
+    Args:
+        task: Task file.
+        device: Device of this process, such as ``cuda`` for the GPU of its local rank.
+        parent: Stop when stdin ends, which the parent process keeps open while it lives; a job of SLURM has
+            none.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     log_to_stderr()
     with friendly_errors():
@@ -21,7 +28,8 @@ def main(task: Path, device: str) -> None:
         from hgld.compute.stop_signals import stop_with_parent
         from hgld.progress import NoProgress, TerminalProgress
 
-        stop_with_parent()
+        if parent:
+            stop_with_parent()
         disable_trimming()
         with joined_processes(training_backend(device)) as processes, TerminalProgress("train", "images") as progress:
             work(

@@ -10,7 +10,11 @@ from hgld.errors import ConfigurationError
 
 Gpus = Annotated[
     int | None,
-    typer.Option(metavar="N", help="With --images-per-second: number of GPUs to plan for.", show_default="1"),
+    typer.Option(
+        metavar="N",
+        help="With --images-per-second: number of GPUs to plan for.",
+        show_default="1, or those of all jobs at the same time",
+    ),
 ]
 ImagesPerSecond = Annotated[
     float | None,

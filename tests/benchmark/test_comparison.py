@@ -16,9 +16,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from hgld.benchmark import comparison
+from hgld.benchmark import launcher
 from hgld.benchmark.comparison import ComparisonSummary, compare_methods, parse_seeds, read_comparison
-from hgld.benchmark.launcher import parse_slots
+from hgld.benchmark.launcher import LocalLauncher, parse_slots
 from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli import app
 from hgld.cli.summaries.benchmark import format_comparison, format_results
@@ -41,7 +41,7 @@ def launch_here(names: list[str], tasks: Sequence[WorkerTask], slots: object, *,
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record the folders of the launched runs, relative to the folder of runs."""
     names: list[str] = []
-    monkeypatch.setattr(comparison, "launch", partial(launch_here, names))
+    monkeypatch.setattr(launcher, "launch", partial(launch_here, names))
     return names
 
 
@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 def compare(folder: Path, *, force: bool = False, **chosen: Any) -> ComparisonSummary | None:
     read = read_comparison(folder / "comparison.yaml", folder / "out", **chosen)
-    return compare_methods(read, slots=parse_slots("cpu"), force=force)
+    return compare_methods(read, launcher=LocalLauncher(parse_slots("cpu")), force=force)
 
 
 def times(folder: Path) -> dict[Path, int]:
@@ -222,7 +222,7 @@ def test_interrupted_command_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert 0 < step < n_steps
     saved = history.read_text().splitlines()[: step + 1]  # with the evaluation before the first step
 
-    monkeypatch.setattr(comparison, "launch", partial(launch_here, []))
+    monkeypatch.setattr(launcher, "launch", partial(launch_here, []))
     second = CliRunner().invoke(app, command)
     assert second.exit_code == 0, second.output
     assert "HAPPIER" in second.stdout

@@ -17,6 +17,7 @@ from hgld.progress import byte_size
 _FLOAT32_BYTES = 4
 #: Checkpoints that a run keeps: the last and the best.
 _N_CHECKPOINTS = 2
+_MAX_SLOTS = 8
 
 
 def format_comparison(summary: ComparisonSummary, *, width: int = 80) -> str:
@@ -98,7 +99,9 @@ def _hours(cost: CostEstimate) -> str:
         if _on_gpu(cost.slots[0])
         else f"{cost.total_h():,.1f} hours"
     )
-    return f"{total} for the runs to do; {cost.elapsed_h():,.1f} hours on {' | '.join(map(str, cost.slots))}"
+    n_slots = len(cost.slots)
+    slots = " | ".join(map(str, cost.slots)) if n_slots <= _MAX_SLOTS else f"{n_slots} times {cost.slots[0]}"
+    return f"{total} for the runs to do; {cost.elapsed_h():,.1f} hours on {slots}"
 
 
 def _memory(cost: CostEstimate) -> str:
