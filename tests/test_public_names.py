@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from importlib import import_module
+from types import ModuleType
 
 import pytest
 
@@ -119,3 +120,13 @@ def test_public_names_can_be_imported_and_are_documented(room: str) -> None:
             assert value.__doc__.partition("\n")[0].rstrip().endswith((".", ":", "::")), name
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = module.no_such_name
+
+
+@pytest.mark.parametrize("room", PUBLIC_NAMES)
+def test_no_module_hides_a_public_name(room: str) -> None:
+    # Once imported, a module is an attribute of its package, which comes before names that are imported on first use.
+    package = import_module(room)
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg}
+    for name in modules.intersection(package.__all__):
+        import_module(f"{room}.{name}")
+        assert not isinstance(getattr(package, name), ModuleType), name

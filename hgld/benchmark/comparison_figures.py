@@ -33,8 +33,8 @@ from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
 from hgld.figures.scores import ScoreDensities, draw_scores
 from hgld.figures.style import LINES
 from hgld.figures.tsne import tsne_2d
-from hgld.inspection.class_means import N_NEIGHBOURS, class_means, neighbour_agreement
 from hgld.inspection.curves import precision_recall
+from hgld.inspection.mean_embeddings import N_NEIGHBOURS, class_means, neighbour_agreement
 from hgld.inspection.score_distributions import count_scores
 from hgld.training.run_folder import RunFolder
 

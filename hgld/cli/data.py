@@ -15,8 +15,8 @@ from hgld.errors import ConfigurationError, SourceError, indented_list
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
-    from hgld.gldv2.fetch_photographs import PhotographsConfig
     from hgld.gldv2.photograph_list import PhotographList
+    from hgld.gldv2.photographs import PhotographsConfig
 
 _BY_ID = "Photographs by id"
 
@@ -117,9 +117,9 @@ def fetch(
     Example: hgld fetch gldv2 --ids washington -o data/washington --contact you@example.org
     """
     from hgld.cli.summaries.gldv2 import format_plan
-    from hgld.gldv2.fetch_photographs import plan_photographs
     from hgld.gldv2.files import parse_shards
     from hgld.gldv2.photograph_list import read_photograph_list
+    from hgld.gldv2.photographs import plan_photographs
     from hgld.gldv2.subsets import SUBSETS, copy_subset, subset_list
 
     with friendly_errors(rate_per_minute="--rate"):
@@ -228,7 +228,7 @@ def _photographs_config(
     max_retries: int,
     commons_url: str,
 ) -> PhotographsConfig:
-    from hgld.gldv2.fetch_photographs import PhotographsConfig
+    from hgld.gldv2.photographs import PhotographsConfig
     from hgld.wikimedia.client import ClientConfig
 
     client = None
@@ -249,7 +249,7 @@ def _photographs_config(
 
 def _fetch_photographs(out: Path, photographs: PhotographList, config: PhotographsConfig, force: bool) -> None:
     from hgld.cli.summaries.gldv2 import format_photographs, format_plan
-    from hgld.gldv2.fetch_photographs import fetch_photographs
+    from hgld.gldv2.photographs import fetch_photographs
 
     with TerminalProgress("fetch", "photographs") as progress:
         summary = fetch_photographs(

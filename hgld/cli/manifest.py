@@ -67,7 +67,7 @@ def _reader_command(name: str, entry: ReaderEntry) -> Any:
     def write_manifest(root: Path, out: Path, force: bool, **settings: Any) -> None:
         with friendly_errors():
             from hgld.cli.summaries.datasets import format_manifest
-            from hgld.datasets.make_manifest import make_manifest
+            from hgld.datasets.manifest_files import make_manifest
 
             print_summary(out, make_manifest(reader(**settings), root, out, force=force), format_manifest)
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from hgld.datasets.image_labels import ImageLabels, read_labels
     from hgld.datasets.image_sources import read_images
     from hgld.datasets.loading import evaluation_batches, training_batches
-    from hgld.datasets.make_manifest import make_manifest
     from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
+    from hgld.datasets.manifest_files import make_manifest
     from hgld.datasets.readers.registry import READERS
     from hgld.datasets.repack import repack_images
     from hgld.datasets.repack_config import RepackConfig
@@ -57,7 +57,7 @@ __getattr__, __dir__ = lazy_exports(
         "RepackConfig": "repack_config",
         "evaluation_batches": "loading",
         "evaluation_transform": "transforms",
-        "make_manifest": "make_manifest",
+        "make_manifest": "manifest_files",
         "read_images": "image_sources",
         "read_labels": "image_labels",
         "read_manifest": "manifest",

@@ -8,10 +8,10 @@ from hgld.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from hgld.gldv2.fetch import FetchConfig, FetchSummary, fetch_gldv2
-    from hgld.gldv2.fetch_photographs import PhotographsConfig, PhotographsSummary, fetch_photographs
     from hgld.gldv2.ground_truth import read_image_to_landmark, read_retrieval_solution
     from hgld.gldv2.image_index import IndexSummary, index_images
     from hgld.gldv2.photograph_list import PhotographList, read_photograph_list
+    from hgld.gldv2.photographs import PhotographsConfig, PhotographsSummary, fetch_photographs
     from hgld.gldv2.tar_images import ImageReader
 
 __all__ = [
@@ -38,10 +38,10 @@ __getattr__, __dir__ = lazy_exports(
         "ImageReader": "tar_images",
         "IndexSummary": "image_index",
         "PhotographList": "photograph_list",
-        "PhotographsConfig": "fetch_photographs",
-        "PhotographsSummary": "fetch_photographs",
+        "PhotographsConfig": "photographs",
+        "PhotographsSummary": "photographs",
         "fetch_gldv2": "fetch",
-        "fetch_photographs": "fetch_photographs",
+        "fetch_photographs": "photographs",
         "index_images": "image_index",
         "read_image_to_landmark": "ground_truth",
         "read_photograph_list": "photograph_list",

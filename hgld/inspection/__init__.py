@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hgld.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from hgld.inspection.class_means import class_means, neighbour_agreement
     from hgld.inspection.curves import precision_recall
+    from hgld.inspection.mean_embeddings import class_means, neighbour_agreement
     from hgld.inspection.method_differences import find_method_differences
     from hgld.inspection.photos import Photo, PhotoSource
     from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page
@@ -33,11 +33,11 @@ __getattr__, __dir__ = lazy_exports(
     {
         "Photo": "photos",
         "PhotoSource": "photos",
-        "class_means": "class_means",
+        "class_means": "mean_embeddings",
         "count_scores": "score_distributions",
         "find_method_differences": "method_differences",
         "find_worst_queries": "worst_queries",
-        "neighbour_agreement": "class_means",
+        "neighbour_agreement": "mean_embeddings",
         "precision_recall": "curves",
         "write_method_differences_page": "query_pages",
         "write_worst_queries_page": "query_pages",

@@ -9,10 +9,10 @@ from hgld.lazy import lazy_exports
 if TYPE_CHECKING:
     from hgld.models.backbones import image_settings_for
     from hgld.models.checkpoint_files import read_checkpoint, save_checkpoint
-    from hgld.models.embed_images import embed_images, embed_part, merge_parts
     from hgld.models.embed_images_config import EmbedImagesConfig
     from hgld.models.embedding_model import EmbeddingModel, build_model
     from hgld.models.image_embedder import ImageEmbedder
+    from hgld.models.image_embedding import embed_images, embed_part, merge_parts
     from hgld.models.model_loading import load_checkpoint_model, load_model, load_untrained_model
     from hgld.models.model_settings import PRESETS, ModelSettings
     from hgld.models.pca_projection import initialise_projection
@@ -53,14 +53,14 @@ __getattr__, __dir__ = lazy_exports(
         "MaxPooling": "pooling",
         "ModelSettings": "model_settings",
         "build_model": "embedding_model",
-        "embed_images": "embed_images",
-        "embed_part": "embed_images",
+        "embed_images": "image_embedding",
+        "embed_part": "image_embedding",
         "image_settings_for": "backbones",
         "initialise_projection": "pca_projection",
         "load_checkpoint_model": "model_loading",
         "load_model": "model_loading",
         "load_untrained_model": "model_loading",
-        "merge_parts": "embed_images",
+        "merge_parts": "image_embedding",
         "read_checkpoint": "checkpoint_files",
         "save_checkpoint": "checkpoint_files",
     },

@@ -13,8 +13,8 @@ from PIL import Image
 
 from hgld.datasets.batch import Example, SkippedImage
 from hgld.datasets.image_dataset import ImageDataset
-from hgld.datasets.make_manifest import make_manifest
 from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.datasets.manifest_files import make_manifest
 from hgld.datasets.readers.face_boxes import extended_box
 from hgld.datasets.readers.ijb_c import IjbC
 from hgld.datasets.readers.vggface2 import VggFace2

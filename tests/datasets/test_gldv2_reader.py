@@ -15,8 +15,8 @@ from hgld.cli import app
 from hgld.cli.summaries.datasets import format_manifest
 from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
-from hgld.datasets.make_manifest import make_manifest
 from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.datasets.manifest_files import make_manifest
 from hgld.datasets.readers.gldv2 import Gldv2
 from hgld.datasets.splits import open_set_split
 from hgld.datasets.transforms import ImageSettings, training_transform

@@ -16,8 +16,8 @@ from scipy.io import savemat
 from hgld.cli.summaries.datasets import format_manifest
 from hgld.datasets.batch import Example
 from hgld.datasets.image_dataset import ImageDataset
-from hgld.datasets.make_manifest import make_manifest
 from hgld.datasets.manifest import Manifest, read_manifest
+from hgld.datasets.manifest_files import make_manifest
 from hgld.datasets.readers.base import Reader
 from hgld.datasets.readers.cars196 import _MODELS, _TYPE, Cars196
 from hgld.datasets.readers.cub import Cub

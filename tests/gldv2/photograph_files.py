@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from hgld.gldv2.fetch_photographs import TABLE_NAME, PhotographsConfig
 from hgld.gldv2.photograph_list import PhotographList
+from hgld.gldv2.photographs import TABLE_NAME, PhotographsConfig
 from hgld.tables import PHOTOGRAPHS, read_table
 from hgld.wikimedia.client import ClientConfig
 from tests.gldv2.commons_server import CommonsServer

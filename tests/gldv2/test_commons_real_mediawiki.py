@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hgld.gldv2.fetch_photographs import PhotographsConfig, fetch_photographs
+from hgld.gldv2.photographs import PhotographsConfig, fetch_photographs
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.file_facts import request_file_facts
 from tests.gldv2.photograph_files import contents_of, listed, real_photographs, rows_of

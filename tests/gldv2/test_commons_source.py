@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.gldv2.fetch_photographs import TABLE_NAME, PhotographsSummary, fetch_photographs, plan_photographs
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.photograph_list import PhotographList
+from hgld.gldv2.photographs import TABLE_NAME, PhotographsSummary, fetch_photographs, plan_photographs
 from hgld.tables import read_provenance
 from tests.child_processes import run_child
 from tests.gldv2.commons_server import CommonsFile, CommonsServer, Fault
@@ -343,7 +343,7 @@ from pathlib import Path
 from tests.gldv2.commons_server import CommonsServer, CommonsFile
 from tests.gldv2.photograph_files import commons_config, contents_of, listed, rows_of, real_photographs
 from tests.kill_points import kill_points
-from hgld.gldv2.fetch_photographs import fetch_photographs
+from hgld.gldv2.photographs import fetch_photographs
 import shutil
 url, shared, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 class Server: pass

@@ -13,9 +13,9 @@ from hgld.cli import app
 from hgld.compute.part import Part, format_numbers
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.locks import exclusive_lock
-from hgld.models.embed_images import embed_images, embed_part, merge_parts
 from hgld.models.embed_images_config import EmbedImagesConfig
 from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.image_embedding import embed_images, embed_part, merge_parts
 from hgld.models.model_loading import load_model
 from tests.models.embedding import CONFIG, MODEL_OPTIONS, PATHS, KillAfter, KilledError
 
@@ -123,7 +123,7 @@ def test_runs_that_would_disturb_each_other_are_refused(
         def advance(self, units: int = 1, **details: float) -> None: ...
 
     assert embed_part(folder, out, loaded, Part(1, 2), CONFIG, progress=OtherRuns()) is not None
-    monkeypatch.setattr("hgld.models.embed_images._WAIT_S", 0)
+    monkeypatch.setattr("hgld.models.image_embedding._WAIT_S", 0)
     with exclusive_lock(out):
         for run in (
             lambda: embed_part(folder, out, loaded, Part(1, 2), CONFIG),

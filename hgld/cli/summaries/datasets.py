@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hgld.datasets.image_folders import format_suffixes
-from hgld.datasets.make_manifest import ManifestSummary
+from hgld.datasets.manifest_files import ManifestSummary
 from hgld.datasets.pixel_arrays import ExtractSummary
 
 

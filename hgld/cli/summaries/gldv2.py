@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hgld.gldv2.fetch import FetchSummary
-from hgld.gldv2.fetch_photographs import FetchPlan, PhotographsSummary
 from hgld.gldv2.image_index import IndexSummary
+from hgld.gldv2.photographs import FetchPlan, PhotographsSummary
 from hgld.progress import byte_size
 
 
