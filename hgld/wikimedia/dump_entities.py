@@ -18,12 +18,14 @@ import orjson
 
 from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title
 
-#: Names that lines of items contain which may be landmarks, categories, topics or classes.
-_MARKS = (b'"P279"', b'"P373"', b'"P910"', b'"P301"')
+#: Names that lines of items contain which may be landmarks, categories, topics or classes. An expression that begins
+#: with a letter and no quotation mark, of which lines are full, is searched as fast as a single name.
+_PROPERTIES = re.compile(rb'P(?:279|301|373|910)"')
 _SITELINK_MARK = b'"commonswiki"'
 _HEAD = re.compile(rb'\{"type":"item","id":"Q([1-9][0-9]{0,9})","labels":')
 _TAIL = re.compile(rb'"lastrevid":([0-9]+),"modified":"([0-9TZ:-]+)"\}\Z')
 _ITEM = re.compile(r"Q([1-9][0-9]{0,9})")
+_FIRST_STATEMENT = b':[{"mainsnak"'
 #: Length up to which a line may be a redirect.
 _LONGEST_REDIRECT = 1000
 
@@ -83,11 +85,25 @@ def read_line(line: bytes, languages: Sequence[str]) -> ReadLine:
     Raises:
         ValueError: The line is not the JSON of an entity.
     """
-    if _SITELINK_MARK not in line and not any(mark in line for mark in _MARKS) and len(line) > _LONGEST_REDIRECT:
+    if len(line) > _LONGEST_REDIRECT and not _may_be_linked(line):
         unlinked = _read_unlinked(line, languages)
         if unlinked is not None:
             return unlinked
     return _read_whole(line, languages)
+
+
+def _may_be_linked(line: bytes) -> bool:
+    """Return whether a line contains one of the names above; each is searched where it can be.
+
+    A key with its colon never occurs within a text of JSON, where its quotation marks are escaped. Where a key is
+    written otherwise, all of the line is searched.
+    """
+    sitelinks = line.rfind(b'"sitelinks":')
+    if line.find(_SITELINK_MARK, max(sitelinks, 0)) >= 0:
+        return True
+    claims = max(line.find(b'"claims":'), 0)
+    end = sitelinks if sitelinks > claims else len(line)
+    return _PROPERTIES.search(line, claims, end) is not None
 
 
 def _read_unlinked(line: bytes, languages: Sequence[str]) -> ReadLine | None:
@@ -95,21 +111,18 @@ def _read_unlinked(line: bytes, languages: Sequence[str]) -> ReadLine | None:
     head, tail = _HEAD.match(line), _TAIL.search(line, len(line) - 200)
     if head is None or tail is None:
         return None
-    terms_end = line.find(b',"aliases":', head.end())
-    if terms_end < 0:
+    labels_end = line.find(b',"descriptions":', head.end())
+    descriptions_end = line.find(b',"aliases":', labels_end)
+    if min(labels_end, descriptions_end) < 0:
         return None
     instance_of: tuple[int, ...] = ()
     try:
-        terms = orjson.loads(line[head.end() - len(b'"labels":') - 1 : terms_end].replace(b",", b"{", 1) + b"}")
-        if b'"P31"' in line:
-            statements = _first_array(line, line.find(b'"P31":[{"mainsnak"'))
-            if statements is None:
-                return None
-            instance_of = tuple(_items(statements))
+        label, language = _find_term(line, head.end(), labels_end, languages)
+        description, _ = _find_term(line, labels_end, descriptions_end, languages)
+        if line.find(b'"P31"', head.end()) >= 0:
+            instance_of = tuple(_items(_statements(line, b'"P31"', head.end())))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    label, language = _term(terms["labels"], languages)
-    description, _ = _term(terms.get("descriptions"), languages)
     item = DumpItem(
         int(head[1]),
         revision=int(tail[1]),
@@ -121,22 +134,36 @@ def _read_unlinked(line: bytes, languages: Sequence[str]) -> ReadLine | None:
     return ReadLine(item, False, tail[2].decode())
 
 
-def _first_array(line: bytes, start: int) -> Any:
-    """Return the JSON array after a key; None if the key is not there.
+def _find_term(line: bytes, start: int, end: int, languages: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the text in the first of the languages that has one, and that language, from a range of bytes.
 
-    The array ends at the first closing bracket with which it is valid: no shorter beginning of it is.
+    Raises:
+        ValueError: A text is not written as usual.
     """
-    if start < 0:
-        return None
-    start = line.index(b"[", start)
-    end = start
-    while (end := line.find(b"}]", end)) >= 0:
-        end += 2
-        try:
-            return orjson.loads(line[start:end])
-        except orjson.JSONDecodeError:
-            continue
-    return None
+    for language in languages:
+        code = language.encode()
+        key = b'"%b":{"language":"%b","value":"' % (code, code)
+        at = line.find(key, start, end)
+        if at >= 0:
+            begin = at + len(key)
+            close = line.index(b'"}', begin, end)
+            text = line[begin - 1 : close + 1]
+            return orjson.loads(text), language  # which refuses a text that goes on after an escaped quotation mark
+        if line.find(b'"%b"' % code, start, end) >= 0:
+            raise ValueError("a label that is not written as usual")
+    return None, None
+
+
+def _statements(line: bytes, key: bytes, start: int) -> Any:
+    """Return the statements of a property in a range of bytes: up to the next property, or the end of all.
+
+    Raises:
+        ValueError: They are not written as usual.
+    """
+    begin = line.index(key + _FIRST_STATEMENT, start) + len(key) + 1
+    following = line.find(b'"' + _FIRST_STATEMENT, begin)
+    end = line.rindex(b',"', begin, following) if following >= 0 else line.index(b'},"sitelinks":', begin)
+    return orjson.loads(line[begin:end])
 
 
 def _read_whole(line: bytes, languages: Sequence[str]) -> ReadLine:
