@@ -120,6 +120,8 @@ def extract_dump(
     share = list(parts if part is None else part.of(parts))
     lock = folder if part is None else folder / f"part-{part.number}-of-{part.count}"
     with exclusive_lock(lock):
+        if part is None:
+            _require_no_jobs(folder)
         if not items_path(folder).exists():
             missing = [one for one in share if one.read_record() is None]
             n_bytes = sum(one.range.end - one.range.start for one in share)
@@ -149,6 +151,17 @@ def read_extract(folder: Path) -> Provenance:
     if provenance.command != _COMMAND:
         raise InputError(f"{path}: not an extract of a dump")
     return provenance
+
+
+def _require_no_jobs(folder: Path) -> None:
+    """Check that no other run makes a share of the parts, which are removed in the end.
+
+    Raises:
+        BusyError: Another run does.
+    """
+    for lock in folder.glob(".part-*.lock"):
+        with exclusive_lock(folder / lock.name.removeprefix(".").removesuffix(".lock")):
+            pass
 
 
 def _divide(files: list[DumpFile], folder: Path, config: ExtractConfig) -> list[DumpPart]:
@@ -203,15 +216,16 @@ def _check_boundaries(records: Sequence[PartRecord]) -> None:
     Raises:
         InputError: A range was entered elsewhere, because something in the middle of a member looks like a member.
     """
-    reached: dict[str, int | None] = {}
+    reached: int | None = None
     for record in records:
-        if record.began is not None:
-            if record.start and reached[record.file] != record.began:
-                raise InputError(
-                    f"{record.file}: one part ends at byte {reached[record.file]}, and the next begins at byte "
-                    f"{record.began}; remove the parts, and decompress the file first"
-                )
-            reached[record.file] = record.reached
+        if record.start and record.began is None:
+            continue
+        if record.start and record.began != reached:
+            raise InputError(
+                f"{record.file}: a part ends at byte {reached}, but the next one begins at byte {record.began}; "
+                "decompress the file, and use the result instead"
+            )
+        reached = record.reached
 
 
 def _batches(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

@@ -116,9 +116,9 @@ class RangeLines:
         """
         rest, is_inside = b"", self._part.start == 0
         for position, block in _blocks(self._part):
-            if self.began is None:
-                self.began = position
-            if self.reached is None and position >= self._part.end:
+            if position < self._part.end:
+                self.began = position if self.began is None else self.began
+            elif self.reached is None:
                 self.reached = position
             if not is_inside:
                 if self.reached is not None:
