@@ -26,6 +26,7 @@ DOCUMENTS = [
         "pipelines/README.md",
         "benchmarks/README.md",
         "docs/architecture.md",
+        "docs/cluster.md",
         "docs/loggers.md",
         "docs/h-gldv2.md",
         "docs/losses.md",

@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         with _claim(draft) as claimed:
             if not claimed:
-                draft = _draft_of(path, os.getpid())
+                draft = _draft_of(path, socket.gethostname(), os.getpid())  # nodes may share a folder without locks
             try:
                 yield draft
                 draft.replace(path)
@@ -53,7 +54,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise
 
 
-def _draft_of(path: Path, *marks: int) -> Path:
+def _draft_of(path: Path, *marks: str | int) -> Path:
     """Return the temporary path; the suffix stays last, as writers such as matplotlib choose the format by it."""
     return path.with_name(".".join(["", path.stem, *map(str, marks), f"part{path.suffix}"]))
 

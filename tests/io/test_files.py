@@ -77,6 +77,22 @@ def test_without_file_locks_every_process_has_its_own_draft(tmp_path: Path, monk
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "b.csv"]
 
 
+def test_nodes_that_share_a_folder_without_locks_have_their_own_drafts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes on two nodes may have the same number."""
+    monkeypatch.setattr("hgld.io.files.fcntl", None)
+    monkeypatch.setattr("hgld.io.files.socket.gethostname", lambda: "n0")
+    with atomic_write(tmp_path / "a.csv") as first:
+        first.write_text("of n0")
+        monkeypatch.setattr("hgld.io.files.socket.gethostname", lambda: "n1")
+        with atomic_write(tmp_path / "a.csv") as second:
+            second.write_text("of n1")
+        assert first.read_text() == "of n0"
+    assert (tmp_path / "a.csv").read_text() == "of n0"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+
+
 def test_digests_of_a_file_of_several_blocks(tmp_path: Path) -> None:
     data = bytes(range(256)) * 10_000
     (tmp_path / "a").write_bytes(data)
