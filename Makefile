@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-all fuzz lint format clean
+.PHONY: help demo test test-all fuzz docs lint format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test      run the fast tests, the same ones with the same examples every time"
 	@echo "make test-all  run all tests, the slow ones too"
 	@echo "make fuzz      run the property tests with new random examples"
+	@echo "make docs      build the site in docs/_build; warnings are errors"
 	@echo "make lint      check format, lint, types and the order of the rooms"
 	@echo "make format    fix the format, and what the linter can fix"
 
@@ -41,6 +42,9 @@ test-all: $(VENV)/.installed
 fuzz: $(VENV)/.installed
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis $(PYTEST_ARGS)
 
+docs: $(VENV)/.installed
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html -c docs . docs/_build
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -52,4 +56,4 @@ format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/reference .pytest_cache .mypy_cache .ruff_cache

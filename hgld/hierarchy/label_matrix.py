@@ -98,7 +98,9 @@ def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) 
 
 
 def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: float = 1.0) -> npt.NDArray[np.float64]:
-    """Return the relevance of each gallery item for each query (paper, Eq. 20): rel(k) = (l/L)^alpha / |Omega^(l)|.
+    """Return the relevance of each gallery item for each query (paper, Eq. 20).
+
+    It is ``rel(k) = (l/L)^alpha / |Omega^(l)|``.
 
     Omega^(l) is the set of gallery items whose lowest common level with the query is exactly l, so the relevances of
     a level that occurs add up to (l/L)^alpha. It is counted in the gallery passed: a query that is excluded from its

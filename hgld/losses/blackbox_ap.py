@@ -15,7 +15,7 @@ class BlackBoxAP(PairLoss):
 
     Ranks r are divided by the size of the retrieval set. If G is the gradient of the mean of 1 - AP with respect to
     r, scores s get the gradient -(r(s) - r(s + lambda G)) / lambda. Before ranking, positives lose and negatives gain
-    half of ``margin`` |z|, where z is drawn from a normal distribution for each pair and call, with torch's global
+    half of ``margin * |z|``, where z is drawn from a normal distribution for each pair and call, with torch's global
     generator, as in the authors' code. The query is one of its own positives when there are no references. The loss
     is averaged over the queries that have positives.
 

@@ -14,7 +14,7 @@ class SmoothHAP(HAPLoss):
     As :class:`~hgld.losses.SupHAP` with other steps; it does not bound 1 - H-AP.
 
     Args:
-        alpha: Exponent of the relevance (l/L)^alpha / |Omega^(l)| (paper, Eq. 20), 0 or more.
+        alpha: Exponent of the relevance ``(l/L)^alpha / |Omega^(l)|`` (paper, Eq. 20), 0 or more.
         relevance: ``hierarchical`` for Eq. 20; ``weighted_ap`` for that of Property 1, which makes H-AP a weighted
             sum of the APs of all levels and ignores ``alpha`` (Table XI); or a function of the level counts.
         level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive. Default: 1/L each.

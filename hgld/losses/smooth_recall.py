@@ -9,7 +9,9 @@ from hgld.losses.sup_recall import RECALL_KS
 
 
 class SmoothRecall(RecallLoss):
-    """The recall@k surrogate RS@k (Patel et al., CVPR 2022, Eqs. 5 to 7), with min(|P_q|, k) for |P_q| (section 3).
+    """The recall@k surrogate RS@k (Patel et al., CVPR 2022, Eqs. 5 to 7).
+
+    ``min(|P_q|, k)`` takes the place of ``|P_q|``, as in their section 3.
 
     As :class:`~hgld.losses.SupRecall` with sigmoids for all steps. ``tau_star`` is tau_1 of that paper, and the
     temperature of ``step`` its tau_2.

@@ -13,7 +13,7 @@ class SoftBinAP(PairLoss):
 
     The centres of the bins are evenly spaced from score 1 down to -1, and a score counts for the two nearest bins, in
     shares that are linear in its distances from them. With h^+_b and h_b the positives and all items of bin b, and
-    H^+_b and H_b their cumulative sums down to b,
+    H^+_b and H_b their cumulative sums down to b::
 
         AP = 1/|Omega^+| sum over b of h^+_b H^+_b / H_b.
 

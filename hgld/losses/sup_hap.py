@@ -26,8 +26,8 @@ class SupHAP(HAPLoss):
     It lies between 0 and 1, and is at least 1 - H-AP (Eq. 19) with the steps ``eq4`` and ``cfg144``.
 
     Args:
-        alpha: Exponent of the relevance (l/L)^alpha / |Omega^(l)| (Eq. 20), 0 or more; 3 or 5 in HAPPIER_F.
-            |Omega^(L)| counts the query if the query is in its retrieval set.
+        alpha: Exponent of the relevance ``(l/L)^alpha / |Omega^(l)|`` (Eq. 20), 0 or more; 3 or 5 in HAPPIER_F.
+            ``|Omega^(L)|`` counts the query if the query is in its retrieval set.
         relevance: ``hierarchical`` for Eq. 20; ``weighted_ap`` for that of Property 1, which makes H-AP a weighted
             sum of the APs of all levels and ignores ``alpha`` (Table XI); or a function of the level counts.
         level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive. Default: 1/L each.

@@ -18,7 +18,7 @@ class SupRecall(RecallLoss):
 
     The surrogate bounds the rank from above (with the steps ``eq4`` and ``cfg144``), but the loss does not bound
     1 - TR@k (Eq. 14): its sigmoid also counts a part of each item beyond rank k. So the loss is at most 1, and even
-    negative where k is small compared with |Omega^+|.
+    negative where k is small compared with ``|Omega^+|``.
 
     Args:
         ks: Cut-offs K, at least one, each 1 or more.

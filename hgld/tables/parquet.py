@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write
 from hgld.tables.provenance import TABLE_KEY, Provenance, read_metadata, with_provenance
-from hgld.tables.schemas import TableSpec, required
+from hgld.tables.schemas import TableSpec
 
 
 def write_table(
@@ -84,7 +84,8 @@ def _layout(schema: pa.Schema, spec: TableSpec) -> pa.Schema:
         free = [name for name in names if name not in {*spec.schema.names, *spec.optional.names}]
         types = {name: schema.field(name).type for name in free}
         layout += [
-            required(name, types[name] if types[name] in spec.free_columns else spec.free_columns[0]) for name in free
+            pa.field(name, types[name] if types[name] in spec.free_columns else spec.free_columns[0], nullable=False)
+            for name in free
         ]
     return pa.schema(layout)
 

@@ -69,7 +69,8 @@ class TableSpec:
     Args:
         name: Name of the table.
         version: Version of its layout.
-        schema: Required columns.
+        about: What a row is, and which command writes the table.
+        schema: Required columns; the metadata of each has its ``meaning``.
         key: Columns whose values together identify a row.
         optional: Columns that may follow, in this order.
         free_columns: Types that further columns, with names of the table's own choice, may have; empty if there are
@@ -78,6 +79,7 @@ class TableSpec:
 
     name: str
     version: int
+    about: str
     schema: pa.Schema
     key: tuple[str, ...]
     optional: pa.Schema = field(default_factory=lambda: pa.schema([]))
@@ -89,29 +91,81 @@ class TableSpec:
         return f"{self.name}/{self.version}"
 
 
-def required(name: str, kind: pa.DataType) -> pa.Field:
-    """Return a field without nulls."""
-    return pa.field(name, kind, nullable=False)
+def column(name: str, kind: pa.DataType, meaning: str, *, nullable: bool = False) -> pa.Field:
+    """Return a column with its meaning, which files carry too: Arrow writes the metadata of columns into them."""
+    return pa.field(name, kind, nullable, {"meaning": meaning})
 
+
+def meaning_of(field: pa.Field) -> str:
+    """Return the meaning of a column.
+
+    >>> meaning_of(column("split", pa.string(), "Split of the landmark."))
+    'Split of the landmark.'
+    """
+    return str((field.metadata or {}).get(b"meaning", b"").decode())
+
+
+_LANDMARK = [
+    column("split", pa.string(), "train or index; each numbers its landmarks by itself."),
+    column("landmark_id", pa.int64(), "Number of the landmark in its split."),
+    column("category", pa.string(), "Address of the landmark's category on Wikimedia Commons, as GLDv2 gives it."),
+]
+_LABEL = [
+    column(
+        "label_id",
+        pa.string(),
+        "Wikidata item of the class where it is known, else ``label-`` and a hash of the normalised label.",
+    ),
+    column("label", pa.string(), "Label of the class."),
+    column("landmarks_train", pa.int64(), "Number of landmarks of the split train that have the label."),
+    column("landmarks_index", pa.int64(), "Number of landmarks of the split index that have the label."),
+]
+#: Result and cost of a run.
+_RUN_COLUMNS = [
+    column("split", pa.int64(), "Seed of the random split; null for the splits of the manifest.", nullable=True),
+    column("seed", pa.int64(), "Seed of the training."),
+    column("metric", pa.string(), "Name of the metric."),
+    column("value", pa.float64(), "Value from 0 to 1; NaN where no query has the metric."),
+    column("steps", pa.int64(), "Number of steps of the training."),
+    column("train_seconds", pa.float64(), "Duration of the training in seconds."),
+    column("device", pa.string(), "Device of the training."),
+    column("machine", pa.string(), "Machine of the training."),
+]
 
 SCRAPED = TableSpec(
     "scraped",
     1,
+    'A landmark and the values of "instance of" (P31) that its item has; written by ``hgld scrape``.',
     pa.schema(
         [
-            required("split", pa.string()),
-            required("landmark_id", pa.int64()),
-            required("category", pa.string()),
-            required("title", pa.string()),
-            pa.field("resolved_title", pa.string()),
-            pa.field("item", pa.string()),
-            pa.field("route", pa.string()),
-            pa.field("revision", pa.int64()),
-            required("instance_of", INSTANCE_OF),
-            required("status", pa.string()),
-            required("source", pa.string()),
-            # Parquet has no coarser unit.
-            required("fetched_at", pa.timestamp("ms", tz="UTC")),
+            *_LANDMARK,
+            column("title", pa.string(), "Title of the category, normalised."),
+            column(
+                "resolved_title",
+                pa.string(),
+                "Title after all redirects; null where there is no such page.",
+                nullable=True,
+            ),
+            column("item", pa.string(), "Wikidata item of the landmark.", nullable=True),
+            column(
+                "route",
+                pa.string(),
+                "Redirects that were followed, joined by ``+``, or ``direct``.",
+                nullable=True,
+            ),
+            column("revision", pa.int64(), "Revision of the item.", nullable=True),
+            column(
+                "instance_of",
+                INSTANCE_OF,
+                'Values of "instance of": item, null where it is not shown; label; language of the label.',
+            ),
+            column("status", pa.string(), "Whether values were found, or why not."),
+            column("source", pa.string(), "Where the values are from: ``api``, ``html`` or ``dump``."),
+            column(
+                "fetched_at",
+                pa.timestamp("ms", tz="UTC"),
+                "Time of the latest response that the row rests on; after an update, when its revision was checked.",
+            ),
         ]
     ),
     key=("split", "landmark_id"),
@@ -120,18 +174,26 @@ SCRAPED = TableSpec(
 CLASSES = TableSpec(
     "classes",
     3,
+    "A class that landmarks are instances of, or an ancestor of one; written by ``hgld scrape`` too.",
     pa.schema(
         [
-            required("item", pa.string()),
-            required("label", pa.string()),
-            pa.field("language", pa.string()),
-            # What tells the item from others of the same label, e.g. "body of still water".
-            pa.field("description", pa.string()),
-            required("subclass_of", TEXTS),
-            # Last revision of the item; null where it was deleted.
-            pa.field("revision", pa.int64()),
-            # Items that redirect to this one, if statements name them; null without one.
-            pa.field("redirected_from", TEXTS),
+            column("item", pa.string(), "Wikidata item of the class."),
+            column("label", pa.string(), "Label of the class; its item where it has none."),
+            column("language", pa.string(), "Language of the label.", nullable=True),
+            column(
+                "description",
+                pa.string(),
+                'What tells the item from others with the same label, such as "body of still water".',
+                nullable=True,
+            ),
+            column("subclass_of", TEXTS, "Items that it is a subclass of (P279), after redirects."),
+            column("revision", pa.int64(), "Revision of the item; null where it was deleted.", nullable=True),
+            column(
+                "redirected_from",
+                TEXTS,
+                "Items that statements still name instead of this one, with which they were merged.",
+                nullable=True,
+            ),
         ]
     ),
     key=("item",),
@@ -140,13 +202,12 @@ CLASSES = TableSpec(
 CLEAN = TableSpec(
     "clean",
     1,
+    "A landmark with the one label that is relevant; written by ``hgld clean``.",
     pa.schema(
         [
-            required("split", pa.string()),
-            required("landmark_id", pa.int64()),
-            required("category", pa.string()),
-            required("supercategory", pa.string()),
-            pa.field("class_item", pa.string()),
+            *_LANDMARK,
+            column("supercategory", pa.string(), "Label of the class."),
+            column("class_item", pa.string(), "Wikidata item of the class.", nullable=True),
         ]
     ),
     key=("split", "landmark_id"),
@@ -155,13 +216,12 @@ CLEAN = TableSpec(
 REMOVED = TableSpec(
     "removed",
     1,
+    "A landmark without a label, and why; written by ``hgld clean``.",
     pa.schema(
         [
-            required("split", pa.string()),
-            required("landmark_id", pa.int64()),
-            required("category", pa.string()),
-            required("reason", pa.string()),
-            required("instance_of", INSTANCE_OF),
+            *_LANDMARK,
+            column("reason", pa.string(), "``multiple`` labels, an ``irrelevant`` one, or ``unlabelled``."),
+            column("instance_of", INSTANCE_OF, "Values of the landmark, as in the table scraped."),
         ]
     ),
     key=("split", "landmark_id"),
@@ -170,13 +230,11 @@ REMOVED = TableSpec(
 LABEL_EMBEDDINGS = TableSpec(
     "label_embeddings",
     1,
+    "A label with its vector; written by ``hgld embed``.",
     pa.schema(
         [
-            required("label_id", pa.string()),
-            required("label", pa.string()),
-            required("landmarks_train", pa.int64()),
-            required("landmarks_index", pa.int64()),
-            required("embedding", _EMBEDDING),
+            *_LABEL,
+            column("embedding", _EMBEDDING, "Vector of the label, of length 1."),
         ]
     ),
     key=("label_id",),
@@ -185,20 +243,24 @@ LABEL_EMBEDDINGS = TableSpec(
 CLUSTERS = TableSpec(
     "clusters",
     2,
+    "A label with its cluster and, once suggested, its groups; written by ``hgld cluster`` and ``hgld suggest``.",
     pa.schema(
         [
-            required("label_id", pa.string()),
-            required("label", pa.string()),
-            required("landmarks_train", pa.int64()),
-            required("landmarks_index", pa.int64()),
-            required("cluster", pa.int32()),
-            required("cluster_name", pa.string()),
-            required("subcluster", pa.int32()),
-            required("distance", pa.float32()),
-            pa.field("suggested_group", pa.string()),
-            pa.field("suggestion_score", pa.float32()),
-            # The two columns before repeat the first of these, for readers of flat tables.
-            required("suggestions", SUGGESTIONS),
+            *_LABEL,
+            column("cluster", pa.int32(), "Number of the cluster."),
+            column("cluster_name", pa.string(), "Labels that are most typical of the cluster."),
+            column("subcluster", pa.int32(), "Number of the subcluster within its cluster."),
+            column("distance", pa.float32(), "Distance from the centre of the cluster."),
+            column(
+                "suggested_group",
+                pa.string(),
+                "First group of ``suggestions``, for readers of flat tables.",
+                nullable=True,
+            ),
+            column("suggestion_score", pa.float32(), "Score of that group.", nullable=True),
+            column(
+                "suggestions", SUGGESTIONS, "Groups that the label may belong to, best first: group, score, reason."
+            ),
         ]
     ),
     key=("label_id",),
@@ -207,25 +269,27 @@ CLUSTERS = TableSpec(
 HIERARCHY = TableSpec(
     "hierarchy",
     1,
+    "A landmark with its labels at all levels; written by ``hgld build``.",
     pa.schema(
         [
-            required("split", pa.string()),
-            required("landmark_id", pa.int64()),
-            required("category", pa.string()),
-            required("supercategory", pa.string()),
-            required("hierarchical_label", pa.string()),
-            required("natural_or_human_made", pa.string()),
+            *_LANDMARK,
+            column("supercategory", pa.string(), "Label of the class, as in the table clean."),
+            column("hierarchical_label", pa.string(), "Group of the label, one of the taxonomy."),
+            column("natural_or_human_made", pa.string(), "Root of the group."),
         ]
     ),
     key=("split", "landmark_id"),
     optional=pa.schema(
         [
-            # Levels between hierarchical_label and natural_or_human_made, finest first; as many in every row.
-            required("extra_levels", TEXTS),
-            # All super-categories of the landmark, of which hierarchical_label is the first.
-            required("hierarchical_labels", TEXTS),
-            # Where the group comes from, one of LABEL_SOURCES.
-            required("label_source", pa.string()),
+            column(
+                "extra_levels",
+                TEXTS,
+                "Levels between hierarchical_label and natural_or_human_made, finest first; as many in every row.",
+            ),
+            column(
+                "hierarchical_labels", TEXTS, "All groups of the landmark, of which hierarchical_label is the first."
+            ),
+            column("label_source", pa.string(), "Where the group comes from: ``instance_of`` or ``photographs``."),
         ]
     ),
 )
@@ -233,22 +297,33 @@ HIERARCHY = TableSpec(
 COMPLETED = TableSpec(
     "completed",
     1,
+    "A landmark without a group, and the group that its photographs suggest; written by ``hgld complete``.",
     pa.schema(
         [
-            required("split", pa.string()),
-            required("landmark_id", pa.int64()),
-            required("category", pa.string()),
-            # Why the landmark has no group: a reason of the table removed, or "excluded" by the build.
-            required("reason", pa.string()),
-            required("photographs", pa.int64()),
-            # Null for a landmark without photographs, as is the score: the probability that the group is right.
-            pa.field("group", pa.string()),
-            pa.field("score", pa.float32()),
-            # Each photograph divides one vote among groups.
-            required("votes", pa.float32()),
-            pa.field("second_group", pa.string()),
-            required("second_votes", pa.float32()),
-            required("nearest", NEAREST),
+            *_LANDMARK,
+            column(
+                "reason",
+                pa.string(),
+                "Why the landmark has no group: a reason of the table removed, or ``excluded`` by the build.",
+            ),
+            column("photographs", pa.int64(), "Number of its photographs."),
+            column(
+                "group", pa.string(), "Group with most votes; null for a landmark without photographs.", nullable=True
+            ),
+            column(
+                "score",
+                pa.float32(),
+                "Probability that the group is right, 0 to 1; null for a landmark without photographs.",
+                nullable=True,
+            ),
+            column("votes", pa.float32(), "Votes for the group; each photograph divides one vote among groups."),
+            column("second_group", pa.string(), "Group with the second most votes.", nullable=True),
+            column("second_votes", pa.float32(), "Votes for that group."),
+            column(
+                "nearest",
+                NEAREST,
+                "Labelled landmarks or labels that are most similar to the photographs: name, group, similarity.",
+            ),
         ]
     ),
     key=("split", "landmark_id"),
@@ -257,13 +332,13 @@ COMPLETED = TableSpec(
 IMAGES = TableSpec(
     "images",
     1,
+    "A photograph in a tar file; written by ``hgld index-images``.",
     pa.schema(
         [
-            required("id", pa.string()),
-            # Tar file, relative to the folder that was indexed, and position of the photograph's bytes in it.
-            required("shard", pa.string()),
-            required("offset", pa.int64()),
-            required("size", pa.int64()),
+            column("id", pa.string(), "Id of the photograph."),
+            column("shard", pa.string(), "Tar file, relative to the folder that was indexed."),
+            column("offset", pa.int64(), "Position of the photograph's bytes in the tar file."),
+            column("size", pa.int64(), "Number of these bytes."),
         ]
     ),
     key=("id",),
@@ -272,26 +347,32 @@ IMAGES = TableSpec(
 PHOTOGRAPHS = TableSpec(
     "photographs",
     1,
+    "A photograph that was asked for, where it is from and who made it; written by ``hgld fetch gldv2 --ids``.",
     pa.schema(
         [
-            required("id", pa.string()),
-            # "ok", or why there is no photograph.
-            required("status", pa.string()),
-            # Address in GLDv2's lists, and page of the file on Commons, where it may have another name by now.
-            pa.field("url", pa.string()),
-            pa.field("page", pa.string()),
-            pa.field("author", pa.string()),
-            pa.field("licence", pa.string()),
-            pa.field("licence_url", pa.string()),
-            # Of the version of the file on Commons, which may be later than GLDv2's.
-            pa.field("uploaded_at", pa.timestamp("ms", tz="UTC")),
-            # Address or tar file that the bytes are from, and the tar file that they are in.
-            pa.field("source", pa.string()),
-            pa.field("shard", pa.string()),
-            pa.field("width", pa.int64()),
-            pa.field("height", pa.int64()),
-            # Of the bytes, in hexadecimal.
-            pa.field("sha1", pa.string()),
+            column("id", pa.string(), "Id of the photograph."),
+            column("status", pa.string(), "``ok``, or why there is no photograph."),
+            column("url", pa.string(), "Address of the file in GLDv2's lists.", nullable=True),
+            column(
+                "page",
+                pa.string(),
+                "Page of the file on Commons, where it may have another name by now.",
+                nullable=True,
+            ),
+            column("author", pa.string(), "Author, as Commons names them.", nullable=True),
+            column("licence", pa.string(), "Short name of the licence.", nullable=True),
+            column("licence_url", pa.string(), "Address of the licence.", nullable=True),
+            column(
+                "uploaded_at",
+                pa.timestamp("ms", tz="UTC"),
+                "When the version of the file on Commons was uploaded, which may be later than GLDv2's.",
+                nullable=True,
+            ),
+            column("source", pa.string(), "Address or tar file that the bytes are from.", nullable=True),
+            column("shard", pa.string(), "Tar file that the bytes are in.", nullable=True),
+            column("width", pa.int64(), "Width in pixels.", nullable=True),
+            column("height", pa.int64(), "Height in pixels.", nullable=True),
+            column("sha1", pa.string(), "SHA-1 of the bytes, in hexadecimal.", nullable=True),
         ]
     ),
     key=("id",),
@@ -300,45 +381,40 @@ PHOTOGRAPHS = TableSpec(
 MANIFEST = TableSpec(
     "manifest",
     1,
+    "An image with its split and a label for each level, finest first; written by ``hgld manifest``.",
     pa.schema(
         [
-            required("id", pa.string()),
-            # Image file, or tar file with the position of the image's bytes; relative to a folder given on use.
-            required("path", pa.string()),
-            pa.field("offset", pa.int64()),
-            pa.field("size", pa.int64()),
-            required("split", pa.string()),
+            column("id", pa.string(), "Id of the image."),
+            column("path", pa.string(), "Image file, or tar file; relative to a folder that is named on use."),
+            column("offset", pa.int64(), "Position of the image's bytes in the tar file.", nullable=True),
+            column("size", pa.int64(), "Number of these bytes.", nullable=True),
+            column("split", pa.string(), "Split of the image, such as train or test."),
         ]
     ),
     key=("id",),
-    # Part of the image that counts, in pixels: left, top, right, bottom; null for the whole image.
-    optional=pa.schema([pa.field("box", pa.list_(pa.float64(), 4))]),
+    optional=pa.schema(
+        [
+            column(
+                "box",
+                pa.list_(pa.float64(), 4),
+                "Part of the image that counts, in pixels: left, top, right, bottom; null for the whole image.",
+                nullable=True,
+            ),
+        ]
+    ),
     # A column per level, finest first; lists where images have several labels.
     free_columns=(pa.string(), TEXTS),
 )
 
-#: Result and cost of a run.
-_RUN_COLUMNS = [
-    # Seed of the random split; null for the splits of the manifest.
-    pa.field("split", pa.int64()),
-    required("seed", pa.int64()),
-    required("metric", pa.string()),
-    # From 0 to 1; NaN where no query has the metric.
-    required("value", pa.float64()),
-    required("steps", pa.int64()),
-    required("train_seconds", pa.float64()),
-    required("device", pa.string()),
-    required("machine", pa.string()),
-]
-
 COMPARISON = TableSpec(
     "comparison",
     2,
+    "A metric of one training; written by ``hgld benchmark``.",
     pa.schema(
         [
-            required("method", pa.string()),
-            required("title", pa.string()),
-            required("baseline", pa.bool_()),
+            column("method", pa.string(), "Name of the method in the settings."),
+            column("title", pa.string(), "Title of the method."),
+            column("baseline", pa.bool_(), "Whether other methods are compared with this one."),
             *_RUN_COLUMNS,
         ]
     ),
@@ -348,18 +424,19 @@ COMPARISON = TableSpec(
 STUDY = TableSpec(
     "study",
     2,
+    "A metric of one training of a sweep; written by ``hgld benchmark --sweep``.",
     pa.schema(
         [
-            required("curve", pa.string()),
-            # Value of the setting that varies, as text.
-            required("setting", pa.string()),
-            required("method", pa.string()),
+            column("curve", pa.string(), "Name of the curve."),
+            column("setting", pa.string(), "Value of the setting that varies, as text."),
+            column("method", pa.string(), "Name of the method in the settings."),
             *_RUN_COLUMNS,
         ]
     ),
     key=("curve", "setting", "split", "seed", "metric"),
 )
 
+#: Every table, by name.
 TABLES: Mapping[str, TableSpec] = {
     spec.name: spec
     for spec in (

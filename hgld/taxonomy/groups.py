@@ -21,6 +21,7 @@ from hgld.io.files import atomic_write
 from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID
 
+#: The coarsest level of the hierarchy.
 ROOTS = ("natural", "human-made")
 _REQUIRED = ("group", "root", "guideline")
 _COLUMNS = ("group", "root", "items", "guideline")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from hgld.errors import InputError
 from hgld.io.files import atomic_write
-from hgld.tables.schemas import TEXTS, required
+from hgld.tables.schemas import TEXTS, column
 from hgld.wikimedia.dump_entities import DumpItem, read_line
 from hgld.wikimedia.dump_files import DAMAGED, DumpRange, RangeLines
 
@@ -25,17 +25,17 @@ _NUMBERS = pa.list_(pa.field("element", pa.int64(), nullable=False))
 #: The fields of :class:`DumpItem`.
 ITEM_SCHEMA = pa.schema(
     [
-        required("item", pa.int64()),
-        pa.field("redirect", pa.int64()),
-        pa.field("revision", pa.int64()),
-        pa.field("category", pa.string()),
-        required("commons_categories", TEXTS),
-        required("instance_of", _NUMBERS),
-        required("subclass_of", _NUMBERS),
-        pa.field("main_topic", pa.int64()),
-        pa.field("label", pa.string()),
-        pa.field("language", pa.string()),
-        pa.field("description", pa.string()),
+        column("item", pa.int64(), "Number of the item, 42 for Q42."),
+        column("redirect", pa.int64(), "Item that it redirects to.", nullable=True),
+        column("revision", pa.int64(), "Last revision.", nullable=True),
+        column("category", pa.string(), "Category of Commons that the sitelink names.", nullable=True),
+        column("commons_categories", TEXTS, "Commons categories (P373)."),
+        column("instance_of", _NUMBERS, "Classes of the item (P31), those of the best rank."),
+        column("subclass_of", _NUMBERS, "Superclasses (P279), those of the best rank."),
+        column("main_topic", pa.int64(), "What a category is about (P301).", nullable=True),
+        column("label", pa.string(), "Label in the first language that has one.", nullable=True),
+        column("language", pa.string(), "Language of the label.", nullable=True),
+        column("description", pa.string(), "Description, likewise.", nullable=True),
     ]
 )
 #: Number of rows of a row group, which are in memory together.

@@ -36,6 +36,7 @@ class ReaderEntry:
 
 _GLDV2_EXAMPLE = {"images": "images.parquet", "labels": "train_clean.csv", "hierarchy": "hierarchy.parquet"}
 
+#: Readers of published layouts and of one's own, by the names of the commands of ``hgld manifest``.
 READERS: Mapping[str, ReaderEntry] = {
     "table": ReaderEntry(
         "label_table:LabelTable",
