@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -194,7 +195,7 @@ def _stop(children: Sequence[_Child]) -> None:
             child.process.wait()
     except KeyboardInterrupt:
         for child in children:
-            child.process.terminate()
+            child.process.send_signal(signal.SIGINT)
         raise
 
 

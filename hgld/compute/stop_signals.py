@@ -15,23 +15,42 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.requested = False
+        self._interrupts = False
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt in the block as soon as a stop is requested, as it has nothing to save."""
+        self._interrupts = True
+        try:
+            if self.requested:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._interrupts = False
+
+    def _record(self) -> None:
+        self.requested = True
+        if self._interrupts:
+            raise KeyboardInterrupt
 
 
 @contextmanager
 def catch_stop_signals() -> Iterator[StopRequest]:
-    """Turn the first Ctrl-C and SIGTERM in the block into a stop request; a second one takes effect as usual.
+    """Turn the first Ctrl-C or SIGTERM in the block into a stop request.
+
+    A second Ctrl-C takes effect as usual. Further SIGTERMs are ignored: SLURM and torchrun send several, as they
+    signal all processes of a job, some of which pass the signal on; SIGKILL follows when time is up.
 
     Signals can be caught in the main thread only; in other threads they take effect as usual.
     """
-    stop, owner = StopRequest(), os.getpid()
+    stop = StopRequest()
 
     def request_stop(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:  # a forked process that reads images
-            if number == signal.SIGTERM:
-                os._exit(128 + number)
-            return
-        stop.requested = True
-        signal.signal(number, previous[signal.Signals(number)])
+        if not stop.requested:
+            stop._record()
+        elif number == signal.SIGINT:
+            signal.signal(number, previous[signal.SIGINT])
+            signal.raise_signal(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -42,6 +61,15 @@ def catch_stop_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def ignore_stop_signals() -> None:
+    """Ignore Ctrl-C and SIGTERM, in a child process that ends when its parent no longer needs it.
+
+    The terminal and SLURM signal all processes; the parent may need a few more results for its last step.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def stop_with_parent() -> None:

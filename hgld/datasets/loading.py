@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hgld.compute.machine import usable_cores
 from hgld.compute.processes import Processes
+from hgld.compute.stop_signals import ignore_stop_signals
 from hgld.datasets.batch import Batch, ExampleDataset, collate
 from hgld.datasets.resizing import prepare_resizing
 from hgld.datasets.samplers import BatchSampler, epoch_generator
@@ -111,6 +112,7 @@ class BatchReader:
             num_workers=self._workers,
             persistent_workers=self._workers > 0,
             collate_fn=_identity,
+            worker_init_fn=_start_worker,
             generator=torch.Generator(),  # otherwise each iteration draws a seed from the generator that dropout uses
             pin_memory=torch.cuda.is_available(),
         )
@@ -220,6 +222,10 @@ class _Replaceable:
 
     def __iter__(self) -> Iterator[_Indices]:
         return self._indices
+
+
+def _start_worker(_number: int) -> None:
+    ignore_stop_signals()
 
 
 def _identity(batch: T) -> T:

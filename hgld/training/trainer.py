@@ -94,23 +94,29 @@ class Trainer:
         """Train from the current step to the end.
 
         Raises:
-            KeyboardInterrupt: A stop was requested; a checkpoint of the last step is saved.
+            KeyboardInterrupt: A stop was requested; a checkpoint of the last step is saved. Evaluations stop at once.
             ConfigurationError: The embeddings, the loss or its gradient are not finite, or a batch does not fit into
                 memory.
             InputError: An image archive cannot be read.
         """
         with closing(self._reader), catch_stop_signals() as stop:
             if self.step == 0:
-                self.evaluate()
+                self.save()  # an evaluation may take long, and is not resumed when it is interrupted
+                with stop.interrupting():
+                    self.evaluate()
             if self.n_steps == 0:
                 self.save()
             batch_size = self.settings.batch_size
             self.progress.start(self.n_steps * batch_size, self.step * batch_size)
             while self.step < self.n_steps or self.batch > 0:  # a checkpoint may be of the last step of an epoch
                 self.train_epoch(stop)
+                evaluating = (self.epoch + 1) % self.settings.evaluation.every == 0 or self.step == self.n_steps
+                if evaluating:
+                    self.save()
                 self.epoch, self.batch = self.epoch + 1, 0
-                if self.epoch % self.settings.evaluation.every == 0 or self.step == self.n_steps:
-                    self.evaluate()
+                if evaluating:
+                    with stop.interrupting():
+                        self.evaluate()
                 self.save()
 
     def train_epoch(self, stop: StopRequest) -> None:
@@ -131,6 +137,7 @@ class Trainer:
             if stopping or self.step % self.settings.checkpoint_steps == 0:
                 self.save()
             if stopping:
+                self.processes.gather(None)  # SLURM may kill the others as soon as one has ended
                 raise KeyboardInterrupt
 
     def train_step(self, model: nn.Module, batch: Batch) -> float | None:

@@ -21,7 +21,6 @@ def test_first_signal_requests_a_stop(number: signal.Signals) -> None:
         assert not stop.requested
         os.kill(os.getpid(), number)
         assert stop.requested
-        assert signal.getsignal(number) is handler  # a second signal takes effect as usual
     assert signal.getsignal(number) is handler
 
 
@@ -39,6 +38,27 @@ def test_second_ctrl_c_interrupts() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
+def test_second_sigterm_is_ignored_and_ctrl_c_after_it_interrupts() -> None:
+    with catch_stop_signals() as stop:
+        for _ in range(3):  # would end the process, were it not caught
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_blocks_with_nothing_to_save_are_interrupted_at_once(number: signal.Signals) -> None:
+    with catch_stop_signals() as stop:
+        with stop.interrupting():
+            pass
+        with pytest.raises(KeyboardInterrupt), stop.interrupting():
+            os.kill(os.getpid(), number)
+        with pytest.raises(KeyboardInterrupt), stop.interrupting():
+            pytest.fail("began although a stop was requested before")
 
 
 def test_other_threads_leave_signals_alone() -> None:

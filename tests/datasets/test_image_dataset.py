@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import re
+import signal
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -371,3 +373,15 @@ def test_missing_folders_and_tar_files_are_reported(tmp_path: Path, workers: int
 def test_invalid_image_settings_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         ImageSettings.model_validate(settings)
+
+
+@forking
+def test_signals_to_all_processes_of_a_job_do_not_end_its_readers(training: ImageDataset) -> None:
+    sampler = ClassBalancedSampler(training.manifest.labels, 8, 2, seed=0)
+    batches = loading.training_batches(training, sampler, 0, seed=0, workers=1)
+    first = next(batches)
+    (reader,) = multiprocessing.active_children()
+    assert reader.pid is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(reader.pid, number)
+    assert same([first, *batches], batches_of(training))

@@ -220,6 +220,28 @@ def test_run_killed_before_its_last_evaluation_resumes_with_it(
     assert_same(tmp_path / "run", uninterrupted)
 
 
+@pytest.mark.parametrize("step", [0, 4, 8])
+def test_stop_signal_during_an_evaluation_takes_effect_at_once(
+    uninterrupted: Path, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    evaluate, settings = Trainer.evaluate, toy.settings(manifest, checkpoint_steps=1000)
+
+    def evaluate_and_stop(self: Trainer) -> None:
+        if self.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+            pytest.fail("went on")
+        evaluate(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "evaluate", evaluate_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            run.train(settings, tmp_path / "run")
+    assert read_checkpoint(tmp_path / "run" / "last.pt")["step"] == step
+    run.train(settings, tmp_path / "run", resume=True)
+    assert_same_except_settings(tmp_path / "run", uninterrupted)
+    assert history(tmp_path / "run", "evaluation") == history(uninterrupted, "evaluation")
+
+
 def test_stop_signals_save_the_last_step(uninterrupted: Path, manifest: Path, tmp_path: Path) -> None:
     handler = signal.getsignal(signal.SIGTERM)
     for number, step, n_more in ((signal.SIGTERM, 3, 3), (signal.SIGINT, 5, 2)):
