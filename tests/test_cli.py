@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 
 from hgld import __version__
 from hgld.cli import app
+from hgld.cli.base import SharedCommand
 from hgld.cli.selection import reduced
 from tests.child_processes import run_child, run_script
+from tests.compute.test_slurm import TASK
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
@@ -95,3 +97,23 @@ def test_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
     result = hgld("scrape", "in.csv", "--split", "test", "-o", str(tmp_path / "out.parquet"))
     assert result.returncode == 2
     assert "train" in result.stderr
+
+
+def test_commands_that_do_not_share_work_refuse_several_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in TASK.items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(
+        app, ["clean", str(tmp_path / "scraped.parquet"), "-o", str(tmp_path / "out.parquet")]
+    )
+    assert result.exit_code == 1
+    assert "srun has started 2 tasks of hgld clean, which does not divide its work among them" in result.stderr
+    assert "use srun --ntasks=1" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_commands_that_share_work() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    shared = {name for name, command in commands.items() if isinstance(command, SharedCommand)}
+    assert shared == {"embed-images", "evaluate", "train"}

@@ -16,7 +16,8 @@ import typer
 from typer.core import TyperCommand
 
 from hgld.cli.selection import reduced
-from hgld.errors import HgldError
+from hgld.compute.slurm import current_task
+from hgld.errors import ConfigurationError, HgldError
 from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.version import __version__
 
@@ -30,6 +31,9 @@ _options: ContextVar[Mapping[str, str]] = ContextVar("_options", default={})  # 
 class _Command(TyperCommand):
     """A command whose options error messages can name, with arguments in capitals as help texts write them."""
 
+    #: Whether the processes that torchrun or srun has started together share the work of the command.
+    shares_work = False
+
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         for parameter in self.params:
@@ -38,6 +42,8 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
+        with friendly_errors():
+            self._require_single_task(ctx.params)
         _options.set(
             {
                 str(parameter.name): (
@@ -49,6 +55,21 @@ class _Command(TyperCommand):
             }
         )
         return super().invoke(ctx)
+
+    def _require_single_task(self, parameters: Mapping[str, Any]) -> None:
+        """Refuse to do the same work in several tasks of SLURM, unless each may have a part of its own."""
+        task = current_task()
+        if task is not None and not self.shares_work and parameters.get("part") is None:
+            raise ConfigurationError(
+                f"srun has started {task.count} tasks of hgld {self.name}, which does not divide its work among "
+                "them; use srun --ntasks=1"
+            )
+
+
+class SharedCommand(_Command):
+    """A command whose work is shared by the processes that torchrun or srun has started together."""
+
+    shares_work = True
 
 
 class App(typer.Typer):

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import Force, Pretrained, app, friendly_errors, print_summary, writable_file
+from hgld.cli.base import Force, Pretrained, SharedCommand, app, friendly_errors, print_summary, writable_file
 from hgld.errors import ConfigurationError
 
 
-@app.command(rich_help_panel="Retrieval")
+@app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 def embed_images(
     images: Annotated[
         Path,

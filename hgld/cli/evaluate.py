@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import LandmarkSplit, Levels, app, friendly_errors, writable_file
+from hgld.cli.base import LandmarkSplit, Levels, SharedCommand, app, friendly_errors, writable_file
 from hgld.errors import ConfigurationError
 from hgld.evaluation.protocols import PROTOCOL_NAMES
 
@@ -29,7 +29,7 @@ _rejection_option = partial(typer.Option, rich_help_panel="Rejection")
 _output_option = partial(typer.Option, rich_help_panel="Output")
 
 
-@app.command(rich_help_panel="Retrieval")
+@app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 def evaluate(
     embeddings: Annotated[
         Path | None, typer.Option(help="Embeddings of all images: .npy, .safetensors or .parquet.")
@@ -191,7 +191,8 @@ def evaluate(
 ) -> None:
     """Evaluate embeddings: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.
 
-    Several processes share the queries: torchrun --nproc-per-node 2 -m hgld evaluate ...
+    Several processes share the queries: torchrun --nproc-per-node 2 -m hgld evaluate ..., or srun --ntasks 2 hgld
+    evaluate ...
 
     Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
     """

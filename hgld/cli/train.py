@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
+from hgld.cli.base import SharedCommand, app, friendly_errors, print_summary, writable_folder
 from hgld.cli.planning import Gpus, ImagesPerSecond, require_plan
 from hgld.cli.presets import Images, Manifest, complete_training, with_images
 
 
-@app.command(rich_help_panel="Retrieval")
+@app.command(cls=SharedCommand, rich_help_panel="Retrieval")
 def train(
     config: Annotated[
         str,
@@ -56,7 +56,8 @@ def train(
 ) -> None:
     """Train a model with one of the losses of the papers; evaluate it before, during and after the training.
 
-    Several processes share each batch: torchrun --nproc-per-node 2 -m hgld train ...
+    Several processes share each batch: torchrun --nproc-per-node 2 -m hgld train ..., or srun --ntasks 2 hgld
+    train ...
 
     Example: hgld train happier --manifest grocery.parquet --images data/grocery -o runs/happier
     """
