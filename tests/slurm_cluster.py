@@ -84,10 +84,15 @@ class SlurmCluster:
     def requeue(self, job: str) -> None:
         """Requeue a running job, and start it again at once instead of after two minutes."""
         self.run("scontrol", "requeue", job)
+        self.start_again(job)
+
+    def start_again(self, job: str) -> None:
+        """Wait until a job has been requeued, and start it at once instead of after two minutes."""
         deadline = time.monotonic() + 60
         while self.facts(job)["JobState"] != "PENDING":
             assert time.monotonic() < deadline
             time.sleep(0.2)
+        time.sleep(2)  # a node refuses a job that starts in the second in which it was killed
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
 
