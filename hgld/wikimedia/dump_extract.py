@@ -42,7 +42,8 @@ from hgld.wikimedia.dump_workers import make_parts
 _COMMAND = "extract-dump"
 _SCHEMA_ID = "wikidata_items/1"
 _PARTS = "parts"
-_ROWS_PER_SLICE = 250_000
+#: Number of rows that are sorted in memory together.
+_ROWS_PER_SLICE = 100_000
 
 
 @dataclass(frozen=True)
@@ -235,14 +236,22 @@ def _batches(paths: Sequence[Path], columns: Sequence[str] | None = None) -> Ite
 
 
 def _numbers_in(paths: Sequence[Path]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the items in files, and of those that they name; both sorted, without repetitions."""
+    """Return the numbers of the items in files, and of those that they name; both sorted, without repetitions.
+
+    There are ten million items, so that arrays are sorted in place rather than copied.
+    """
     items: list[NDArray[np.int64]] = []
-    named: list[NDArray[np.int64]] = []
+    named: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     for batch in _batches(paths, ["item", *_NAMING]):
-        items.append(batch["item"].to_numpy())
+        items.append(batch["item"].to_numpy().copy())
         named.append(_named_by(batch))
-    empty = np.zeros(0, np.int64)
-    return np.unique(np.concatenate([empty, *items])), np.unique(np.concatenate([empty, *named]))
+        if sum(map(len, named[1:])) > _ROWS_PER_SLICE + len(named[0]):
+            named = [np.unique(np.concatenate(named))]
+    numbers = np.concatenate([np.zeros(0, np.int64), *items])
+    items.clear()
+    numbers.sort()
+    is_first = np.diff(numbers, prepend=-1) > 0
+    return numbers if is_first.all() else numbers[is_first], np.unique(np.concatenate(named))
 
 
 #: Columns that name other items.
@@ -258,7 +267,8 @@ def _named_by(batch: pa.RecordBatch | pa.Table) -> NDArray[np.int64]:
 def _pick_named(paths: Sequence[Path], known: NDArray[np.int64], named: NDArray[np.int64]) -> pa.Table:
     """Return the items that others name and that are not known, with those that they name in turn."""
     picked = [ITEM_SCHEMA.empty_table()]
-    while (wanted := np.setdiff1d(named, known, assume_unique=True)).size:
+    wanted, looked_up = _without(named, known), np.zeros(0, np.int64)
+    while wanted.size:
         found = ITEM_SCHEMA.empty_table()
         for path in paths:
             with pq.ParquetFile(path) as file:
@@ -269,8 +279,18 @@ def _pick_named(paths: Sequence[Path], known: NDArray[np.int64], named: NDArray[
                         rows = file.read_row_group(group).filter(pa.array(mask))
                         found = pa.concat_tables([found, rows])
         picked.append(found)
-        known, named = np.union1d(known, wanted), _named_by(found)
+        looked_up = np.union1d(looked_up, wanted)
+        wanted = _without(_without(_named_by(found), known), looked_up)
     return pa.concat_tables(picked)
+
+
+def _without(numbers: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers that are not among the known ones, which are sorted."""
+    if not known.size:
+        return numbers
+    positions = np.minimum(np.searchsorted(known, numbers), known.size - 1)
+    unknown: NDArray[np.int64] = numbers[known[positions] != numbers]
+    return unknown
 
 
 def _write_sorted(
