@@ -91,14 +91,16 @@ class Pipeline:
         changed.settings = self.settings | settings
         return changed
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         config = self.folder / "settings.json"
         config.write_text(json.dumps(self.settings), encoding="utf-8")
         command = [sys.executable, "-m", "snakemake", *arguments]
         return subprocess.run(
             [*command, "--snakefile", str(SNAKEFILE), "--configfile", str(config)],
             cwd=self.folder,
-            env=self.environment,
+            env=self.environment | dict(environment or {}),
             capture_output=True,
             text=True,
             timeout=600,

@@ -1,0 +1,73 @@
+"""The Snakemake pipeline of labels on a cluster, by its profile alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hgld.demo import server
+from hgld.demo.sample import read_sample
+from tests.pipelines.preloaded import preloaded_hgld
+from tests.pipelines.test_label_pipeline import SNAKEFILE, Pipeline, needs_minilm, run_commands, started_rules
+from tests.slurm_cluster import SlurmCluster
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("snakemake_executor_plugin_slurm") is None,
+        reason="Snakemake's plugin for SLURM is not installed (pip install -e '.[slurm]')",
+    ),
+    needs_minilm,
+]
+
+PROFILE = SNAKEFILE.parent / "profiles" / "slurm"
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """The pipeline on the bundled sample; its commands start fast."""
+    preloaded_folder = tmp_path / "preloaded"
+    preloaded_folder.mkdir()
+    folder = tmp_path / "work"
+    with server.serve_sample(read_sample()) as base_url, preloaded_hgld(preloaded_folder) as commands:
+        yield Pipeline(folder, base_url, commands)
+
+
+def test_stages_after_the_scrape_are_one_job_with_the_results_of_the_commands(
+    pipeline: Pipeline, wide_cluster: SlurmCluster
+) -> None:
+    arguments = ("out/label_embeddings.parquet", "--workflow-profile", str(PROFILE))
+    run = pipeline.run(*arguments, environment=wide_cluster.environment)
+    assert run.returncode == 0, run.stderr
+    assert sorted(started_rules(run)) == ["scrape", "scrape"], "run on the machine of Snakemake"
+    name = next(line.split()[-1] for line in run.stderr.splitlines() if line.startswith("SLURM run ID:"))
+    jobs = wide_cluster.run("squeue", "--states=all", f"--name={name}", "--noheader", "--format=%i").split()
+    assert len(jobs) == 1
+    facts = wide_cluster.facts(jobs[0])
+    assert {key: facts[key] for key in ("JobState", "NumCPUs", "MinMemoryNode", "TimeLimit", "Requeue")} == {
+        "JobState": "COMPLETED",
+        "NumCPUs": "4",
+        "MinMemoryNode": "8000M",  # of embed, the most of the rules
+        "TimeLimit": "02:30:00",  # of the rules together
+        "Requeue": "1",
+    }
+
+    expected = pipeline.folder / "expected"
+    expected.mkdir()
+    for path in pipeline.out.glob("scraped_*.parquet"):
+        shutil.copy(path, expected)
+    run_commands(
+        expected,
+        pipeline.environment,
+        "clean scraped_train.parquet scraped_index.parquet -o clean.parquet"
+        " --irrelevant ../annotations/irrelevant_labels.csv",
+        "embed clean.parquet -o label_embeddings.parquet --encoder minilm",
+    )
+    for name in ("clean.parquet", "removed.parquet", "label_embeddings.parquet"):
+        assert (pipeline.out / name).read_bytes() == (expected / name).read_bytes(), name
+    again = pipeline.run(*arguments, environment=wide_cluster.environment)
+    assert "Nothing to be done" in again.stdout + again.stderr
