@@ -91,9 +91,7 @@ class Pipeline:
         changed.settings = self.settings | settings
         return changed
 
-    def run(
-        self, *arguments: str, environment: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         config = self.folder / "settings.json"
         config.write_text(json.dumps(self.settings), encoding="utf-8")
         command = [sys.executable, "-m", "snakemake", *arguments]
