@@ -27,6 +27,7 @@ DOCUMENTS = [
         "benchmarks/README.md",
         "docs/architecture.md",
         "docs/cluster.md",
+        "docs/dump.md",
         "docs/loggers.md",
         "docs/h-gldv2.md",
         "docs/losses.md",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
@@ -14,7 +15,8 @@ from hgld.tables import SCRAPED, read_table
 from hgld.wikimedia.source import InstanceOfValue
 from tests.scrapes import write_categories
 from tests.wikimedia.dump_scrapes import classes_of, differences, from_api, from_dump, rows_by_title
-from tests.wikimedia.dumps import load_world, world_lines, write_dump, write_parts
+from tests.wikimedia.dumps import as_line, load_world, world_lines, write_dump, write_parts
+from tests.wikimedia.wikidata_mix import Entity, dump_entity, statement
 
 Replica = Callable[..., Any]
 LANGUAGES = ("en", "mul", "de")  # the edge cases fall back to German as well
@@ -96,6 +98,40 @@ def test_published_dumps_have_no_entity_redirects(
     merged, topic = (found[title] for title in sorted(differing))
     assert merged["instance_of"] == [InstanceOfValue("Q960000008", "Q960000008", None)._asdict()]
     assert (topic["route"], topic["instance_of"][0]["label"]) == ("direct", "Wikimedia category")
+
+
+def test_renamed_categories_are_found_by_the_only_item_that_names_the_old_one(tmp_path: Path) -> None:
+    """An item about the category itself counts only if no other names it."""
+
+    def item(number: int, category: str, *, instance: str = "Q16970", sitelink: str | None = None) -> Entity:
+        rng = random.Random(number)
+        claims = {"P31": [statement(rng, "P31", instance)], "P373": [statement(rng, "P373", category)]}
+        title = f"Category:{sitelink}"
+        links = {"commonswiki": {"site": "commonswiki", "title": title, "badges": []}} if sitelink else {}
+        return dump_entity(f"Q{number}", {"en": "label"}, {}, {}, claims, links, rng)
+
+    entities = [
+        item(1, "Old", sitelink="New"),
+        item(2, "Shared"),
+        item(3, "Shared"),
+        item(4, "Topic", instance="Q4167836"),
+        item(5, "Topic"),
+        item(6, "New"),
+        item(16970, "Churches"),
+    ]
+    titles = ["Old", "New", "Shared", "Topic", "Churches", "Nowhere"]
+    urls = [f"http://commons.wikimedia.org/wiki/Category:{title}" for title in titles]
+    categories, out = write_categories(tmp_path / "categories.csv", urls), tmp_path / "out.parquet"
+    from_dump(write_dump(tmp_path / "dump.json", map(as_line, entities)), categories, out, workers=1)
+    rows = [(row["status"], row["item"], row["route"]) for row in rows_by_title(out).values()]
+    assert rows == [
+        ("ok", "Q1", "commons_category"),
+        ("ok", "Q1", "direct"),
+        NO_ITEM,
+        ("ok", "Q5", "commons_category"),
+        ("ok", "Q16970", "commons_category"),
+        NO_ITEM,
+    ]
 
 
 @pytest.mark.slow
