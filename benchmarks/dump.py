@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from itertools import chain
+from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +40,11 @@ def main() -> None:
     parser.add_argument("--wait", type=float, default=60, help="longest wait for idle cores in seconds")
     parser.add_argument("--quick", action="store_true", help="measure a small dump, and print the table only")
     options = parser.parse_args()
+    suffixes = SUFFIXES
     if options.quick:
-        options.gigabytes, options.wait = 0.01, 0
+        options.gigabytes, options.wait, suffixes = 0.01, 0, (".json.gz",)
     with tempfile.TemporaryDirectory() as folder:
-        dumps, megabytes = write_dumps(Path(folder), options.gigabytes)
+        dumps, megabytes = write_dumps(Path(folder), options.gigabytes, suffixes)
         config = MeasurementConfig("cpu", options.repeats, options.wait)
         costs = measure(
             {
@@ -63,19 +65,19 @@ def main() -> None:
         write_section("dump", text)
 
 
-def write_dumps(folder: Path, gigabytes: float) -> tuple[dict[str, Path], float]:
-    """Write a dump in each form; return the files by suffix, and the size of the plain one in MB."""
-    paths = {suffix: folder / f"dump{suffix}" for suffix in SUFFIXES}
-    numbers, size = range(0, sys.maxsize, 1000), 0
+def write_dumps(folder: Path, gigabytes: float, suffixes: Sequence[str]) -> tuple[dict[str, Path], float]:
+    """Write a dump in each form; return the files by suffix, and the size before compression in MB."""
+    paths = {suffix: folder / f"dump{suffix}" for suffix in suffixes}
+    size = 0
     batches: list[list[bytes]] = []
-    for start in numbers:
+    for start in count(0, 1000):
         batches.append([as_line(entity) for entity in entities(1000, start=start)])
         size += sum(map(len, batches[-1]))
         if size >= gigabytes * 1e9:
             break
     for path in paths.values():
         write_dump(path, chain.from_iterable(batches))
-    return paths, paths[".json"].stat().st_size / 1e6
+    return paths, size / 1e6
 
 
 def check_agreement(dumps: dict[str, Path]) -> None:

@@ -71,6 +71,14 @@ def test_growth_is_drawn_for_zero_memory(
 
 
 @pytest.mark.slow
+def test_dump_quick() -> None:
+    """The script fails if parsing every line finds other items than hgld."""
+    printed = run_quick("dump.py")
+    for row in ("| lines only |", "| hgld |", "| orjson, every line |", "| json, every line |"):
+        assert row in printed
+
+
+@pytest.mark.slow
 def test_losses_quick() -> None:
     """The script fails if the dense implementations disagree with hgld."""
     printed = run_quick("losses.py")
