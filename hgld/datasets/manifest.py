@@ -271,12 +271,7 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
     """Raise unless there are rows, ids are unique, paths are relative, and offsets and sizes come together."""
     if not len(table):
         raise InputError("no images; expected a row for each")
-    codes = pc.index_in(table["id"], value_set=pc.unique(table["id"])).to_numpy()
-    _, first_rows = np.unique(codes, return_index=True)
-    repeated = np.setdiff1d(np.arange(len(codes)), first_rows)
-    problems = [
-        f"{describe(row)}: the id is already used by {describe(first_rows[codes[row]])}" for row in repeated.tolist()
-    ]
+    problems = _repeated_ids(table["id"], describe)
     for row in pc.indices_nonzero(pc.starts_with(table["path"], "/")).to_pylist():
         problems.append(f"{describe(row)}: the path is {table['path'][row]}; expected one relative to a folder")
     offsets, sizes = (_with_minus_one(table[name]) for name in ("offset", "size"))
@@ -286,6 +281,19 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
         )
     if problems:
         raise InputError(f"{len(problems):,} bad rows:\n{indented_list(problems)}")
+
+
+def _repeated_ids(ids: pa.ChunkedArray, describe: Callable[[int], str]) -> list[str]:
+    """Describe the rows whose id an earlier row has."""
+    distinct = pc.unique(ids)
+    if len(distinct) == len(ids):  # most often so, and 15 s faster with four million images
+        return []
+    codes = pc.index_in(ids, value_set=distinct).to_numpy()
+    _, first_rows = np.unique(codes, return_index=True)
+    repeated = np.setdiff1d(np.arange(len(codes)), first_rows)
+    return [
+        f"{describe(row)}: the id is already used by {describe(first_rows[codes[row]])}" for row in repeated.tolist()
+    ]
 
 
 def _boxes(table: pa.Table, describe: Callable[[int], str]) -> NDArray[np.float64] | None:
