@@ -4,6 +4,8 @@ What passes: the rows of a manifest, in order, in chunks; the bytes of each imag
 process (:mod:`hgld.datasets.repacked_images`); a tar file and its record for each ten thousand of them
 (:mod:`hgld.datasets.repacked_shards`); and in the end a manifest with the same ids, splits and labels.
 
+The jobs of an array write a part of the tar files each; the same call without a part then writes the manifest.
+
 The tar files depend on the images and settings alone, with any number of workers, after any interruption. So a
 manifest with other labels of the same images is written without touching the images again.
 """
@@ -15,6 +17,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -23,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.compute.part import Part
 from hgld.datasets.batch import SkippedImage
 from hgld.datasets.encoded_images import EncodedImages
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
@@ -32,6 +36,7 @@ from hgld.datasets.repacked_shards import RepackedShards, ShardRecord
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.locks import exclusive_lock
+from hgld.io.part_locks import OPENING_WAIT_S, PartLocks
 from hgld.progress import NoProgress, Progress, byte_size
 from hgld.tables import Provenance, is_up_to_date
 
@@ -41,7 +46,9 @@ MANIFEST_NAME, SKIPPED_NAME = "manifest.parquet", "skipped.csv"
 _SAMPLE = 64
 
 
-def plan_repack(path: Path, out: Path, config: RepackConfig, *, root: Path | None = None) -> RepackPlan:
+def plan_repack(
+    path: Path, out: Path, config: RepackConfig, *, root: Path | None = None, part: Part | None = None
+) -> RepackPlan:
     """Return what :func:`repack_images` is going to do; nothing is written.
 
     Args:
@@ -49,14 +56,15 @@ def plan_repack(path: Path, out: Path, config: RepackConfig, *, root: Path | Non
         out: See :func:`repack_images`.
         config: Settings.
         root: See :func:`repack_images`.
+        part: See :func:`repack_images`.
 
     Raises:
         InputError: See :func:`repack_images`.
         ConfigurationError: See :func:`repack_images`.
     """
-    job = _Job(path, out, config, root)
+    job = _Job(path, out, config, root, part)
     job.shards.check(discard=False)
-    return job.plan(job.shards.records(verify=False))
+    return job.plan(job.shards.records(job.numbers, verify=False))
 
 
 def repack_images(
@@ -65,6 +73,7 @@ def repack_images(
     config: RepackConfig,
     *,
     root: Path | None = None,
+    part: Part | None = None,
     verify: bool = False,
     force: bool = False,
     announce: Callable[[RepackPlan], None] | None = None,
@@ -80,45 +89,44 @@ def repack_images(
         out: Folder to write: ``manifest.parquet``, and the tar files that its paths name.
         config: Settings.
         root: Folder that the paths of the manifest are relative to. Default: its own folder.
+        part: Part of the tar files to write; other parts may be written at the same time, also on other computers. A
+            call without it then writes the manifest, and what is missing. Default: all of them, and the manifest.
         verify: Whether to compare the SHA-256 of existing tar files, and write damaged ones again.
         force: Whether to write everything again, whatever the settings of the tar files in the folder.
         announce: Called with the plan before the first tar file is written.
         progress: Receives the number of images.
 
     Returns:
-        Contents of the folder; None if it is up to date and ``verify`` is False.
+        Contents of the folder, or of a part of it; None if it is up to date and ``verify`` is False.
 
     Raises:
         InputError: The manifest is malformed, its files are missing, or no image can be read.
         ConfigurationError: There is no such split, the folder holds something else or has other settings, or the
-            disk is too small.
-        BusyError: Another run is writing to ``out``.
+            disk is too small; or ``force`` is set for a part.
+        BusyError: Another run is writing to ``out``, or to this part of it.
     """
     start = time.monotonic()
-    job = _Job(path, out, config, root)
-    with exclusive_lock(out):
-        job.shards.check(discard=force)
-        if force:
-            (out / MANIFEST_NAME).unlink(missing_ok=True)
-        job.shards.open(discard=force)
-        before = job.shards.records(verify=verify)
-        if len(before) == job.n_shards and not verify and is_up_to_date(out / MANIFEST_NAME, job.provenance):
+    if part is not None and force:
+        raise ConfigurationError("`force` would discard what other parts have written; remove the folder instead")
+    job = _Job(path, out, config, root, part)
+    with ExitStack() as locks:
+        before = job.open(locks, verify=verify, force=force)
+        if before is None:
             return None
-        if len(before) < job.n_shards:
+        if len(before) < len(job.numbers):
             plan = job.plan(before)
             _check_space(out, plan)
             if announce is not None:
                 announce(plan)
-            (out / MANIFEST_NAME).unlink(missing_ok=True)  # it names places in files that are now replaced
         records = job.write_missing(before, progress or NoProgress())
-        skipped = job.write_tables(records)
+        skipped = job.skipped(records) if part is not None else job.write_tables(records)
     return RepackSummary(
         images=sum(len(record.rows) for record in records),
         copies=sum(record.copies for record in records),
         skipped=skipped,
         n_bytes=sum(record.n_bytes for record in records),
-        shards=job.n_shards,
-        written=job.n_shards - len(before),
+        shards=len(job.numbers),
+        written=len(job.numbers) - len(before),
         verified=len(before) if verify else None,
         seconds=time.monotonic() - start,
     )
@@ -127,19 +135,46 @@ def repack_images(
 class _Job:
     """The images of a manifest and the tar files that they go to; arguments as of :func:`repack_images`."""
 
-    def __init__(self, path: Path, out: Path, config: RepackConfig, root: Path | None) -> None:
+    def __init__(self, path: Path, out: Path, config: RepackConfig, root: Path | None, part: Part | None) -> None:
         root = path.parent if root is None else root
         manifest = read_manifest(path, root)
         if config.split is not None:
             manifest = manifest.select_split(config.split)
         self._manifest, self._root, self._out, self._config = manifest, root, out, config
-        self.n_shards = -(-len(manifest) // config.shard_size)
+        self._part = part
+        numbers = range(-(-len(manifest) // config.shard_size))
+        self.numbers = numbers if part is None else part.of(numbers)
         parameters = config.parameters()
-        self.shards = RepackedShards(
-            out, Provenance("repack", parameters, {"images": _images_digest(manifest)}), self.n_shards
-        )
+        self.shards = RepackedShards(out, Provenance("repack", parameters, {"images": _images_digest(manifest)}))
         #: That of the manifest, to which the labels belong.
         self.provenance = Provenance("repack", {**parameters, "split": config.split}, {"manifest": sha256_of(path)})
+
+    def open(self, locks: ExitStack, *, verify: bool, force: bool) -> dict[int, ShardRecord] | None:
+        """Open the folder, locked until ``locks`` is closed.
+
+        Returns:
+            Records of the tar files that are there; None if nothing is to be done.
+        """
+        part_locks, manifest = PartLocks(self._out, self._out), self._out / MANIFEST_NAME
+        with ExitStack() as opening:
+            (opening if self._part else locks).enter_context(
+                exclusive_lock(self._out, wait_s=OPENING_WAIT_S if self._part else 0)
+            )
+            if self._part is None:
+                part_locks.require_idle()
+            self.shards.check(discard=force)
+            if force:
+                manifest.unlink(missing_ok=True)
+            self.shards.open(discard=force)
+            if self._part is not None:
+                locks.enter_context(part_locks.held(str(self._part)))
+        records = self.shards.records(self.numbers, verify=verify)
+        is_complete = len(records) == len(self.numbers)
+        if is_complete and not verify and (self._part or is_up_to_date(manifest, self.provenance)):
+            return None
+        if not is_complete:
+            manifest.unlink(missing_ok=True)  # it names places in files that are now replaced
+        return records
 
     @cached_property
     def _images(self) -> RepackedImages:
@@ -148,7 +183,8 @@ class _Job:
 
     def plan(self, records: dict[int, ShardRecord]) -> RepackPlan:
         """Return what is left to do beside tar files that are there, estimated from some images of the others."""
-        missing = [row for number in range(self.n_shards) if number not in records for row in self._rows(number)]
+        missing = [row for number in self.numbers if number not in records for row in self._rows(number)]
+        n_images = sum(len(self._rows(number)) for number in self.numbers)
         sample = [missing[i] for i in np.linspace(0, len(missing) - 1, min(len(missing), _SAMPLE)).astype(int)]
         start = time.process_time()
         images = [self._images[row] for row in sample]
@@ -163,9 +199,9 @@ class _Job:
             )
         scale = len(missing) / max(len(sample), 1)
         return RepackPlan(
-            images=len(self._manifest),
-            done=len(self._manifest) - len(missing),
-            shards=self.n_shards,
+            images=n_images,
+            done=n_images - len(missing),
+            shards=len(self.numbers),
             source_bytes=scale * sum(self._images.n_bytes(row) for row in sample),
             n_bytes=scale * sum(len(image.data) for image in readable),
             cpu_seconds=scale * seconds,
@@ -174,17 +210,18 @@ class _Job:
 
     def write_missing(self, records: dict[int, ShardRecord], progress: Progress) -> list[ShardRecord]:
         """Write the tar files that are not there yet; returns the records of all."""
-        missing = [number for number in range(self.n_shards) if number not in records]
-        progress.start(len(self._manifest), sum(len(self._rows(number)) for number in records))
+        missing = [number for number in self.numbers if number not in records]
+        n_images = sum(len(self._rows(number)) for number in self.numbers)
+        progress.start(n_images, sum(len(self._rows(number)) for number in records))
         written = dict(records)
         if not missing:
-            return [records[number] for number in range(self.n_shards)]
+            return [records[number] for number in self.numbers]
         images = self._images.load([self._rows(number) for number in missing], self._config.workers)
         for number in missing:
             rows = self._rows(number)
             ids = self._manifest.ids[rows.start : rows.stop].tolist()
             written[number] = self.shards.write(number, rows, ids, _counted(islice(images, len(rows)), progress))
-        return [written[number] for number in range(self.n_shards)]
+        return [written[number] for number in self.numbers]
 
     def write_tables(self, records: Sequence[ShardRecord]) -> tuple[str, ...]:
         """Write the manifest, the list of images that could not be read, and digests; returns the ids of the former.
@@ -207,7 +244,11 @@ class _Job:
             writer.writerows((ids[row], reason.removeprefix(f"{ids[row]}: ")) for row, reason in skipped.items())
         self.shards.write_sums(records)
         write_manifest(self._out / MANIFEST_NAME, self._repacked_manifest(records), self.provenance)
-        return tuple(ids[row] for row in skipped)
+        return self.skipped(records)
+
+    def skipped(self, records: Sequence[ShardRecord]) -> tuple[str, ...]:
+        """Return the ids of images that could not be read."""
+        return tuple(self._manifest.ids[row] for record in records for row, _ in record.skipped)
 
     def _repacked_manifest(self, records: Sequence[ShardRecord]) -> Manifest:
         taken = self._manifest.take(_joined([record.rows for record in records]))

@@ -60,11 +60,10 @@ class RepackedShards:
     Args:
         folder: The folder.
         provenance: Settings, and the digest of the images.
-        count: Number of tar files of the complete folder.
     """
 
-    def __init__(self, folder: Path, provenance: Provenance, count: int) -> None:
-        self.folder, self._provenance, self._count = folder, provenance, count
+    def __init__(self, folder: Path, provenance: Provenance) -> None:
+        self.folder, self._provenance = folder, provenance
 
     def open(self, *, discard: bool) -> None:
         """Create the folder, or reuse it with the tar files in it.
@@ -100,14 +99,15 @@ class RepackedShards:
                     f"with `force`:\n{indented_list(changes)}"
                 )
 
-    def records(self, *, verify: bool) -> dict[int, ShardRecord]:
-        """Return the records of the tar files that are there, by number.
+    def records(self, numbers: Iterable[int], *, verify: bool) -> dict[int, ShardRecord]:
+        """Return the records of those of some tar files that are there, by number.
 
         Args:
+            numbers: Numbers of the tar files.
             verify: Whether to compare their SHA-256 rather than their size.
         """
         records = {}
-        for number in range(self._count):
+        for number in numbers:
             path = self.path(number)
             try:
                 record = ShardRecord(**json.loads(self._record_path(number).read_text()))

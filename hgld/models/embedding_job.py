@@ -64,7 +64,7 @@ class EmbeddingJob:
         self._provenance = Provenance("embed-images", _parameters(model, config), inputs)
         self._sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
         n_shards = -(-len(dataset) // config.shard_size)
-        self.shards = EmbeddingShards(out.with_name(f".{out.name}.parts"), self._provenance, n_shards)
+        self.shards = EmbeddingShards(out, self._provenance, n_shards)
 
     def is_up_to_date(self) -> bool:
         """Return whether the output is complete and made from the same settings and inputs."""

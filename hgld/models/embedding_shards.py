@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +16,9 @@ from safetensors.torch import save_file
 
 from hgld.compute.part import Part, format_numbers
 from hgld.datasets.batch import SkippedImage
-from hgld.errors import BusyError, ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write
-from hgld.io.locks import exclusive_lock, is_locked
+from hgld.io.part_locks import PartLocks, are_running
 from hgld.tables import Provenance
 
 
@@ -42,18 +40,22 @@ class EmbeddingShard:
 
 
 class EmbeddingShards:
-    """A folder of shards, with a record of what they are made from.
+    """The folder of shards beside an output, with a record of what they are made from.
 
     Args:
-        folder: Folder of the shards.
+        out: File that the shards are joined into.
         provenance: Settings and inputs that the shards are made from.
         count: Number of shards of a complete run.
+
+    Attributes:
+        numbers: Numbers of all shards.
+        locks: Locks of parts.
     """
 
-    def __init__(self, folder: Path, provenance: Provenance, count: int) -> None:
-        self._folder, self._provenance = folder, provenance
-        self.numbers = range(count)
-        self._record, self._n_parts = folder / "made_of.json", folder / "parts.txt"
+    def __init__(self, out: Path, provenance: Provenance, count: int) -> None:
+        self._folder, self._out, self._provenance = out.with_name(f".{out.name}.parts"), out, provenance
+        self.numbers, self.locks = range(count), PartLocks(self._folder, out)
+        self._record, self._n_parts = self._folder / "made_of.json", self._folder / "parts.txt"
 
     def open(self, *, discard: bool, n_parts: int = 1) -> None:
         """Create the folder, or reuse it with the shards in it.
@@ -74,35 +76,8 @@ class EmbeddingShards:
             with atomic_write(path) as draft:
                 draft.write_text(text)
 
-    def locked(self, part: Part, out: Path) -> AbstractContextManager[None]:
-        """Lock a part of the shards for this process.
-
-        Args:
-            part: The part.
-            out: File that the shards are joined into, for messages.
-
-        Raises:
-            BusyError: Another run holds the lock.
-        """
-        return exclusive_lock(self._folder / f"{part.number}_of_{part.count}", name=f"part {part} of {out}")
-
-    def require_idle(self, out: Path) -> None:
-        """Raise if parts are running.
-
-        Args:
-            out: File that the shards are joined into, for messages.
-
-        Raises:
-            BusyError: Parts are running.
-        """
-        if running := self._running():
-            raise BusyError(f"{out}: {_in_words(running)} still running; wait for the end")
-
-    def require_complete(self, out: Path) -> None:
+    def require_complete(self) -> None:
         """Raise if shards are missing or parts are running.
-
-        Args:
-            out: File that the shards are joined into, for messages.
 
         Raises:
             InputError: Shards are missing that no running part is going to write.
@@ -110,19 +85,18 @@ class EmbeddingShards:
             BusyError: Parts are running.
         """
         if not self._record.is_file():
-            raise InputError(f"{out}: no part of it has been run; run all of them (`part`), then merge")
+            raise InputError(f"{self._out}: no part of it has been run; run all of them (`part`), then merge")
         self._check_provenance()
-        missing, running = set(self.missing(self.numbers)), self._running()
+        missing, running = set(self.missing(self.numbers)), self.locks.running()
         count = int(self._n_parts.read_text())
-        parts = [Part(number, count) for number in range(1, count + 1)]
-        to_run = [part for part in parts if part not in running and not missing.isdisjoint(part.of(self.numbers))]
+        parts = [part for part in (Part(n, count) for n in range(1, count + 1)) if str(part) not in running]
+        to_run = [part.number for part in parts if not missing.isdisjoint(part.of(self.numbers))]
         if not to_run:
-            return self.require_idle(out)
-        numbers = format_numbers([part.number for part in to_run])
-        also = f" ({_in_words(running)} still running)" if running else ""
+            return self.locks.require_idle()
+        also = f" ({are_running(running)})" if running else ""
         raise InputError(
-            f"{out}: {len(missing):,} of {len(self.numbers):,} shards are missing; run `part` N/{count} again for "
-            f"N = {numbers}, then merge{also}"
+            f"{self._out}: {len(missing):,} of {len(self.numbers):,} shards are missing; run `part` N/{count} again "
+            f"for N = {format_numbers(to_run)}, then merge{also}"
         )
 
     def missing(self, numbers: Sequence[int]) -> list[int]:
@@ -178,15 +152,6 @@ class EmbeddingShards:
     def _path(self, number: int) -> Path:
         return self._folder / f"part_{number:06}.safetensors"
 
-    def _running(self) -> list[Part]:
-        """Return the parts that are running."""
-        names = [path.name for path in self._folder.glob(".*_of_*.lock")]
-        parts = [re.fullmatch(r"\.((\d+)_of_(\d+))\.lock", name) for name in names]
-        return sorted(
-            (Part(int(match[2]), int(match[3])) for match in parts if match and is_locked(self._folder / match[1])),
-            key=lambda part: (part.count, part.number),
-        )
-
     def _check_provenance(self) -> None:
         """Raise if existing shards are made from something else."""
         recorded = Provenance.from_json(self._record.read_text())
@@ -196,12 +161,3 @@ class EmbeddingShards:
             f"{self._folder}: shards of an unfinished run with other settings; run with those settings to resume it, "
             f"or discard it with `force`, or remove the folder:\n{indented_list(recorded.changes(self._provenance))}"
         )
-
-
-def _in_words(parts: Sequence[Part]) -> str:
-    """Return a subject and its verb for some parts.
-
-    >>> _in_words([Part(3, 16), Part(4, 16)])
-    'parts 3/16, 4/16 are'
-    """
-    return f"part {parts[0]} is" if len(parts) == 1 else f"parts {', '.join(map(str, parts))} are"

@@ -7,8 +7,7 @@ One run does all of it (:func:`embed_images`), or the jobs of an array do a part
 (:func:`embed_part`), and a last one joins them (:func:`merge_parts`). The output has the same bytes. Shards know
 nothing of parts: what one division into parts has left, a run with another one, or with none, completes.
 
-Who may write when is settled by locks. A run that does all, or merges, holds the lock of the output to its end, and
-refuses while parts run. A part holds that lock only while it opens the folder, then a lock of its own within.
+Locks settle who may write when, see :class:`hgld.io.part_locks.PartLocks`.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ from pathlib import Path
 from hgld.compute.part import Part
 from hgld.compute.processes import Processes
 from hgld.io.locks import exclusive_lock
+from hgld.io.part_locks import OPENING_WAIT_S
 from hgld.models.embed_images_config import EmbedImagesConfig, EmbedImagesSummary, EmbedPartSummary
 from hgld.models.embedding_job import EmbeddingJob
 from hgld.models.embedding_output import skipped_path
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.progress import Progress
-
-#: Seconds to wait for the lock of the output, which parts that start at the same time hold one after the other.
-_WAIT_S = 60
 
 
 def embed_images(
@@ -75,7 +72,7 @@ def embed_images(
     is_first = processes.rank == 0
     with exclusive_lock(out) if is_first else nullcontext():
         if is_first:
-            job.shards.require_idle(out)
+            job.shards.locks.require_idle()
             job.shards.open(discard=force)
         embedded, waiting_share = job.embed(job.shards.numbers, processes, progress)
         joined = job.join() if is_first else None
@@ -166,19 +163,19 @@ def merge_parts(
     start = time.monotonic()
     config = config or EmbedImagesConfig()
     job = EmbeddingJob(images, out, model, config, root)
-    with exclusive_lock(out, wait_s=_WAIT_S):
+    with exclusive_lock(out, wait_s=OPENING_WAIT_S):
         if job.is_up_to_date():
             return None
-        job.shards.require_complete(out)
+        job.shards.require_complete()
         n_images, skipped = job.join()
     return EmbedImagesSummary(n_images, model.dim, skipped, 0, time.monotonic() - start, None, skipped_path(out))
 
 
 def _claim(job: EmbeddingJob, part: Part, lock: ExitStack) -> bool:
     """Lock a part until ``lock`` is closed; returns False, without a lock, if the output is up to date."""
-    with exclusive_lock(job.out, wait_s=_WAIT_S):
+    with exclusive_lock(job.out, wait_s=OPENING_WAIT_S):
         if job.is_up_to_date():
             return False
         job.shards.open(discard=False, n_parts=part.count)
-        lock.enter_context(job.shards.locked(part, job.out))
+        lock.enter_context(job.shards.locks.held(str(part)))
     return True

@@ -18,6 +18,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from hgld.cli import app
+from hgld.compute.part import Part
 from hgld.datasets.encoded_images import EncodedImages
 from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.image_sources import read_images
@@ -27,7 +28,7 @@ from hgld.datasets.repack_config import RepackConfig, RepackPlan, RepackSummary
 from hgld.datasets.repacked_images import RepackedImage, repack_image
 from hgld.datasets.repacked_shards import RepackedShards
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress
@@ -340,6 +341,41 @@ print(number)
 
 
 @pytest.mark.slow
+def test_parts_in_any_order_write_the_same_bytes(tmp_path: Path) -> None:
+    path = write_source(tmp_path / "source", boxes=True)
+    (path.parent / NAMES[4]).write_bytes(b"no picture")
+    whole, out = tmp_path / "whole", tmp_path / "parts"
+    repack_images(path, whole, SMALL)
+
+    class OtherRuns(NoProgress):
+        """Progress that starts other runs while this one writes."""
+
+        def start(self, total: int, done: int = 0) -> None:
+            with pytest.raises(BusyError, match=r"another run is writing part 2/2 of .*parts; wait"):
+                repack_images(path, out, SMALL, part=Part(2, 2))
+            for force in (False, True):
+                with pytest.raises(BusyError, match="parts: part 2/2 is still running"):
+                    repack_images(path, out, SMALL, force=force)
+            first = repack_images(path, out, SMALL, part=Part(1, 2))
+            assert first is not None
+            assert (first.images, first.shards, first.written, first.skipped) == (3, 1, 1, ())
+
+    second = repack_images(path, out, SMALL, part=Part(2, 2), progress=OtherRuns())  # of three tar files
+    assert second is not None
+    assert (second.images, second.shards, second.written, second.skipped) == (3, 2, 2, (NAMES[4],))
+    assert not (out / "manifest.parquet").exists()
+    assert repack_images(path, out, SMALL, part=Part(3, 9)) is None
+    (out / "images_00000.tar").unlink()
+    damaged = repack_images(path, out, SMALL, part=Part(1, 3))
+    assert damaged is not None
+    finished = repack_images(path, out, SMALL)
+    assert finished is not None
+    assert finished.written == 0
+    assert contents(out) == contents(whole)
+    with pytest.raises(ConfigurationError, match="`force` would discard what other parts have written"):
+        repack_images(path, out, SMALL, part=Part(1, 2), force=True)
+
+
 def test_run_killed_at_any_change_of_the_files_resumes(tmp_path: Path) -> None:
     assert int(run_script(KILLED, tmp_path)) > 10
 
@@ -396,7 +432,7 @@ def test_memory_holds_few_images_at_once(tmp_path: Path) -> None:
             most = max(most, len(alive))
             yield image
 
-    shards = RepackedShards(tmp_path, Provenance("repack"), 1)
+    shards = RepackedShards(tmp_path, Provenance("repack"))
     record = shards.write(0, range(20), [f"{number}" for number in range(20)], images())
     assert len(record.rows) == 20
     assert most <= 2
@@ -493,5 +529,8 @@ def test_command(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, command).stdout == f"{out}: up to date\n"
     assert "1 verified by SHA-256" in CliRunner().invoke(app, [*command, "--verify"]).stdout
     assert "0 seconds of processor time" not in CliRunner().invoke(app, [*command, "--plan"]).stdout
+    assert CliRunner().invoke(app, [*command, "--part", "1/2"]).stdout == f"{out}: up to date\n"
+    planned = CliRunner().invoke(app, [*command, "--plan", "--part", "1/2"])
+    assert planned.stdout == "0 images: nothing is left to do\n"
     wrong = CliRunner().invoke(app, [*command, "--size", "0"])
     assert wrong.stderr == "error: --size is 0; expected 1 pixel or more\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,15 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from hgld.compute.part import Part, format_numbers
 from hgld.errors import BusyError, ConfigurationError, InputError
+from hgld.gldv2.image_index import index_images
 from hgld.io.locks import exclusive_lock
-from hgld.models.embed_images_config import EmbedImagesConfig
+from hgld.models.embed_images_config import EmbedImagesConfig, EmbedImagesSummary
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import embed_images, embed_part, merge_parts
 from hgld.models.model_loading import load_model
+from tests.child_processes import single_thread_environment
 from tests.models.embedding import CONFIG, MODEL_OPTIONS, PATHS, KillAfter, KilledError
+from tests.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -123,7 +129,7 @@ def test_runs_that_would_disturb_each_other_are_refused(
         def advance(self, units: int = 1, **details: float) -> None: ...
 
     assert embed_part(folder, out, loaded, Part(1, 2), CONFIG, progress=OtherRuns()) is not None
-    monkeypatch.setattr("hgld.models.image_embedding._WAIT_S", 0)
+    monkeypatch.setattr("hgld.models.image_embedding.OPENING_WAIT_S", 0)
     with exclusive_lock(out):
         for run in (
             lambda: embed_part(folder, out, loaded, Part(1, 2), CONFIG),
@@ -192,3 +198,44 @@ def test_command_embeds_parts_and_merges_them(folder: Path, tmp_path: Path) -> N
     assert code == 0, text
     assert "21 images embedded in 96 dimensions" in text
     assert run("--part", "1/2") == (0, f"{out}: up to date")
+
+
+@pytest.mark.slow
+def test_array_with_tasks_killed_and_requeued_gives_the_bytes_of_one_run(
+    loaded: ImageEmbedder, cluster: SlurmCluster, shared: Path, tmp_path: Path
+) -> None:
+    images, undisturbed, out = tmp_path / "images.parquet", tmp_path / "a" / "e.npy", tmp_path / "b" / "e.npy"
+    index_images(shared / "wa_gldv2", images)
+    sources = ["--images", str(images), "--root", str(shared / "wa_gldv2"), "--workers", "0"]
+    command = [sys.executable, "-m", "hgld", "embed-images", *MODEL_OPTIONS, *sources, "-o"]
+    config = EmbedImagesConfig(workers=0)
+    embed_images(images, undisturbed, loaded, config, root=shared / "wa_gldv2")
+
+    def merge() -> EmbedImagesSummary | None:
+        return merge_parts(images, out, loaded, config, root=shared / "wa_gldv2")
+
+    def submit(tasks: str) -> str:
+        script = f'exec {shlex.join([*command, str(out)])} --part "$SLURM_ARRAY_TASK_ID/3"'
+        log = f"--output={tmp_path}/%a.log"
+        return cluster.submit(script, f"--array={tasks}", "--requeue", log, environment=single_thread_environment())
+
+    def wait_for_shard(number: int) -> None:
+        deadline = time.monotonic() + 120
+        while not (out.parent / ".e.npy.parts" / f"part_{number:06}.safetensors").is_file():
+            assert time.monotonic() < deadline, [log.read_text() for log in tmp_path.glob("*.log")]
+            time.sleep(0.05)
+
+    job = submit("1-3")  # parts of five shards: 0; 1 and 2; 3 and 4
+    wait_for_shard(1)
+    cluster.requeue(f"{job}_2")
+    wait_for_shard(3)
+    cluster.run("scancel", "--signal=KILL", f"{job}_3")
+    states = [cluster.wait_for(f"{job}_{task}")["JobState"] for task in (1, 2, 3)]
+    assert states == ["COMPLETED", "COMPLETED", "CANCELLED"]
+    assert "part 2/3: 2,048 images; 1,024 of them in this run" in (tmp_path / "2.log").read_text()
+    with pytest.raises(InputError, match=r"1 of 5 shards are missing; run `part` N/3 again for N = 3, then merge"):
+        merge()
+    job = submit("3")
+    assert cluster.wait_for(f"{job}_3")["JobState"] == "COMPLETED"
+    assert merge() is not None
+    assert_same_output(undisturbed, out)
