@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_without_file_locks_every_process_has_its_own_draft(tmp_path: Path, monk
 
     monkeypatch.setattr("hgld.io.files.fcntl.flock", fail)
     with atomic_write(tmp_path / "a.csv") as draft:
-        assert str(os.getpid()) in draft.name
+        assert f"{socket.gethostname()}.{os.getpid()}" in draft.name
         draft.write_text("whole")
     monkeypatch.setattr("hgld.io.files.fcntl", None)
     with atomic_write(tmp_path / "b.csv") as draft:

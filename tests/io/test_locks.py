@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import BusyError
-from hgld.io.locks import exclusive_lock
+from hgld.io.locks import exclusive_lock, is_locked
 
 
 def test_second_run_is_refused_until_the_first_ends(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_waiting_run_gets_the_lock(tmp_path: Path) -> None:
 
 def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom hgld.io.locks import exclusive_lock\n"
+        "import sys, time\nfrom pathlib import Path\nfrom hgld.io.locks import exclusive_lock, is_locked\n"
         "with exclusive_lock(Path(sys.argv[1])):\n    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "out")]
@@ -55,3 +56,37 @@ def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
         process.wait()
         with exclusive_lock(tmp_path / "out"):
             pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_systems_without_locks_are_written_after_a_warning(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    for _ in range(2):
+        with exclusive_lock(tmp_path / "out"):
+            assert not is_locked(tmp_path / "out")
+    assert [record.message.partition(",")[0] for record in caplog.records] == [
+        f"{tmp_path}: this file system has no locks (Function not implemented)"
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_errors_of_locks_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    with pytest.raises(OSError, match="Input/output error"), exclusive_lock(tmp_path / "out"):
+        pass
+
+
+def test_held_locks_are_seen(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path / "out")
+    with exclusive_lock(tmp_path / "out"):
+        assert is_locked(tmp_path / "out")
+    (tmp_path / ".out.lock").touch()  # of a process that was killed
+    assert not is_locked(tmp_path / "out")
