@@ -70,7 +70,7 @@ task=${{tasks[SLURM_ARRAY_TASK_ID - 1]}}
 exec >"${{task%.json}}.log" 2>&1
 export OMP_NUM_THREADS=${{SLURM_CPUS_PER_TASK:-{threads}}}
 [ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
-exec {command} "$task" {device} --no-parent
+{command} "$task" {device} --no-parent
 """
 
 
@@ -119,7 +119,8 @@ class SlurmLauncher:
         return _SCRIPT.format(
             tasks=" ".join(shlex.quote(str(task)) for task in tasks),
             threads="$SLURM_CPUS_ON_NODE" if self.n_processes == 1 else 1,
-            command=python if self.n_processes == 1 else f"srun --kill-on-bad-exit=1 {python}",
+            # Processes of a step end by themselves when one is lost, and should not be cut off while they save.
+            command=f"exec {python}" if self.n_processes == 1 else f"srun --kill-on-bad-exit=0 {python}",
             device=self.device,
         )
 
@@ -128,10 +129,11 @@ class SlurmLauncher:
 
         Given options may replace the first two: jobs are requeued, and get SIGTERM two minutes before their limit.
         """
+        signal = "B:TERM@120" if self.n_processes == 1 else "TERM@120"  # to the script, or to the tasks of srun
         limit = "" if self.max_running is None else f"%{self.max_running}"
         folder = str(_slurm_folder(out).absolute()).replace("%", "%%")
         return [
-            *("--requeue", "--signal=B:TERM@120", *self._own_words()),
+            *("--requeue", f"--signal={signal}", *self._own_words()),
             *(f"--array=1-{n_runs}{limit}", f"--ntasks={self.n_processes}"),
             *(f"--job-name=hgld-{out.name}", f"--output={folder}/%A_%a.out"),
         ]
@@ -163,7 +165,7 @@ class SlurmLauncher:
                 progress.advance(n_ended, failed=len(failed))
             if stop.requested:
                 jobs = sorted({job.id.partition("_")[0] for job in runs.jobs})
-                log.warning("%d runs go on; to cancel them: scancel %s", len(runs.jobs), " ".join(jobs))
+                log.warning("runs that go on: %d; to cancel them: scancel %s", len(runs.jobs), " ".join(jobs))
                 raise KeyboardInterrupt
         raise_failures(failed, len(tasks))
 
