@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 import torch
@@ -16,14 +17,29 @@ CHECKPOINT_FORMAT = "hgld.checkpoint/1"
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint atomically.
+    """Write a checkpoint atomically; the bytes depend on the values only, not on whether the run was resumed.
 
     Args:
         path: File to write or replace.
         state: Tensors, numbers and strings, and mappings and sequences of them.
     """
-    with atomic_write(path) as draft:
-        torch.save({"format": CHECKPOINT_FORMAT, **state}, draft)
+    with atomic_write(path) as draft, draft.open("wb") as stream:  # torch writes the name of a path into the file
+        torch.save(_without_identity({"format": CHECKPOINT_FORMAT, **state}), stream)
+
+
+def _without_identity(value: Any) -> Any:
+    """Return a value in which equal strings are one object, and no two containers are.
+
+    Pickle writes an object that occurs again as a reference, and strings that a checkpoint was read from are other
+    objects than the equal ones of the program.
+    """
+    if type(value) is str:
+        return intern(value)
+    if type(value) is dict:
+        return {_without_identity(key): _without_identity(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_without_identity, value))
+    return value
 
 
 def read_checkpoint(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
