@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -59,7 +58,9 @@ def complete(dump: Path, extract: Path) -> None:
     """Complete an extract, and print the cost as JSON."""
     start = time.process_time()
     extract_dump(dump, extract, ExtractConfig(workers=1, bytes_per_part=BYTES_PER_PART))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    # Not ru_maxrss, which a child inherits from the process that started it.
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    peak = int(status["VmHWM"].split()[0]) * 1024 / 1e6
     print(json.dumps({"processor_s": time.process_time() - start, "mb": peak}))
 
 
