@@ -79,6 +79,15 @@ def test_dump_quick() -> None:
 
 
 @pytest.mark.slow
+def test_completing_the_extract_of_a_dump_takes_little_memory() -> None:
+    command = [sys.executable, "benchmarks/dump_completion.py", "--linked", "2", "--others", "0.5"]
+    printed = run_child(command, cwd=BENCHMARKS.parent, timeout_s=600).stdout
+    row = printed.splitlines()[-1].split(" | ")
+    # 600 MB are promised for five times as many items; each object of Python for an item would take 100 MB or more.
+    assert float(row[3]) < 400, printed
+
+
+@pytest.mark.slow
 def test_losses_quick() -> None:
     """The script fails if the dense implementations disagree with hgld."""
     printed = run_quick("losses.py")
