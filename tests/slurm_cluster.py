@@ -32,11 +32,16 @@ class SlurmCluster:
 
     Args:
         folder: Folder of its configuration, state and logs.
+
+    Attributes:
+        variables: Environment variables by which programs find the cluster.
+        environment: These, and the variables of this process.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = os.environ | {"SLURM_CONF": str(folder / "etc" / "slurm.conf")}
+        self.variables = {"SLURM_CONF": str(folder / "etc" / "slurm.conf")}
+        self.environment = os.environ | self.variables
 
     def run(self, *command: str | Path, timeout: float = 120, check: bool = True) -> str:
         """Run a command that talks to the cluster, and return what it prints on stdout."""

@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def on_cluster(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmCluster:
-    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    monkeypatch.setenv("SLURM_CONF", cluster.variables["SLURM_CONF"])
     return cluster
 
 
@@ -247,7 +247,7 @@ def test_accounting_knows_tasks_that_the_controller_has_forgotten(
 ) -> None:
     script = "#!/usr/bin/env bash\nif [ $SLURM_ARRAY_TASK_ID = 2 ]; then exit 3; fi\nkill -9 $$\n"
     with slurm_cluster(shared, accounting=1) as cluster:
-        monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+        monkeypatch.setenv("SLURM_CONF", cluster.variables["SLURM_CONF"])
         array = slurm_jobs.submit_array(script, ["--array=2-3", "--output=/dev/null", "--account=test"])
         tasks = [f"{array}_2", f"{array}_3"]
         for task in tasks:

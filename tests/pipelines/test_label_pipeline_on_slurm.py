@@ -41,7 +41,7 @@ def test_stages_after_the_scrape_are_one_job_with_the_results_of_the_commands(
     pipeline: Pipeline, wide_cluster: SlurmCluster
 ) -> None:
     arguments = ("out/label_embeddings.parquet", "--workflow-profile", str(PROFILE))
-    run = pipeline.run(*arguments, environment=wide_cluster.environment)
+    run = pipeline.run(*arguments, environment=wide_cluster.variables)
     assert run.returncode == 0, run.stderr
     assert sorted(started_rules(run)) == ["scrape", "scrape"], "run on the machine of Snakemake"
     name = next(line.split()[-1] for line in run.stderr.splitlines() if line.startswith("SLURM run ID:"))
@@ -69,5 +69,5 @@ def test_stages_after_the_scrape_are_one_job_with_the_results_of_the_commands(
     )
     for name in ("clean.parquet", "removed.parquet", "label_embeddings.parquet"):
         assert (pipeline.out / name).read_bytes() == (expected / name).read_bytes(), name
-    again = pipeline.run(*arguments, environment=wide_cluster.environment)
+    again = pipeline.run(*arguments, environment=wide_cluster.variables)
     assert "Nothing to be done" in again.stdout + again.stderr

@@ -38,7 +38,7 @@ def jobs_of(cluster: SlurmCluster, rule: str) -> list[str]:
 def test_killed_and_requeued_parts_end_with_the_bytes_of_the_commands(
     wide_cluster: SlurmCluster, shared: Path, tmp_path: Path
 ) -> None:
-    pipeline = RetrievalPipeline(tmp_path, washington_settings(shared, parts=2), wide_cluster.environment)
+    pipeline = RetrievalPipeline(tmp_path, washington_settings(shared, parts=2), wide_cluster.variables)
     shards = pipeline.out / "washington" / ".tiny.parquet.parts"
     arguments = ("--workflow-profile", str(SLURM_PROFILE), *SMALL_JOBS, "--retries", "0")
 
