@@ -48,6 +48,8 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
+# Most blocks are shell commands and what they print.
+highlight_language = "text"
 html_theme = "furo"
 html_title = f"hgld {__version__}"
 html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
