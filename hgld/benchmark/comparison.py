@@ -26,7 +26,7 @@ from hgld.benchmark.retrieval_strips import write_strips
 from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file, read_evaluated
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.worker import WorkerTask, is_done
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import load_hierarchy
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.locks import exclusive_lock
@@ -168,7 +168,7 @@ def compare_methods(
     with exclusive_lock(comparison.out):
         tasks = _tasks(comparison, launcher.n_processes, force)
         if tasks:
-            _check_hierarchy(comparison)
+            _check_inputs(comparison, tasks)
             launcher.launch(tasks, comparison.out, progress=progress)
         methods, columns, files = _write_table(comparison, force)
         for name in comparison.sweeps:
@@ -178,8 +178,20 @@ def compare_methods(
     return ComparisonSummary(methods, columns, tuple(files), len(comparison.runs), len(tasks))
 
 
-def _check_hierarchy(comparison: Comparison) -> None:
-    """Raise if the hierarchy that names landmarks beside the table cannot be read, before hours of training."""
+def _check_inputs(comparison: Comparison, tasks: Sequence[WorkerTask]) -> None:
+    """Raise if a file that all runs need is missing, rather than let them fail one by one, after hours of training.
+
+    Raises:
+        InputError: Images or features of a training, or the hierarchy that names landmarks, cannot be read.
+    """
+    data = [task.run.settings.data for task in tasks]
+    paths = dict.fromkeys(path for one in data for path in (one.manifest, one.features) if path is not None)
+    missing = [f"{path}: no such file" for path in paths if not path.exists()]
+    if missing:
+        raise InputError(
+            f"no run was started, as {len(missing)} of the files that trainings read are missing; make them, or name "
+            "others, then run the same command again:\n" + indented_list(missing)
+        )
     pictures = comparison.settings.pictures
     if comparison.table and pictures is not None and pictures.hierarchy is not None:
         load_hierarchy(pictures.hierarchy)

@@ -100,6 +100,15 @@ def test_a_missing_hierarchy_is_reported_before_training(folder: Path, launched:
     assert compare(folder, sweeps=["lambda"]) is not None  # it shows no landmarks
 
 
+@pytest.mark.parametrize("name", ["manifest.parquet", "features.npy"])
+def test_missing_images_are_reported_before_any_run_starts(folder: Path, launched: list[str], name: str) -> None:
+    write_comparison(folder)
+    (folder / name).unlink()
+    with pytest.raises(InputError, match=rf"no run was started.*\n.*{name}: no such file"):
+        compare(folder)
+    assert launched == []
+
+
 def test_missing_or_outdated_results_are_rewritten(folder: Path, launched: list[str]) -> None:
     first = compare(folder)
     assert first is not None
