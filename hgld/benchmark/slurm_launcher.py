@@ -103,11 +103,11 @@ class SlurmLauncher:
             raise ConfigurationError(f"`per_run` is {self.n_processes}; expected 1 or more")
         if self.max_running is not None and self.max_running < 1:
             raise ConfigurationError(f"`max_running` is {self.max_running}; expected 1 or more")
-        for option in self._own_words():
-            if option.startswith(_OWN_OPTIONS) and option.partition("=")[0] in _OWN_OPTIONS:
+        for option in self._given_options():
+            if option.partition("=")[0] in _OWN_OPTIONS:
                 raise ConfigurationError(f"`sbatch` has the option {option}, which hgld sets itself; omit it")
 
-    def _own_words(self) -> list[str]:
+    def _given_options(self) -> list[str]:
         try:
             return shlex.split(self.options)
         except ValueError as error:
@@ -133,7 +133,7 @@ class SlurmLauncher:
         limit = "" if self.max_running is None else f"%{self.max_running}"
         folder = str(_slurm_folder(out).absolute()).replace("%", "%%")
         return [
-            *("--requeue", f"--signal={signal}", *self._own_words()),
+            *("--requeue", f"--signal={signal}", *self._given_options()),
             *(f"--array=1-{n_runs}{limit}", f"--ntasks={self.n_processes}"),
             *(f"--job-name=hgld-{out.name}", f"--output={folder}/%A_%a.out"),
         ]

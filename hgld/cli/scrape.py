@@ -49,8 +49,9 @@ def scrape(
     part: Annotated[
         str | None,
         typer.Option(
-            metavar="I/N",
-            help="Read only this share of the dump, such as 3/16; run without it afterwards.",
+            metavar="N/COUNT",
+            help="Read one of several parts of the dump, such as 3/16; then run the command without --part, which "
+            "writes the table.",
             show_default="the whole dump, then the scrape",
         ),
     ] = None,

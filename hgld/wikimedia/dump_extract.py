@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -33,6 +33,7 @@ from hgld.compute.part import Part
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write
 from hgld.io.locks import exclusive_lock
+from hgld.io.part_locks import OPENING_WAIT_S, PartLocks
 from hgld.progress import NoProgress, Progress
 from hgld.tables.provenance import Provenance, read_provenance, with_provenance
 from hgld.wikimedia.dump_files import DAMAGED, DumpFile, divide, find_dump_files
@@ -108,7 +109,7 @@ def extract_dump(
     Raises:
         InputError: There is no dump, it is not one of Wikidata, or it is damaged; parts that were made are kept.
         ConfigurationError: ``folder`` is the extract of another dump.
-        BusyError: Another run makes this extract, or the same share of its parts.
+        BusyError: Another run completes this extract, or makes parts that this one is to make.
     """
     config, progress = config or ExtractConfig(), progress or NoProgress()
     files = find_dump_files(dump)
@@ -119,10 +120,7 @@ def extract_dump(
         return ExtractProgress(0, 0, True)
     parts = _divide(files, folder / _PARTS, config)
     share = list(parts if part is None else part.of(parts))
-    lock = folder if part is None else folder / f"part-{part.number}-of-{part.count}"
-    with exclusive_lock(lock):
-        if part is None:
-            _require_no_jobs(folder)
+    with _locked(folder, part):
         if not items_path(folder).exists():
             missing = [one for one in share if one.read_record() is None]
             n_bytes = sum(one.range.end - one.range.start for one in share)
@@ -154,15 +152,18 @@ def read_extract(folder: Path) -> Provenance:
     return provenance
 
 
-def _require_no_jobs(folder: Path) -> None:
-    """Check that no other run makes a share of the parts, which are removed in the end.
-
-    Raises:
-        BusyError: Another run does.
-    """
-    for lock in folder.glob(".part-*.lock"):
-        with exclusive_lock(folder / lock.name.removeprefix(".").removesuffix(".lock")):
-            pass
+@contextmanager
+def _locked(folder: Path, part: Part | None) -> Iterator[None]:
+    """Lock an extract, or a share of its parts, which are removed when it is completed: both exclude each other."""
+    locks = PartLocks(folder, folder)
+    with ExitStack() as held:
+        if part is None:
+            held.enter_context(exclusive_lock(folder))
+            locks.require_idle()
+        else:
+            with exclusive_lock(folder, wait_s=OPENING_WAIT_S):
+                held.enter_context(locks.held(str(part)))
+        yield
 
 
 def _divide(files: list[DumpFile], folder: Path, config: ExtractConfig) -> list[DumpPart]:

@@ -14,8 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from hgld.compute.part import Part
-from hgld.errors import InputError
+from hgld.errors import BusyError, InputError
+from hgld.io.locks import exclusive_lock
+from hgld.io.part_locks import PartLocks
 from hgld.tables import classes_path
+from hgld.wikimedia import dump_extract
 from hgld.wikimedia.dump_extract import ExtractConfig, extract_dump, items_path
 from tests.child_processes import run_child, run_script, single_thread_environment
 from tests.scrapes import write_categories
@@ -46,6 +49,24 @@ def contents(out: Path) -> tuple[bytes, ...]:
     extract = items_path(out.parent / "wikidata-items")
     assert [path.name for path in extract.parent.iterdir() if not path.name.startswith(".")] == [extract.name]
     return out.read_bytes(), classes_path(out).read_bytes(), extract.read_bytes()
+
+
+def test_extract_is_not_completed_while_jobs_make_parts_of_it(tmp_path: Path) -> None:
+    dump, _ = write_inputs(tmp_path, n_parts=2, n_items=10)
+    folder = tmp_path / "items"
+    with PartLocks(folder, folder).held("2/3"), pytest.raises(BusyError, match="part 2/3 is still running"):
+        extract_dump(dump, folder, ExtractConfig(workers=1))
+    extract_dump(dump, folder, ExtractConfig(workers=1))
+    assert items_path(folder).is_file()
+
+
+def test_no_part_is_made_while_the_extract_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dump_extract, "OPENING_WAIT_S", 0)
+    dump, _ = write_inputs(tmp_path, n_parts=2, n_items=10)
+    folder = tmp_path / "items"
+    with exclusive_lock(folder), pytest.raises(BusyError, match="another run is writing"):
+        extract_dump(dump, folder, ExtractConfig(workers=1), part=Part(1, 2))
+    assert not list(folder.rglob("*.parquet"))
 
 
 KILLED = """
