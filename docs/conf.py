@@ -15,18 +15,24 @@ copyright = "the hgld developers, Apache License 2.0"
 version = release = __version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "sphinx_design",
     "reference_pages",
 ]
 # The source folder is the checkout, so that links between documents are the same on the site as in the repository.
 root_doc = "docs/index"
 include_patterns = [
     "docs/*.md",
-    "docs/reference/*",
+    "docs/tutorials/*.md",
+    "docs/tutorials/*.ipynb",
+    "docs/how-to/*.md",
+    "docs/explanation/*.md",
+    "docs/reference/*.md",
+    "docs/reference/generated/*",
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -35,7 +41,9 @@ include_patterns = [
     "data/subsets/README.md",
     "pipelines/README.md",
 ]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
+# Tests execute the notebooks; the site shows the outputs that they hold.
+nb_execution_mode = "off"
 nitpicky = False
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]

@@ -1,4 +1,4 @@
-"""Run the batch scripts of docs/cluster.md on a real SLURM as they are printed, but for their resources."""
+"""Run the batch scripts of docs/how-to/cluster.md on a real SLURM as they are printed, but for their resources."""
 
 from __future__ import annotations
 

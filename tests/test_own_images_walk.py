@@ -1,4 +1,4 @@
-"""The walks of docs/own_images.md: its own commands, on every twentieth grocery and with tiny settings."""
+"""The walks of docs/how-to/own_images.md: its own commands, on every twentieth grocery and with tiny settings."""
 
 from __future__ import annotations
 

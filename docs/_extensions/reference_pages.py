@@ -1,6 +1,6 @@
 """Sphinx extension that writes the reference from the code: commands, settings, tables and public Python names.
 
-The pages lie in docs/reference and are written anew whenever the site is built, so that they cannot say anything that
+The pages lie in docs/reference/generated and are written anew whenever the site is built, so that they cannot say anything that
 the code does not.
 """
 
@@ -15,13 +15,13 @@ from settings_reference import settings_pages
 from sphinx.application import Sphinx
 from table_reference import table_pages
 
-#: Each returns the text of pages by their names in docs/reference.
+#: Each returns the text of pages by their names in docs/reference/generated.
 WRITERS: Iterable[Callable[[], dict[str, str]]] = (command_pages, settings_pages, table_pages, python_pages)
 
 
 def write_pages(app: Sphinx) -> None:
     """Write all pages whose text has changed, and delete those that are no longer written."""
-    folder = Path(app.confdir, "reference")
+    folder = Path(app.confdir, "reference", "generated")
     folder.mkdir(exist_ok=True)
     pages = {name: text for writer in WRITERS for name, text in writer().items()}
     for name, text in pages.items():

@@ -149,7 +149,7 @@ def rejection_report(
 
 
 def reports_to_json_values(reports: Sequence[RejectionReport]) -> list[dict[str, Any]]:
-    """Return reports as values for JSON, in the form that docs/metrics.md describes."""
+    """Return reports as values for JSON, in the form that docs/reference/metrics.md describes."""
     return [
         {
             "name": report.name,

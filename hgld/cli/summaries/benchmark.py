@@ -81,7 +81,7 @@ def format_cost(cost: CostEstimate, *, width: int = 80) -> str:
         *(line for note in _notes(cost) for line in wrap(note, width)),
     ]
     if cost.missing:
-        lines += ["", "Missing files (docs/h-gldv2.md and docs/reproduce.md say how to make them):"]
+        lines += ["", "Missing files (docs/how-to/gldv2.md and docs/how-to/reproduce.md say how to make them):"]
         lines.append(indented_list(cost.missing))
     return "\n".join(lines)
 
