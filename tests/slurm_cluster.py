@@ -59,7 +59,8 @@ class SlurmCluster:
     def submit(self, script: str, *options: str, environment: Mapping[str, str] | None = None) -> str:
         """Submit a bash script, and return the id of the job."""
         done = subprocess.run(
-            ["sbatch", "--parsable", *options],
+            # Not into the working folder, which is the checkout, unless the options name another file.
+            ["sbatch", "--parsable", f"--output={self.folder}/job-%j.out", *options],
             input=f"#!/usr/bin/env bash\n{script}\n",
             env=self.environment | dict(environment or {}),
             capture_output=True,
@@ -109,9 +110,12 @@ def slurm_cluster(shared: Path, **settings: int) -> Iterator[SlurmCluster]:
 
     Args:
         shared: Folder of real data and reference servers.
-        settings: Settings of the cluster: ``nodes`` (2), ``cpus`` (1) and ``memory_mb`` (4000) per node, ``gpus`` (0,
+        settings: Settings of the cluster: ``nodes`` (2), ``cpus`` (1) and ``memory_mb`` (16000) per node, ``gpus`` (0,
             pretended), ``accounting`` (0).
     """
+    # A job gets half of its node's memory and is killed beyond it. SLURM counts what processes share, such as torch's
+    # libraries, once for each of them: two small ones may reach the 2 GB of a node of the default size.
+    settings = {"memory_mb": 16000} | settings
     needed = PROGRAMS + (ACCOUNTING_PROGRAMS if settings.get("accounting") else ())
     if missing := [program for program in needed if shutil.which(program, path=_SEARCH_PATH) is None]:
         pytest.skip(f"SLURM is not installed: no {', '.join(missing)} (see tests/slurm_cluster.py)")

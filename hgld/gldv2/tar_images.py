@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import resource
 import tarfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -212,6 +211,10 @@ class _OpenTarFile:
 
 def default_max_open() -> int:
     """Return the number of tar files that a reader keeps open."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such module
+        return _MAX_OPEN
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return _MAX_OPEN

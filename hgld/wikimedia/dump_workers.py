@@ -29,6 +29,7 @@ def make_parts(parts: Sequence[DumpPart], workers: int, progress: Progress) -> N
             progress.advance(part.range.end - part.range.start)
         return
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(min(workers, len(parts)), context, _end_with_parent)
     try:
         futures = {executor.submit(part.make): part for part in parts}
@@ -41,7 +42,7 @@ def make_parts(parts: Sequence[DumpPart], workers: int, progress: Progress) -> N
             "same command again, with fewer `workers`"
         ) from None
     except BaseException:
-        for process in multiprocessing.active_children():
+        for process in set(multiprocessing.active_children()) - others:
             process.terminate()
         raise
     finally:
