@@ -110,8 +110,8 @@ def slurm_cluster(shared: Path, **settings: int) -> Iterator[SlurmCluster]:
 
     Args:
         shared: Folder of real data and reference servers.
-        settings: Settings of the cluster: ``nodes`` (2), ``cpus`` (1) and ``memory_mb`` (16000) per node, ``gpus`` (0,
-            pretended), ``accounting`` (0).
+        settings: Settings of the cluster: ``nodes`` (2), ``cpus`` (1) and ``memory_mb`` (16000) per node, ``gpus``
+            (0, pretended), ``accounting`` (0).
     """
     # A job gets half of its node's memory and is killed beyond it. SLURM counts what processes share, such as torch's
     # libraries, once for each of them: two small ones may reach the 2 GB of a node of the default size.

@@ -1,7 +1,7 @@
 """Sphinx extension that writes the reference from the code: commands, settings, tables and public Python names.
 
-The pages lie in docs/reference/generated and are written anew whenever the site is built, so that they cannot say anything that
-the code does not.
+The pages lie in docs/reference/generated and are written anew whenever the site is built, so that they cannot say
+anything that the code does not.
 """
 
 from __future__ import annotations
