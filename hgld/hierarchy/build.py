@@ -195,6 +195,14 @@ def build_file(
     return summary
 
 
+def _undecided_message(undecided: Counter[str]) -> str:
+    landmarks, labels = undecided.total(), len(undecided)
+    counts = "1 landmark has a label" if landmarks == 1 else f"{landmarks:,} landmarks have a label"
+    counts += " without a decision" + (f", {labels:,} labels in all" if labels > 1 else "")
+    listed = indented_list(format_counts(_descending(undecided)))
+    return f"{counts}:\n{listed}\ndecide and build again, or set `allow_undecided` to exclude these landmarks"
+
+
 def _write_csv(folder: Path, table: pa.Table) -> None:
     from hgld.hierarchy.official import write_official
 
@@ -230,12 +238,7 @@ def build(
     """
     assignment = _assign_groups(candidates, decisions)
     if assignment.undecided and not config.allow_undecided:
-        raise InputError(
-            f"{assignment.undecided.total():,} landmarks have a label without a decision, of "
-            f"{len(assignment.undecided):,} labels:\n"
-            f"{indented_list(format_counts(_descending(assignment.undecided)))}\n"
-            "decide on them and build again, or set `allow_undecided` to exclude their landmarks"
-        )
+        raise InputError(_undecided_message(assignment.undecided))
     rows = assignment.rows
     completed = _add_proposals(rows, proposals) if proposals is not None else None
     if not rows:
