@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hgld import errors
 from tests.test_public_names import PUBLIC_NAMES
 
 EXTENSIONS = Path(__file__).parent.parent / "docs" / "_extensions"
@@ -44,12 +46,22 @@ def test_every_command_and_option_is_explained(pages_of: Callable[[str], dict[st
     assert "## Other" not in page, "commands without a panel"
 
 
-@pytest.mark.parametrize("page", ["training_settings.md", "benchmark_settings.md"])
+@pytest.mark.parametrize("page", ["training_settings.md", "benchmark_settings.md", "rejection_settings.md"])
 def test_every_setting_is_explained(pages_of: Callable[[str], dict[str, str]], page: str) -> None:
     settings = rows(pages_of("settings")[page])
     assert len(settings) > 20
     # The name of one of several kinds of sections needs no explanation.
     assert [row[0] for row in settings if not row[-1].strip() and not row[0].endswith(".name`")] == []
+
+
+def test_every_error_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:
+    (page,) = pages_of("error").values()
+    listed = {name.strip("`"): meaning for name, _, meaning in rows(page)}
+    raised = {name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)}
+    assert listed.keys() == raised
+    assert all(listed.values())
+    # The tree says what the caller does next.
+    assert {name for name in raised if f" {name} " not in page.partition("| error")[0]} == {"HgldError"}
 
 
 def test_every_public_name_has_an_entry(pages_of: Callable[[str], dict[str, str]]) -> None:

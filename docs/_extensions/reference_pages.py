@@ -1,4 +1,4 @@
-"""Sphinx extension that writes the reference from the code: commands, settings, tables and public Python names.
+"""Sphinx extension that writes the reference from the code: commands, settings, tables, errors, Python names.
 
 The pages lie in docs/reference/generated and are written anew whenever the site is built, so that they cannot say
 anything that the code does not.
@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from command_reference import command_pages
+from error_reference import error_pages
 from python_reference import python_pages
 from settings_reference import settings_pages
 from sphinx.application import Sphinx
 from table_reference import table_pages
 
 #: Each returns the text of pages by their names in docs/reference/generated.
-WRITERS: Iterable[Callable[[], dict[str, str]]] = (command_pages, settings_pages, table_pages, python_pages)
+WRITERS: Iterable[Callable[[], dict[str, str]]] = (
+    command_pages,
+    settings_pages,
+    table_pages,
+    error_pages,
+    python_pages,
+)
 
 
 def write_pages(app: Sphinx) -> None:

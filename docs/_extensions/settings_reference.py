@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 from sphinx.pycode import ModuleAnalyzer
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
+from hgld.benchmark.rejection.comparison_settings import RejectionSettings
 from hgld.losses.registry import LossSettings
 from hgld.training.training_settings import TrainingSettings
 
@@ -28,6 +29,11 @@ _PAGES = {
         "Settings of a comparison",
         "The YAML file that `hgld benchmark` reads.",
         BenchmarkSettings,
+    ),
+    "rejection_settings.md": (
+        "Settings of a comparison of rejection scores",
+        "The YAML file that `hgld reject compare` reads.",
+        RejectionSettings,
     ),
 }
 
