@@ -31,7 +31,7 @@ from hgld.figures.style import FAINT, INK, LIGHT, save
 
 T = TypeVar("T")
 
-PICTURE = Path(__file__).parents[1] / "docs" / "evaluate.png"
+PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "evaluate.png"
 DIMENSION = 512
 #: Disables NumPy's AVX-512 sort; the names are those of NumPy 2.4, see ``np.show_config()``.
 WITHOUT_AVX512 = {"NPY_DISABLE_CPU_FEATURES": "AVX512_ICL X86_V4"}

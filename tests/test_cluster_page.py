@@ -17,7 +17,7 @@ from tests.child_processes import run_child, single_thread_environment
 from tests.slurm_cluster import SlurmCluster
 from tests.training import toy
 
-PAGE = Path(__file__).parent.parent / "docs" / "cluster.md"
+PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "cluster.md"
 #: Options of sbatch that replace those of the page: the cluster of the tests has two nodes of a core each.
 RESOURCES = ("--mem=1500M", "--time=10", "--cpus-per-task=1")
 

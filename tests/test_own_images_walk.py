@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from hgld.cli import app
 from tests.datasets.logos import save_logos, write_logo_table
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "own_images.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "how-to" / "own_images.md"
 #: Settings with which a training takes seconds.
 TINY = "--set image.size=32 --set image.resize=32 --set epochs=null --set steps=2 --set batch_size=16 --set workers=0"
 #: What is added to a command of the document, by its name.

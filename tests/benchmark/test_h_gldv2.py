@@ -31,8 +31,8 @@ SMALL = (*SMALL, "batch_size=8", "steps=2", "workers=0")
 
 
 def commands(*names: str) -> list[list[str]]:
-    """Return the commands of docs/h-gldv2.md up to the section on two cores."""
-    text = (CHECKOUT / "docs" / "h-gldv2.md").read_text(encoding="utf-8").partition("## On two cores")[0]
+    """Return the commands of docs/how-to/gldv2.md up to the section on two cores."""
+    text = (CHECKOUT / "docs" / "how-to" / "gldv2.md").read_text(encoding="utf-8").partition("## On two cores")[0]
     lines = [shlex.split(line) for line in re.findall(r"^    hgld (.*)$", text, re.MULTILINE)]
     return [words for words in lines if words[0] in names]
 

@@ -238,7 +238,7 @@ def test_unknown_nodes_and_ranks_are_refused() -> None:
 
 
 def test_the_example_of_the_documentation_runs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text("utf-8")
     code = text.split("```python\n")[1].split("```")[0]
     scores, true = np.array([[0.5, 0.9, 0.1], [0.2, 0.3, 0.4]]), np.array([0, 2])
     names: dict[str, Any] = {"scores": scores, "true": true}

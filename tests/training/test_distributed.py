@@ -93,7 +93,7 @@ def test_two_processes_train_the_same_model_as_one(
 
 @pytest.mark.slow
 def test_loop_in_the_documents_prints_what_they_say(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "losses.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "losses.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"^```python\n([^`]+ gather_embeddings.+?)^```", text, re.MULTILINE | re.DOTALL)
     steps = re.findall(r"^step (\d): ([\d.]+)$", text, re.MULTILINE)
     assert len(steps) == 5
