@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-all fuzz docs lint format clean
+.PHONY: help demo test test-all examples fuzz docs lint format clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      run the whole label pipeline on the bundled sample"
 	@echo "make test      run the fast tests, the same ones with the same examples every time"
 	@echo "make test-all  run all tests, the slow ones too"
+	@echo "make examples  run the examples of the documents, and write their outputs to the pages"
 	@echo "make fuzz      run the property tests with new random examples"
 	@echo "make docs      build the site in docs/_build; warnings are errors"
 	@echo "make lint      check format, lint, types and the order of the rooms"
@@ -38,6 +39,10 @@ test: $(VENV)/.installed
 # Slow tests start processes of their own.
 test-all: $(VENV)/.installed
 	$(PYTEST) -n 2 $(PYTEST_ARGS)
+
+# One page: make examples PYTEST_ARGS="-k rescrape".
+examples: $(VENV)/.installed
+	$(PYTEST) tests/examples/test_pages.py -m slow --write-outputs $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.installed
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis $(PYTEST_ARGS)

@@ -1,0 +1,97 @@
+"""Every example on a page is run as it is printed, or the page says why not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.examples.pages import RUN_LANGUAGES, Page, read_page
+from tests.examples.runner import Shell, apply_edits, difference, run_page
+from tests.examples.worlds import SHARED_WORLDS, WORLDS, open_world
+from tests.test_docs import CHECKOUT, DOCUMENTS
+
+PAGES = {path.relative_to(CHECKOUT).as_posix(): path for path in DOCUMENTS}
+#: Languages of blocks that show something, and are not run.
+SHOWN_LANGUAGES = ("text", "yaml", "json", "csv", "toml", "ini", "html", "bibtex", "math")
+#: Pages whose examples are not run yet.
+TO_DO = {
+    "CONTRIBUTING.md",
+    "README.md",
+    "benchmarks/README.md",
+    "data/subsets/README.md",
+    "docs/explanation/architecture.md",
+    "docs/explanation/comparisons.md",
+    "docs/explanation/rejection.md",
+    "docs/how-to/cluster.md",
+    "docs/how-to/compare_methods.md",
+    "docs/how-to/dump.md",
+    "docs/how-to/evaluate.md",
+    "docs/how-to/gldv2.md",
+    "docs/how-to/landmarks.md",
+    "docs/how-to/loggers.md",
+    "docs/how-to/own_images.md",
+    "docs/how-to/photographs.md",
+    "docs/how-to/reject.md",
+    "docs/how-to/search.md",
+    "docs/how-to/share_models.md",
+    "docs/how-to/train.md",
+    "docs/how-to/washington.md",
+    "docs/reference/losses.md",
+    "docs/reference/metrics.md",
+    "pipelines/README.md",
+}
+
+
+def _problems(page: Page) -> list[str]:
+    """Return what keeps examples of a page from being run, without a reason on the page."""
+    found = [
+        f"line {block.line}: language {block.language!r}" for block in page.blocks if not _is_known(block.language)
+    ]
+    # An indented block of commands, below a blank line.
+    for match in re.finditer(r"\n\n {4}(?:\$ )?((?:hgld|pip|git|make|python) .*)", page.text):
+        found.append(f"line {page.text.count(chr(10), 0, match.start(1)) + 1}: an indented block: {match[1]}")
+    if page.world is None and page.reason is None:
+        run = [block for block in page.blocks if block.language in RUN_LANGUAGES and block.reason is None]
+        found += [f"line {block.line}: no first line says in which world it runs" for block in run]
+    elif page.world is not None and page.world not in WORLDS:
+        found.append(f"there is no world {page.world!r}")
+    return found
+
+
+def _is_known(language: str) -> bool:
+    return language in RUN_LANGUAGES or language in SHOWN_LANGUAGES or language.startswith("{")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_blocks_are_run_or_say_why_not(name: str) -> None:
+    problems = _problems(read_page(PAGES[name]))
+    if name in TO_DO:
+        assert problems, f"{name} is done: remove it from TO_DO"
+    else:
+        assert not problems, "\n".join([name, *problems])
+
+
+def _pages_that_run() -> list[str]:
+    return [name for name, path in PAGES.items() if name not in TO_DO and read_page(path).world is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _pages_that_run())
+def test_examples(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    page = read_page(PAGES[name])
+    assert page.world is not None
+    write = request.config.getoption("--write-outputs", default=False)
+    shared = request.getfixturevalue("shared") if page.world in SHARED_WORLDS else None
+    if page.world == "washington":
+        request.getfixturevalue("replica")  # which makes the servers importable
+    folder, state, pictures = (tmp_path / part for part in ("hgld", "state", "pictures"))
+    for path in (folder, state, pictures):
+        path.mkdir()
+    with open_world(page.world, folder, shared, CHECKOUT / "docs/pictures" if write else pictures) as environment:
+        edits = run_page(page, Shell(folder, environment, state))
+    if write and edits:
+        page.path.write_text(apply_edits(page.text, edits), encoding="utf-8")
+    elif edits:
+        pytest.fail(f"outputs differ (make examples writes them):\n{difference(page, edits)}", pytrace=False)

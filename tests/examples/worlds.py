@@ -1,0 +1,99 @@
+"""Worlds in which the examples of pages run: what is in their folder, and who answers.
+
+* `empty`: an empty folder.
+* `washington`: `train_label_to_category.csv` of Washington's landmarks, GLDv2's layout of their photographs in
+  `data/washington`, and a replica of Commons and Wikidata on this machine, named by hgld's environment variables.
+  A year passes on it when `${HGLD_COMMONS_URL%/commons}/__later__` is requested.
+* `grocery`: the Grocery Store dataset in `data/grocery/dataset`, with the folders that its repository has
+  (`train/Fruit/Apple/Golden-Delicious/...`), and a table of its photographs in `data/grocery/images.csv`.
+
+In all of them, `hgld` and `python` are those of the tests, `EXAMPLES` is the folder of these modules, whose scripts
+hidden commands use, and `PICTURES` the folder to which a page copies pictures that it shows: `docs/pictures` when
+outputs are written (`make examples`), else a folder that nobody looks at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from tests.examples.changing_wikimedia import serve_changing_wikimedia
+
+_CHECKOUT = Path(__file__).parents[2]
+#: Worlds that are made from the shared folder of real data.
+SHARED_WORLDS = ("washington", "grocery")
+WORLDS = ("empty", *SHARED_WORLDS)
+
+
+@contextmanager
+def open_world(name: str, folder: Path, shared: Path | None, pictures: Path) -> Iterator[dict[str, str]]:
+    """Fill the folder of a page, serve what its commands ask for, and yield their environment variables.
+
+    Args:
+        name: One of :data:`WORLDS`.
+        folder: Empty folder in which the examples run.
+        shared: Folder of real data, for the worlds that are made from it.
+        pictures: Value of the variable ``PICTURES``.
+    """
+    environment = _environment(folder, pictures)
+    if name == "empty":
+        yield environment
+        return
+    assert shared is not None, f"the world {name} is made from the shared folder"
+    with _OPEN[name](folder, shared) as variables:
+        yield {**environment, **variables}
+
+
+def _environment(folder: Path, pictures: Path) -> dict[str, str]:
+    """Return variables that do not depend on who runs the tests, but for the cache of hgld."""
+    kept = {key: os.environ[key] for key in ("HGLD_CACHE", "HGLD_COMPILE", "NUMBA_CACHE_DIR") if key in os.environ}
+    return {
+        **kept,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(_CHECKOUT),
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "COLUMNS": "118",
+        "OMP_NUM_THREADS": "1",
+        "EXAMPLES": str(Path(__file__).parent),
+        "PICTURES": str(pictures),
+    }
+
+
+@contextmanager
+def _open_washington(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
+    source = shared / "wa_gldv2"
+    shutil.copyfile(source / "train_label_to_category.csv", folder / "train_label_to_category.csv")
+    # copyfile leaves out permissions: the shared folder is read-only, and commands write into this one.
+    for path in sorted(path for path in source.rglob("*") if path.is_file()):
+        target = folder / "data" / "washington" / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    with serve_changing_wikimedia(shared) as url:
+        yield {
+            "HGLD_COMMONS_URL": f"{url}/commons",
+            "HGLD_WIKIDATA_URL": f"{url}/wikidata",
+            "HGLD_CONTACT": "you@example.org",
+        }
+
+
+@contextmanager
+def _open_grocery(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
+    dataset = folder / "data" / "grocery" / "dataset"
+    dataset.mkdir(parents=True)
+    shutil.copyfile(shared / "grocery" / "images.csv", dataset.parent / "images.csv")
+    for path in sorted((shared / "grocery").glob("*.tar")):
+        with tarfile.open(path) as archive:
+            archive.extractall(dataset, filter="data")
+    yield {}
+
+
+_OPEN: dict[str, Callable[[Path, Path], AbstractContextManager[Mapping[str, str]]]] = {
+    "washington": _open_washington,
+    "grocery": _open_grocery,
+}
