@@ -246,7 +246,7 @@ _CUB_METHODS = _methods(
 
 
 def _dyml(name: str) -> dict[str, Facts]:
-    """Return the facts of DyML; proxies have the optimiser of the head, see docs/how-to/reproduce.md."""
+    """Return the facts of DyML; proxies have the optimiser of the head, see docs/reference/published_results.md."""
     product = name == "product"
     lr, head, end_lr = (0.01, 0.02, 1e-5) if product else (0.1, 0.1, 1e-6)
     sgd = {"name": "sgd", "momentum": 0.9, "weight_decay": 1e-4, "schedule": "cosine", "end_lr": end_lr}
