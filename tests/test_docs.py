@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -36,7 +37,7 @@ DOCUMENTS = sorted(
 def commands() -> list[str]:
     lines = set()
     for path in DOCUMENTS:
-        text = path.read_text(encoding="utf-8")
+        text = re.sub(r" *\\\n\s*", " ", path.read_text(encoding="utf-8"))
         lines |= set(re.findall(r"^(?:\$|    )\s*(hgld [a-z].*)", text, re.MULTILINE))
         lines |= {inline for inline in re.findall(r"`(hgld [a-z][^`]+)`", text) if " -" in inline}
     return sorted(lines)
@@ -44,7 +45,8 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("line", commands())
 def test_printed_commands_parse(line: str) -> None:
-    name, *arguments = shlex.split(line)[1:]
+    words = shlex.split(line, comments=True)
+    name, *arguments = itertools.takewhile(lambda word: word not in {"|", ">", "&&"}, words[1:])
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     while hasattr(command, "get_command") and arguments != ["--help"]:
         name, *arguments = arguments

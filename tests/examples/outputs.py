@@ -17,6 +17,7 @@ _VARYING = {
     "time": r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?)?",
     "duration": r"\d+:\d\d(?::\d\d)?\b|\d[\d,.]* ?(?:ms|s|min|h|seconds?|minutes?|hours?)\b",
     "rate": r"\d[\d,.]*(?: [a-z]+)?(?:/s\b| per second\b| a second\b)",
+    "share": r"\d+ ?% of the time\b",
     "digest": r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,}\b",
 }
 _TOKEN = re.compile(

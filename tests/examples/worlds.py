@@ -1,9 +1,9 @@
 """Worlds in which the examples of pages run: what is in their folder, and who answers.
 
 * `empty`: an empty folder.
-* `washington`: `train_label_to_category.csv` of Washington's landmarks, GLDv2's layout of their photographs in
-  `data/washington`, and a replica of Commons and Wikidata on this machine, named by hgld's environment variables.
-  A year passes on it when `${HGLD_COMMONS_URL%/commons}/__later__` is requested.
+* `washington`: `train_label_to_category.csv` of Washington's landmarks, what `hgld fetch gldv2 --ids washington` makes
+  of their photographs in `data/washington`, and a replica of Commons and Wikidata on this machine, which hgld's
+  environment variables name. A year passes on it when `${HGLD_COMMONS_URL%/commons}/__later__` is requested.
 * `grocery`: the Grocery Store dataset in `data/grocery/dataset`, with the folders that its repository has
   (`train/Fruit/Apple/Golden-Delicious/...`), and a table of its photographs in `data/grocery/images.csv`.
 
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from hgld.resources import subset_file
 from tests.examples.changing_wikimedia import serve_changing_wikimedia
 
 _CHECKOUT = Path(__file__).parents[2]
@@ -70,10 +71,13 @@ def _open_washington(folder: Path, shared: Path) -> Iterator[Mapping[str, str]]:
     source = shared / "wa_gldv2"
     shutil.copyfile(source / "train_label_to_category.csv", folder / "train_label_to_category.csv")
     # copyfile leaves out permissions: the shared folder is read-only, and commands write into this one.
+    photographs = folder / "data" / "washington"
     for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        target = folder / "data" / "washington" / path.relative_to(source)
+        target = photographs / path.relative_to(source)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+    hierarchy = "train_label_to_hierarchical.csv"
+    shutil.copyfile(subset_file(f"washington/{hierarchy}"), photographs / hierarchy)
     with serve_changing_wikimedia(shared) as url:
         yield {
             "HGLD_COMMONS_URL": f"{url}/commons",
