@@ -1,6 +1,6 @@
 """Pages with examples: their fenced blocks, and how each of them is run.
 
-The first line of a page with examples names the world in which they run (see `worlds.py`)::
+The first line of a page with examples names the world in which they run, or several (see `worlds.py`)::
 
     <!-- examples: washington -->
 
@@ -41,7 +41,7 @@ RUN_LANGUAGES = ("console", "python", "bash")
 
 _FENCES = RawFencedCodeBlockLexer(re.compile(r"(?P<language>[^\n]*)\n"))
 _HIDDEN = BlockLexer(re.compile(r"^<!-- hidden\n", re.MULTILINE), r"(?<=\n)-->")
-_WORLD = re.compile(r"<!-- examples: (?:not run, (?P<reason>.+?)|(?P<world>\w+)) -->\n")
+_WORLD = re.compile(r"<!-- examples: (?:not run, (?P<reason>.+?)|(?P<worlds>[\w ]+)) -->\n")
 _REASON = re.compile(r"<!-- not run: ([^>]+?) -->\s*\Z")
 _FILE = re.compile(r"<!-- file: (\S+) -->\s*\Z")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
@@ -77,14 +77,14 @@ class Page:
     Args:
         path: The file.
         text: Its text.
-        world: Name of the world of its examples; None if none of them is run.
+        worlds: Names of the worlds of its examples; empty if none of them is run.
         reason: Why none of them is run; None if the page does not say.
         blocks: Its fenced blocks and hidden comments, in their order.
     """
 
     path: Path
     text: str
-    world: str | None
+    worlds: tuple[str, ...]
     reason: str | None
     blocks: tuple[Block, ...]
 
@@ -111,7 +111,7 @@ def read_page(path: Path) -> Page:
     return Page(
         path,
         document.text,
-        world=head["world"] if head else None,
+        worlds=tuple((head["worlds"] or "").split()) if head else (),
         reason=head["reason"] if head else None,
         blocks=tuple(example.parsed for example in document.examples()),
     )

@@ -73,7 +73,7 @@ def run_page(page: Page, shell: Shell) -> list[Edit]:
     """Run all blocks of a page and return the edits with which its outputs become those of this run.
 
     Args:
-        page: A page with a world.
+        page: A page with worlds.
         shell: A shell in the folder of the page.
 
     Raises:

@@ -161,7 +161,7 @@ def test_failures_are_noticed(page_file: Path, text: str) -> None:
 def test_blocks_of_a_page(page_file: Path) -> None:
     page_file.write_text(PAGE, encoding="utf-8")
     page = read_page(page_file)
-    assert page.world == "empty"
+    assert page.worlds == ("empty",)
     assert [(block.language, block.hidden, block.reason, block.file) for block in page.blocks] == [
         ("console", True, None, None),
         ("text", False, None, "names.txt"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.examples.pages import RUN_LANGUAGES, Page, read_page
 from tests.examples.runner import Shell, apply_edits, difference, run_page
-from tests.examples.worlds import SHARED_WORLDS, WORLDS, open_world
+from tests.examples.worlds import SHARED_WORLDS, WORLDS, open_worlds
 from tests.test_docs import CHECKOUT, DOCUMENTS
 
 PAGES = {path.relative_to(CHECKOUT).as_posix(): path for path in DOCUMENTS}
@@ -50,11 +50,10 @@ def _problems(page: Page) -> list[str]:
     # An indented block of commands, below a blank line.
     for match in re.finditer(r"\n\n {4}(?:\$ )?((?:hgld|pip|git|make|python) .*)", page.text):
         found.append(f"line {page.text.count(chr(10), 0, match.start(1)) + 1}: an indented block: {match[1]}")
-    if page.world is None and page.reason is None:
+    if not page.worlds and page.reason is None:
         run = [block for block in page.blocks if block.language in RUN_LANGUAGES and block.reason is None]
         found += [f"line {block.line}: no first line says in which world it runs" for block in run]
-    elif page.world is not None and page.world not in WORLDS:
-        found.append(f"there is no world {page.world!r}")
+    found += [f"there is no world {world!r}" for world in page.worlds if world not in WORLDS]
     return found
 
 
@@ -72,22 +71,21 @@ def test_blocks_are_run_or_say_why_not(name: str) -> None:
 
 
 def _pages_that_run() -> list[str]:
-    return [name for name, path in PAGES.items() if name not in TO_DO and read_page(path).world is not None]
+    return [name for name, path in PAGES.items() if name not in TO_DO and read_page(path).worlds]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _pages_that_run())
 def test_examples(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     page = read_page(PAGES[name])
-    assert page.world is not None
     write = request.config.getoption("--write-outputs", default=False)
-    shared = request.getfixturevalue("shared") if page.world in SHARED_WORLDS else None
-    if page.world == "washington":
+    shared = request.getfixturevalue("shared") if set(page.worlds) & set(SHARED_WORLDS) else None
+    if "washington" in page.worlds:
         request.getfixturevalue("replica")  # which makes the servers importable
     folder, state, pictures = (tmp_path / part for part in ("hgld", "state", "pictures"))
     for path in (folder, state, pictures):
         path.mkdir()
-    with open_world(page.world, folder, shared, CHECKOUT / "docs/pictures" if write else pictures) as environment:
+    with open_worlds(page.worlds, folder, shared, CHECKOUT / "docs/pictures" if write else pictures) as environment:
         edits = run_page(page, Shell(folder, environment, state))
     if write and edits:
         page.path.write_text(apply_edits(page.text, edits), encoding="utf-8")

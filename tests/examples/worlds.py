@@ -1,15 +1,15 @@
 """Worlds in which the examples of pages run: what is in their folder, and who answers.
 
 * `empty`: an empty folder.
-* `washington`: `train_label_to_category.csv` of Washington's landmarks, what `hgld fetch gldv2 --ids washington` makes
-  of their photographs in `data/washington`, and a replica of Commons and Wikidata on this machine, which hgld's
+* `washington`: `train_label_to_category.csv` of Washington's landmarks, their photographs in `data/washington` as
+  `hgld fetch gldv2 --ids washington` leaves them, and a replica of Commons and Wikidata on this machine, which hgld's
   environment variables name. A year passes on it when `${HGLD_COMMONS_URL%/commons}/__later__` is requested.
 * `grocery`: the Grocery Store dataset in `data/grocery/dataset`, with the folders that its repository has
   (`train/Fruit/Apple/Golden-Delicious/...`), and a table of its photographs in `data/grocery/images.csv`.
 
-In all of them, `hgld` and `python` are those of the tests, `EXAMPLES` is the folder of these modules, whose scripts
-hidden commands use, and `PICTURES` the folder to which a page copies pictures that it shows: `docs/pictures` when
-outputs are written (`make examples`), else a folder that nobody looks at.
+A page may need several of them. In all, `hgld` and `python` are those of the tests, `EXAMPLES` is the folder of these
+modules, whose scripts hidden commands use, and `PICTURES` the folder to which a page copies pictures that it shows:
+`docs/pictures` when outputs are written (`make examples`), else a folder that nobody looks at.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import os
 import shutil
 import sys
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from hgld.resources import subset_file
@@ -32,22 +32,22 @@ WORLDS = ("empty", *SHARED_WORLDS)
 
 
 @contextmanager
-def open_world(name: str, folder: Path, shared: Path | None, pictures: Path) -> Iterator[dict[str, str]]:
+def open_worlds(names: Sequence[str], folder: Path, shared: Path | None, pictures: Path) -> Iterator[dict[str, str]]:
     """Fill the folder of a page, serve what its commands ask for, and yield their environment variables.
 
     Args:
-        name: One of :data:`WORLDS`.
+        names: Of :data:`WORLDS`; what they hold is put into one folder.
         folder: Empty folder in which the examples run.
         shared: Folder of real data, for the worlds that are made from it.
         pictures: Value of the variable ``PICTURES``.
     """
     environment = _environment(folder, pictures)
-    if name == "empty":
+    with ExitStack() as stack:
+        for name in names:
+            if name in SHARED_WORLDS:
+                assert shared is not None, f"the world {name} is made from the shared folder"
+                environment |= stack.enter_context(_OPEN[name](folder, shared))
         yield environment
-        return
-    assert shared is not None, f"the world {name} is made from the shared folder"
-    with _OPEN[name](folder, shared) as variables:
-        yield {**environment, **variables}
 
 
 def _environment(folder: Path, pictures: Path) -> dict[str, str]:
