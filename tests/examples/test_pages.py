@@ -18,7 +18,6 @@ SHOWN_LANGUAGES = ("text", "yaml", "json", "csv", "toml", "ini", "html", "bibtex
 #: Pages whose examples are not run yet.
 TO_DO = {
     "CONTRIBUTING.md",
-    "README.md",
     "benchmarks/README.md",
     "data/subsets/README.md",
     "docs/explanation/architecture.md",
