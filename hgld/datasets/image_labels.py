@@ -92,8 +92,9 @@ def read_labels(
         InputError: The file does not exist or has none of the formats; images have no ids or are not in the file; a
             value is missing; an image has two different labels, or a label two parents; no image has labels.
         ConfigurationError: There is a hierarchy although the file has its own levels, or the hierarchy has several
-            splits and ``split`` is None; or there is a separator, but no levels.
+            splits and ``split`` is None; or there is a separator, but no levels, or a split, but no hierarchy.
     """
+    _require_hierarchy_of_split(split, hierarchy)
     if path.suffix not in (".npy", ".csv", ".parquet"):
         raise InputError(f'{path}: the suffix is "{path.suffix}"; labels are in .npy, .csv or .parquet files')
     if not path.is_file():
@@ -117,6 +118,15 @@ def read_labels(
         return replace(_image_labels(take_images(labels, rows), level_names), names=names)
 
 
+def _require_hierarchy_of_split(split: str | None, hierarchy: Hierarchy | None) -> None:
+    """Refuse a split without a hierarchy: it would be taken for the images of a manifest's split, and do nothing."""
+    if split is not None and hierarchy is None:
+        raise ConfigurationError(
+            f'`split` is "{split}", which selects landmarks of a hierarchy, and there is none; to use the images of '
+            "one split of a manifest, embed these only (`hgld embed-images` with `--split`)"
+        )
+
+
 def labels_from_landmarks(
     landmark_ids: npt.NDArray[np.int64], hierarchy: Hierarchy | None = None, split: str | None = None
 ) -> ImageLabels:
@@ -131,11 +141,13 @@ def labels_from_landmarks(
 
     Raises:
         InputError: No image has labels, or a label is below -1.
-        ConfigurationError: The hierarchy has several splits and ``split`` is None, or it has no such split.
+        ConfigurationError: The hierarchy has several splits and ``split`` is None, or it has no such split, or there
+            is no hierarchy.
 
     >>> labels_from_landmarks(np.array([7, -1])).labelled
     array([ True, False])
     """
+    _require_hierarchy_of_split(split, hierarchy)
     if hierarchy is None:
         return _image_labels(landmark_ids[:, None], (LANDMARK_LEVEL,))
     known = hierarchy.contains(landmark_ids, split)

@@ -91,6 +91,13 @@ def test_all_table_formats_give_the_same_labels(write: Callable[..., Path], tmp_
     assert read_labels(array, embeddings_of(None, 5), LANDMARKS).labels.tolist() == expected
 
 
+def test_split_without_a_hierarchy_is_refused(write: Callable[..., Path]) -> None:
+    """It would be taken for the split of a manifest, and change nothing."""
+    path = write("path,split,species\na.jpg,train,3\nb.jpg,test,4\n")
+    with pytest.raises(ConfigurationError, match=r'`split` is "test", which selects landmarks of a hierarchy'):
+        read_labels(path, embeddings_of(["a.jpg"]), split="test")
+
+
 def test_split_selects_the_landmark(write: Callable[..., Path]) -> None:
     other = tree({7: ("church", "human-made"), 55: ("sea", "natural")}, "index")
     both = Hierarchy.from_arrow(pa.concat_tables([LANDMARKS.to_arrow(), other.to_arrow()]))

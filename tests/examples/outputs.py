@@ -22,7 +22,7 @@ _VARYING = {
 }
 _TOKEN = re.compile(
     "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _VARYING.items())
-    + r"|(?P<decimal>\d[\d,]*\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+)"
+    + r"|(?P<decimal>(?<![\w.])[+-]?\d[\d,]*\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+)"
     + r"|(?P<word>\.\.\.|\d+(?:,\d{3})*|\w+|\S)"
 )
 #: Two decimals are equal if they differ by at most this share of the printed one, or by a unit of its last digit.
@@ -30,14 +30,22 @@ _TOKEN = re.compile(
 RELATIVE_TOLERANCE = 0.02
 
 
-def outputs_match(printed: str, actual: str) -> bool:
+def outputs_match(printed: str, actual: str, tolerance: float = 0.0) -> bool:
     """Return whether an output is the one that a page prints.
 
     Args:
         printed: Output on the page; ``...`` stands for any lines or any text.
         actual: Output of a run.
+        tolerance: Absolute difference of two decimals that is accepted beside :data:`RELATIVE_TOLERANCE`.
     """
-    return _match(_lines(printed), _lines(actual), _lines_match, any_items=ELLIPSIS)
+
+    def tokens_match(printed: tuple[str, str], actual: tuple[str, str]) -> bool:
+        return _tokens_match(printed, actual, tolerance)
+
+    def lines_match(printed: str, actual: str) -> bool:
+        return _match(_tokens(printed), _tokens(actual), tokens_match, any_items=("word", ELLIPSIS))
+
+    return _match(_lines(printed), _lines(actual), lines_match, any_items=ELLIPSIS)
 
 
 def abbreviate(printed: str, actual: str) -> str:
@@ -54,15 +62,11 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.strip().splitlines()]
 
 
-def _lines_match(printed: str, actual: str) -> bool:
-    return _match(_tokens(printed), _tokens(actual), _tokens_match, any_items=("word", ELLIPSIS))
-
-
 def _tokens(line: str) -> list[tuple[str, str]]:
     return [(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(line)]
 
 
-def _tokens_match(printed: tuple[str, str], actual: tuple[str, str]) -> bool:
+def _tokens_match(printed: tuple[str, str], actual: tuple[str, str], tolerance: float) -> bool:
     (kind, text), (actual_kind, actual_text) = printed, actual
     if kind != actual_kind or kind in _VARYING:
         return kind == actual_kind
@@ -71,7 +75,8 @@ def _tokens_match(printed: tuple[str, str], actual: tuple[str, str]) -> bool:
     expected, found = (float(number.replace(",", "")) for number in (text, actual_text))
     last_digit = 10.0 ** -len(re.sub(r"e.*|.*\.", "", text)) if "." in text else 1.0
     exponent = float(f"1e{text.partition('e')[2] or 0}")
-    return abs(expected - found) <= max(RELATIVE_TOLERANCE * abs(expected), 1.001 * last_digit * exponent)
+    accepted = max(RELATIVE_TOLERANCE * abs(expected), 1.001 * last_digit * exponent, tolerance)
+    return abs(expected - found) <= accepted
 
 
 def _match(

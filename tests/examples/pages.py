@@ -20,6 +20,7 @@ Comments before a block change what is done with it:
 
 * `<!-- not run: needs a GPU -->`: it is not run, for the reason given.
 * `<!-- file: settings.yaml -->`: its text is written to this file. Any language can be a file.
+* `<!-- tolerance: 0.5 -->`: its decimals may differ by so much, as after a training, which rounding errors change.
 * `<!-- hidden` ... `-->` holds commands as a `console` block does, which readers do not see.
 
 Other languages (`text`, `yaml`, `json`, ...) show something, and are not run.
@@ -43,6 +44,7 @@ _FENCES = RawFencedCodeBlockLexer(re.compile(r"(?P<language>[^\n]*)\n"))
 _HIDDEN = BlockLexer(re.compile(r"^<!-- hidden\n", re.MULTILINE), r"(?<=\n)-->")
 _WORLD = re.compile(r"<!-- examples: (?:not run, (?P<reason>.+?)|(?P<worlds>[\w ]+)) -->\n")
 _REASON = re.compile(r"<!-- not run: ([^>]+?) -->\s*\Z")
+_TOLERANCE = re.compile(r"<!-- tolerance: ([\d.]+) -->\s*\Z")
 _FILE = re.compile(r"<!-- file: (\S+) -->\s*\Z")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 
@@ -59,6 +61,7 @@ class Block:
         hidden: Whether it is a comment.
         reason: Why it is not run; None if the page does not say.
         file: Path, below the folder of the page, to which its text is written; None if it is no file.
+        tolerance: Absolute difference of decimals in its outputs that is accepted.
     """
 
     language: str
@@ -68,6 +71,7 @@ class Block:
     hidden: bool = False
     reason: str | None = None
     file: str | None = None
+    tolerance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ def _block(document: Document, region: Region, language: str, hidden: bool = Fal
     source = region.lexemes["source"]
     start = region.start + source.offset
     before = document.text[: region.start]
-    reason, file = _REASON.search(before), _FILE.search(before)
+    reason, file, tolerance = (pattern.search(before) for pattern in (_REASON, _FILE, _TOLERANCE))
     return Block(
         language,
         str(source),
@@ -139,6 +143,7 @@ def _block(document: Document, region: Region, language: str, hidden: bool = Fal
         hidden=hidden,
         reason=" ".join(reason[1].split()) if reason else None,
         file=file[1] if file else None,
+        tolerance=float(tolerance[1]) if tolerance else 0.0,
     )
 
 

@@ -98,7 +98,7 @@ def _run_console(block: Block, shell: Shell, namespace: dict[str, Any], place: s
         exit_code, output = shell.run(step.command)
         fails = any(line.startswith("error:") for line in step.output.splitlines())
         assert (exit_code != 0) == fails, f"{place}: exit code {exit_code} of: {step.command}\n{output}"
-        if not block.hidden and not outputs_match(step.output, output):
+        if not block.hidden and not outputs_match(step.output, output, block.tolerance):
             ends = output if output.endswith("\n") or not output else f"{output}\n"
             blank = "\n" if step.output.endswith("\n\n") else ""
             edits.append(Edit(step.start, len(step.output), abbreviate(step.output, ends) + blank))
@@ -132,15 +132,18 @@ _RUNNERS: dict[str, Callable[[Block, Shell, dict[str, Any], str], list[Edit]]] =
 
 
 class _Checker(doctest.OutputChecker):
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
-        return outputs_match(_without_marks(want), got)
+        return outputs_match(_without_marks(want), got, self._tolerance)
 
 
 class _Runner(doctest.DocTestRunner):
     """Run a doctest, and collect the outputs that differ instead of printing them."""
 
-    def __init__(self) -> None:
-        super().__init__(_Checker(), verbose=False)
+    def __init__(self, tolerance: float) -> None:
+        super().__init__(_Checker(tolerance), verbose=False)
         self.differing: list[tuple[doctest.Example, str]] = []
 
     def report_failure(self, out: Any, test: doctest.DocTest, example: doctest.Example, got: str) -> None:
@@ -156,7 +159,7 @@ def _run_doctest(block: Block, namespace: dict[str, Any], place: str) -> list[Ed
     examples = doctest.DocTestParser().get_examples(block.source, place)
     test = doctest.DocTest(examples, {}, place, place, block.line - 1, block.source)
     test.globs = namespace  # shared by the blocks of a page, not copied
-    runner = _Runner()
+    runner = _Runner(block.tolerance)
     runner.run(test, clear_globs=False)
     edits = []
     for example, got in runner.differing:

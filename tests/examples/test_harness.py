@@ -56,6 +56,19 @@ def test_ellipses_stand_for_any_text(printed: str, actual: str, equal: bool) -> 
     assert outputs_match(printed, actual) is equal
 
 
+@pytest.mark.parametrize(
+    ("actual", "equal"),
+    [
+        ("-0.22 [-1.08, +0.55] 844", True),
+        ("+0.20 [-1.5, +0.9] 844", True),
+        ("+0.30 [-1.08, +0.55] 844", False),
+        ("-0.22 [-1.08, +0.55] 845", False),
+    ],
+)
+def test_decimals_may_differ_by_the_tolerance_of_a_block(actual: str, equal: bool) -> None:
+    assert outputs_match("-0.22 [-1.08, +0.55] 844", actual, tolerance=0.5) is equal
+
+
 def test_abbreviate_keeps_as_many_lines_as_before() -> None:
     assert abbreviate("a\n...\nz\n", "b\n1\n2\n3\ny\n") == "b\n...\ny\n"
     assert abbreviate("a\n", "b\n1\n") == "b\n1\n"
@@ -106,6 +119,12 @@ lines
      a GPU -->
 ```console
 $ false
+```
+
+<!-- tolerance: 0.5 -->
+```console
+$ echo 1.25
+1.5
 ```
 """
 
@@ -162,13 +181,14 @@ def test_blocks_of_a_page(page_file: Path) -> None:
     page_file.write_text(PAGE, encoding="utf-8")
     page = read_page(page_file)
     assert page.worlds == ("empty",)
-    assert [(block.language, block.hidden, block.reason, block.file) for block in page.blocks] == [
-        ("console", True, None, None),
-        ("text", False, None, "names.txt"),
-        ("console", False, None, None),
-        ("python", False, None, None),
-        ("python", False, None, None),
-        ("console", False, "needs a GPU", None),
+    assert [(block.language, block.hidden, block.reason, block.file, block.tolerance) for block in page.blocks] == [
+        ("console", True, None, None, 0.0),
+        ("text", False, None, "names.txt", 0.0),
+        ("console", False, None, None, 0.0),
+        ("python", False, None, None, 0.0),
+        ("python", False, None, None, 0.0),
+        ("console", False, "needs a GPU", None, 0.0),
+        ("console", False, None, None, 0.5),
     ]
     assert [step.command for step in console_steps(page.blocks[2])] == [
         "echo $GREETING \\\n    again",
