@@ -28,7 +28,6 @@ TO_DO = {
     "docs/how-to/evaluate.md",
     "docs/how-to/landmarks.md",
     "docs/how-to/loggers.md",
-    "docs/how-to/own_images.md",
     "docs/how-to/photographs.md",
     "docs/how-to/reject.md",
     "docs/how-to/search.md",
