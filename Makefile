@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-all examples fuzz docs lint format clean
+.PHONY: help demo test test-all examples fuzz docs lint format release-check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make fuzz      run the property tests with new random examples"
 	@echo "make docs      build the site in docs/_build; warnings are errors"
 	@echo "make lint      check format, lint, types and the order of the rooms"
+	@echo "make release-check  build wheel and sdist, and try each in an empty environment (downloads PyTorch)"
 	@echo "make format    fix the format, and what the linter can fix"
 
 # Touched last: an interrupted installation is resumed.
@@ -59,6 +60,9 @@ lint: $(VENV)/.installed
 format: $(VENV)/.installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+release-check: $(VENV)/.installed
+	$(BIN)/python -m tests.release_check
 
 clean:
 	rm -rf $(VENV) build dist docs/_build docs/reference/generated .pytest_cache .mypy_cache .ruff_cache

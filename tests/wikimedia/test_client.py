@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from hgld.errors import ConfigurationError, SourceError
+from hgld.version import __version__
 from hgld.wikimedia.client import ClientConfig, HtmlResponse, TooManyValuesError, UnknownEntityError, WikimediaClient
 
 
@@ -97,7 +98,7 @@ def test_headers_and_parameters_of_a_call(serve: Callable[..., ScriptedServer]) 
     assert server.client().wikidata({"action": "x"}, whole) == {"ok": True}
     path, headers, body = server.requests[0]
     assert path == "/wikidata/w/api.php"
-    assert headers["User-Agent"].startswith("hgld/0.1.0 (operator: me@example.org) ")
+    assert headers["User-Agent"].startswith(f"hgld/{__version__} (operator: me@example.org) ")
     assert headers["Accept-Encoding"] == "gzip"
     assert headers["Promise-Non-Write-API-Action"] == "true"
     assert set(body.split("&")) == {"action=x", "format=json", "formatversion=2", "maxlag=5"}
