@@ -9,6 +9,7 @@ imported inside the commands, so that ``--help`` responds at once.
 from hgld.cli import (
     scrape,
     labels,
+    demo,
     review,
     hierarchy,
     complete,
@@ -36,6 +37,7 @@ __all__ = [
     "benchmark",
     "complete",
     "data",
+    "demo",
     "diagnose",
     "embed_images",
     "evaluate",

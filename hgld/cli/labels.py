@@ -1,4 +1,4 @@
-"""The commands from scraped landmarks to labels ready for review: clean, embed, cluster, suggest; and demo."""
+"""The commands from scraped landmarks to labels ready for review: clean, embed, cluster, suggest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from hgld.cli.base import (
     parse_images,
     print_summary,
     writable_file,
-    writable_folder,
 )
 from hgld.errors import ConfigurationError
 from hgld.progress import TerminalProgress
@@ -297,42 +296,3 @@ def suggest(
             progress=progress,
         )
         print_summary(out, summary, format_suggestions)
-
-
-@app.command(rich_help_panel="Labels")
-def demo(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder, help="Output folder.")
-    ] = Path("data/demo"),
-    source: Annotated[
-        Literal["api", "html"], typer.Option(help="Data source of the scrape: the APIs or the category pages.")
-    ] = "api",
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="Text encoder of the labels, as in hgld embed.",
-            show_default="minilm if the extra offline is installed, else ngrams",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Run all stages again; entries in the review sheets are lost.")
-    ] = False,
-) -> None:
-    """Run the whole pipeline, scrape to build, on 325 famous landmarks that come with hgld.
-
-    A local server replaces Wikimedia, so no network is needed.
-
-    Example: hgld demo -o data/demo
-    """
-    from hgld.cli.summaries.demo import format_demo, format_encoder, format_stage
-    from hgld.demo.run import default_encoder, run_demo
-
-    def print_stage(stage: str, summary: object | None) -> None:
-        typer.echo(f"== {stage}\n{format_stage(summary)}\n")
-
-    with friendly_errors():
-        if encoder is None:
-            encoder = default_encoder()
-            typer.echo(f"{format_encoder(encoder)}\n")
-        summary = run_demo(out, source=source, encoder=encoder, force=force, on_stage=print_stage)
-        typer.echo(format_demo(summary))

@@ -41,6 +41,14 @@ def format_encoder(encoder: str) -> str:
     )
 
 
+def format_served(url: str) -> str:
+    """Return the shell commands with which ``hgld scrape`` asks the local server at a URL, and how to stop it."""
+    return (
+        f"export HGLD_COMMONS_URL={url}/commons\nexport HGLD_WIKIDATA_URL={url}/wikidata\n"
+        "serving the sample in place of Wikimedia; give these two commands in another terminal, and stop with Ctrl-C"
+    )
+
+
 def format_stage(summary: object | None) -> str:
     """Return the text that the command of this stage prints, or ``up to date`` for None."""
     return "up to date" if summary is None else _TEXTS.get(type(summary), str)(summary)
