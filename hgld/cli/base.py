@@ -122,6 +122,13 @@ TaxonomyOfDecisions = Annotated[
 Decided = Annotated[
     Path | None, typer.Option(help="CSV file of decisions on labels.", show_default="annotations/decisions/final.csv")
 ]
+_FOUND = "the one that the hierarchy was built with, if it is beside it or in decisions/"
+DecisionsOfHierarchy = Annotated[
+    Path | None, typer.Option(help="Decisions that the hierarchy was built with.", show_default=_FOUND)
+]
+TaxonomyOfHierarchy = Annotated[
+    Path | None, typer.Option(help="Taxonomy that the hierarchy was built with.", show_default=_FOUND)
+]
 CleanBeside = Annotated[
     Path | None, typer.Option(help="Clean table from hgld clean.", show_default="clean.parquet beside CLUSTERS")
 ]

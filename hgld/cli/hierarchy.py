@@ -10,8 +10,10 @@ import typer
 
 from hgld.cli.base import (
     Decided,
+    DecisionsOfHierarchy,
     Force,
     TaxonomyOfDecisions,
+    TaxonomyOfHierarchy,
     app,
     friendly_errors,
     parse_images,
@@ -142,8 +144,8 @@ def why(
     completed: Annotated[
         Path | None, typer.Option(help="Table from hgld complete.", show_default="completed.parquet")
     ] = None,
-    decisions: Decided = None,
-    taxonomy: TaxonomyOfDecisions = None,
+    decisions: DecisionsOfHierarchy = None,
+    taxonomy: TaxonomyOfHierarchy = None,
 ) -> None:
     """Explain a landmark's group, or which stage excluded it and why.
 

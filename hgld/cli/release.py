@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
+from hgld.cli.base import (
+    DecisionsOfHierarchy,
+    TaxonomyOfHierarchy,
+    app,
+    friendly_errors,
+    print_summary,
+    writable_folder,
+)
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -26,19 +33,8 @@ def release(
     creator: Annotated[
         list[str] | None, typer.Option(help="Name of a creator; may be repeated.", show_default="the annotators")
     ] = None,
-    decisions: Annotated[
-        Path | None,
-        typer.Option(
-            help="Decisions that the hierarchy was built with.", show_default="annotations/decisions/final.csv"
-        ),
-    ] = None,
-    taxonomy: Annotated[
-        Path | None,
-        typer.Option(
-            help="Taxonomy that the hierarchy was built with.",
-            show_default="final.taxonomy.csv beside --decisions final.csv, else annotations/taxonomy.csv",
-        ),
-    ] = None,
+    decisions: DecisionsOfHierarchy = None,
+    taxonomy: TaxonomyOfHierarchy = None,
     force: Annotated[
         bool,
         typer.Option("--force", help="Write the release again if it is up to date, and discard edits of its files."),

@@ -85,7 +85,7 @@ def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> Buil
             tables.read_table(path, tables.SCRAPED) for path in find(tables.SCRAPED, _digests(cleaned, "scraped"))
         ]
         scraped = pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
-    decisions = _find_decisions(folder, built)
+    decisions = _read_decisions(find_annotations(path, folder))
     return BuildInputs(built.inputs, clean, removed, scraped, decisions, tuple(missing))
 
 
@@ -104,15 +104,36 @@ def _tables(folder: Path, spec: tables.TableSpec) -> Iterator[Path]:
             continue
 
 
-def _find_decisions(folder: Path, built: tables.Provenance) -> DecisionIndex | None:
-    """Return the decisions, with the names of groups that the hierarchy has; None unless both files are found."""
+def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, Path]:
+    """Return the files of decisions and of groups that a hierarchy was built with, as far as they are found.
+
+    Files are compared by the SHA-256 that the hierarchy records: those that come with hgld, and the CSV files of a
+    folder and of the folder ``decisions`` in it.
+
+    Args:
+        hierarchy: A table; nothing is found if it does not exist, or is not from ``hgld build``.
+        folder: Folder to search; that of the hierarchy by default.
+
+    Returns:
+        Paths by role: ``decisions``, ``taxonomy``.
+    """
+    try:
+        built = tables.read_provenance(hierarchy)
+    except InputError:
+        return {}
+    folder = folder or hierarchy.parent
     candidates = [*sorted(folder.glob("*.csv")), *sorted(folder.glob("decisions/*.csv"))]
     packaged = [annotation_file(name) for name in ("decisions/final.csv", "taxonomy.csv")]
     found = {sha256_of(path): path for path in (*packaged, *candidates)}
-    decisions, taxonomy = (found.get(built.inputs.get(role, "")) for role in ("decisions", "taxonomy"))
-    if decisions is None or taxonomy is None:
+    digests = {role: built.inputs.get(role, "") for role in ("decisions", "taxonomy")}
+    return {role: found[digest] for role, digest in digests.items() if digest in found}
+
+
+def _read_decisions(annotations: Mapping[str, Path]) -> DecisionIndex | None:
+    """Return the decisions, with the names of groups that the hierarchy has; None unless both files are found."""
+    if len(annotations) < 2:
         return None
-    return DecisionIndex(read_named_decisions(decisions, read_taxonomy(taxonomy)))
+    return DecisionIndex(read_named_decisions(annotations["decisions"], read_taxonomy(annotations["taxonomy"])))
 
 
 def rows_of(table: pa.Table | None, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:

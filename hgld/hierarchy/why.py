@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import InputError
+from hgld.hierarchy.build_inputs import find_annotations
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, read_named_decisions
@@ -64,6 +65,9 @@ def find_trace_sources(
 ) -> TraceSources:
     """Return the files given, and for the others those with default names beside ``hierarchy``.
 
+    Decisions and groups are those that the hierarchy was built with, if they are found
+    (:func:`~hgld.hierarchy.build_inputs.find_annotations`), else those that come with hgld.
+
     Raises:
         InputError: A table that is given does not exist.
     """
@@ -72,6 +76,7 @@ def find_trace_sources(
         path = hierarchy.with_name(name)
         return path if path.is_file() else None
 
+    built_with = find_annotations(hierarchy)
     for path in (clean, removed, clusters, completed, *(scraped or ())):
         if path is not None and not path.is_file():
             raise InputError(f"{path}: no such file")
@@ -83,8 +88,8 @@ def find_trace_sources(
         removed=removed or beside("removed.parquet"),
         clusters=clusters or beside("clusters.parquet"),
         completed=completed or beside("completed.parquet"),
-        decisions=decisions or annotation_file("decisions/final.csv"),
-        taxonomy=find_taxonomy(taxonomy, decisions),
+        decisions=decisions or built_with.get("decisions") or annotation_file("decisions/final.csv"),
+        taxonomy=taxonomy or built_with.get("taxonomy") or find_taxonomy(None, decisions),
     )
 
 

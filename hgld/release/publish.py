@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
+from hgld.hierarchy.build_inputs import find_annotations
 from hgld.hierarchy.official import OFFICIAL_FILES, write_official
 from hgld.io.files import sha256_of
 from hgld.io.folders import folder_draft, replace_folder
@@ -103,9 +104,9 @@ def write_release(
         hierarchy: The table from ``hgld build``.
         out: Folder to write.
         config: Description of the release.
-        decisions: Decisions that the hierarchy was built with. Default: ``annotations/decisions/final.csv``.
-        taxonomy: Taxonomy that the hierarchy was built with. Default: the one beside ``decisions`` if there is one,
-            else ``annotations/taxonomy.csv``.
+        decisions: Decisions that the hierarchy was built with. Default: those that are found by their SHA-256
+            (:func:`~hgld.hierarchy.build_inputs.find_annotations`).
+        taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
         force: Whether to write although nothing changed, and to discard edits of an existing release.
 
     Returns:
@@ -117,8 +118,9 @@ def write_release(
             contains files that hgld did not write.
     """
     config = config or ReleaseConfig()
-    decisions = decisions or annotation_file("decisions/final.csv")
-    taxonomy = find_taxonomy(taxonomy, decisions)
+    built_with = find_annotations(hierarchy)
+    decisions = decisions or built_with.get("decisions") or annotation_file("decisions/final.csv")
+    taxonomy = taxonomy or built_with.get("taxonomy") or find_taxonomy(None, decisions)
     rows = tables.read_table(hierarchy, tables.HIERARCHY)
     provenance = tables.read_provenance(hierarchy)
     decided = read_named_decisions(decisions, read_taxonomy(taxonomy))

@@ -13,6 +13,7 @@ from hgld.errors import InputError
 from hgld.hierarchy.build import BuildConfig, build_file
 from hgld.hierarchy.why import TraceSources, find_trace_sources, trace_landmark
 from hgld.labels.clean import clean_file
+from hgld.resources import annotation_file
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, PROVENANCE, VOLCANO, WIDE
 
 
@@ -119,6 +120,17 @@ def test_trace_notes_changed_decisions(built: Path) -> None:
     decisions = built.with_name("decisions.csv")
     decisions.write_text(decisions.read_text().replace("clear", "quite clear"))
     assert steps(built, 1)["note"].startswith(f"{built} was built from other decisions than {decisions}")
+
+
+def test_files_of_the_build_are_found_by_their_content(built: Path) -> None:
+    decisions, taxonomy = built.with_name("decisions.csv"), built.with_name("taxonomy.csv")
+    moved = built.with_name("decisions") / "ada.csv"
+    moved.parent.mkdir()
+    decisions.rename(moved)
+    sources = find_trace_sources(built)
+    assert (sources.decisions, sources.taxonomy) == (moved, taxonomy)
+    moved.write_text(moved.read_text().replace("clear", "quite clear"))
+    assert find_trace_sources(built).decisions == annotation_file("decisions/final.csv")
 
 
 def test_trace_names_missing_tables(built: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

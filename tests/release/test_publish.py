@@ -214,6 +214,11 @@ def test_releases_at_the_same_time_do_not_disturb_each_other(built: Path, releas
     assert release(built, released, NEXT) is not None
 
 
+def test_decisions_and_taxonomy_of_the_build_are_found(built: Path, released: Path, tmp_path: Path) -> None:
+    write_release(built, tmp_path / "found")
+    assert contents(tmp_path / "found") == contents(released)
+
+
 def test_decisions_and_taxonomy_must_be_those_of_the_build(built: Path, tmp_path: Path) -> None:
     for name in ("decisions", "taxonomy"):
         other = tmp_path / f"other_{name}.csv"
