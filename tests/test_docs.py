@@ -38,7 +38,7 @@ def commands() -> list[str]:
     lines = set()
     for path in DOCUMENTS:
         text = re.sub(r" *\\\n\s*", " ", path.read_text(encoding="utf-8"))
-        lines |= set(re.findall(r"^(?:\$|    )\s*(hgld [a-z].*)", text, re.MULTILINE))
+        lines |= set(re.findall(r"^(?:\$ *| {4})(hgld [a-z].*)", text, re.MULTILINE))
         lines |= {inline for inline in re.findall(r"`(hgld [a-z][^`]+)`", text) if " -" in inline}
     return sorted(lines)
 

@@ -7,6 +7,9 @@
 * `grocery`: the Grocery Store dataset in `data/grocery/dataset`, with the folders that its repository has
   (`train/Fruit/Apple/Golden-Delicious/...`), and a table of its photographs in `data/grocery/images.csv`.
 
+* `sample`: the local server of `hgld demo --serve`, which hgld's environment variables name.
+* `browser`: Chromium, for `keyboard.py`; pages are skipped where it is not installed.
+
 A page may need several of them. In all, `hgld` and `python` are those of the tests, `EXAMPLES` is the folder of these
 modules, whose scripts hidden commands use, and `PICTURES` the folder to which a page copies pictures that it shows:
 `docs/pictures` when outputs are written (`make examples`), else a folder that nobody looks at.
@@ -22,13 +25,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
+from hgld.demo.sample import read_sample
+from hgld.demo.server import serve_sample
 from hgld.resources import subset_file
 from tests.examples.changing_wikimedia import serve_changing_wikimedia
 
 _CHECKOUT = Path(__file__).parents[2]
 #: Worlds that are made from the shared folder of real data.
 SHARED_WORLDS = ("washington", "grocery")
-WORLDS = ("empty", *SHARED_WORLDS)
+WORLDS = ("empty", "sample", "browser", *SHARED_WORLDS)
 
 
 @contextmanager
@@ -44,7 +51,11 @@ def open_worlds(names: Sequence[str], folder: Path, shared: Path | None, picture
     environment = _environment(folder, pictures)
     with ExitStack() as stack:
         for name in names:
-            if name in SHARED_WORLDS:
+            if name == "sample":
+                environment |= stack.enter_context(_open_sample())
+            elif name == "browser":
+                _require_browser()
+            elif name in SHARED_WORLDS:
                 assert shared is not None, f"the world {name} is made from the shared folder"
                 environment |= stack.enter_context(_OPEN[name](folder, shared))
         yield environment
@@ -64,6 +75,17 @@ def _environment(folder: Path, pictures: Path) -> dict[str, str]:
         "EXAMPLES": str(Path(__file__).parent),
         "PICTURES": str(pictures),
     }
+
+
+@contextmanager
+def _open_sample() -> Iterator[Mapping[str, str]]:
+    with serve_sample(read_sample()) as url:
+        yield {"HGLD_COMMONS_URL": f"{url}/commons", "HGLD_WIKIDATA_URL": f"{url}/wikidata"}
+
+
+def _require_browser() -> None:
+    if not all(map(shutil.which, ("chromium", "chromedriver"))):
+        pytest.skip("chromium and chromedriver are not installed")
 
 
 @contextmanager
