@@ -54,7 +54,7 @@ PUBLIC_NAMES = {
         ProxyGML ProxyLoss ProxyNCA ProxyNCAPP RankLoss SelectivelyContrastiveTriplet
         SiMix Sigmoid SmoothAP SmoothHAP SmoothNDCG SmoothRecall SoftBinAP Step SumOverLevels SupAP SupHAP
         SupNDCG SupRankStep SupRecall TripletLoss WeightedSum XBMContrastive build_loss gather_embeddings
-        happier roadmap rod_ndcg rod_recall suprank_step
+        happier pair_levels roadmap rod_ndcg rod_recall suprank_step
     """,
     "hgld.models": """
         AveragePooling EmbedImagesConfig EmbeddingModel GeM ImageEmbedder MaxPooling ModelSettings PRESETS build_model

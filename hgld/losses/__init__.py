@@ -6,7 +6,7 @@ names in settings, and ``kernels`` holds what they share. Call a loss as ``loss(
 """
 
 from hgld.losses.arcface import ArcFace
-from hgld.losses.base import Loss
+from hgld.losses.base import Loss, pair_levels
 from hgld.losses.blackbox_ap import BlackBoxAP
 from hgld.losses.contrastive import ContrastiveLoss, XBMContrastive
 from hgld.losses.cross_batch_memory import CrossBatchMemory
@@ -89,6 +89,7 @@ __all__ = [
     "build_loss",
     "gather_embeddings",
     "happier",
+    "pair_levels",
     "roadmap",
     "rod_ndcg",
     "rod_recall",

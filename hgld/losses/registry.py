@@ -1,13 +1,15 @@
 """All losses by the names that settings give them.
 
-To add a loss, write it in a file of its own and enter it here: its options in settings are the parameters of its
-constructor (:mod:`~hgld.losses.loss_specs`). Defaults are what the authors of the papers ran on most datasets,
-except h^-, which is that of Eq. 4; the option ``variant`` chooses another (:func:`~hgld.losses.suprank_step`).
+To add a loss to hgld, write it in a file of its own and enter it here: its options in settings are the parameters of
+its constructor (:mod:`~hgld.losses.loss_specs`). Other packages declare theirs as entry points
+(:mod:`~hgld.losses.installed_losses`). Defaults are what the authors of the papers ran on most datasets, except h^-,
+which is that of Eq. 4; the option ``variant`` chooses another (:func:`~hgld.losses.suprank_step`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field, create_model
@@ -22,6 +24,7 @@ from hgld.losses.csl import CSL
 from hgld.losses.decomposability import ProxyLoss
 from hgld.losses.fast_ap import FastAP
 from hgld.losses.happier import happier
+from hgld.losses.installed_losses import installed_losses
 from hgld.losses.lifted_structure import LiftedStructureLoss
 from hgld.losses.loss_specs import LabelSpace, LossSpec, decomposable, per_level, spec, with_simix
 from hgld.losses.margin import MarginLoss
@@ -44,8 +47,7 @@ from hgld.losses.sup_recall import SupRecall
 from hgld.losses.triplet import TripletLoss
 from hgld.losses.triplet_sct import SelectivelyContrastiveTriplet
 
-#: Specifications of all losses, by name.
-LOSSES: Mapping[str, LossSpec] = {
+_OWN_LOSSES: Mapping[str, LossSpec] = {
     "smooth_ap": with_simix(spec(SmoothAP)),
     "sup_ap": with_simix(spec(SupAP)),
     "roadmap": decomposable(roadmap, SupAP, pairs=True),
@@ -77,6 +79,27 @@ LOSSES: Mapping[str, LossSpec] = {
     "proxy_gml": per_level(ProxyGML),
     "csl": spec(CSL),
 }
+
+
+class _Losses(Mapping[str, LossSpec]):
+    """The losses of hgld, then those of other packages; these are imported when they are first asked for."""
+
+    @cached_property
+    def _specs(self) -> Mapping[str, LossSpec]:
+        return {**_OWN_LOSSES, **installed_losses(_OWN_LOSSES)}
+
+    def __getitem__(self, name: str) -> LossSpec:
+        return self._specs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+
+#: Specifications of all losses, by name; those of other packages are the last.
+LOSSES: Mapping[str, LossSpec] = _Losses()
 
 
 class LossSettings(Settings):

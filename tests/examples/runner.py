@@ -7,6 +7,7 @@ import doctest
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,8 +113,9 @@ def _run_bash(block: Block, shell: Shell, namespace: dict[str, Any], place: str)
 
 
 def _run_python(block: Block, shell: Shell, namespace: dict[str, Any], place: str) -> list[Edit]:
-    before = Path.cwd()
+    before, path = Path.cwd(), str(shell.folder)
     os.chdir(shell.folder)
+    sys.path.insert(0, path)
     try:
         if ">>> " in block.source:
             return _run_doctest(block, namespace, place)
@@ -121,6 +123,7 @@ def _run_python(block: Block, shell: Shell, namespace: dict[str, Any], place: st
         exec(compile("\n" * (block.line - 1) + block.source, place, "exec"), namespace)
     finally:
         os.chdir(before)
+        sys.path.remove(path)
     return []
 
 
