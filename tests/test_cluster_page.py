@@ -44,8 +44,8 @@ def test_the_page_has_the_scripts_that_are_run() -> None:
 def test_the_plan_is_what_the_page_prints(tmp_path: Path) -> None:
     """Hours and bytes follow from the throughput, whatever the machine."""
     text = PAGE.read_text(encoding="utf-8")
-    (line,) = re.findall(r"^    hgld (benchmark h-gldv2 .*--plan.*)$", text, re.MULTILINE)
-    (block,) = re.findall(r"^```\n(H-GLDv2: .+?)\n```$", text, re.MULTILINE | re.DOTALL)
+    (line,) = re.findall(r"^\$ hgld (benchmark h-gldv2 .*--plan.*)$", text, re.MULTILINE)
+    (block,) = re.findall(r"^```text\n(H-GLDv2: .+?)\n```$", text, re.MULTILINE | re.DOTALL)
     command = [sys.executable, "-m", "hgld", *shlex.split(line)]
     printed = run_child(command, cwd=tmp_path, environment=single_thread_environment(), timeout_s=600).stdout
     assert printed.startswith(f"{block}\n")

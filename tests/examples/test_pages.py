@@ -17,26 +17,15 @@ PAGES = {path.relative_to(CHECKOUT).as_posix(): path for path in DOCUMENTS}
 SHOWN_LANGUAGES = ("text", "yaml", "json", "csv", "toml", "ini", "html", "bibtex", "math")
 #: Pages whose examples are not run yet.
 TO_DO = {
-    "CONTRIBUTING.md",
-    "benchmarks/README.md",
-    "data/subsets/README.md",
-    "docs/explanation/architecture.md",
-    "docs/explanation/comparisons.md",
     "docs/explanation/rejection.md",
-    "docs/how-to/cluster.md",
-    "docs/how-to/dump.md",
     "docs/how-to/evaluate.md",
-    "docs/how-to/landmarks.md",
     "docs/how-to/loggers.md",
-    "docs/how-to/photographs.md",
     "docs/how-to/reject.md",
     "docs/how-to/search.md",
     "docs/how-to/share_models.md",
     "docs/how-to/train.md",
-    "docs/how-to/washington.md",
     "docs/reference/losses.md",
     "docs/reference/metrics.md",
-    "pipelines/README.md",
 }
 
 
