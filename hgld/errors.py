@@ -68,3 +68,17 @@ def indented_list(items: Sequence[str], *, limit: int = 20) -> str:
     if len(items) > limit:
         lines.append(f"  … and {len(items) - limit} more")
     return "\n".join(lines)
+
+
+def bad_rows(problems: Sequence[str], note: str = "") -> str:
+    """Format what is wrong with the rows of a file: their number, and the first of them.
+
+    Args:
+        problems: A line of text for each row.
+        note: What follows the number, such as ``, nothing was done``.
+
+    >>> print(bad_rows(["line 2: no group"], ", nothing was done"))
+    1 bad row, nothing was done:
+      line 2: no group
+    """
+    return f"{len(problems):,} bad row{'s' * (len(problems) != 1)}{note}:\n{indented_list(problems)}"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hgld.datasets.label_columns import encode_labels, label_columns
 from hgld.datasets.plain_manifest import is_plain_table, read_plain_manifest
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, bad_rows, indented_list
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
 from hgld.io.images import Box
@@ -280,7 +280,7 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
             f"{describe(row)}: offset {table['offset'][row]}, size {table['size'][row]}; expected both or none"
         )
     if problems:
-        raise InputError(f"{len(problems):,} bad rows:\n{indented_list(problems)}")
+        raise InputError(bad_rows(problems))
 
 
 def _repeated_ids(ids: pa.ChunkedArray, describe: Callable[[int], str]) -> list[str]:

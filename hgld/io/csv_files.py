@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from hgld.errors import InputError, indented_list
+from hgld.errors import InputError, bad_rows
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def read_rows(
     except csv.Error as error:
         raise InputError(f"{path}: cannot be read as CSV: {error}") from error
     if problems:
-        raise InputError(f"{path}: {len(problems):,} bad rows, nothing was done:\n{indented_list(problems)}")
+        raise InputError(f"{path}: {bad_rows(problems, ', nothing was done')}")
     if not parsed and not may_be_empty:
         raise InputError(f"{path}: no rows below the header")
     return parsed

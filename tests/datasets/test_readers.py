@@ -95,7 +95,7 @@ def test_stanford_online_products(tmp_path: Path) -> None:
     [
         (
             SOP_HEADER + "1 1 1 a.JPG\n2 1 a.JPG\n",
-            r"Ebay_train.txt: 1 bad rows:\n  line 3: 3 values, expected 4 \(image_",
+            r"Ebay_train.txt: 1 bad row:\n  line 3: 3 values, expected 4 \(image_",
         ),
         (SOP_HEADER, "Ebay_train.txt: no rows"),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hgld.errors import InputError, indented_list
+from hgld.errors import InputError, bad_rows
 
 
 def read_text_list(path: Path, columns: Sequence[str], *, header_lines: int = 0) -> list[list[str]]:
@@ -36,7 +36,7 @@ def read_text_list(path: Path, columns: Sequence[str], *, header_lines: int = 0)
         if len(values) != len(columns)
     ]
     if problems:
-        raise InputError(f"{path}: {len(problems):,} bad rows:\n{indented_list(problems)}")
+        raise InputError(f"{path}: {bad_rows(problems)}")
     if not rows:
         raise InputError(f"{path}: no rows; expected lines with {expected}")
     return [list(column) for column in zip(*(values for _, values in rows), strict=True)]
