@@ -112,6 +112,6 @@ def complete(
         if evaluate:
             picture = out.with_suffix(".coverage.png")
             typer.echo(format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
-            typer.echo(f"figure: {picture}")
+            typer.echo(picture)
             return
         print_summary(out, complete_file(files, out, config, force=force, progress=progress), format_complete)

@@ -179,7 +179,7 @@ def cluster(
 
             picture = out.with_suffix(".sweep.png")
             typer.echo(format_sweep(sweep_file(embeddings, picture, parse_sweep(sweep), seed, progress=progress)))
-            typer.echo(f"figure: {picture}")
+            typer.echo(picture)
             return
         config = ClusterConfig(
             n_clusters=n_clusters,
@@ -282,7 +282,7 @@ def suggest(
                 progress=progress,
             )
             typer.echo(format_suggestion_quality(quality))
-            typer.echo(f"figure: {picture}")
+            typer.echo(picture)
             return
         summary = suggest_file(
             clusters,

@@ -420,7 +420,7 @@ def test_suggest_command(clusters: Path, tmp_path: Path) -> None:
     evaluated = CliRunner().invoke(app, [*command, "--evaluate", str(decisions)])
     assert evaluated.exit_code == 0, evaluated.output
     assert "1 labels of 2 landmarks assigned to a group, 1 labels of 1 landmarks dropped" in evaluated.stdout
-    assert evaluated.stdout.endswith(f"figure: {tmp_path / 'clusters.reliability.png'}\n")
+    assert evaluated.stdout.endswith(f"\n{tmp_path / 'clusters.reliability.png'}\n")
     assert (tmp_path / "clusters.reliability.png").is_file()
     assert clusters.read_bytes() == before
 
