@@ -109,7 +109,7 @@ class ImageEmbedder:
         self,
         images: str | Path,
         *,
-        root: Path | None = None,
+        root: str | Path | None = None,
         batch_size: int = 32,
         workers: int = 0,
         progress: Progress | None = None,
@@ -130,7 +130,7 @@ class ImageEmbedder:
         self,
         images: str | Path | Sequence[AnyImage],
         *,
-        root: Path | None = None,
+        root: str | Path | None = None,
         batch_size: int = 32,
         workers: int = 0,
         progress: Progress | None = None,
@@ -161,7 +161,8 @@ class ImageEmbedder:
         network = self.network.eval().to(memory_format=MEMORY_FORMAT)
         dataset: ImageDataset | ImageList
         if isinstance(images, str | Path):
-            dataset = open_images(Path(images), evaluation_transform(self.image_settings), root=root)
+            folder = None if root is None else Path(root)
+            dataset = open_images(Path(images), evaluation_transform(self.image_settings), root=folder)
         elif isinstance(images, Image.Image | np.ndarray | torch.Tensor):
             raise ConfigurationError(f"`images` is one {type(images).__name__}; expected a list of images, or a path")
         else:

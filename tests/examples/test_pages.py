@@ -18,10 +18,7 @@ SHOWN_LANGUAGES = ("text", "yaml", "json", "csv", "toml", "ini", "html", "bibtex
 #: Pages whose examples are not run yet.
 TO_DO = {
     "docs/explanation/rejection.md",
-    "docs/how-to/loggers.md",
     "docs/how-to/reject.md",
-    "docs/how-to/search.md",
-    "docs/how-to/share_models.md",
     "docs/how-to/train.md",
 }
 

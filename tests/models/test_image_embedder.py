@@ -83,7 +83,7 @@ def test_preprocess_and_network_give_the_embedding_of_any_picture(model: ImageEm
 def test_a_manifest_gives_its_ids_and_landmark_ids(model: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     manifest = manifest_of(PATHS[:3], {LANDMARK_LEVEL: ["11", "11", "5"]}, id=["x", "y", "z"])
     write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
-    embedded = model.embed(str(tmp_path / "manifest.parquet"), root=folder)
+    embedded = model.embed(str(tmp_path / "manifest.parquet"), root=str(folder))
     assert embedded.ids is not None
     assert embedded.landmark_ids is not None
     assert (embedded.ids.tolist(), embedded.landmark_ids.tolist()) == (["x", "y", "z"], [11, 11, 5])
