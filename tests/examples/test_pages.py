@@ -15,12 +15,6 @@ from tests.test_docs import CHECKOUT, DOCUMENTS
 PAGES = {path.relative_to(CHECKOUT).as_posix(): path for path in DOCUMENTS}
 #: Languages of blocks that show something, and are not run; the site has to know how to colour them (not csv).
 SHOWN_LANGUAGES = ("text", "yaml", "json", "toml", "ini", "html", "bibtex", "math")
-#: Pages whose examples are not run yet.
-TO_DO = {
-    "docs/explanation/rejection.md",
-    "docs/how-to/reject.md",
-    "docs/how-to/train.md",
-}
 
 
 def _problems(page: Page) -> list[str]:
@@ -45,14 +39,11 @@ def _is_known(language: str) -> bool:
 @pytest.mark.parametrize("name", PAGES)
 def test_blocks_are_run_or_say_why_not(name: str) -> None:
     problems = _problems(read_page(PAGES[name]))
-    if name in TO_DO:
-        assert problems, f"{name} is done: remove it from TO_DO"
-    else:
-        assert not problems, "\n".join([name, *problems])
+    assert not problems, "\n".join([name, *problems])
 
 
 def _pages_that_run() -> list[str]:
-    return [name for name, path in PAGES.items() if name not in TO_DO and read_page(path).worlds]
+    return [name for name, path in PAGES.items() if read_page(path).worlds]
 
 
 @pytest.mark.slow
