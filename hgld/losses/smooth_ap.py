@@ -7,7 +7,7 @@ from hgld.losses.kernels.steps import SIGMOID, Step
 
 
 class SmoothAP(APLoss):
-    """L_Smooth-AP (Brown et al., ECCV 2020, Eqs. 5 to 8).
+    """L_Smooth-AP (Brown et al., ECCV 2020, Eqs. 5 to 7).
 
     As :class:`~hgld.losses.SupAP` with sigmoids for all steps; it does not bound 1 - AP.
 

@@ -55,7 +55,7 @@ class Heaviside:
 
 @dataclass(frozen=True)
 class Sigmoid:
-    """sigma(t / tau), the step of Smooth-AP (Brown et al., Eq. 5) and of the R@k surrogate (Patel et al., Eq. 4).
+    """sigma(t / tau), the step of Smooth-AP (Brown et al., Eq. 6) and of the R@k surrogate (Patel et al., Eq. 4).
 
     Args:
         tau: Temperature, above 0.
