@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from tests.benchmark.miniature_datasets import write_gldv2_train
 from tests.benchmark.test_run_evaluation import write_gldv2
+from tests.examples.pages import console_steps, read_page
 
 CHECKOUT = Path(__file__).parents[2]
 BENCHMARK = CHECKOUT / "pipelines" / "benchmarks" / "h-gldv2.yaml"
@@ -31,10 +31,11 @@ SMALL = (*SMALL, "batch_size=8", "steps=2", "workers=0")
 
 
 def commands(*names: str) -> list[list[str]]:
-    """Return the commands of docs/how-to/gldv2.md up to the section on two cores."""
-    text = (CHECKOUT / "docs" / "how-to" / "gldv2.md").read_text(encoding="utf-8").partition("## On two cores")[0]
-    lines = [shlex.split(line) for line in re.findall(r"^    hgld (.*)$", text, re.MULTILINE)]
-    return [words for words in lines if words[0] in names]
+    """Return the commands of docs/how-to/gldv2.md with these names."""
+    page = read_page(CHECKOUT / "docs" / "how-to" / "gldv2.md")
+    steps = [step for block in page.blocks if block.language == "console" for step in console_steps(block)]
+    lines = [shlex.split(step.command.replace("\\\n", " ")) for step in steps]
+    return [words[1:] for words in lines if words[0] == "hgld" and words[1] in names]
 
 
 def test_documented_commands_write_what_the_comparison_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
