@@ -27,6 +27,7 @@ from hgld.benchmark.run_evaluation import EvaluatedRun, per_query_file, read_eva
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.worker import WorkerTask, is_done
 from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.locks import exclusive_lock
@@ -236,7 +237,10 @@ def _write_table(
     )
     figures = [*draw_comparison(settings, methods, out / "figures"), *write_strips(settings, methods, out)]
     results = write_results(settings, methods, out)  # links the figures that exist
-    files = [results.markdown, results.latex, results.parquet, *figures]
+    files = [
+        *(results.markdown, results.latex, results.parquet),
+        *(file for figure in figures for file in figure_files(figure)),
+    ]
     record.write(files)
     return methods, results.columns, files
 
@@ -251,7 +255,7 @@ def _write_sweep(comparison: Comparison, name: str, force: bool) -> list[Path]:
     record.delete_results()
     evaluated = [(point, _evaluated(settings, point.runs)) for point in points]
     figure = draw_sweep(settings.sweeps[name], evaluated, folder / f"{name}.png")
-    files = [*write_sweep(settings, name, evaluated, comparison.out), *([figure] if figure else [])]
+    files = [*write_sweep(settings, name, evaluated, comparison.out), *(figure_files(figure) if figure else [])]
     record.write(files)
     return files
 
@@ -285,7 +289,8 @@ class _ResultRecord:
     def is_up_to_date(self) -> bool:
         """Return whether the results exist and would be the same if they were written again."""
         provenance, files = self._read()
-        return provenance is not None and provenance.same_work(self._provenance) and all(map(Path.is_file, files))
+        wanted = [each for file in files for each in figure_files(file)]
+        return provenance is not None and provenance.same_work(self._provenance) and all(map(Path.is_file, wanted))
 
     def delete_results(self) -> None:
         """Delete earlier results: some are not written again, such as figures of other methods."""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -18,6 +19,7 @@ from typer.core import TyperCommand
 from hgld.cli.selection import reduced
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError
+from hgld.figures.style import also_written_as, figure_files
 from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.version import __version__
 
@@ -170,6 +172,31 @@ Pretrained = Annotated[
         show_default="those of the preset, or of timm's hub",
     ),
 ]
+
+
+class _Format(Enum):
+    """Formats that --format accepts."""
+
+    png = "png"
+    pdf = "pdf"
+    svg = "svg"
+
+
+def _enter_formats(context: typer.Context, formats: Sequence[_Format] | None) -> Sequence[_Format] | None:
+    context.with_resource(also_written_as([each.value for each in formats or ()]))
+    return formats
+
+
+FigureFormat = Annotated[
+    list[_Format] | None,
+    typer.Option(
+        "--format",
+        metavar="png|pdf|svg",
+        callback=_enter_formats,
+        help="Format in which figures are written besides PNG, for papers; repeatable.",
+        show_default="png",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Run although the output is up to date.")]
 
 
@@ -240,6 +267,12 @@ def _storage_message(error: OSError) -> str:
     """Say which file could not be written, why, and what to do."""
     reason = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
     return f"{reason}; {_STORAGE_ERRORS[error.errno or 0]}"
+
+
+def print_figure(path: Path) -> None:
+    """Print the path of a figure, and those of its further formats."""
+    for file in figure_files(path):
+        typer.echo(file)
 
 
 def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], str]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, print_summary, writable_folder
+from hgld.cli.base import FigureFormat, app, friendly_errors, print_summary, writable_folder
 from hgld.cli.planning import Gpus, ImagesPerSecond, require_plan
 from hgld.cli.presets import Images, Manifest, complete_comparison, with_images
 
@@ -82,6 +82,7 @@ def benchmark(
     ] = False,
     gpus: Gpus = None,
     images_per_second: ImagesPerSecond = None,
+    formats: FigureFormat = None,
     force: Annotated[
         bool,
         typer.Option("--force", help="Retrain only runs whose settings or data changed, and rewrite the results."),

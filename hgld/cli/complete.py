@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from hgld.cli.base import Force, app, friendly_errors, parse_images, print_summary, writable_file
+from hgld.cli.base import (
+    FigureFormat,
+    Force,
+    app,
+    friendly_errors,
+    parse_images,
+    print_figure,
+    print_summary,
+    writable_file,
+)
 from hgld.progress import TerminalProgress
 
 
@@ -74,6 +83,7 @@ def complete(
             "landmarks whose group is hidden.",
         ),
     ] = False,
+    formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
     """Propose groups for landmarks without a label, from their photographs.
@@ -112,6 +122,6 @@ def complete(
         if evaluate:
             picture = out.with_suffix(".coverage.png")
             typer.echo(format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
-            typer.echo(picture)
+            print_figure(picture)
             return
         print_summary(out, complete_file(files, out, config, force=force, progress=progress), format_complete)

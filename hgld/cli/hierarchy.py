@@ -247,7 +247,7 @@ def stats(
             "-o",
             metavar="PICTURE",
             callback=writable_file,
-            help="Image file X.png to write, of the sizes of groups; X.tree.png shows them as areas.",
+            help="Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,

@@ -10,6 +10,7 @@ import typer
 
 from hgld.cli.base import (
     ClassesBeside,
+    FigureFormat,
     Force,
     ImageLandmarks,
     Images,
@@ -17,6 +18,7 @@ from hgld.cli.base import (
     app,
     friendly_errors,
     parse_images,
+    print_figure,
     print_summary,
     writable_file,
 )
@@ -161,6 +163,7 @@ def cluster(
             show_default="clean.parquet beside EMBEDDINGS",
         ),
     ] = None,
+    formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
     """Group labels into clusters and sub-clusters, and draw them.
@@ -179,7 +182,7 @@ def cluster(
 
             picture = out.with_suffix(".sweep.png")
             typer.echo(format_sweep(sweep_file(embeddings, picture, parse_sweep(sweep), seed, progress=progress)))
-            typer.echo(picture)
+            print_figure(picture)
             return
         config = ClusterConfig(
             n_clusters=n_clusters,
@@ -249,6 +252,7 @@ def suggest(
             "decisions.",
         ),
     ] = None,
+    formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
     """Suggest groups for every label, with a score and the reason.
@@ -282,7 +286,7 @@ def suggest(
                 progress=progress,
             )
             typer.echo(format_suggestion_quality(quality))
-            typer.echo(picture)
+            print_figure(picture)
             return
         summary = suggest_file(
             clusters,

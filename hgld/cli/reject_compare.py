@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import Force, friendly_errors, print_summary, writable_folder
+from hgld.cli.base import FigureFormat, Force, friendly_errors, print_summary, writable_folder
 from hgld.cli.reject import reject
 
 
@@ -23,6 +23,7 @@ def compare(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the sets of images, missing files and what is done, then exit.")
     ] = False,
+    formats: FigureFormat = None,
     force: Force = False,
 ) -> None:
     """Compare rejection scores on known, near and far queries: tables, a figure, intervals, confident mistakes.

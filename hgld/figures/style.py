@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hgld.io.files import atomic_write
 
@@ -30,6 +31,12 @@ LINES = tuple(colour for colour in LIGHT if colour not in ("#7dd024", "#dfadcc")
 INK, FAINT = "#1b1f24", "#6a737d"
 #: Colours of the roots in figures that compare them.
 ROOT_COLOURS = {"natural": "#2f8f4e", "human-made": "#3b5bdb"}
+
+#: Settings that make figures fit for papers: PDF files with TrueType fonts, which publishers ask for, instead of
+#: Type 3; and names inside SVG files that are the same whenever they are written.
+_RC: Any = {"pdf.fonttype": 42, "svg.hashsalt": "hgld"}
+#: Formats in which figures are written besides their own.
+_formats: ContextVar[tuple[str, ...]] = ContextVar("_formats", default=())
 
 DPI = 150
 _WIDTH = 9.6  # inches
@@ -70,9 +77,40 @@ def open_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+@contextmanager
+def also_written_as(formats: Iterable[str]) -> Iterator[None]:
+    """Write every PNG figure that is saved in this context in further formats too, beside it.
+
+    Args:
+        formats: Suffixes without the dot, such as ``("pdf", "svg")``.
+    """
+    token = _formats.set(tuple(dict.fromkeys(formats)))
+    try:
+        yield
+    finally:
+        _formats.reset(token)
+
+
+def figure_files(path: Path) -> list[Path]:
+    """Return the files that :func:`save` writes for a figure: the path itself and, beside PNG, further formats.
+
+    >>> with also_written_as(["pdf", "png"]):
+    ...     [str(file) for file in figure_files(Path("clusters.png"))]
+    ['clusters.png', 'clusters.pdf']
+    """
+    formats = _formats.get() if path.suffix == ".png" else ()
+    return list(dict.fromkeys([path, *(path.with_suffix(f".{suffix}") for suffix in formats)]))
+
+
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure atomically in the format of the suffix; the bytes are reproducible."""
-    # matplotlib would write the current time into PDF and SVG files.
-    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-    with without_glyph_warnings(), atomic_write(path) as draft:
-        figure.savefig(draft, dpi=DPI, facecolor="white", metadata=metadata)
+    """Write a figure atomically in the format of the suffix, and in those of :func:`also_written_as`.
+
+    The bytes are reproducible.
+    """
+    from matplotlib import rc_context
+
+    for file in figure_files(path):
+        # matplotlib would write the current time into PDF and SVG files.
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(file.suffix)
+        with rc_context(_RC), without_glyph_warnings(), atomic_write(file) as draft:
+            figure.savefig(draft, dpi=DPI, facecolor="white", metadata=metadata)

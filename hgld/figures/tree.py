@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Text
 
-_Box = tuple[float, float, float, float]  # left, top, width, height
+#: Left, top, width and height.
+Box = tuple[float, float, float, float]
 
 #: Inches.
 _WIDTH, _HEIGHT, _HEADING, _GAP = 13.0, 8.2, 0.34, 0.09
@@ -78,7 +79,7 @@ def draw_tree(path: Path, roots: Sequence[Node]) -> None:
     save(figure, path)
 
 
-def squarify(sizes: Sequence[float], box: _Box) -> list[_Box]:
+def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
     """Divide a box into nearly square boxes with areas proportional to sizes.
 
     The squarified treemap of Bruls, Huizing and van Wijk (2000): boxes are laid out in rows along the shorter side of
@@ -94,7 +95,7 @@ def squarify(sizes: Sequence[float], box: _Box) -> list[_Box]:
     left, top, width, height = box
     scale = width * height / sum(sizes) if sizes else 0.0
     areas = [size * scale for size in sizes]
-    boxes: list[_Box] = []
+    boxes: list[Box] = []
     while areas:
         side = min(width, height)
         n = 1
@@ -122,12 +123,12 @@ def _worst_ratio(row: Sequence[float], side: float) -> float:
     return max(max(area / depth**2, depth**2 / area) for area in row)
 
 
-def _draw_root(axes: Axes, root: Node, box: _Box) -> None:
+def _draw_root(axes: Axes, root: Node, box: Box) -> None:
     from matplotlib.patches import Rectangle
 
     groups = squarify([group.landmarks for group in root.children], box)
     for n, (group, (left, top, width, height)) in enumerate(zip(root.children, groups, strict=True)):
-        colour = _shade(ROOT_COLOURS.get(root.name, FAINT), n)
+        colour = shade(ROOT_COLOURS.get(root.name, FAINT), n)
         axes.add_artist(Rectangle((left, top), width, height, facecolor=colour, edgecolor="white", linewidth=1.4))
         has_labels = any(label.name != group.name for label in group.children)
         heading = min(0.24, 0.4 * height)
@@ -137,13 +138,13 @@ def _draw_root(axes: Axes, root: Node, box: _Box) -> None:
             _write_group(axes, group, (left, top, width, height))
 
 
-def _write_group(axes: Axes, group: Node, box: _Box) -> bool:
+def _write_group(axes: Axes, group: Node, box: Box) -> bool:
     style = {"color": "white", "fontweight": "bold"}
     texts = (f"{group.name}  {group.landmarks:,}", group.name)
     return any(_write(axes, text, box, _GROUP_FONT, _SMALL_GROUP_FONT, **style) for text in texts)
 
 
-def _draw_labels(axes: Axes, group: Node, box: _Box) -> None:
+def _draw_labels(axes: Axes, group: Node, box: Box) -> None:
     from matplotlib.patches import Rectangle
 
     for label, label_box in zip(
@@ -156,7 +157,7 @@ def _draw_labels(axes: Axes, group: Node, box: _Box) -> None:
         _write(axes, label.name, label_box, _LABEL_FONT + 1.5, _LABEL_FONT - 1.5, color="white")
 
 
-def _write(axes: Axes, text: str, box: _Box, largest: float, smallest: float, **style: Any) -> bool:
+def _write(axes: Axes, text: str, box: Box, largest: float, smallest: float, **style: Any) -> bool:
     """Write a text in the middle of a box, on one line or with a line per word; return False if it does not fit."""
     left, top, width, height = box
     best: tuple[float, Text | None] = (smallest, None)
@@ -187,7 +188,7 @@ def _write(axes: Axes, text: str, box: _Box, largest: float, smallest: float, **
     return best[1] is not None
 
 
-def _shade(colour: str, n: int) -> str:
+def shade(colour: str, n: int) -> str:
     """Return a lighter or darker tone of a colour, to distinguish neighbours."""
     from matplotlib.colors import to_hex, to_rgb
 

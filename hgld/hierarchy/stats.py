@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import GroupSize, draw_groups
 from hgld.figures.tree import build_nodes, draw_tree
+from hgld.figures.tree_page import write_tree_page
 from hgld.hierarchy.checks import GROUP, ROOT
 from hgld.hierarchy.load import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
@@ -91,7 +92,8 @@ def stats_file(
         images: Files with the landmark of each image, see :func:`count_images`. The split of a file must be given
             as ``(split, path)`` unless its name begins with a split or the hierarchy has only one.
         picture: Image file for the sizes of groups and their imbalance; none by default.
-        tree: Image file for roots, groups and labels as areas, see :func:`draw_hierarchy`; none by default.
+        tree: Image file for roots, groups and labels as areas, beside which a page of them is written, see
+            :func:`draw_hierarchy`; none by default.
 
     Raises:
         InputError: The hierarchy or the images cannot be read.
@@ -215,11 +217,18 @@ def count_images(path: Path) -> dict[int, int]:
 
 
 def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
-    """Draw roots, groups and, if known, the labels of each group as areas by number of landmarks."""
+    """Draw roots, groups and, if known, the labels of each group as areas by number of landmarks.
+
+    Args:
+        path: Image file to write; the page beside it (.html) tells the name of every area.
+        hierarchy: Hierarchy to draw.
+    """
     table = hierarchy.to_arrow()
     levels = [name for name in (ROOT, GROUP, "supercategory") if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
-    draw_tree(path, build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True)))
+    roots = build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True))
+    draw_tree(path, roots)
+    write_tree_page(path.with_suffix(".html"), roots)
 
 
 def _count_from_photographs(hierarchy: Hierarchy) -> dict[str, int]:

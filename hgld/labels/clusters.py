@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hgld import tables
 from hgld.errors import InputError
+from hgld.figures.style import figure_files
 from hgld.labels.clustering import ClusterConfig, Clusters, cluster_labels
 from hgld.labels.embed import embedding_matrix
 from hgld.lazy import lazy_module
@@ -83,9 +84,10 @@ def cluster_file(
     if not embeddings.is_file():
         raise InputError(f"{embeddings}: no such file; hgld embed writes it")
     picture, page = out.with_suffix(".png"), out.with_suffix(".html")
+    shown = [*figure_files(picture), page]
     inputs = {**tables.input_digests(embeddings=embeddings), **(photographs.digests if photographs else {})}
     provenance = tables.Provenance("cluster", vars(config), inputs)
-    if not force and tables.is_up_to_date(out, provenance) and all(path.is_file() for path in (picture, page)):
+    if not force and tables.is_up_to_date(out, provenance) and all(map(Path.is_file, shown)):
         return None
     from hgld.figures.label_map import LabelMap, draw_label_map, write_label_page
     from hgld.figures.tsne import tsne_2d

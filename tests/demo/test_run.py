@@ -95,7 +95,7 @@ def test_summary_lists_groups_and_existing_outputs(
     listed = [
         name for line in text.partition("In ")[2].splitlines()[1:] for name in line[2:].split("  ")[0].split(", ")
     ]
-    assert len(listed) == 12
+    assert len(listed) == 13
     assert [name for name in listed if not (out / name).is_file()] == []
 
 

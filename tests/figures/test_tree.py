@@ -1,12 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from bs4 import BeautifulSoup
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.figures.tree import build_nodes, draw_tree, squarify
+from hgld.figures.tree_page import write_tree_page
+from tests.axe import violations
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 Box = tuple[float, float, float, float]
 
@@ -75,3 +82,49 @@ def test_tree_is_reproducible(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         draw_tree(tmp_path / name, build_nodes([("natural", "lake", 3), ("human-made", "inn", 1)]))
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_page_names_every_tile_however_small(tmp_path: Path) -> None:
+    leaves = [
+        ("natural", "lake", "<b> & co", 90_000),
+        ("natural", "lake", "pond", 9),
+        ("human-made", "inn", "inn", 1),
+    ]
+    write_tree_page(tmp_path / "tree.html", build_nodes(leaves))
+    page = BeautifulSoup((tmp_path / "tree.html").read_text(encoding="utf-8"), "html.parser")
+    assert [title.get_text() for title in page.select(".tile > title")] == [
+        "natural › lake: 90,009 landmarks",
+        "natural › lake › <b> & co: 90,000 landmarks",
+        "natural › lake › pond: 9 landmarks",
+        "human-made › inn: 1 landmark",
+    ]
+
+
+def test_areas_of_the_page_are_numbers_of_landmarks(tmp_path: Path) -> None:
+    leaves = [("natural", f"group {n}", f"group {n}", 10 * n + 5) for n in range(8)]
+    write_tree_page(tmp_path / "tree.html", build_nodes(leaves))
+    page = BeautifulSoup((tmp_path / "tree.html").read_text(encoding="utf-8"), "html.parser")
+    areas = {
+        str(tile["data-name"]): float(str(tile.rect["width"])) * float(str(tile.rect["height"]))
+        for tile in page.select(".tile")
+        if tile.rect
+    }
+    total = sum(count for *_, count in leaves)
+    for _, group, _, count in leaves:
+        assert areas[group] / sum(areas.values()) == pytest.approx(count / total, rel=1e-3)
+
+
+def test_pointing_at_a_tile_says_its_name_and_a_search_fades_others(browser: Chrome, tmp_path: Path) -> None:
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.by import By
+
+    leaves = [("natural", "lake", f"lake {n}", 100 - n) for n in range(99)]
+    write_tree_page(tmp_path / "tree.html", build_nodes(leaves))
+    browser.get((tmp_path / "tree.html").as_uri())
+    smallest = browser.find_elements(By.CSS_SELECTOR, ".label")[-1]
+    ActionChains(browser).move_to_element(smallest).perform()
+    assert browser.find_element(By.ID, "pointed").text == "natural › lake › lake 98: 2 landmarks"
+    assert violations(browser) == []
+    browser.find_element(By.CSS_SELECTOR, "input").send_keys("LAKE 9")
+    assert browser.find_element(By.ID, "count").text == "10 found"
+    assert len(browser.find_elements(By.CSS_SELECTOR, ".tile:not(.away)")) == 10

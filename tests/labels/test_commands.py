@@ -58,9 +58,17 @@ def test_from_scraped_to_clusters(encoder: str, write_scraped: Callable[..., Pat
     assert cluster_of["road bridge"] == cluster_of["footbridge"] != cluster_of["lake"]
     assert {row["label"]: row["landmarks_index"] for row in rows}["church building"] == 1
 
-    swept = run("cluster", embeddings, "-o", clusters, "--sweep", "2:4")
+    # Formats that are new are written, and kept where they are not named again.
+    assert "up to date" not in run(*steps[-1], "--format", "pdf").stdout
+    assert (tmp_path / "clusters.pdf").is_file()
+    for repeated in (("--format", "pdf"), ()):
+        assert run(*steps[-1], *repeated).stdout == f"{clusters}: up to date\n"
+
+    swept = run("cluster", embeddings, "-o", clusters, "--sweep", "2:4", "--format", "svg")
     assert swept.exit_code == 0, swept.output
-    assert (tmp_path / "clusters.sweep.png").is_file()
+    pictures = [tmp_path / f"clusters.sweep.{suffix}" for suffix in ("png", "svg")]
+    assert swept.stdout.splitlines()[-2:] == [str(path) for path in pictures]
+    assert all(path.is_file() for path in pictures)
 
 
 @pytest.mark.parametrize(

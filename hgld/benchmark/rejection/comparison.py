@@ -33,6 +33,7 @@ from hgld.benchmark.rejection.risk_coverage_figure import draw_risks
 from hgld.benchmark.rejection.score_parts import FailedPart, ScorePart, n_finished, score_parts
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.json_report import to_json_values
+from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write
 from hgld.io.settings import to_dict
 from hgld.progress import NoProgress, Progress
@@ -127,7 +128,8 @@ def _write_pictures(
         pictures = [out / f"near_far_{name}.png", out / f"risk_{name}.png"]
         draw_near_far(settings, values, name, pictures[0])
         draw_risks(settings, parts, name, pictures[1])
-        files += [path for path in pictures if path.is_file()]  # none where every score failed
+        drawn = [path for path in pictures if path.is_file()]  # none where every score failed
+        files += [file for path in drawn for file in figure_files(path)]
     if settings.mistakes is not None:
         page = out / "mistakes.html"
         split = settings.splits[0]

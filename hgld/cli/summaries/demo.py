@@ -69,7 +69,7 @@ def format_demo(summary: DemoSummary) -> str:
         "label_embeddings.parquet": "an embedding of each label",
         "clusters.parquet, clusters.png, clusters.html": "clusters with suggestions; a figure; an interactive map",
         f"review/{ANNOTATORS[0]}.xlsx, review/{ANNOTATORS[1]}.xlsx": "review sheets to fill in, also as CSV",
-        "hierarchy.parquet, hierarchy.png": "landmarks with their groups and roots; a figure",
+        "hierarchy.parquet, hierarchy.png, hierarchy.html": "landmarks with their groups and roots; a figure; a page",
     }
     width = max(map(len, outputs))
     meanings = [f"  {name:<{width}}  {meaning}" for name, meaning in outputs.items()]
