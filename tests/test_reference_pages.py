@@ -1,7 +1,8 @@
-"""The generated reference documents every command, option, setting, table and public name."""
+"""The reference documents every command, option, setting, table, value, file and public name."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -12,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from hgld import errors
+from hgld.tables import TABLES
+from hgld.tables.schemas import meaning_of, values_of
 from tests.test_public_names import PUBLIC_NAMES
 
-EXTENSIONS = Path(__file__).parent.parent / "docs" / "_extensions"
+CHECKOUT = Path(__file__).parent.parent
+EXTENSIONS = CHECKOUT / "docs" / "_extensions"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,35 @@ def test_every_setting_is_explained(pages_of: Callable[[str], dict[str, str]], p
     assert len(settings) > 20
     # The name of one of several kinds of sections needs no explanation.
     assert [row[0] for row in settings if not row[-1].strip() and not row[0].endswith(".name`")] == []
+
+
+def test_every_column_and_value_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:
+    (page,) = pages_of("table").values()
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert sections.keys() == TABLES.keys()
+    for name, spec in TABLES.items():
+        fields = [*spec.schema, *spec.optional]
+        listed = {row[0].strip("`"): row[-2 if len(row) == 4 else -1] for row in rows(sections[name])}
+        assert listed.keys() == {value for field in fields for value in (field.name, *values_of(field))}
+        assert all(map(meaning_of, fields))
+        assert all(meaning for field in fields for meaning in values_of(field).values())
+
+
+def test_every_file_name_of_the_code_is_explained() -> None:
+    """Names of files of other people's data sets, and of hgld's own sample, are left to the code that reads them."""
+    suffixes = "csv|faiss|html|journal|jsonl?|lock|md|npy|parquet|parts?|png|pt|safetensors|sqlite|tar|tex|txt|xlsx"
+    pattern = re.compile(rf"[\w.*-]*\.({suffixes})")
+    templates = {path.name for path in CHECKOUT.glob("hgld/templates/**/*.html")}
+    names = set()
+    for path in CHECKOUT.glob("hgld/**/*.py"):
+        if not {"demo", "readers"} & {*path.parts}:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+            names |= {text for text in texts if isinstance(text, str) and pattern.fullmatch(text)}
+    assert {"run.json", ".skipped.csv"} <= names
+    page = (CHECKOUT / "docs/reference/files.md").read_text(encoding="utf-8")
+    known = templates | {f"{table}.parquet" for table in TABLES} | {"pyarrow.parquet"}
+    assert {name for name in names - known if not all(part in page for part in name.split("*"))} == set()
 
 
 def test_every_error_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 from markdown_text import code, from_docstring, table
 
 from hgld.tables import TABLES, TableSpec
-from hgld.tables.schemas import meaning_of
+from hgld.tables.schemas import meaning_of, values_of
 
 
 def table_pages() -> dict[str, str]:
@@ -14,7 +14,9 @@ def table_pages() -> dict[str, str]:
     parts = [
         "# Tables",
         "Parquet, readable by pandas, Polars, DuckDB or Arrow. A table is complete and valid or absent; its metadata "
-        "names the command, the version, the parameters and the inputs (by SHA-256) that made it.",
+        "name the command, the version, the parameters and the inputs (by SHA-256) that made it. Each column carries "
+        "its meaning, and the meanings of its values, in its metadata. Other files are described in "
+        "[Files](../files.md).",
         *map(_section, TABLES.values()),
     ]
     return {"tables.md": "\n\n".join(parts) + "\n"}
@@ -37,8 +39,15 @@ def _section(spec: TableSpec) -> str:
             from_docstring(spec.about),
             f"Key: {', '.join(map(code, spec.key))}.",
             table(["column", "type", "meaning", ""], rows),
+            *(_values(field) for field in (*spec.schema, *spec.optional) if values_of(field)),
         ]
     )
+
+
+def _values(column: pa.Field) -> str:
+    """Return the table of the values of a column that may have no others."""
+    rows = [[code(value), from_docstring(meaning)] for value, meaning in values_of(column).items()]
+    return table([code(column.name), "meaning"], rows)
 
 
 def _type_name(kind: pa.DataType) -> str:

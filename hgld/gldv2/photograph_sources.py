@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from hgld.gldv2.photograph_list import PhotographList
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from hgld.tables.column_values import PhotographStatus
 
 _SUFFIX_OF_FORMAT = {"JPEG": ".jpg", "TIFF": ".tif"}
 
@@ -34,7 +35,7 @@ class Photograph:
 
     Args:
         id: Its id.
-        status: ``ok``, or the reason: one of those that the README lists.
+        status: ``ok``, or the reason: :data:`~hgld.tables.column_values.PHOTOGRAPH_STATUS_MEANINGS`.
         file: Its file; None unless the status is ``ok``.
         url: Address in GLDv2's lists.
         source: Where the content is from: an address, or a tar file.
@@ -47,7 +48,7 @@ class Photograph:
     """
 
     id: str
-    status: str
+    status: PhotographStatus
     file: ImageFile | None = None
     url: str | None = None
     source: str | None = None

@@ -22,7 +22,6 @@ from hgld.tables import IMAGES, read_table
 
 #: Kind of the journal's facts about tar files that need not be downloaded again.
 _SEARCHED = "shard"
-_ABSENT = "not_in_tar_files"
 
 
 class _Place(NamedTuple):
@@ -189,4 +188,4 @@ def _absent(
 ) -> Iterator[Photograph]:
     for image_id in ids:
         if image_id not in found:
-            yield Photograph(image_id, _ABSENT, url=photographs.fact(image_id, "url"))
+            yield Photograph(image_id, "not_in_tar_files", url=photographs.fact(image_id, "url"))

@@ -18,6 +18,7 @@ from hgld.labels.clean import read_scraped
 from hgld.labels.label_choice import InstanceOf, read_irrelevant_labels
 from hgld.lazy import lazy_module
 from hgld.resources import annotation_file
+from hgld.tables.column_values import LabelSource
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_named_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 
@@ -279,7 +280,7 @@ class _Row(NamedTuple):
     candidate: Candidate
     label: str
     groups: Sequence[str]
-    source: str = "instance_of"
+    source: LabelSource = "instance_of"
 
 
 @dataclass

@@ -14,11 +14,12 @@ from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import find_annotations
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
+from hgld.tables.column_values import RemovalReason
 from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, read_named_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
 
-_REMOVAL_REASONS = {
+_REMOVAL_REASONS: Mapping[RemovalReason, str] = {
     "multiple": "since it has several relevant labels (hgld clean and hgld build can keep such landmarks)",
     "irrelevant": "since its labels do not describe a landmark",
     "unlabelled": "since it has no label",

@@ -16,12 +16,12 @@ from hgld.labels.label_choice import (
     InstanceOf,
     IrrelevantLabels,
     KeepMultiple,
-    RemovalReason,
     choose_label,
     read_irrelevant_labels,
 )
 from hgld.lazy import lazy_module
 from hgld.resources import annotation_file
+from hgld.tables.column_values import RemovalReason
 from hgld.taxonomy.label_identity import label_id, unify_labels
 
 if TYPE_CHECKING:

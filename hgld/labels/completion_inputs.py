@@ -16,9 +16,6 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.labels.photographs import Photographs, read_photographs
 from hgld.tables.embeddings import find_ids_file
 
-#: Why a landmark has no group: the reasons of the table ``removed``, and ``excluded`` if the label of a cleaned
-#: landmark is dropped or undecided.
-REASONS = ("unlabelled", "multiple", "irrelevant", "excluded")
 #: Fewest labelled landmarks that proposals are evaluated and calibrated on.
 MIN_LABELLED = 20
 

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 
 from hgld.io.csv_files import read_rows
 from hgld.labels.class_graph import ancestors
+from hgld.tables.column_values import RemovalReason
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
 KeepMultiple = Literal["first", "most-specific"]
-RemovalReason = Literal["multiple", "irrelevant", "unlabelled"]
 
 
 class InstanceOf(NamedTuple):

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.completion_inputs import MIN_LABELLED, REASONS, CompletionInputs
+from hgld.labels.completion_inputs import MIN_LABELLED, CompletionInputs
 from hgld.labels.embed import EmbedConfig, embed_labels
 from hgld.labels.encoder_cache import load_cached_encoder
 from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder
@@ -19,6 +19,7 @@ from hgld.labels.group_votes import GroupVotes, References, vote
 from hgld.labels.photographs import Vectors
 from hgld.labels.vote_calibration import fit_calibration
 from hgld.progress import NoProgress, Progress
+from hgld.tables.column_values import MISSING_GROUP_REASON_MEANINGS
 
 Method = Literal["neighbours", "zero-shot"]
 
@@ -61,10 +62,10 @@ class CompleteConfig:
             raise ConfigurationError(
                 f"`calibration_landmarks` is {self.calibration_landmarks}; expected {MIN_LABELLED} or more"
             )
-        if not self.reasons or (unknown := sorted(set(self.reasons) - {*REASONS})):
+        if not self.reasons or (unknown := sorted(set(self.reasons) - {*MISSING_GROUP_REASON_MEANINGS})):
             raise ConfigurationError(
                 f"`reasons` is {', '.join(unknown) if self.reasons else 'empty'}; expected some of "
-                f"{', '.join(REASONS)}"
+                f"{', '.join(MISSING_GROUP_REASON_MEANINGS)}"
             )
         try:
             torch.empty(0, device=self.device)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write
 from hgld.tables.provenance import TABLE_KEY, Provenance, read_metadata, with_provenance
-from hgld.tables.schemas import TableSpec
+from hgld.tables.schemas import TableSpec, unlisted_values, values_of
 
 
 def write_table(
@@ -28,7 +28,8 @@ def write_table(
         provenance: Command, parameters and inputs of the stage.
 
     Raises:
-        InputError: The columns, their types, a null or a repeated key do not fit ``spec``; nothing is written.
+        InputError: The columns, their types, a null, a value or a repeated key do not fit ``spec``; nothing is
+            written.
     """
     schema = spec.schema
     if isinstance(rows, pa.Table):
@@ -91,7 +92,7 @@ def _layout(schema: pa.Schema, spec: TableSpec) -> pa.Schema:
 
 
 def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
-    """Raise unless the columns, their types and their nulls are those of ``spec``."""
+    """Raise unless the columns, their types, nulls and values are those of ``spec``."""
     problems = []
     layout = _layout(rows.schema, spec)
     if rows.schema.names != layout.names:
@@ -104,6 +105,9 @@ def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
                 problems.append(f'"{expected.name}" is {actual}, expected {expected.type}')
             elif nulls and not expected.nullable:
                 problems.append(f'"{expected.name}" is null in {nulls:,} of {rows.num_rows:,} rows')
+            elif unlisted := unlisted_values(rows.column(expected.name), expected):
+                listed = ", ".join(values_of(expected))
+                problems.append(f'"{expected.name}" has the values {", ".join(unlisted)}; expected some of {listed}')
     if problems:
         raise InputError(f'{path}: not a valid "{spec.name}" table:\n{indented_list(problems)}')
 

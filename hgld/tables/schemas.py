@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
+from hgld.tables.column_values import (
+    LABEL_SOURCE_MEANINGS,
+    MISSING_GROUP_REASON_MEANINGS,
+    PHOTOGRAPH_STATUS_MEANINGS,
+    REMOVAL_REASON_MEANINGS,
+    ROUTE_SEPARATOR,
+    ROUTE_STEP_MEANINGS,
+    SCRAPE_SOURCE_MEANINGS,
+    SCRAPE_STATUS_MEANINGS,
+    SPLIT_MEANINGS,
+)
+
 #: Splits of GLDv2; each numbers its landmarks by itself.
-SPLITS = ("train", "index")
+SPLITS: tuple[str, ...] = tuple(SPLIT_MEANINGS)
 #: Where the group of a landmark comes from: a decision on what it is an instance of, or its photographs.
-LABEL_SOURCES = ("instance_of", "photographs")
+LABEL_SOURCES: tuple[str, ...] = tuple(LABEL_SOURCE_MEANINGS)
 
 #: "Instance of" values: the class's item, its label and the label's language. ``item`` is null where the source does
 #: not show it, ``language`` where it is unknown or where the label is the bare item id.
@@ -70,7 +84,7 @@ class TableSpec:
         name: Name of the table.
         version: Version of its layout.
         about: What a row is, and which command writes the table.
-        schema: Required columns; the metadata of each has its ``meaning``.
+        schema: Required columns, see :func:`column`.
         key: Columns whose values together identify a row.
         optional: Columns that may follow, in this order.
         free_columns: Types that further columns, with names of the table's own choice, may have; empty if there are
@@ -91,9 +105,29 @@ class TableSpec:
         return f"{self.name}/{self.version}"
 
 
-def column(name: str, kind: pa.DataType, meaning: str, *, nullable: bool = False) -> pa.Field:
-    """Return a column with its meaning, which files carry too: Arrow writes the metadata of columns into them."""
-    return pa.field(name, kind, nullable, {"meaning": meaning})
+def column(
+    name: str,
+    kind: pa.DataType,
+    meaning: str,
+    *,
+    nullable: bool = False,
+    values: Mapping[Any, str] | None = None,
+    separator: str = "",
+) -> pa.Field:
+    """Return a column with its meaning, which files carry too: Arrow writes the metadata of columns into them.
+
+    Args:
+        name: Name of the column.
+        kind: Type of its values.
+        meaning: What a value says.
+        nullable: Whether values may be null.
+        values: Meaning of each value, where no others exist.
+        separator: What joins several of these values in a text; empty if each text is one of them.
+    """
+    metadata = {"meaning": meaning}
+    if values:
+        metadata |= {"values": json.dumps(dict(values)), "separator": separator}
+    return pa.field(name, kind, nullable, metadata)
 
 
 def meaning_of(field: pa.Field) -> str:
@@ -105,9 +139,40 @@ def meaning_of(field: pa.Field) -> str:
     return str((field.metadata or {}).get(b"meaning", b"").decode())
 
 
+def values_of(field: pa.Field) -> Mapping[str, str]:
+    """Return the meaning of each value of a column; nothing for a column that may have any value.
+
+    >>> list(values_of(column("split", pa.string(), "Split.", values=SPLIT_MEANINGS)))
+    ['train', 'index']
+    """
+    values: dict[str, str] = json.loads((field.metadata or {}).get(b"values", b"{}"))
+    return values
+
+
+def unlisted_values(texts: pa.ChunkedArray, field: pa.Field) -> list[str]:
+    """Return the values that a column has and must not have, sorted.
+
+    >>> split = column("split", pa.string(), "Split.", values=SPLIT_MEANINGS)
+    >>> unlisted_values(pa.chunked_array([["train", "test", None]]), split)
+    ['test']
+    """
+    values = values_of(field)
+    if not values:
+        return []
+    separator = field.metadata[b"separator"].decode()
+    present = {text for text in texts.unique().to_pylist() if text is not None}
+    return sorted(
+        {value for text in present for value in (text.split(separator) if separator else [text])} - values.keys()
+    )
+
+
 _LANDMARK = [
-    column("split", pa.string(), "train or index; each numbers its landmarks by itself."),
-    column("landmark_id", pa.int64(), "Number of the landmark in its split."),
+    column("split", pa.string(), "Split of GLDv2.", values=SPLIT_MEANINGS),
+    column(
+        "landmark_id",
+        pa.int64(),
+        "Number of the landmark in its split; the same number is another landmark in another split.",
+    ),
     column("category", pa.string(), "Address of the landmark's category on Wikimedia Commons, as GLDv2 gives it."),
 ]
 _LABEL = [
@@ -150,8 +215,10 @@ SCRAPED = TableSpec(
             column(
                 "route",
                 pa.string(),
-                "Redirects that were followed, joined by ``+``, or ``direct``.",
+                "Steps from the category to the item, joined by ``+``; null where there is no item.",
                 nullable=True,
+                values=ROUTE_STEP_MEANINGS,
+                separator=ROUTE_SEPARATOR,
             ),
             column("revision", pa.int64(), "Revision of the item.", nullable=True),
             column(
@@ -159,8 +226,8 @@ SCRAPED = TableSpec(
                 INSTANCE_OF,
                 'Values of "instance of": item, null where it is not shown; label; language of the label.',
             ),
-            column("status", pa.string(), "Whether values were found, or why not."),
-            column("source", pa.string(), "Where the values are from: ``api``, ``html`` or ``dump``."),
+            column("status", pa.string(), "Whether values were found, or why not.", values=SCRAPE_STATUS_MEANINGS),
+            column("source", pa.string(), "Where the values are from.", values=SCRAPE_SOURCE_MEANINGS),
             column(
                 "fetched_at",
                 pa.timestamp("ms", tz="UTC"),
@@ -186,7 +253,11 @@ CLASSES = TableSpec(
                 'What tells the item from others with the same label, such as "body of still water".',
                 nullable=True,
             ),
-            column("subclass_of", TEXTS, "Items that it is a subclass of (P279), after redirects."),
+            column(
+                "subclass_of",
+                TEXTS,
+                "Items that it is a subclass of (P279); for a merged item, the one that it was merged into.",
+            ),
             column("revision", pa.int64(), "Revision of the item; null where it was deleted.", nullable=True),
             column(
                 "redirected_from",
@@ -220,7 +291,7 @@ REMOVED = TableSpec(
     pa.schema(
         [
             *_LANDMARK,
-            column("reason", pa.string(), "``multiple`` labels, an ``irrelevant`` one, or ``unlabelled``."),
+            column("reason", pa.string(), "Why the landmark has no label.", values=REMOVAL_REASON_MEANINGS),
             column("instance_of", INSTANCE_OF, "Values of the landmark, as in the table scraped."),
         ]
     ),
@@ -289,7 +360,7 @@ HIERARCHY = TableSpec(
             column(
                 "hierarchical_labels", TEXTS, "All groups of the landmark, of which hierarchical_label is the first."
             ),
-            column("label_source", pa.string(), "Where the group comes from: ``instance_of`` or ``photographs``."),
+            column("label_source", pa.string(), "Where the group comes from.", values=LABEL_SOURCE_MEANINGS),
         ]
     ),
 )
@@ -304,7 +375,8 @@ COMPLETED = TableSpec(
             column(
                 "reason",
                 pa.string(),
-                "Why the landmark has no group: a reason of the table removed, or ``excluded`` by the build.",
+                "Why the landmark has no group.",
+                values=MISSING_GROUP_REASON_MEANINGS,
             ),
             column("photographs", pa.int64(), "Number of its photographs."),
             column(
@@ -351,7 +423,12 @@ PHOTOGRAPHS = TableSpec(
     pa.schema(
         [
             column("id", pa.string(), "Id of the photograph."),
-            column("status", pa.string(), "``ok``, or why there is no photograph."),
+            column(
+                "status",
+                pa.string(),
+                "Whether there is a photograph, or why not.",
+                values=PHOTOGRAPH_STATUS_MEANINGS,
+            ),
             column("url", pa.string(), "Address of the file in GLDv2's lists.", nullable=True),
             column(
                 "page",

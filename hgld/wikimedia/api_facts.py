@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from sys import intern
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hgld.wikimedia.api_documents import (
     LANGUAGE,
@@ -68,15 +68,14 @@ class PageFact(NamedTuple):
     """The page at which the hard redirects from a title end.
 
     Args:
-        status: ``found``, else the landmark's status: ``missing``, ``invalid_title``, ``redirect_loop`` or
-            ``redirect_unresolved``.
+        status: ``found``, else the landmark's status.
         title: Title of that page.
         item: Id of the item that the page names; None without one.
         redirected: Whether a hard redirect was followed.
         soft_redirect: Whether the page is a soft redirect, by its template or by its categories.
     """
 
-    status: str
+    status: Literal["found", "missing", "invalid_title", "redirect_loop", "redirect_unresolved"]
     title: str
     item: str | None
     redirected: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from hgld.errors import SourceError
 from hgld.wikimedia.api_documents import Page, PageTitle, QueryDocument, read_document
@@ -54,7 +54,7 @@ class QueryResult:
         """Return a page, or None if the response does not contain it, or not all of it."""
         return None if title in self.odd else self.pages.get(title)
 
-    def follow(self, requested: str) -> tuple[str, str | None, bool]:
+    def follow(self, requested: str) -> tuple[str, Literal["redirect_loop", "redirect_unresolved"] | None, bool]:
         """Follow normalisation and hard redirects from a requested title.
 
         Returns:

@@ -17,6 +17,7 @@ from sys import intern
 from typing import Any
 
 from hgld.errors import SourceError
+from hgld.tables.column_values import RouteStep, ScrapeStatus
 from hgld.wikimedia.api_documents import LANGUAGE, EntitiesDocument, read_document
 from hgld.wikimedia.api_facts import (
     ItemFact,
@@ -237,7 +238,7 @@ def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Ans
     return facts, odd
 
 
-def resolve_item(page_title: str, item: ItemFact, redirects: list[str], facts: FactStore) -> Resolution:
+def resolve_item(page_title: str, item: ItemFact, redirects: list[RouteStep], facts: FactStore) -> Resolution:
     """Return the result for a landmark whose item is known.
 
     The item of a Wikimedia category gives way to its main topic, once, if it has one.
@@ -258,16 +259,16 @@ def resolve_item(page_title: str, item: ItemFact, redirects: list[str], facts: F
             redirects = [*redirects, "topic"]
     classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
     values = unique_values(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes)
-    status = "ok" if values else "no_instance_of"
+    status: ScrapeStatus = "ok" if values else "no_instance_of"
     return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
 
 
-def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[str]]:
+def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[RouteStep]]:
     """Return the final page title, its item and the redirects to it; or the resolution, where there is no item.
 
     One soft redirect is followed, and the hard ones before and after it.
     """
-    redirects: list[str] = []
+    redirects: list[RouteStep] = []
     item: ItemFact | None = facts.get(SITELINK, title)
     if item is not None:
         return title, item, redirects
@@ -279,7 +280,8 @@ def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact
             return Resolution("redirect_unresolved")
         if target in visited:
             return Resolution("redirect_loop")
-        redirects += ["hard_redirect"] * page.redirected + ["soft_redirect"]
+        redirects += ["hard_redirect"] * page.redirected
+        redirects.append("soft_redirect")
         item = facts.get(SITELINK, target)
         if item is not None:
             return target, item, redirects

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from sys import intern
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from bs4 import BeautifulSoup, Tag
@@ -32,7 +32,7 @@ class ParsedPage(NamedTuple):
     """Contents of a category page.
 
     Args:
-        status: ``found``, ``missing``, ``invalid_title``, or ``redirect_unresolved`` for a hard redirect that was not
+        status: ``found``, else the landmark's status; ``redirect_unresolved`` for a hard redirect that was not
             followed and a soft one that names no page.
         title: Heading of the page.
         redirected: Whether the server followed a hard redirect.
@@ -41,7 +41,7 @@ class ParsedPage(NamedTuple):
         values: Item, where shown, and label of each value; None without an infobox.
     """
 
-    status: str
+    status: Literal["found", "missing", "invalid_title", "redirect_unresolved"]
     title: str | None = None
     redirected: bool = False
     soft_target: str | None = None

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from hgld.tables.column_values import RouteStep
 from hgld.wikimedia.api_facts import ItemFact
 from hgld.wikimedia.api_source import CLASS, ITEM, SITELINK, WIKIMEDIA_CATEGORY, resolve_item
 from hgld.wikimedia.dump_extract import items_path
@@ -87,7 +88,7 @@ class DumpSource:
         """See :class:`Source`."""
         if not is_sendable(title):
             return Resolution("invalid_title")
-        redirects: list[str] = []
+        redirects: list[RouteStep] = []
         item: ItemFact | None = facts.get(SITELINK, title)
         if item is None:
             item = facts.get(COMMONS_CATEGORY, title)

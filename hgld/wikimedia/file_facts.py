@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from bs4 import BeautifulSoup
@@ -31,8 +31,7 @@ class FileFact(NamedTuple):
     """What Commons says about a file, after redirects.
 
     Args:
-        status: ``ok``, or why there is no thumbnail: ``missing`` (deleted, or never there), ``invalid_title``,
-            ``no_thumbnail``.
+        status: ``ok``, or why there is no thumbnail, as in the table ``photographs``.
         page: Address of its page.
         author: Author, as text; None if the page does not say.
         licence: Short name of the licence, such as ``CC BY-SA 3.0``.
@@ -41,7 +40,7 @@ class FileFact(NamedTuple):
         thumbnail_url: Address of the thumbnail, which is the file itself if that is not wider.
     """
 
-    status: str
+    status: Literal["ok", "missing", "invalid_title", "no_thumbnail"]
     page: str | None = None
     author: str | None = None
     licence: str | None = None

@@ -13,6 +13,7 @@ from sys import intern
 from typing import Any
 
 from hgld.errors import SourceError
+from hgld.tables.column_values import RouteStep, ScrapeStatus
 from hgld.wikimedia.category_page import ParsedPage, parse_page
 from hgld.wikimedia.client import HtmlResponse, WikimediaClient
 from hgld.wikimedia.source import FactStore, InstanceOfValue, Resolution, route_of, unique_values
@@ -61,14 +62,15 @@ class HtmlSource:
         if not is_sendable(title):
             return Resolution("invalid_title")
         page: ParsedPage = facts.get(PAGE, title)
-        redirects = ["hard_redirect"] * page.redirected
+        redirects: list[RouteStep] = ["hard_redirect"] * page.redirected
         if page.soft_target is not None:
             visited = {title, page.title}
             if page.soft_target in visited:
                 return Resolution("redirect_loop")
             visited.add(page.soft_target)
             page = facts.get(PAGE, page.soft_target)
-            redirects += ["soft_redirect"] + ["hard_redirect"] * page.redirected
+            redirects.append("soft_redirect")
+            redirects += ["hard_redirect"] * page.redirected
             if page.soft_target is not None:
                 return Resolution("redirect_loop" if page.soft_target in visited else "redirect_unresolved")
         if page.status != "found":
@@ -76,7 +78,7 @@ class HtmlSource:
         if page.values is None:
             return Resolution("no_infobox", page.title)
         values = unique_values(InstanceOfValue(item, label, None) for item, label in page.values)
-        status = "ok" if values else "no_instance_of"
+        status: ScrapeStatus = "ok" if values else "no_instance_of"
         return Resolution(status, page.title, page.item, route_of(redirects), None, values)
 
 

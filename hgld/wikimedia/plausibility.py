@@ -8,14 +8,14 @@ of missing pages. The authors of H-GLDv2 found values for 129.1k of 203k landmar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.io.journal import Journal
 from hgld.wikimedia.source import FactStore, MissingFactsError, Source
 
 #: Share of the landmarks of a block above which a status is unlikely; far above what GLDv2 has, far below one.
-UNLIKELY_SHARES = {
+UNLIKELY_SHARES: Mapping[str, float] = {
     "invalid_title": 0.02,  # the titles are those of pages that existed
     "redirect_loop": 0.02,
     "redirect_unresolved": 0.05,

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from hgld.tables.column_values import ROUTE_SEPARATOR, RouteStep, ScrapeStatus
+
 
 class InstanceOfValue(NamedTuple):
     """One "instance of" value, as in the column ``instance_of`` of the table ``scraped``.
@@ -30,18 +32,15 @@ class Resolution(NamedTuple):
     """Result of looking up one landmark; the fields are columns of the table ``scraped``.
 
     Args:
-        status: ``ok``; ``no_instance_of``: the item has no values; ``no_item`` (API) or ``no_infobox`` (HTML);
-            ``item_missing``: the page names a deleted item; ``missing``: no such page; ``invalid_title``;
-            ``redirect_loop``; ``redirect_unresolved``: more redirects than are followed; ``error``: facts are missing
-            because requests failed, to be tried again.
+        status: Whether values were found, or why not: :data:`~hgld.tables.column_values.SCRAPE_STATUS_MEANINGS`.
         resolved_title: Title after all redirects.
         item: Id of the landmark's item.
-        route: Redirects that were followed, joined by ``+``, or ``direct``.
+        route: Steps from the category to the item, joined by ``+``; see :func:`route_of`.
         revision: Revision of the item.
         instance_of: Values of the item, without repetitions.
     """
 
-    status: str
+    status: ScrapeStatus
     resolved_title: str | None = None
     item: str | None = None
     route: str | None = None
@@ -167,10 +166,10 @@ def unique_values(values: Iterable[InstanceOfValue]) -> tuple[InstanceOfValue, .
     return tuple(dict.fromkeys(values))
 
 
-def route_of(redirects: Sequence[str]) -> str:
-    """Return the column ``route`` for the redirects that were followed, in order.
+def route_of(redirects: Sequence[RouteStep]) -> str:
+    """Return the column ``route`` for the steps that were taken, in order.
 
     >>> route_of(["hard_redirect", "topic"]), route_of([])
     ('hard_redirect+topic', 'direct')
     """
-    return "+".join(redirects) or "direct"
+    return ROUTE_SEPARATOR.join(redirects) or "direct"

@@ -17,12 +17,12 @@ from hgld.labels.label_choice import (
     InstanceOf,
     IrrelevantLabels,
     KeepMultiple,
-    RemovalReason,
     choose_label,
     most_specific,
     read_irrelevant_labels,
 )
 from hgld.resources import annotation_file
+from hgld.tables.column_values import RemovalReason
 from tests.labels.label_tables import PROVENANCE, scraped_table
 
 CHURCH, MUSEUM = ("Q16970", "church building"), ("Q33506", "museum")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,14 +15,17 @@ from hgld.tables import (
     CLEAN,
     LABEL_EMBEDDINGS,
     MANIFEST,
+    SCRAPED,
     TABLES,
     Provenance,
+    column_values,
     input_digests,
     is_up_to_date,
     read_provenance,
     read_table,
     write_table,
 )
+from hgld.tables.schemas import unlisted_values, values_of
 
 MADE = Provenance("clean", {"keep_multiple": None}, {"scraped": "00ff"})
 
@@ -94,6 +97,7 @@ def test_embeddings_may_have_any_length(tmp_path: Path, dimensions: int) -> None
         (clean_table().drop_columns(["category"]), "columns are"),
         (clean_table(supercategory=["lake", None]), r'"supercategory" is null in 1 of 2 rows'),
         (clean_table(split=["train", "train"]), "1 keys are repeated, first split train, landmark_id 1"),
+        (clean_table(split=["train", "test"]), '"split" has the values test; expected some of train, index'),
         (clean_table().cast(pa.schema([*list(CLEAN.schema)[:4], ("class_item", pa.large_string())])), "large_string"),
     ],
 )
@@ -104,6 +108,23 @@ def test_invalid_tables_are_not_written(tmp_path: Path, table: pa.Table, message
         write_table(path, CLEAN, table, MADE)
     assert path.read_bytes() == b"the one before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_values_joined_in_a_text_are_checked_one_by_one() -> None:
+    field = SCRAPED.schema.field("route")
+    routes = pa.chunked_array([["direct", "hard_redirect+topic", None], ["soft_redirect+detour"]])
+    assert unlisted_values(routes, field) == ["detour"]
+
+
+def test_values_that_code_may_write_are_those_that_schemas_explain() -> None:
+    types = {frozenset(get_args(kind)) for kind in vars(column_values).values() if get_origin(kind) is Literal}
+    explained = {
+        frozenset(values)
+        for spec in TABLES.values()
+        for field in (*spec.schema, *spec.optional)
+        if (values := values_of(field))
+    }
+    assert types == explained
 
 
 def test_invalid_tables_are_not_read(tmp_path: Path) -> None:

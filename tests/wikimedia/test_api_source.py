@@ -339,8 +339,8 @@ def test_unsendable_titles_are_invalid_without_a_request() -> None:
     assert source().resolve("Category:A|B", FactStore()).status == "invalid_title"
 
 
-def page(title: str, *, soft: bool = False, redirected: bool = False, status: str = "found") -> PageFact:
-    return PageFact(status, title, None, redirected, soft)
+def page(title: str, *, soft: bool = False, redirected: bool = False) -> PageFact:
+    return PageFact("found", title, None, redirected, soft)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def page(title: str, *, soft: bool = False, redirected: bool = False, status: st
         ({"A": page("A", soft=True), "B": page("C", soft=True)}, {"A": "B", "C": "C"}, "redirect_loop"),
         ({"A": page("A", soft=True), "B": page("B", soft=True)}, {"A": "B", "B": "C"}, "redirect_unresolved"),
         ({"A": page("A", soft=True), "B": page("B", soft=True)}, {"A": "B", "B": None}, "redirect_unresolved"),
-        ({"A": page("A", soft=True), "B": page("B", status="missing")}, {"A": "B"}, "missing"),
+        ({"A": page("A", soft=True), "B": PageFact("missing", "B", None, False, False)}, {"A": "B"}, "missing"),
         ({"A": page("A", soft=True), "B": page("B")}, {"A": "B"}, "no_item"),
     ],
 )
