@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import FAINT, INK, LIGHT, ROOT_COLOURS, save, without_glyph_warnings
+from hgld.figures.style import FAINT, INK, LIGHT, save, without_glyph_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_AGREED, _DIFFERED = ROOT_COLOURS["natural"], LIGHT[2]
+_AGREED, _DIFFERED = LIGHT[0], LIGHT[2]
 _CELL, _CHARACTER, _NOTE = 0.34, 0.068, 0.85  # inches
 
 
@@ -54,7 +54,7 @@ def draw_confusion(path: Path, confusion: Confusion) -> None:
     width, height = max(n * _CELL + label_size + 0.2, 5.0), n * _CELL + label_size + _NOTE
     figure = Figure(figsize=(width, height))
     note = (
-        f"Numbers are {confusion.unit}. Green: agreement. Red: disagreement.\n"
+        f"Numbers are {confusion.unit}. Blue: agreement. Red: disagreement.\n"
         f"Not shown: {confusion.elsewhere:,} in groups that were never confused."
         if n
         else f"{confusion.first} and {confusion.second} agree on all {confusion.elsewhere:,} {confusion.unit}."

@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import INK, make_axes, open_axes, save
+from hgld.figures.style import INK, level_colours, make_axes, open_axes, save
 
-#: Colours of pairs that share the finest level, coarser levels, or nothing.
-_FINEST, _COARSER, _NOTHING = "#2b8a3e", ("#e8590c", "#e0a800", "#9c6ade"), "#c92a2a"
 #: Thresholds of the decomposability loss for positives and negatives (paper, Eq. 7).
 _ALPHA, _BETA = 0.9, 0.6
 
@@ -44,8 +42,7 @@ def draw_scores(path: Path, methods: Sequence[ScoreDensities], level_titles: Seq
         level_titles: Titles of the L + 1 levels, level 0 first.
     """
     n_levels = len(level_titles) - 1
-    coarser = [_COARSER[n % len(_COARSER)] for n in range(n_levels - 1)]
-    colours = [_FINEST, *coarser, _NOTHING][::-1]
+    colours = level_colours(n_levels)[::-1]
     figure, panels = make_axes(len(methods), 2.6)
     limits = _x_limits(methods)
     for axes, scores in zip(panels, methods, strict=True):

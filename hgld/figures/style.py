@@ -30,7 +30,13 @@ DARK = (
 LINES = tuple(colour for colour in LIGHT if colour not in ("#7dd024", "#dfadcc"))
 INK, FAINT = "#1b1f24", "#6a737d"
 #: Colours of the roots in figures that compare them.
-ROOT_COLOURS = {"natural": "#2f8f4e", "human-made": "#3b5bdb"}
+ROOT_COLOURS = {"natural": "#2f8f4e", "human-made": "#3147c8"}
+
+#: Colours of the levels that two images share, from the finest to the coarsest, and of nothing shared: for lines on
+#: white, and for backgrounds of dark text. Levels between are interpolated. Blue to yellow, because many readers
+#: cannot tell green from red.
+_LEVEL_LINES = ("#1b3fd6", "#12a3a3", "#f0c419"), "#a61e4d"
+_LEVEL_GROUNDS = ("#5b9bff", "#4fd1b8", "#f7e35a"), "#ef6a5a"
 
 #: Settings that make figures fit for papers: PDF files with TrueType fonts, which publishers ask for, instead of
 #: Type 3; and names inside SVG files that are the same whenever they are written.
@@ -48,6 +54,30 @@ def without_glyph_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
+
+
+def level_colours(n_levels: int, *, background: bool = False) -> list[str]:
+    """Return a colour for each level that two images can share, finest first, and then one for nothing shared.
+
+    Args:
+        n_levels: Number of levels L.
+        background: Whether dark text is written on the colours; else they are those of lines on white.
+
+    >>> level_colours(2)
+    ['#1b3fd6', '#f0c419', '#a61e4d']
+    """
+    levels, nothing = _LEVEL_GROUNDS if background else _LEVEL_LINES
+    red_green_blue = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in levels]
+    colours = []
+    for n in range(n_levels):
+        at = (len(levels) - 1) * n / max(n_levels - 1, 1)
+        low = min(int(at), len(levels) - 2)
+        mixed = (
+            round(one + (at - low) * (other - one))
+            for one, other in zip(red_green_blue[low], red_green_blue[low + 1], strict=True)
+        )
+        colours.append("#" + "".join(f"{part:02x}" for part in mixed))
+    return [*colours, nothing]
 
 
 def make_axes(n: int, row_height: float, *, n_columns: int | None = None) -> tuple[Figure, list[Axes]]:

@@ -107,52 +107,6 @@ def test_name_is_placed_where_it_covers_least() -> None:
     assert placed == {0: (35.0, 50.0)}, "to the left, because a circle is on the right"
 
 
-def test_colours_differ_in_simulated_colour_blindness() -> None:
-    """Machado et al. 2009, severity 1; distances in OKLab."""
-    from hgld.figures.style import DARK, LIGHT
-
-    sights = {
-        "normal": np.eye(3),
-        "protanopia": [
-            [0.152286, 1.052583, -0.204868],
-            [0.114503, 0.786281, 0.099216],
-            [-0.003882, -0.048116, 1.051998],
-        ],
-        "deuteranopia": [
-            [0.367322, 0.860646, -0.227968],
-            [0.280085, 0.672501, 0.047413],
-            [-0.011820, 0.042940, 0.968881],
-        ],
-        "tritanopia": [
-            [1.255528, -0.076749, -0.178779],
-            [-0.078411, 0.930809, 0.147602],
-            [0.004733, 0.691367, 0.303900],
-        ],
-    }
-    to_lms = np.array(
-        [
-            [0.4122214708, 0.5363325363, 0.0514459929],
-            [0.2119034982, 0.6806995451, 0.1073969566],
-            [0.0883024619, 0.2817188376, 0.6299787005],
-        ]
-    )
-    to_lab = np.array(
-        [
-            [0.2104542553, 0.7936177850, -0.0040720468],
-            [1.9779984951, -2.4285922050, 0.4505937099],
-            [0.0259040371, 0.7827717662, -0.8086757660],
-        ]
-    )
-    for palette in (LIGHT, DARK):
-        values = np.array([[int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)] for colour in palette])
-        linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-        for sight, matrix in sights.items():
-            lab = np.cbrt(np.clip(linear @ np.array(matrix).T, 0, 1) @ to_lms.T) @ to_lab.T
-            distances = np.linalg.norm(lab[:, None] - lab[None], axis=-1)
-            nearest = distances[~np.eye(12, dtype=bool)].min()
-            assert nearest > (0.14 if sight == "normal" else 0.09), sight
-
-
 @pytest.mark.slow
 def test_hover_and_search_in_a_browser(browser: Chrome, tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
