@@ -20,6 +20,7 @@ from pathlib import Path
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SplitEvaluation
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep
 from hgld.benchmark.launching import Launcher
+from hgld.benchmark.method_colours import method_colours
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.result_files import write_results, write_sweep
 from hgld.benchmark.retrieval_strips import write_strips
@@ -254,7 +255,7 @@ def _write_sweep(comparison: Comparison, name: str, force: bool) -> list[Path]:
         return []
     record.delete_results()
     evaluated = [(point, _evaluated(settings, point.runs)) for point in points]
-    figure = draw_sweep(settings.sweeps[name], evaluated, folder / f"{name}.png")
+    figure = draw_sweep(settings.sweeps[name], evaluated, folder / f"{name}.png", method_colours(settings))
     files = [*write_sweep(settings, name, evaluated, comparison.out), *(figure_files(figure) if figure else [])]
     record.write(files)
     return files

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, SweepSettings
 from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_images
+from hgld.benchmark.method_colours import curve_colours, method_colours
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Draw, SweepPoint
@@ -31,7 +32,6 @@ from hgld.evaluation.metric_units import shown_value, with_unit
 from hgld.figures.class_means import ClassMeans, draw_class_means
 from hgld.figures.lines import Line, LineStyle, Panel, draw_panels
 from hgld.figures.scores import ScoreDensities, draw_scores
-from hgld.figures.style import LINES
 from hgld.figures.tsne import tsne_2d
 from hgld.inspection.curves import precision_recall
 from hgld.inspection.mean_embeddings import N_NEIGHBOURS, class_means, neighbour_agreement
@@ -75,10 +75,8 @@ def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults
     names = figures.curves or tuple(settings.methods)
     selected = [method for method in methods if method.name in names]
     styles = {
-        name: LineStyle(
-            LINES[n % len(LINES)], settings.methods[name].baseline, thick=name in (figures.baseline, figures.method)
-        )
-        for n, name in enumerate(names)
+        name: LineStyle(colour, settings.methods[name].baseline, thick=name in (figures.baseline, figures.method))
+        for name, colour in method_colours(settings).items()
     }
     drawn = [_draw_learning(selected, styles, out / "learning.png")]
     read = partial(_read_images, settings)
@@ -92,7 +90,10 @@ def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults
 
 
 def draw_sweep(
-    sweep: SweepSettings, points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]], path: Path
+    sweep: SweepSettings,
+    points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]],
+    path: Path,
+    colours: Mapping[str, str],
 ) -> Path | None:
     """Draw the metrics of a sweep over the values of its setting.
 
@@ -100,10 +101,12 @@ def draw_sweep(
         sweep: Settings of the sweep.
         points: Points of its curves, with their evaluated runs.
         path: Figure to write.
+        colours: Colours by name of the method, see :func:`~hgld.benchmark.method_colours.method_colours`.
 
     Returns:
         The figure, or None if there is nothing to draw.
     """
+    colour_of = curve_colours(sweep, colours)
     positions, scale = _x_positions(sweep)
     ticks = {position: value for value, position in positions.items()}
     panels = []
@@ -117,8 +120,8 @@ def draw_sweep(
             curves = _relative(curves, sweep.relative_to)
             title = f"{metric}: difference from {sweep.relative_to} in %"
         lines = [
-            _line(name, LineStyle(LINES[n % len(LINES)], dashed=name == sweep.relative_to), curve)
-            for n, (name, curve) in enumerate(curves.items())
+            _line(name, LineStyle(colour_of[name], dashed=name == sweep.relative_to), curve)
+            for name, curve in curves.items()
             if any(curve.values())
         ]
         panels.append(Panel(title, lines, sweep.label, scale=scale, ticks=ticks))
@@ -152,17 +155,24 @@ def _draw_precision_recall(
     styles: Mapping[str, LineStyle],
     path: Path,
 ) -> Path | None:
-    """Draw precision over recall at each level and hierarchical; below, differences from a baseline."""
+    """Draw precision over recall of a baseline, at each level and hierarchical; below, differences of all methods.
+
+    Precisions of several methods would coincide but for the width of a line.
+    """
     precisions = {method.name: _precisions(read(method)) for method in methods}
     base = precisions.get(baseline.name) or _precisions(read(baseline))
     recalls = 100 * _RECALLS.mean(axis=1)
     upper: list[Panel] = []
     lower: list[Panel] = []
     for title in base:
-        curves = [(method.title, styles[method.name], 100 * precisions[method.name][title]) for method in methods]
-        lines = [Line(name, style, recalls, curve[None]) for name, style, curve in curves]
-        upper.append(Panel(title, lines, y_label="" if upper else "precision in %"))
-        lines = [Line(name, style, recalls, (curve - 100 * base[title])[None]) for name, style, curve in curves]
+        alone = [Line(baseline.title, styles[baseline.name], recalls, 100 * base[title][None])]
+        upper.append(Panel(title, alone, y_label="" if upper else f"precision of {baseline.title} in %"))
+        lines = [
+            Line(
+                method.title, styles[method.name], recalls, 100 * (precisions[method.name][title] - base[title])[None]
+            )
+            for method in methods
+        ]
         lower.append(Panel("", lines, "recall in %", "" if lower else f"points above {baseline.title}"))
     return _draw([*upper, *lower], path, n_columns=len(upper))
 

@@ -119,6 +119,16 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     if panel.ticks is not None:
         axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
         axes.set_xticks([], minor=True)
-    axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(", ".join(filter(None, (panel.y_label, _range_without_zero(axes)))))
     axes.set_title(panel.title, fontsize=10, color=INK)
     open_axes(axes)
+
+
+def _range_without_zero(axes: Axes) -> str:
+    """Return the range of the y axis if 0 is not in it, as differences look larger then than they are."""
+    low, high = axes.get_ylim()
+    if low <= 0 <= high:
+        return ""
+    digits = 0 if high - low > 10 else 1 if high - low > 0.5 else 2
+    return f"axis from {low:.{digits}f} to {high:.{digits}f}"

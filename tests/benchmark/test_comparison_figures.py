@@ -15,6 +15,7 @@ import torch
 from hgld.benchmark import comparison_figures
 from hgld.benchmark.benchmark_settings import BenchmarkSettings, PictureSettings, SweepSettings
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep
+from hgld.benchmark.method_colours import curve_colours, method_colours
 from hgld.benchmark.method_results import MethodResults
 from hgld.benchmark.run_evaluation import EvaluatedRun
 from hgld.benchmark.runs import Run, SweepPoint, read_benchmark, table_runs
@@ -104,12 +105,14 @@ def test_figures_show_the_results(
     titles = ["same landmark", "same group of", "same root", "hierarchical"]
     assert [panel.title for panel in curves] == [*titles, "", "", "", ""]
     for upper, lower, metric in zip(curves[:4], curves[4:], ["AP_l3", "AP_l2", "AP_l1", "H-AP"], strict=True):
-        for above, below in zip(upper.lines, lower.lines, strict=True):
-            means = (100 * results[name].means[metric] for name in (above.title, "ROADMAP"))
-            area, of_baseline = means
-            assert above.y.mean() == pytest.approx(area, abs=0.2)
-            assert below.y.mean() == pytest.approx(area - of_baseline, abs=0.4)
-        assert {line.title: line.style.dashed for line in upper.lines} == {"HAPPIER": False, "ROADMAP": True}
+        (above,) = upper.lines
+        of_baseline = 100 * results["ROADMAP"].means[metric]
+        assert above.title == "ROADMAP"
+        assert above.y.mean() == pytest.approx(of_baseline, abs=0.2)
+        for below in lower.lines:
+            difference = 100 * results[below.title].means[metric] - of_baseline
+            assert below.y.mean() == pytest.approx(difference, abs=0.4)
+        assert {line.title: line.style.dashed for line in lower.lines} == {"HAPPIER": False, "ROADMAP": True}
 
     scores: Sequence[ScoreDensities] = drawn.panels["scores.png"]
     assert {scored.title for scored in scores} == {"HAPPIER", "ROADMAP"}
@@ -137,6 +140,10 @@ def test_figures_of_missing_methods_are_omitted(
     assert [path.name for path in only] == ["scores.png", "precision_recall.png", "class_means.png"]
 
 
+#: Colours of the methods of the sweeps below.
+COLOURS = {"with": "#111111", "without": "#222222"}
+
+
 def sweep(**changes: Any) -> SweepSettings:
     curves = {name: {"method": name} for name in ("with", "without")}
     settings = {"title": "Batches", "key": "batch_size", "label": "images", "values": [8, 16], "curves": curves}
@@ -161,7 +168,7 @@ def test_sweep_is_drawn_over_its_values(
         point(comparison, "without", 8, 0.4, 0.4),
         point(comparison, "without", 16),
     ]
-    assert draw_sweep(sweep(scale="log"), points, tmp_path / "a.png") == tmp_path / "a.png"
+    assert draw_sweep(sweep(scale="log"), points, tmp_path / "a.png", COLOURS) == tmp_path / "a.png"
     (panel,) = drawn.panels["a.png"]
     assert (panel.title, panel.x_label, panel.scale, panel.ticks) == (
         "H-AP in %",
@@ -170,10 +177,11 @@ def test_sweep_is_drawn_over_its_values(
         {8: "8", 16: "16"},
     )
     more, less = panel.lines
+    assert [line.style.colour for line in panel.lines] == list(COLOURS.values())
     np.testing.assert_allclose(more.y, np.array([[60, 50], [30, np.nan]]))
     np.testing.assert_allclose(less.y, [[40, np.nan], [40, np.nan]])
 
-    draw_sweep(sweep(relative_to="without"), points, tmp_path / "b.png")
+    draw_sweep(sweep(relative_to="without"), points, tmp_path / "b.png", COLOURS)
     (panel,) = drawn.panels["b.png"]
     assert panel.title == "H-AP: difference from without in %"
     more, base = panel.lines
@@ -181,7 +189,7 @@ def test_sweep_is_drawn_over_its_values(
     np.testing.assert_allclose(more.y, [[50], [-25]])
     np.testing.assert_allclose(base.y, [[0], [0]])
 
-    assert draw_sweep(sweep(), [point(comparison, "with", 8)], tmp_path / "c.png") is None
+    assert draw_sweep(sweep(), [point(comparison, "with", 8)], tmp_path / "c.png", COLOURS) is None
 
 
 @pytest.mark.parametrize(
@@ -195,8 +203,35 @@ def test_values_without_a_position_on_the_axis_are_spaced_equally(
     scale: str,
 ) -> None:
     points = [point(comparison, "with", value, 0.5) for value in values]
-    draw_sweep(sweep(values=values, scale=scale), points, tmp_path / "a.png")
+    draw_sweep(sweep(values=values, scale=scale), points, tmp_path / "a.png", COLOURS)
     (panel,) = drawn.panels["a.png"]
     assert panel.scale == "linear"
     assert panel.lines[0].x.tolist() == [0, 1]
     assert list(panel.ticks.values()) == [str(value) for value in sweep(values=values).values]
+
+
+def test_a_method_has_one_colour_in_all_figures() -> None:
+    curves = {"a": {"method": "roadmap"}, "b": {"method": "happier"}, "c": {"method": "roadmap"}}
+    swept = sweep(curves=curves)
+    colours = [method_colours(read_benchmark(name)) for name in ("washington", "grocery", "own_images")]
+    for name in ("untrained", "smooth_ap", "csl", "happier", "roadmap"):
+        assert len({of_methods[name] for of_methods in colours}) == 1
+    drawn = ("untrained", "smooth_ap", "csl", "sup_ap", "roadmap_pairs", "happier")
+    assert len({colours[0][name] for name in drawn}) == len(drawn)
+
+    of_curves = curve_colours(swept, colours[0])
+    assert (of_curves["a"], of_curves["b"]) == (colours[0]["roadmap"], colours[0]["happier"])
+    assert of_curves["c"] not in (of_curves["a"], of_curves["b"])
+
+
+def test_methods_that_are_drawn_differ_in_colour_where_there_are_enough() -> None:
+    names = [f"method {n}" for n in range(30)]
+    settings = read_benchmark("washington")
+    method = settings.methods["happier"]
+    pictures = PictureSettings(baseline=names[0], method=names[20], curves=(names[0], names[20], names[25]))
+    changed = settings.model_copy(
+        update={"methods": dict.fromkeys(names, method), "pictures": pictures, "sweeps": {}}
+    )
+    of_methods = method_colours(changed)
+    assert of_methods.keys() == set(names)
+    assert len({of_methods[name] for name in pictures.curves}) == 3
