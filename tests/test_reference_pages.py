@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import inspect
 import re
 import sys
@@ -13,6 +14,10 @@ from pathlib import Path
 import pytest
 
 from hgld import errors
+from hgld.benchmark.presets import list_presets
+from hgld.losses import LOSSES
+from hgld.models.model_settings import PRESETS
+from hgld.rejection.registry import DETECTORS
 from hgld.tables import TABLES
 from hgld.tables.schemas import meaning_of, values_of
 from tests.test_public_names import PUBLIC_NAMES
@@ -32,7 +37,7 @@ def pages_of() -> Iterator[Callable[[str], dict[str, str]]]:
             return pages
 
         yield write
-        for name in [name for name in sys.modules if name.endswith("_reference") or name == "markdown_text"]:
+        for name in [name for name in sys.modules if (EXTENSIONS / f"{name}.py").exists()]:
             del sys.modules[name]
 
 
@@ -40,6 +45,13 @@ def rows(page: str) -> list[list[str]]:
     """The cells of all rows of the tables in a page, without headers."""
     lines = re.findall(r"^\| (.*) \|$", page.replace("\\|", "¦"), re.MULTILINE)
     return [line.split(" | ") for line in lines if line.startswith("`")]
+
+
+def test_examples_in_the_extension(pages_of: Callable[[str], dict[str, str]]) -> None:
+    pages_of("settings")
+    for name in ("markdown_text", "option_tables"):
+        result = doctest.testmod(sys.modules[name])
+        assert result.attempted > result.failed == 0
 
 
 def test_every_command_and_option_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:
@@ -54,8 +66,47 @@ def test_every_command_and_option_is_explained(pages_of: Callable[[str], dict[st
 def test_every_setting_is_explained(pages_of: Callable[[str], dict[str, str]], page: str) -> None:
     settings = rows(pages_of("settings")[page])
     assert len(settings) > 20
-    # The name of one of several kinds of sections needs no explanation.
-    assert [row[0] for row in settings if not row[-1].strip() and not row[0].endswith(".name`")] == []
+    assert [row[0] for row in settings if not row[-1].strip()] == []
+
+
+def options_by_section(page: str) -> dict[str, dict[str, str]]:
+    """The meanings of options by option and by section."""
+    sections = re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    return {name: {row[0].strip("`"): row[3] for row in rows(section)} for name, section in sections}
+
+
+def test_every_loss_and_option_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:
+    (page,) = pages_of("loss").values()
+    explained = options_by_section(page)
+    assert {name: [*options] for name, options in explained.items()} == {
+        name: [option.rstrip("_") for option in loss.options] for name, loss in LOSSES.items()
+    }
+    assert [name for name, options in explained.items() if not all(options.values())] == []
+
+
+def test_every_rejection_score_and_option_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:
+    (page,) = pages_of("rejection").values()
+    explained = options_by_section(page)
+    assert {name: [*options] for name, options in explained.items()} == {
+        name: [*inspect.signature(score).parameters] for name, score in DETECTORS.items()
+    }
+    assert [name for name, options in explained.items() if not all(options.values())] == []
+
+
+def test_every_preset_is_listed(pages_of: Callable[[str], dict[str, str]]) -> None:
+    (page,) = pages_of("preset").values()
+    names = [preset.name for kind in list_presets() for preset in kind]
+    assert sorted(row[0].strip("`") for row in rows(page)) == sorted([*names, *PRESETS])
+    assert [row for row in rows(page) if not row[1].strip()] == []
+
+
+def test_settings_are_described_as_in_yaml(pages_of: Callable[[str], dict[str, str]]) -> None:
+    for name, page in pages_of("settings").items():
+        headings = re.findall("^## .*", page, re.MULTILINE)
+        assert len({*headings}) == len(headings), name
+        assert re.findall(r"\b(?:None|True|False)\b|>>>", page) == [], name
+        sections = [row[0].rstrip("`") for row in rows(page) if "section" in row[1]]
+        assert [section for section in sections if section not in " ".join(headings)] == []
 
 
 def test_every_column_and_value_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:

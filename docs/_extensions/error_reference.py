@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from markdown_text import code, from_docstring, table
+from markdown_text import blocks_from_docstring, code, from_docstring, table
 
 from hgld import errors
 
@@ -17,16 +17,7 @@ def error_pages() -> dict[str, str]:
     ]
     parts = [
         "# Errors",
-        _markdown(inspect.getdoc(errors) or ""),
+        blocks_from_docstring(inspect.getdoc(errors) or ""),
         table(["error", "base class", "meaning"], rows),
     ]
     return {"errors.md": "\n\n".join(parts) + "\n"}
-
-
-def _markdown(text: str) -> str:
-    """Return a docstring with its one literal block as a fence."""
-    paragraphs = [each for each in text.split("\n\n") if each != "::"]
-    return "\n\n".join(
-        f"```text\n{inspect.cleandoc(each)}\n```" if each.startswith("    ") else from_docstring(each)
-        for each in paragraphs
-    )

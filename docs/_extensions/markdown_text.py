@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from inspect import cleandoc
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -24,7 +25,28 @@ def from_docstring(text: str) -> str:
     'see `SupAP`, `k` is None'
     """
     text = re.sub(r":\w+:`~(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
-    return re.sub(r":\w+:`([^`]+)`", r"`\1`", text).replace("``", "`")
+    parts = re.sub(r":\w+:`([^`]+)`", r"`\1`", text).replace("``", "`").split("`")
+    parts[::2] = [part.replace("_", r"\_") for part in parts[::2]]  # indices in formulas are no emphasis
+    return "`".join(parts)
+
+
+def blocks_from_docstring(text: str) -> str:
+    r"""Return paragraphs of a docstring with literal blocks as fences and without examples.
+
+    >>> print(blocks_from_docstring("The mean of ::\n\n    a + b\n\n>>> 1"))
+    The mean of
+    <BLANKLINE>
+    ```text
+    a + b
+    ```
+    """
+    blocks = []
+    for paragraph in text.split("\n\n"):
+        if paragraph.startswith("    "):
+            blocks.append(f"```text\n{cleandoc(paragraph)}\n```")
+        elif not paragraph.startswith(">>>") and (prose := paragraph.removesuffix("::").rstrip()):
+            blocks.append(from_docstring(prose))
+    return "\n\n".join(blocks)
 
 
 def _cell(text: str) -> str:

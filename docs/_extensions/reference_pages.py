@@ -1,4 +1,4 @@
-"""Sphinx extension that writes the reference from the code: commands, settings, tables, errors, Python names.
+"""Sphinx extension that writes the reference from the code: commands, settings and presets, tables, errors, names.
 
 The pages lie in docs/reference/generated and are written anew whenever the site is built, so that they cannot say
 anything that the code does not.
@@ -11,7 +11,10 @@ from pathlib import Path
 
 from command_reference import command_pages
 from error_reference import error_pages
+from loss_reference import loss_pages
+from preset_reference import preset_pages
 from python_reference import python_pages
+from rejection_reference import rejection_pages
 from settings_reference import settings_pages
 from sphinx.application import Sphinx
 from table_reference import table_pages
@@ -20,6 +23,9 @@ from table_reference import table_pages
 WRITERS: Iterable[Callable[[], dict[str, str]]] = (
     command_pages,
     settings_pages,
+    loss_pages,
+    rejection_pages,
+    preset_pages,
     table_pages,
     error_pages,
     python_pages,

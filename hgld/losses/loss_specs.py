@@ -114,10 +114,38 @@ STEP_FACTORIES: Mapping[type, Callable[..., Any]] = {SupRankStep: suprank_step, 
 
 
 class Option(NamedTuple):
-    """An option of a loss in settings."""
+    """An option of a loss in settings.
+
+    Args:
+        annotation: Type of its values.
+        default: Default value.
+        constructor: Function or class of which it is a parameter, and whose docstring explains it.
+        meaning: What it says, if it is no parameter.
+    """
 
     annotation: Any
     default: Any
+    constructor: Callable[..., Any] | None = None
+    meaning: str = ""
+
+
+#: The options that are no parameters of a loss.
+_LEVELS = Option(
+    Levels,
+    "finest",
+    meaning="``finest`` for the finest level alone, ``all`` for the sum of the loss over all levels (Σ in the "
+    "papers' tables), or ``mean``, which the authors' code takes where their files give no weights.",
+)
+_SIMIX = Option(
+    bool,
+    False,
+    meaning="Similarity mixup (Patel et al., CVPR 2022): virtual items of all pairs of a class are queries, "
+    "positives and negatives, see :class:`~hgld.losses.SiMix`.",
+)
+_DECOMPOSABILITY_MEANING = (
+    "Decomposability loss: L*_DG of proxies (Eq. 8), L_DG of pairs (Eq. 7), or ArcFace as in some of the authors' "
+    "settings."
+)
 
 
 #: Builds a loss from the space of the labels and a value for every option.
@@ -131,10 +159,12 @@ class LossSpec:
     Args:
         options: Options by name.
         build: Builder of the loss.
+        constructor: Function or class that makes the loss, and whose docstring describes it.
     """
 
     options: Mapping[str, Option]
     build: Builder
+    constructor: Callable[..., Loss]
 
     def __call__(self, space: LabelSpace, **options: Any) -> Loss:
         """Return the loss with these options; all others have their defaults.
@@ -163,7 +193,9 @@ def spec(constructor: Callable[..., Loss]) -> LossSpec:
     >>> list(spec(SupHAP).options)
     ['alpha', 'relevance', 'level_weights', 'variant', 'tau', 'rho', 'delta', 'finer', 'include_query']
     """
-    return LossSpec(_options(constructor), lambda space, options: _construct(constructor, space, options))
+    return LossSpec(
+        _options(constructor), lambda space, options: _construct(constructor, space, options), constructor
+    )
 
 
 def per_level(constructor: Callable[..., Loss]) -> LossSpec:
@@ -183,7 +215,7 @@ def per_level(constructor: Callable[..., Loss]) -> LossSpec:
             mean=options["levels"] == "mean",
         )
 
-    return LossSpec({"levels": Option(Levels, "finest"), **_options(constructor)}, build)
+    return LossSpec({"levels": _LEVELS, **_options(constructor)}, build, constructor)
 
 
 def with_simix(loss_spec: LossSpec) -> LossSpec:
@@ -198,7 +230,7 @@ def with_simix(loss_spec: LossSpec) -> LossSpec:
         loss = loss_spec.build(space, options)
         return SiMix(loss) if options["simix"] else loss
 
-    return LossSpec({**loss_spec.options, "simix": Option(bool, False)}, build)
+    return LossSpec({**loss_spec.options, "simix": _SIMIX}, build, loss_spec.constructor)
 
 
 def decomposable(
@@ -221,7 +253,10 @@ def decomposable(
     """
     weight = inspect.signature(compose, eval_str=True).parameters["lambda_"]
     choices = Decomposability if pairs else ProxyDecomposability
-    options = {"lambda_": Option(weight.annotation, weight.default), "decomposability": Option(choices, "proxies")}
+    options = {
+        "lambda_": Option(weight.annotation, weight.default, compose),
+        "decomposability": Option(choices, "proxies", meaning=_DECOMPOSABILITY_MEANING),
+    }
     for constructor in (rank_loss, *(DECOMPOSABILITY_LOSSES[name] for name in get_args(choices))):
         options |= {name: option for name, option in _options(constructor).items() if name not in options}
     options |= {name: options[name]._replace(default=default) for name, default in defaults.items()}
@@ -231,7 +266,7 @@ def decomposable(
         arguments = _arguments(rank_loss, space, options)
         return compose(_construct(second_term, space, options), options["lambda_"], **arguments)
 
-    return LossSpec(options, build)
+    return LossSpec(options, build, compose)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -246,7 +281,7 @@ def _options(constructor: Callable[..., Any]) -> dict[str, Option]:
             options |= _options(STEP_FACTORIES[type(parameter.default)])
         elif parameter.name not in FROM_LABELS:
             annotation = SETTINGS_TYPES.get(parameter.name, parameter.annotation)
-            options[parameter.name] = Option(annotation, parameter.default)
+            options[parameter.name] = Option(annotation, parameter.default, constructor)
     return options
 
 

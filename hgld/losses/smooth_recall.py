@@ -17,7 +17,8 @@ class SmoothRecall(RecallLoss):
     temperature of ``step`` its tau_2.
 
     Args:
-        ks: Cut-offs K, at least one, each 1 or more.
+        ks: Cut-offs K, at least one, each 1 or more. Patel et al. train with 1, 2, 4, 8, 16, and with SiMix with
+            1, 2, 4, 8, 12, 16, 20, 24, 28, 32.
         tau_star: Temperature of the outer sigmoid, in ranks, above 0.
         clip: Clip the number of positives among the first k to k, so that the loss is not negative, as Patel et al.
             do; the authors of SupRank do not.

@@ -97,7 +97,7 @@ class EvaluationSettings(Settings):
 
     Args:
         every: Number of epochs between evaluations.
-        metrics: Names of metrics, as in ``hgld evaluate``; () for those of the papers.
+        metrics: Names of metrics, as in ``hgld evaluate``; empty for those of the papers.
         best: Metric that selects ``best.pt``.
         batch_size: Number of images embedded at once by each process.
     """
