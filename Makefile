@@ -65,4 +65,4 @@ release-check: $(VENV)/.installed
 	$(BIN)/python -m tests.release_check
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/reference/generated .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/jupyter_execute docs/reference/generated .pytest_cache .mypy_cache .ruff_cache

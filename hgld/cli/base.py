@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 from hgld.cli.selection import reduced
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError
-from hgld.figures.style import also_written_as, figure_files
+from hgld.figures.style import also_written_as, check_figure_format, figure_files
 from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.version import __version__
 
@@ -243,6 +243,14 @@ def writable_file(path: Path | None) -> Path | None:
         with friendly_errors():
             check_writable_file(path)
     return path
+
+
+def writable_figure(path: Path | None) -> Path | None:
+    """Check, before any work, that a figure can be written to the file of an option; see :func:`writable_file`."""
+    if path is not None:
+        with friendly_errors():
+            check_figure_format(path)
+    return writable_file(path)
 
 
 def writable_folder(path: Path | None) -> Path | None:

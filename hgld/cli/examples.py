@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import app, friendly_errors, writable_file
+from hgld.cli.base import app, friendly_errors, writable_figure
 
 
 @app.command(rich_help_panel="Hierarchy")
 def examples(
     manifest: Annotated[Path, typer.Argument(help="Manifest of the photographs, see hgld manifest.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PICTURE", callback=writable_file, help="Image file to write.")
+        Path, typer.Option("--out", "-o", metavar="PICTURE", callback=writable_figure, help="Image file to write.")
     ],
     root: Annotated[
         Path | None,

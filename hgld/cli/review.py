@@ -17,6 +17,7 @@ from hgld.cli.base import (
     friendly_errors,
     parse_images,
     print_summary,
+    writable_figure,
     writable_file,
     writable_folder,
 )
@@ -222,7 +223,7 @@ def agreement(
         Path | None,
         typer.Option(
             help="Image file to write, of the groups that two annotators confused.",
-            callback=writable_file,
+            callback=writable_figure,
             show_default="none",
         ),
     ] = None,

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hgld.errors import ConfigurationError
 from hgld.io.files import atomic_write
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _LEVEL_GROUNDS = ("#5b9bff", "#4fd1b8", "#f7e35a"), "#ef6a5a"
 #: Settings that make figures fit for papers: PDF files with TrueType fonts, which publishers ask for, instead of
 #: Type 3; and names inside SVG files that are the same whenever they are written.
 _RC: Any = {"pdf.fonttype": 42, "svg.hashsalt": "hgld"}
+_SUFFIXES = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".eps")
 #: Formats in which figures are written besides their own.
 _formats: ContextVar[tuple[str, ...]] = ContextVar("_formats", default=())
 
@@ -121,6 +123,16 @@ def also_written_as(formats: Iterable[str]) -> Iterator[None]:
         _formats.reset(token)
 
 
+def check_figure_format(path: Path) -> None:
+    """Check that figures can be written in the format of a file name.
+
+    Raises:
+        ConfigurationError: The name has no such suffix.
+    """
+    if path.suffix.lower() not in _SUFFIXES:
+        raise ConfigurationError(f"{path}: expected the name of a figure, which ends with {', '.join(_SUFFIXES)}")
+
+
 def figure_files(path: Path) -> list[Path]:
     """Return the files that :func:`save` writes for a figure: the path itself and, beside PNG, further formats.
 
@@ -136,11 +148,15 @@ def save(figure: Figure, path: Path) -> None:
     """Write a figure atomically in the format of the suffix, and in those of :func:`also_written_as`.
 
     The bytes are reproducible.
+
+    Raises:
+        ConfigurationError: The suffix is not that of a figure.
     """
     from matplotlib import rc_context
 
+    check_figure_format(path)
     for file in figure_files(path):
         # matplotlib would write the current time into PDF and SVG files.
-        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(file.suffix)
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(file.suffix.lower())
         with rc_context(_RC), without_glyph_warnings(), atomic_write(file) as draft:
             figure.savefig(draft, dpi=DPI, facecolor="white", metadata=metadata)

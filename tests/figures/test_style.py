@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
+from hgld.cli import app
 from hgld.figures.style import DARK, LIGHT, ROOT_COLOURS, also_written_as, level_colours, save
 
 BEGINNINGS = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
@@ -32,6 +34,22 @@ def test_further_formats_are_written_beside_png_only(tmp_path: Path) -> None:
     ]
     for path in tmp_path.iterdir():
         assert path.read_bytes().startswith(BEGINNINGS[path.suffix[1:]])
+
+
+@pytest.mark.parametrize("name", ["a.xyz", "a"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("stats", "none.parquet", "-o"),
+        ("compare", "none.parquet", "none.parquet", "-o"),
+        ("examples", "none.parquet", "-o"),
+        ("agreement", "none.csv", "none.csv", "--figure"),
+    ],
+)
+def test_names_that_are_not_of_figures_are_refused_at_once(command: Sequence[str], name: str) -> None:
+    result = CliRunner().invoke(app, [*command, name])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {name}: expected the name of a figure, which ends with .png, .pdf, .svg")
 
 
 def test_every_format_is_reproducible(tmp_path: Path) -> None:
