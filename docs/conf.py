@@ -60,6 +60,7 @@ napoleon_use_rtype = False
 highlight_language = "text"
 html_theme = "furo"
 html_title = f"hgld {__version__}"
+html_favicon = "../hgld/templates/pages/icon.svg"
 html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
