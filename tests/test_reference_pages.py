@@ -138,6 +138,43 @@ def test_every_file_name_of_the_code_is_explained() -> None:
     assert {name for name in names - known if not all(part in page for part in name.split("*"))} == set()
 
 
+def variables_read_by(tree: ast.Module) -> set[str]:
+    """The names of environment variables that a module reads, as options or from a mapping of them."""
+    constants = {
+        ast.unparse(target): statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+    }
+    names: list[ast.expr] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.keyword(arg="envvar", value=name):
+                names.append(name)
+            case (
+                ast.Subscript(value=mapping, slice=name, ctx=ast.Load())
+                | ast.Call(func=ast.Attribute(value=mapping, attr="get" | "pop" | "setdefault"), args=[name, *_])
+                | ast.Call(func=ast.Attribute(value=mapping, attr="getenv"), args=[name, *_])
+            ) if ast.unparse(mapping) in ("os", "os.environ", "environ", "environment"):
+                names.append(constants.get(ast.unparse(name), name))
+    return {name.value for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)}
+
+
+def test_every_environment_variable_is_explained() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in CHECKOUT.glob("hgld/**/*.py")]
+    read = set().union(*map(variables_read_by, trees))
+    assert {"HGLD_CACHE", "HGLD_COMPILE", "HGLD_CONTACT", "WORLD_SIZE"} <= read
+    page = (CHECKOUT / "docs/reference/environment.md").read_text(encoding="utf-8")
+    own, _, _ = page.partition("## Read by libraries")
+    explained = {name for row in rows(own) for name in re.findall(r"`(\w+)`", row[0])}
+    assert explained == read
+    # Variables of libraries are named in docstrings and messages only.
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    named = set(re.findall(r"\b(?:HF|HGLD|MLFLOW|WANDB)_[A-Z_0-9]+\b", " ".join(texts)))
+    assert {name for name in named if f"`{name}`" not in page} == set()
+
+
 def test_every_error_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:
     (page,) = pages_of("error").values()
     listed = {name.strip("`"): meaning for name, _, meaning in rows(page)}
