@@ -49,7 +49,8 @@ def rows(page: str) -> list[list[str]]:
 
 def test_examples_in_the_extension(pages_of: Callable[[str], dict[str, str]]) -> None:
     pages_of("settings")
-    for name in ("markdown_text", "option_tables"):
+    pages_of("python")
+    for name in ("markdown_text", "option_tables", "python_reference"):
         result = doctest.testmod(sys.modules[name])
         assert result.attempted > result.failed == 0
 
@@ -185,11 +186,15 @@ def test_every_error_is_explained(pages_of: Callable[[str], dict[str, str]]) -> 
     assert {name for name in raised if f" {name} " not in page.partition("| error")[0]} == {"HgldError"}
 
 
-def test_every_public_name_has_an_entry(pages_of: Callable[[str], dict[str, str]]) -> None:
+def test_every_public_name_has_an_entry_and_a_summary(pages_of: Callable[[str], dict[str, str]]) -> None:
     pages = pages_of("python")
+    assert sorted(re.findall(":doc:`(.+)`", pages["python.rst"])) == sorted(PUBLIC_NAMES.keys() - {"hgld"})
     for room in PUBLIC_NAMES.keys() - {"hgld"}:
         entries = re.findall(rf"^\.\. [\w:]+:: {room}\.(\w+)$", pages[f"{room}.rst"], re.MULTILINE)
         assert sorted(entries) == PUBLIC_NAMES[room].split()
+        summaries = dict(re.findall(r"^   \* - :py:obj:`(\w+) .*\n     - (.*)$", pages[f"{room}.rst"], re.MULTILINE))
+        assert summaries.keys() == {*entries}
+        assert [name for name, summary in summaries.items() if not summary.endswith(".")] == []
 
 
 def test_every_constant_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:

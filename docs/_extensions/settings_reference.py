@@ -17,7 +17,7 @@ from hgld.benchmark.rejection.comparison_settings import RejectionSettings
 from hgld.losses.registry import LossSettings
 from hgld.training.training_settings import TrainingSettings
 
-_PAGES = {
+_PAGES: Mapping[str, tuple[str, str, type[BaseModel]]] = {
     "training_settings.md": (
         "Settings of a training",
         "The YAML file that `hgld train` reads; `--set KEY=VALUE` changes one of them, and `base: NAME` extends a "
