@@ -120,7 +120,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
         axes.set_xticks([], minor=True)
     axes.set_xlabel(panel.x_label)
-    axes.set_ylabel(", ".join(filter(None, (panel.y_label, _range_without_zero(axes)))))
+    axes.set_ylabel("\n".join(filter(None, (panel.y_label, _range_without_zero(axes)))), fontsize=9)
     axes.set_title(panel.title, fontsize=10, color=INK)
     open_axes(axes)
 

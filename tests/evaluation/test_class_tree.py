@@ -235,12 +235,3 @@ def test_unknown_nodes_and_ranks_are_refused() -> None:
         with pytest.raises(InputError, match=f"k is {k}; expected 1 to 2"):
             hierarchical_precision([[1.0, 0.5]], k)
     assert np.isnan(mean_mistake_severity([[0, 1]]))
-
-
-def test_the_example_of_the_documentation_runs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text("utf-8")
-    code = text.split("```python\n")[1].split("```")[0]
-    scores, true = np.array([[0.5, 0.9, 0.1], [0.2, 0.3, 0.4]]), np.array([0, 2])
-    names: dict[str, Any] = {"scores": scores, "true": true}
-    exec(code.replace("mean_mistake_severity(heights", "severity = mean_mistake_severity(heights"), names)
-    assert names["severity"] == 1.0  # a castle for a church, and a lake that is right
