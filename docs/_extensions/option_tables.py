@@ -22,6 +22,8 @@ OPTION_HEADER = ("option", "type", "default", "meaning")
 _NAMES = {Path: "path", str: "text", int: "integer", float: "number", bool: "true or false", Any: "any value"}
 _YAML_VALUES = {"None": "null", "True": "true", "False": "false"}
 _PYTHON_VALUE = re.compile(r"\b(?:None|True|False)\b(?! of)")
+#: Pages that list what a docstring refers to by the name of a constant.
+_LISTS = {"hgld.rejection.registry.DETECTORS": "rejection_scores.md", "PRESETS": "presets.md#models"}
 _REFERENCE = re.compile(r"See :class:`~([\w.]+)\.(\w+)`(?:\.$|[.;,]\s*)")
 
 
@@ -60,6 +62,8 @@ def in_yaml(text: str) -> str:
     >>> in_yaml("None for all; `None` and (True)")
     '`null` for all; `None` and (`true`)'
     """
+    for name, page in _LISTS.items():
+        text = text.replace(f"`{name}`", f"[list]({page})")
     parts = text.split("`")
     parts[::2] = [_PYTHON_VALUE.sub(lambda found: f"`{_YAML_VALUES[found[0]]}`", part) for part in parts[::2]]
     return "`".join(parts)

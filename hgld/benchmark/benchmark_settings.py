@@ -47,7 +47,7 @@ class SplitEvaluation(Settings):
 class ManifestsEvaluation(Settings):
     """Evaluation on the test images of several manifests, such as the small, medium and large set of VehicleID.
 
-    Each is evaluated as :class:`SplitEvaluation` describes, with the splits that the trainings name. Metrics begin
+    Each is evaluated as with ``name: split``, with the splits that the trainings name. Metrics begin
     with the name of the set: ``small R@1``.
 
     Args:

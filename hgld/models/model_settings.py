@@ -21,7 +21,7 @@ OPEN_CLIP = "open_clip:"
 class ModelSettings(Settings):
     """Settings of a model: backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 norm.
 
-    In YAML, ``preset: NAME`` stands for the settings of :data:`PRESETS`; keys beside it override them. The name alone
+    In YAML, ``preset: NAME`` stands for settings (:data:`PRESETS`); keys beside it override them. The name alone
     is also valid.
 
     >>> ModelSettings.model_validate({"preset": "resnet50", "dim": 128}).backbone

@@ -1,11 +1,4 @@
-"""What scores of classifiers have in common: where their logits, or their weights, come from.
-
-The option ``classifier`` says where: ``softmax`` fits softmax regression on the embeddings and the finest labels of
-the index, and refuses what would take hours; ``lda`` derives the classifier from Gaussians in seconds to minutes (the
-choice for tens of thousands of landmarks); and anything else is the path of a safetensors file with the ``weight``
-(C, d) and ``bias`` (C,) of a published classifier of these embeddings. The weights are part of what is saved; the
-file is not read again.
-"""
+"""What scores of classifiers have in common: where their logits, or their weights, come from."""
 
 from __future__ import annotations
 
@@ -37,6 +30,7 @@ class LogitDetector(Detector):
     """A score of logits alone: of given ones, else of those of a classifier of the embeddings.
 
     Attributes:
+        classifier: See :class:`~hgld.rejection.classifier_detector.ClassifierDetector`. Not used if logits are given.
         head: The classifier; None for a score that was fitted with logits.
         n_classes: Number of columns of the logits.
     """
@@ -97,6 +91,11 @@ class ClassifierDetector(Detector):
     """A score of the weights and bias of a classifier, applied to embeddings; given logits are not used.
 
     Attributes:
+        classifier: Where the classifier comes from: ``softmax`` fits softmax regression on the embeddings and the
+            finest labels of the index, and refuses what would take hours; ``lda`` derives the classifier from
+            Gaussians in seconds to minutes (the choice for tens of thousands of landmarks); anything else is the path
+            of a safetensors file with the ``weight`` (C, d) and ``bias`` (C,) of a published classifier of these
+            embeddings. The weights are part of what is saved; the file is not read again.
         head: The classifier.
     """
 

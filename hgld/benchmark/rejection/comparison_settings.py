@@ -124,7 +124,7 @@ class ScoreSettings(Settings):
     """A score to compare.
 
     Args:
-        score: Name of the score, see :data:`hgld.rejection.registry.DETECTORS`; None for its name in the settings.
+        score: Name of the score (:data:`hgld.rejection.registry.DETECTORS`); None for its name in the settings.
         title: Title in tables and figures; None for its name in the settings.
         options: Options that differ from the defaults.
     """

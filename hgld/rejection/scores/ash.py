@@ -22,7 +22,7 @@ class Ash(ClassifierDetector):
         variant: What becomes of the kept features: ``p`` leaves them as they are; ``b`` sets all to the sum of the
             features divided by the number of kept ones; ``s`` multiplies them by ``exp(sum / sum of the kept)``.
         pruned: Share of the features that are set to 0, 0.65 as OpenOOD and pytorch-ood have it by default.
-        classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.ClassifierDetector`.
 
     Raises:
         ConfigurationError: The share is out of range, or there is no such variant.

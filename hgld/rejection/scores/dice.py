@@ -20,7 +20,7 @@ class Dice(ClassifierDetector):
     Args:
         sparsity: Share of the weights that are set to 0, 0.7 as in the paper's ImageNet experiments; heatood's
             ``p_dice`` is the same number in percent.
-        classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.ClassifierDetector`.
 
     Raises:
         ConfigurationError: The sparsity is out of range.

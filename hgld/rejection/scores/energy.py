@@ -15,7 +15,7 @@ class Energy(LogitDetector):
 
     Args:
         temperature: Temperature T. The default of 1 is that of both papers.
-        classifier: Where logits come from unless they are given; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.LogitDetector`.
 
     Raises:
         ConfigurationError: The temperature is not above 0.

@@ -11,7 +11,7 @@ class Entropy(LogitDetector):
     """The entropy of the softmax, in nats: ``- sum_c p_c log p_c``.
 
     Args:
-        classifier: Where logits come from unless they are given; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.LogitDetector`.
     """
 
     name = "entropy"

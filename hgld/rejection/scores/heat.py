@@ -50,7 +50,9 @@ class Heat(Detector):
     Args:
         priors: Names of the priors, separated by commas. Default: all, but gmm_std only where there are deviations.
         variant: ``thesis`` or ``code``, the published code; see :mod:`hgld.rejection.heat`.
-        composition: How energies are composed; see :data:`hgld.rejection.heat.composition.Composition`.
+        composition: How energies are composed: ``standardised_mean`` and ``eq57_mean`` for the mean of standardised
+            energies and of the energies themselves, ``eq57`` for Eq. 5.7 as it is written, ``heatood`` for the
+            published code; see :data:`hgld.rejection.heat.composition.Composition`.
         beta: Exponent of the composition (Eq. 5.7), from -inf to inf; the thesis reports 0.
         epochs: Number of passes over the index in training; 0 leaves the priors uncorrected but for a random,
             untrained network.
@@ -63,8 +65,8 @@ class Heat(Detector):
         steps: Number of steps of Langevin dynamics.
         step_size: Size of the first step, which decays to a tenth.
         noise: Scale of the noise of the first step, which decays to a tenth.
-        shrinkage: Shrinkage of the covariances; see :func:`hgld.rejection.gaussians.fit_gaussians`.
-        classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
+        shrinkage: See :class:`~hgld.rejection.scores.mahalanobis.Mahalanobis`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.ClassifierDetector`.
         seed: Seed of training.
         device: Device of training and scoring: ``cpu``, ``cuda`` or ``cuda:N``.
 

@@ -13,7 +13,7 @@ class MaxLogit(LogitDetector):
     Unlike the softmax it does not spread over landmarks that look alike, such as two churches of one town.
 
     Args:
-        classifier: Where logits come from unless they are given; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.LogitDetector`.
     """
 
     name = "max_logit"

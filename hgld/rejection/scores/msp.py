@@ -14,7 +14,7 @@ class Msp(LogitDetector):
     ``max_logit`` or a score of neighbours.
 
     Args:
-        classifier: Where logits come from unless they are given; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.LogitDetector`.
     """
 
     name = "msp"

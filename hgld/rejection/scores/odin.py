@@ -19,7 +19,7 @@ class Odin(ClassifierDetector):
     Args:
         temperature: Temperature T, 1000 as in the paper.
         perturbation: Step eps in units of a feature, 0.0014 as in the paper, which is for pixels from 0 to 1.
-        classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.ClassifierDetector`.
 
     Raises:
         ConfigurationError: The temperature is not above 0, or the perturbation is negative or not finite.

@@ -22,7 +22,7 @@ class React(ClassifierDetector):
 
     Args:
         quantile: The quantile, 0.9 as in the paper.
-        classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.ClassifierDetector`.
 
     Raises:
         ConfigurationError: The quantile is out of range.

@@ -19,7 +19,7 @@ class Residual(ClassifierDetector):
     Args:
         n_principal: Number D of dropped directions. Default: half the dimensions, and half the images at most; the
             paper has 1000 of 2048 or 1500, and 512 of 768.
-        classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.ClassifierDetector`.
     """
 
     name = "residual"

@@ -27,7 +27,7 @@ class Vim(ClassifierDetector):
         n_principal: Number D of principal directions. Default: half the dimensions, and half the images at most.
         variant: ``paper``; or ``code`` for what heatood computes, which takes logits of ``z - u`` in place of z, and
             the residual space of the centred covariance, and rejects worse.
-        classifier: Where the classifier comes from; see :mod:`hgld.rejection.classifier_detector`.
+        classifier: See :class:`~hgld.rejection.classifier_detector.ClassifierDetector`.
 
     Raises:
         ConfigurationError: There is no such variant.
