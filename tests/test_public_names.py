@@ -22,9 +22,9 @@ PUBLIC_NAMES = {
         compare_methods estimate_cost parse_slots read_comparison
     """,
     "hgld.datasets": """
-        ClassBalancedSampler FeatureDataset HierarchicalSampler ImageDataset ImageLabels ImageSettings
-        Manifest READERS RepackConfig evaluation_batches evaluation_transform make_manifest read_images read_labels
-        read_manifest repack_images training_batches training_transform write_manifest
+        ClassBalancedSampler FeatureDataset Gldv2 HierarchicalSampler ImageDataset ImageLabels ImageSettings
+        LabelTable Manifest NestedFolders READERS RepackConfig evaluation_batches evaluation_transform make_manifest
+        read_images read_labels read_manifest repack_images training_batches training_transform write_manifest
     """,
     "hgld.evaluation": """
         Evaluation EvaluationConfig EvaluationFiles RankingConfig RetrievalResult RetrievalTask
@@ -36,8 +36,8 @@ PUBLIC_NAMES = {
         read_retrieval_solution
     """,
     "hgld.hierarchy": """
-        Hierarchy LabelMatrix LabelSets Level column_of load_hierarchy lowest_common_level relevance
-        vote
+        BuildConfig Hierarchy LabelMatrix LabelSets Level build_file column_of compare_files find_trace_sources
+        load_hierarchy lowest_common_level relevance stats_file trace_landmark vote
     """,
     "hgld.inspection": """
         Photo PhotoSource class_means count_scores find_method_differences find_worst_queries
@@ -74,7 +74,8 @@ PUBLIC_NAMES = {
         krippendorff_alpha measure_agreement open_store raw_agreement read_store
     """,
     "hgld.search": """
-        Answers Gallery QueryModel Searcher load_query_model read_gallery
+        Answers CalibrationFiles Gallery IndexFiles QueryModel Searcher fit_detector load_query_model
+        read_gallery
     """,
     "hgld.tables": """
         CLASSES CLEAN CLUSTERS COMPARISON COMPLETED HIERARCHY IMAGES INSTANCE_OF LABEL_EMBEDDINGS

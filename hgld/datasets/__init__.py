@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from hgld.datasets.loading import evaluation_batches, training_batches
     from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
     from hgld.datasets.manifest_files import make_manifest
+    from hgld.datasets.readers.gldv2 import Gldv2
+    from hgld.datasets.readers.label_table import LabelTable
+    from hgld.datasets.readers.nested_folders import NestedFolders
     from hgld.datasets.readers.registry import READERS
     from hgld.datasets.repack import repack_images
     from hgld.datasets.repack_config import RepackConfig
@@ -25,11 +28,14 @@ __all__ = [
     "READERS",
     "ClassBalancedSampler",
     "FeatureDataset",
+    "Gldv2",
     "HierarchicalSampler",
     "ImageDataset",
     "ImageLabels",
     "ImageSettings",
+    "LabelTable",
     "Manifest",
+    "NestedFolders",
     "RepackConfig",
     "evaluation_batches",
     "evaluation_transform",
@@ -49,11 +55,14 @@ __getattr__, __dir__ = lazy_exports(
         "READERS": "readers.registry",
         "ClassBalancedSampler": "samplers",
         "FeatureDataset": "feature_dataset",
+        "Gldv2": "readers.gldv2",
         "HierarchicalSampler": "samplers",
         "ImageDataset": "image_dataset",
         "ImageLabels": "image_labels",
         "ImageSettings": "transforms",
+        "LabelTable": "readers.label_table",
         "Manifest": "manifest",
+        "NestedFolders": "readers.nested_folders",
         "RepackConfig": "repack_config",
         "evaluation_batches": "loading",
         "evaluation_transform": "transforms",

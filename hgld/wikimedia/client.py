@@ -9,6 +9,7 @@ retried with exponential back-off and jitter.
 from __future__ import annotations
 
 import json
+import os
 import re
 import string
 from collections.abc import Callable, Mapping
@@ -102,6 +103,22 @@ class ClientConfig:
                 f"`rate_per_minute` is {self.rate_per_minute:g}, which {wikimedia} does not allow; choose a rate "
                 f"above 0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE}"
             )
+
+    @classmethod
+    def from_environment(cls) -> ClientConfig:
+        """Return the default settings, with the contact and the addresses that environment variables name.
+
+        These are ``HGLD_CONTACT``, ``HGLD_COMMONS_URL`` and ``HGLD_WIKIDATA_URL``, as for ``hgld scrape``.
+
+        Raises:
+            ConfigurationError: A value is invalid, or there is no contact for Wikimedia's hosts.
+        """
+        return cls(
+            commons_url=os.environ.get("HGLD_COMMONS_URL", COMMONS_URL).rstrip("/"),
+            wikidata_url=os.environ.get("HGLD_WIKIDATA_URL", WIKIDATA_URL).rstrip("/"),
+            # An empty variable is as good as none.
+            contact=os.environ.get("HGLD_CONTACT") or None,
+        )
 
     @property
     def user_agent(self) -> str:

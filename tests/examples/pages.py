@@ -13,7 +13,8 @@ All blocks of a page run in the order of the page, in one folder:
 * `console`: lines that begin with `$ ` are commands, what follows them is their output. A line that ends with a
   backslash is continued, and a here-document belongs to its command. A command has to succeed, unless a line of
   its printed output begins with `error:`.
-* `python`: a doctest, if it has a line that begins with `>>> `, else a script. Both share one namespace.
+* `python`: a doctest, if it has a line that begins with `>>> `, else a script. Both share one namespace, and have the
+  environment variables that commands before them exported.
 * `bash`: a script that has to succeed.
 
 Comments before a block change what is done with it:

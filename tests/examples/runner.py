@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.examples.outputs import abbreviate, outputs_match
 from tests.examples.pages import RUN_LANGUAGES, Block, Page, console_steps
@@ -32,7 +33,7 @@ class Edit:
 
 
 class Shell:
-    """A bash whose folder and exported variables are kept from one command to the next.
+    """A bash that keeps its folder and exported variables from one command to the next; Python blocks see both.
 
     Args:
         folder: Working folder of the first command.
@@ -42,7 +43,7 @@ class Shell:
 
     def __init__(self, folder: Path, environment: Mapping[str, str], state: Path) -> None:
         self.folder = folder
-        self._environment = dict(environment)
+        self.environment = dict(environment)
         self._state = state
 
     def run(self, command: str) -> tuple[int, str]:
@@ -54,7 +55,7 @@ class Shell:
             child = subprocess.run(
                 ["bash", "-c", script],
                 cwd=self.folder,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -63,7 +64,7 @@ class Shell:
             )
         if variables.exists():
             entries = variables.read_bytes().decode().rstrip("\0").split("\0")
-            self._environment = dict(entry.split("=", 1) for entry in entries)
+            self.environment = dict(entry.split("=", 1) for entry in entries)
             self.folder = Path(folder.read_text().rstrip("\n"))
             variables.unlink()
         printed = output.read_text(encoding="utf-8", errors="replace")
@@ -117,10 +118,11 @@ def _run_python(block: Block, shell: Shell, namespace: dict[str, Any], place: st
     os.chdir(shell.folder)
     sys.path.insert(0, path)
     try:
-        if ">>> " in block.source:
-            return _run_doctest(block, namespace, place)
-        # Lines of messages are those of the page.
-        exec(compile("\n" * (block.line - 1) + block.source, place, "exec"), namespace)
+        with mock.patch.dict(os.environ, shell.environment):
+            if ">>> " in block.source:
+                return _run_doctest(block, namespace, place)
+            # Lines of messages are those of the page.
+            exec(compile("\n" * (block.line - 1) + block.source, place, "exec"), namespace)
     finally:
         os.chdir(before)
         sys.path.remove(path)

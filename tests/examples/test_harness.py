@@ -101,12 +101,15 @@ error: ...
 ```
 
 ```python
+import os
 from pathlib import Path
 
 name = Path("names.txt").read_text()
 ```
 
 ```python
+>>> os.environ["GREETING"]
+'hello'
 >>> name
 'ada\\n'
 >>> print("two\\n\\nlines")

@@ -298,6 +298,21 @@ def test_contact_in_any_script_fits_into_a_header() -> None:
     assert ClientConfig(contact="User:Żółw").user_agent.isascii()
 
 
+def test_config_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HGLD_CONTACT", "me@example.org")
+    for name in ("HGLD_COMMONS_URL", "HGLD_WIKIDATA_URL"):
+        monkeypatch.delenv(name, raising=False)
+    assert ClientConfig.from_environment() == ClientConfig(contact="me@example.org")
+    monkeypatch.setenv("HGLD_CONTACT", "")
+    with pytest.raises(ConfigurationError, match="asks every client to name its operator"):
+        ClientConfig.from_environment()
+    monkeypatch.setenv("HGLD_COMMONS_URL", "http://127.0.0.1:1/commons/")
+    monkeypatch.setenv("HGLD_WIKIDATA_URL", "http://127.0.0.1:1/wikidata")
+    assert ClientConfig.from_environment() == ClientConfig(
+        "http://127.0.0.1:1/commons", "http://127.0.0.1:1/wikidata"
+    )
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -13,7 +13,7 @@ from hgld.progress import byte_size
 from hgld.rejection import Detector
 from hgld.rejection.detector_card import THRESHOLD_COLUMNS, figure_text, score_summary, threshold_cells
 from hgld.rejection.detector_record import Calibration, Figure
-from hgld.search.fit_detector import FitSummary
+from hgld.search.detector_fit import FitSummary
 from hgld.search.score_images import IMAGES, QUANTILES, ScoredImages
 
 
