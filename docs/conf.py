@@ -56,11 +56,16 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
+# Quotation marks and -- of options are shown as they are typed.
+smartquotes = False
+
 # Most blocks are shell commands and what they print.
 highlight_language = "text"
 html_theme = "furo"
 html_title = f"hgld {__version__}"
 html_favicon = "../hgld/templates/pages/icon.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True

@@ -8,9 +8,12 @@ from inspect import cleandoc
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; line breaks and bars in cells are escaped."""
+    """Return a table, whose rows become paragraphs on phones; line breaks and bars in cells are escaped."""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+    text = "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+    # The style sheet cannot read the headers that it hides on phones; defaults need theirs, in the third column.
+    classes = "reference-table with-default" if list(header[2:3]) == ["default"] else "reference-table"
+    return f":::{{div}} {classes}\n\n{text}\n\n:::"
 
 
 def code(text: object) -> str:
