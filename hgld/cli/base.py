@@ -247,10 +247,11 @@ def writable_file(path: Path | None) -> Path | None:
 
 def writable_figure(path: Path | None) -> Path | None:
     """Check, before any work, that a figure can be written to the file of an option; see :func:`writable_file`."""
+    writable_file(path)
     if path is not None:
         with friendly_errors():
             check_figure_format(path)
-    return writable_file(path)
+    return path
 
 
 def writable_folder(path: Path | None) -> Path | None:
