@@ -84,14 +84,19 @@ def test_tree_is_reproducible(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
+def page_of(leaves: list[tuple[str, str, str, int]], path: Path) -> BeautifulSoup:
+    """Return the page of a tree with these leaves, each with the number of its landmarks."""
+    write_tree_page(path, build_nodes(leaves))
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
 def test_page_names_every_tile_however_small(tmp_path: Path) -> None:
     leaves = [
         ("natural", "lake", "<b> & co", 90_000),
         ("natural", "lake", "pond", 9),
         ("human-made", "inn", "inn", 1),
     ]
-    write_tree_page(tmp_path / "tree.html", build_nodes(leaves))
-    page = BeautifulSoup((tmp_path / "tree.html").read_text(encoding="utf-8"), "html.parser")
+    page = page_of(leaves, tmp_path / "tree.html")
     assert [title.get_text() for title in page.select(".tile > title")] == [
         "natural › lake: 90,009 landmarks",
         "natural › lake › <b> & co: 90,000 landmarks",
@@ -102,8 +107,7 @@ def test_page_names_every_tile_however_small(tmp_path: Path) -> None:
 
 def test_areas_of_the_page_are_numbers_of_landmarks(tmp_path: Path) -> None:
     leaves = [("natural", f"group {n}", f"group {n}", 10 * n + 5) for n in range(8)]
-    write_tree_page(tmp_path / "tree.html", build_nodes(leaves))
-    page = BeautifulSoup((tmp_path / "tree.html").read_text(encoding="utf-8"), "html.parser")
+    page = page_of(leaves, tmp_path / "tree.html")
     areas = {
         str(tile["data-name"]): float(str(tile.rect["width"])) * float(str(tile.rect["height"]))
         for tile in page.select(".tile")
