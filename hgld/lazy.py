@@ -1,11 +1,10 @@
-"""Modules and public names of packages that are imported on first use."""
+"""Public names of packages, imported on first use."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 
@@ -37,20 +36,3 @@ def lazy_exports(
         return sorted({*vars(sys.modules[package]), *modules})
 
     return get, names
-
-
-class _LazyModule(ModuleType):
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
-
-
-def lazy_module(name: str) -> Any:
-    """Return a stand-in for a module, which is imported when an attribute of the stand-in is first asked for.
-
-    numpy and pyarrow take as long to import as all of a stage whose output is up to date. Modules that such a stage
-    imports use stand-ins, and import the modules themselves for type checkers only.
-
-    >>> lazy_module("math").sqrt(4.0)
-    2.0
-    """
-    return _LazyModule(name)

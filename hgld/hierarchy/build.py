@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.candidates import Candidate, cleaned_candidates, identity_of, with_all_labels
@@ -16,18 +18,13 @@ from hgld.hierarchy.subclass_levels import subclass_levels
 from hgld.labels.class_graph import read_class_labels, read_superclasses
 from hgld.labels.clean import read_scraped
 from hgld.labels.label_choice import InstanceOf, read_irrelevant_labels
-from hgld.lazy import lazy_module
 from hgld.resources import annotation_file
 from hgld.tables.column_values import LabelSource
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_named_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from hgld.hierarchy.tree import Hierarchy
-else:
-    pa = lazy_module("pyarrow")
 
 
 @dataclass(frozen=True)
