@@ -57,12 +57,12 @@ class MultiLabelCounts:
 
     Args:
         with_several: Number of landmarks with several groups.
-        back_in: Number of landmarks that ``clean`` had removed for having several labels.
+        restored: Number of landmarks that ``clean`` had removed for having several labels.
         undecided: Number of landmarks by undecided label, where another label of the landmark has a group.
     """
 
     with_several: int
-    back_in: int
+    restored: int
     undecided: Mapping[str, int]
 
 
@@ -261,7 +261,7 @@ def build(
         level_sizes=[len(names) for names in hierarchy.nodes[1:-1]],
         several=MultiLabelCounts(
             with_several=sum(len(row.groups) > 1 for row in rows),
-            back_in=sum(not row.candidate.cleaned for row in rows if row.source == "instance_of"),
+            restored=sum(not row.candidate.cleaned for row in rows if row.source == "instance_of"),
             undecided=_descending(assignment.further_undecided),
         )
         if config.multi

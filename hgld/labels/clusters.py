@@ -44,7 +44,7 @@ class ClusterSummary:
 
 
 class PhotographSource(Protocol):
-    """Photographs of labels for the page, which this room knows as plain data only."""
+    """Photographs of labels for the page, passed in as plain data."""
 
     @property
     def digests(self) -> Mapping[str, str]:
