@@ -1,8 +1,7 @@
 """Scores and levels of a block of queries, from which the levels of each ranking are read in order.
 
-Keys are integers: the score in fixed point, then the level. On a CPU a compiled loop writes them; elsewhere, and
-where loops are not compiled, operations of torch give the same keys. NumPy sorts them on a CPU: a compiled radix
-sort, of three digits or four, was not reliably faster.
+Keys are integers: the score in fixed point, then the level. On a CPU compiled loops write and sort them; elsewhere, and
+where loops are not compiled, operations of torch and NumPy give the same levels.
 """
 
 from __future__ import annotations
@@ -101,8 +100,11 @@ class KeyRows:
         blocks = [slice(share[0], share[-1] + 1) for share in shares if len(share)]
 
         def order(rows: slice) -> None:
-            keys[rows].numpy().sort(axis=1)  # NumPy releases the interpreter lock while it sorts
-            self._format.read_levels(keys[rows], levels[rows])
+            if keys.dtype == torch.int32 and is_compiled(keys.device):
+                _sort_levels(keys[rows].numpy(), self._format.bits, self._format.flip, levels[rows].numpy())
+            else:
+                keys[rows].numpy().sort(axis=1)  # NumPy releases the interpreter lock while it sorts
+                self._format.read_levels(keys[rows], levels[rows])
 
         parallel_map(order, blocks, keys.device)
         return levels
@@ -170,3 +172,44 @@ def _put(
         block = keys[row, start : start + scores.shape[1]]
         for i in range(len(block)):
             block[i] = (keys.dtype.type(scores[row, i] * scale) << n_bits) | (levels[row, i] ^ flip)
+
+
+@compiled()
+def _sort_levels(keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: npt.NDArray[np.uint8]) -> None:
+    """Write the levels of each row in the order of its keys, by a radix sort of three digits.
+
+    NumPy's sort takes five times as long on processors of AMD that have AVX-512, and as long as this one on others.
+
+    Args:
+        keys: int32, shape (n_query, n_gallery).
+        n_bits: Number of bits of a level.
+        flip: Bits that are flipped in levels.
+        levels: uint8, the same shape; overwritten.
+    """
+    n_items = keys.shape[1]
+    once, twice = np.empty(n_items, np.uint32), np.empty(n_items, np.uint32)  # sorted by one digit, and by two
+    places = np.empty((3, 2048), np.int64)  # of the next key with a digit of 11 bits
+    sign, level = np.uint32(1 << 31), np.uint32((1 << n_bits) - 1)
+    for row in range(len(keys)):
+        places[:] = 0
+        for i in range(n_items):
+            key = np.uint32(keys[row, i]) ^ sign  # so that negative keys come first
+            places[0, key & 2047] += 1
+            places[1, (key >> 11) & 2047] += 1
+            places[2, key >> 22] += 1
+        for digit in range(3):
+            place = 0
+            for value in range(2048):
+                count = places[digit, value]
+                places[digit, value] = place
+                place += count
+        for i in range(n_items):
+            key = np.uint32(keys[row, i]) ^ sign
+            once[places[0, key & 2047]] = key
+            places[0, key & 2047] += 1
+        for key in once:
+            twice[places[1, (key >> 11) & 2047]] = key
+            places[1, (key >> 11) & 2047] += 1
+        for key in twice:
+            levels[row, places[2, key >> 22]] = (key & level) ^ flip
+            places[2, key >> 22] += 1
