@@ -66,7 +66,7 @@ PUBLIC_NAMES = {
         save_detector
     """,
     "hgld.release": """
-        ReleaseConfig ReleaseSummary verify_checksums write_release
+        ReleaseSettings ReleaseSummary verify_checksums write_questions write_release
     """,
     "hgld.review": """
         AdjudicateConfig Agreement AgreementConfig ExportConfig ImportConfig ReviewSession

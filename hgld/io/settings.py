@@ -117,6 +117,13 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     return leaves
 
 
+def settings_help(kind: type) -> dict[str, str]:
+    """Return the description of each setting, from the ``Args:`` section of the class's docstring."""
+    _, _, section = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section.partition("\n\n")[0], re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
 # Layers
 
 
@@ -167,7 +174,7 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
     except FileNotFoundError:
         named = f', which {extending[-1]} names as its "{BASE}"' if extending else ""
         raise InputError(f"{path}: no such file{named}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:  # a ValueError: another encoding, or no day
         raise InputError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected settings such as 'batch_size: 256', found {_quoted(values)}")
