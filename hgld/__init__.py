@@ -33,7 +33,7 @@ __all__ = [
     "training",
 ]
 
-_ROOMS = (
+_SUBMODULES = (
     "benchmark",
     "datasets",
     "evaluation",
@@ -52,6 +52,6 @@ __getattr__, __dir__ = lazy_exports(
         "evaluate_retrieval": "evaluation",
         "load_hierarchy": "hierarchy",
         "load_model": "models",
-        **dict.fromkeys(_ROOMS),
+        **dict.fromkeys(_SUBMODULES),
     },
 )

@@ -8,6 +8,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from hgld.errors import similar_names
+
 
 def lazy_exports(
     package: str, modules: Mapping[str, str | None]
@@ -18,7 +20,8 @@ def lazy_exports(
 
     Args:
         package: Name of the package, its ``__name__``.
-        modules: Module that defines each public name, relative to the package; None for submodules.
+        modules: Module that defines each public name, relative to the package; None for submodules. Names that the
+            package imports itself need no entry.
 
     >>> get, names = lazy_exports("email", {"mime": None, "message_from_string": "parser"})
     >>> get("mime").__name__, "mime" in names()
@@ -27,14 +30,16 @@ def lazy_exports(
 
     def get(name: str) -> Any:
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            similar = similar_names(name, names())
+            hint = f"; did you mean {similar[0]}?" if similar else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         module = modules[name]
         if module is None:
             return import_module(f"{package}.{name}")
         return getattr(import_module(f"{package}.{module}"), name)
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+        return list(sys.modules[package].__all__)
 
     return get, names
 

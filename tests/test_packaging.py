@@ -112,7 +112,9 @@ def test_metadata_name_people_status_and_addresses(unpacked: Path) -> None:
     assert all("https://" in line for line in stated.get_all("Project-URL", [""]))
     links = re.findall(r"\]\((.*?)\)", str(stated.get_payload()))
     assert len(links) > 3
-    assert [link for link in links if not link.startswith("https://")] == [], "they lead nowhere outside of a checkout"
+    assert [link for link in links if not link.startswith("https://")] == [], (
+        "they lead nowhere outside of a checkout"
+    )
 
 
 def test_installed_wheel_finds_its_files(unpacked: Path) -> None:

@@ -107,7 +107,7 @@ def test_every_room_is_public_or_internal() -> None:
 def test_public_names(room: str) -> None:
     module = import_module(room)
     assert sorted(module.__all__) == PUBLIC_NAMES[room].split()
-    assert set(module.__all__) <= set(dir(module))
+    assert sorted(dir(module)) == sorted(module.__all__)
 
 
 @pytest.mark.parametrize("room", PUBLIC_NAMES)
@@ -121,6 +121,13 @@ def test_public_names_can_be_imported_and_are_documented(room: str) -> None:
             assert value.__doc__.partition("\n")[0].rstrip().endswith((".", ":", "::")), name
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = module.no_such_name
+
+
+def test_names_in_another_case_are_found() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'HAPPIER'; did you mean happier"):
+        _ = hgld.losses.HAPPIER
+    with pytest.raises(AttributeError, match="did you mean load_hierarchy"):
+        _ = hgld.loadHierarchy
 
 
 @pytest.mark.parametrize("room", PUBLIC_NAMES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import re
@@ -15,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list, similar_names
 from hgld.io.preset_files import training_presets
 
 #: The key that names the file which a file extends.
@@ -255,7 +254,7 @@ def _problem(detail: ErrorDetails, kind: type[BaseModel], layer: _Layer, path: P
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
-    similar = difflib.get_close_matches(name, known, n=1)
+    similar = similar_names(name, known)
     return f"; did you mean {similar[0]}?" if similar else f"; expected one of {', '.join(dict.fromkeys(known))}"
 
 

@@ -5,6 +5,7 @@ names in settings, and ``kernels`` holds what they share. Call a loss as ``loss(
 :class:`Loss`.
 """
 
+from hgld.lazy import lazy_exports
 from hgld.losses.arcface import ArcFace
 from hgld.losses.base import Loss, pair_levels
 from hgld.losses.blackbox_ap import BlackBoxAP
@@ -95,3 +96,5 @@ __all__ = [
     "rod_recall",
     "suprank_step",
 ]
+
+__getattr__, __dir__ = lazy_exports(__name__, {})
