@@ -187,7 +187,7 @@ def _scraped_text(sources: InputTables) -> str:
         places = [SCRAPE_SOURCE_MEANINGS[name].rstrip(".") for name in sorted(set(rows["source"].to_pylist()))]
         parameters = tables.read_provenance(path).parameters
         places += [f"`{address}`" for key, address in sorted(parameters.items()) if key.endswith("_url")]
-        days = [time.date().isoformat() for time in pc.min_max(rows["fetched_at"]).as_py().values()]
+        days = [time.date().isoformat() for time in pc.min_max(rows["fetched_at"]).as_py().values() if time]
         parts.append(f"{len(rows):,} landmarks, {' to '.join(dict.fromkeys(days))}: {', '.join(places)}.")
     return " ".join(['Values of "instance of" (P31) were read.', *parts])
 

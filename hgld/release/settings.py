@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -128,7 +129,7 @@ def _known_answers(hierarchy: Path) -> dict[str, Any]:
     return answers
 
 
-def _is_gldv2(landmarks: Any) -> bool:
+def _is_gldv2(landmarks: pa.Table) -> bool:
     """Return whether the table has landmarks of GLDv2 that hgld knows, all with the category that they have there."""
     known = read_columns(subset_file("washington/train_label_to_category.csv"), ["landmark_id", "category"])
     categories = dict(zip(*(column.to_pylist() for column in known.columns), strict=True))

@@ -30,8 +30,8 @@ SMALL_HEAT = {"epochs": 1, "batch_size": 64, "hidden_dim": 8, "steps": 2, "shrin
 SMALL_VIM = {"n_principal": 50}
 
 
-#: Options in the authors' code (MarcLafon/heatood, commit 2b68ccd): HP_SCORERS of heat/eval_scorers.py, p_dice in percent,
-#: and what heat/config/ebm has for all three priors of CIFAR-100.
+#: Options in the authors' code (MarcLafon/heatood, commit 2b68ccd): HP_SCORERS of heat/eval_scorers.py, and
+#: heat/config/ebm for the three priors of CIFAR-100.
 PUBLISHED: Mapping[int, Mapping[str, Mapping[str, Any]]] = {
     10: {"knn": {"k": 50}, "vim": {"n_principal": 256}, "dice": {"sparsity": 0.9}},
     100: {
@@ -114,7 +114,7 @@ def test_documented_commands_make_the_table(n: int, data: Path) -> None:
             run(f"embed-images {model} --images {images['manifest']}{root} -o {files[name]}")
     small = dict(settings)
     small["n_resamples"] = 20
-    overrides_of = {"heat": SMALL_HEAT, "vim": SMALL_VIM}
+    overrides_of: Mapping[str, Mapping[str, Any]] = {"heat": SMALL_HEAT, "vim": SMALL_VIM}
     small["scores"] = {
         name: {**score, "options": {**score.get("options", {}), **overrides_of.get(name.partition("_")[0], {})}}
         for name, score in settings["scores"].items()
