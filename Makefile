@@ -4,13 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-all examples fuzz docs lint format release-check clean
+.PHONY: help demo test test-slow examples fuzz docs lint format release-check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo      run the whole label pipeline on the bundled sample"
 	@echo "make test      run the fast tests, the same ones with the same examples every time"
-	@echo "make test-all  run all tests, the slow ones too"
+	@echo "make test-slow run the tests that make test leaves out: whole pipelines, kills and resumes"
 	@echo "make examples  run the examples of the documents, and write their outputs to the pages"
 	@echo "make fuzz      run the property tests with new random examples"
 	@echo "make docs      build the site in docs/_build; warnings are errors"
@@ -38,8 +38,8 @@ test: $(VENV)/.installed
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow" -n 3 $(PYTEST_ARGS)
 
 # Slow tests start processes of their own.
-test-all: $(VENV)/.installed
-	$(PYTEST) -n 2 $(PYTEST_ARGS)
+test-slow: $(VENV)/.installed
+	$(PYTEST) -m slow -n 2 $(PYTEST_ARGS)
 
 # One page: make examples PYTEST_ARGS="-k rescrape".
 examples: $(VENV)/.installed

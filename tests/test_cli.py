@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from typer.testing import CliRunner
 from hgld import __version__
 from hgld.cli import app
 from hgld.cli.base import SharedCommand
-from hgld.cli.selection import reduced
 from tests.child_processes import run_child, run_script
 from tests.compute.test_slurm import TASK
 
@@ -42,26 +40,6 @@ def test_help_imports_no_heavy_module() -> None:
         "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
     )
     run_script(script)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["", "--help", "reject", "-v reject --help", "reject fit --help", "embed", "embd", "reject fti", "-x embed"],
-)
-def test_command_line_is_answered_without_the_other_commands(line: str) -> None:
-    arguments = line.split()
-    smaller = reduced(app, arguments)
-    assert len(smaller.registered_commands) <= 1 or line in ("", "--help", "embd")
-    whole = copy.copy(app)  # not the one that other tests have used: commands keep the help option of their first use
-    environment = {"COLUMNS": "200", "TERM": "dumb"}
-    answers = [CliRunner().invoke(which, arguments, env=environment) for which in (smaller, whole)]
-    assert answers[0].output == answers[1].output != ""
-    assert answers[0].exit_code == answers[1].exit_code
-
-
-def test_shell_completion_sees_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_HGLD_COMPLETE", "complete_bash")
-    assert reduced(app, ["embed"]) is app
 
 
 def test_version() -> None:

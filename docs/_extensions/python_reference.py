@@ -27,9 +27,7 @@ def python_pages() -> dict[str, str]:
     """Return a page for each room that exports names, and the list of them."""
     rooms = {name: f"hgld.{name}" for names in _ROOMS.values() for name in names}
     pages = {f"{room}.rst": _page(import_module(room)) for room in rooms.values()}
-    shortcuts = ", ".join(
-        _link(f"hgld.{name}", _home(name)) for name in hgld.__all__ if not _is_room_or_private(name)
-    )
+    shortcuts = ", ".join(_link(f"hgld.{name}", _home(name)) for name in dir(hgld) if not _is_room_or_private(name))
     parts = [_heading("Python", "="), f"The names below may be relied on. ``hgld`` itself also offers {shortcuts}.\n"]
     for title, names in _ROOMS.items():
         rows = [(f":doc:`{rooms[name]}`", _summary(inspect.getdoc(import_module(rooms[name])))) for name in names]

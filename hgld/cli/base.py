@@ -16,7 +16,6 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from hgld.cli.selection import reduced
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
@@ -75,12 +74,7 @@ class SharedCommand(_Command):
 
 
 class App(typer.Typer):
-    """An application whose commands are of that class, and which builds only what the command line needs."""
-
-    def __call__(self, args: Sequence[str] | None = None, **settings: Any) -> Any:
-        """See :meth:`typer.Typer.__call__`."""
-        smaller = reduced(self, sys.argv[1:] if args is None else args)
-        return typer.Typer.__call__(smaller, args, **settings)
+    """An application whose commands are of that class."""
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
         """See :meth:`typer.Typer.command`."""

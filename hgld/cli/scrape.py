@@ -66,7 +66,7 @@ def scrape(
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Number of parallel requests, 1 to 3; of processes that read a dump.",
+            help="Number of concurrent requests (1 to 3), or of processes that read a dump.",
             show_default="1; one per core for a dump",
         ),
     ] = None,

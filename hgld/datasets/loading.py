@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import time
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -23,6 +25,8 @@ T = TypeVar("T")
 
 #: Rows of a manifest, or pairs of a row and the seed of its augmentation.
 _Indices = list[int] | list[tuple[int, int]]
+
+_open_readers: weakref.WeakSet[BatchReader] = weakref.WeakSet()
 
 
 class BatchReader:
@@ -49,6 +53,8 @@ class BatchReader:
         self._dataset, self._workers = dataset, min(workers, usable_cores())
         self._indices = _Replaceable()
         self._loader: DataLoader[Batch | HgldError] | None = None
+        self._results: Iterator[Batch | HgldError] | None = None
+        _open_readers.add(self)
 
     def training(
         self,
@@ -100,7 +106,7 @@ class BatchReader:
 
     def close(self) -> None:
         """End the worker processes; a later iteration starts new ones."""
-        self._loader = None
+        self._loader = self._results = None
 
     def _open(self) -> DataLoader[Batch | HgldError]:
         if self._workers:
@@ -119,13 +125,13 @@ class BatchReader:
 
     def _read(self, indices: Iterator[_Indices]) -> Iterator[Batch]:
         self._indices.replace(indices)
-        results: Iterator[Batch | HgldError] | None = None
+        self._results = None
         while True:
             started = time.perf_counter()
-            if results is None:  # here, as this is where workers start
+            if self._results is None:  # here, as this is where workers start
                 self._loader = self._open() if self._loader is None else self._loader
-                results = iter(self._loader)
-            result = next(results, None)
+                self._results = iter(self._loader)
+            result = next(self._results, None)
             self.waited_s += time.perf_counter() - started
             if result is None:
                 return
@@ -226,6 +232,13 @@ class _Replaceable:
 
 def _start_worker(_number: int) -> None:
     ignore_stop_signals()
+
+
+@atexit.register
+def _close_readers() -> None:
+    """Close readers that the traceback of an uncaught error keeps: multiprocessing would wait for their workers."""
+    for reader in list(_open_readers):
+        reader.close()
 
 
 def _identity(batch: T) -> T:

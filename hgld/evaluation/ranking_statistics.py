@@ -13,7 +13,7 @@ item's relevance depends on its level only, differences of ``precision`` give th
 and H-AP follows for any relevance, which need not be known during the pass. Each item costs L cumulative counts and
 one L x L product, whatever the length of the ranking. On a CPU the pass is compiled
 (:mod:`hgld.evaluation.level_sums`); elsewhere, and where loops are not compiled, the same sums are taken by
-operations of torch. Both agree but for the order in which float64 values are added up.
+operations of torch. Both are equal up to the order in which float64 values are added.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.candidates import Candidate, cleaned_candidates, identity_of, with_all_labels
@@ -16,18 +18,13 @@ from hgld.hierarchy.subclass_levels import subclass_levels
 from hgld.labels.class_graph import read_class_labels, read_superclasses
 from hgld.labels.clean import read_scraped
 from hgld.labels.label_choice import InstanceOf, read_irrelevant_labels
-from hgld.lazy import lazy_module
 from hgld.resources import annotation_file
 from hgld.tables.column_values import LabelSource
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_named_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from hgld.hierarchy.tree import Hierarchy
-else:
-    pa = lazy_module("pyarrow")
 
 
 @dataclass(frozen=True)
@@ -60,12 +57,12 @@ class MultiLabelCounts:
 
     Args:
         with_several: Number of landmarks with several groups.
-        back_in: Number of landmarks that ``clean`` had removed for having several labels.
+        restored: Number of landmarks that ``clean`` had removed for having several labels.
         undecided: Number of landmarks by undecided label, where another label of the landmark has a group.
     """
 
     with_several: int
-    back_in: int
+    restored: int
     undecided: Mapping[str, int]
 
 
@@ -264,7 +261,7 @@ def build(
         level_sizes=[len(names) for names in hierarchy.nodes[1:-1]],
         several=MultiLabelCounts(
             with_several=sum(len(row.groups) > 1 for row in rows),
-            back_in=sum(not row.candidate.cleaned for row in rows if row.source == "instance_of"),
+            restored=sum(not row.candidate.cleaned for row in rows if row.source == "instance_of"),
             undecided=_descending(assignment.further_undecided),
         )
         if config.multi

@@ -73,7 +73,7 @@ class _Side:
     Args:
         hierarchy: The hierarchy.
         inputs: What it was made from.
-        by_class: Whether labels are told apart by their class; otherwise by their text, which hierarchies hold.
+        by_class: Whether labels are distinguished by class instead of by the text that hierarchies hold.
     """
 
     def __init__(self, hierarchy: Hierarchy, inputs: BuildInputs, *, by_class: bool) -> None:

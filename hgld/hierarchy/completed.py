@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import InputError
-from hgld.lazy import lazy_module
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-else:
-    pc = lazy_module("pyarrow.compute")
 
 
 class Proposal(NamedTuple):

@@ -7,7 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
@@ -19,16 +22,9 @@ from hgld.labels.label_choice import (
     choose_label,
     read_irrelevant_labels,
 )
-from hgld.lazy import lazy_module
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
 from hgld.taxonomy.label_identity import label_id, unify_labels
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa, pc = lazy_module("pyarrow"), lazy_module("pyarrow.compute")
 
 log = logging.getLogger(__name__)
 

@@ -11,21 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from hgld import tables
 from hgld.errors import InputError
 from hgld.figures.style import figure_files
 from hgld.labels.clustering import ClusterConfig, Clusters, cluster_labels
 from hgld.labels.embed import embedding_matrix
-from hgld.lazy import lazy_module
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
     from hgld.figures.label_map import LabelMap, MapPhotograph
-else:
-    np, pa = lazy_module("numpy"), lazy_module("pyarrow")
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class ClusterSummary:
 
 
 class PhotographSource(Protocol):
-    """Photographs of labels for the page, which this room knows as plain data only."""
+    """Photographs of labels for the page, passed in as plain data."""
 
     @property
     def digests(self) -> Mapping[str, str]:

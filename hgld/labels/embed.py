@@ -6,21 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, TextEncoder, load_encoder, local_checkpoint
-from hgld.lazy import lazy_module
 from hgld.progress import NoProgress, Progress
 from hgld.taxonomy.label_identity import label_id
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
-else:
-    np, pa = lazy_module("numpy"), lazy_module("pyarrow")
 
 DEFAULT_TEMPLATE = "A picture of a {}"
 

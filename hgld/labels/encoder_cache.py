@@ -20,18 +20,13 @@ from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hgld.io.cache import cache_folder
 from hgld.io.files import atomic_write
 from hgld.labels.encoders import TextEncoder, load_encoder, local_checkpoint
-from hgld.lazy import lazy_module
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-else:
-    np = lazy_module("numpy")
 
 log = logging.getLogger(__name__)
 

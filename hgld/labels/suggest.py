@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from hgld import tables
 from hgld.errors import InputError, indented_list
 from hgld.labels.embed import embed_labels, embedding_matrix
 from hgld.labels.encoder_cache import load_cached_encoder
 from hgld.labels.encoders import LoadEncoder
-from hgld.lazy import lazy_module
 from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision, read_surviving_decisions
@@ -25,14 +28,8 @@ from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.vocabulary import VocabularyTerm, read_vocabulary
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
     from hgld.labels.evidence import EmbedTexts, Evidence
     from hgld.labels.examples import EmbeddedLabels
-else:
-    np, pa = lazy_module("numpy"), lazy_module("pyarrow")
 
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.

@@ -100,7 +100,7 @@ def find_checkpoint(model: str | Path) -> Path | None:
 
 
 def load_checkpoint_model(path: Path) -> ImageEmbedder:
-    """Load the model of a checkpoint, also a head that was trained on features and takes no images.
+    """Load the model of a checkpoint, including a head that was trained on features and takes no images.
 
     Returns:
         The model in evaluation mode on the CPU, with the image settings that it was trained with.

@@ -84,7 +84,7 @@ class Detector(ABC):
         try:
             self._fit(given)
         except BaseException:
-            self.dim = 0  # an unfinished fit is none
+            self.dim = 0  # a detector whose fit failed cannot score
             raise
         return self
 

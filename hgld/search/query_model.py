@@ -51,7 +51,7 @@ class QueryModel:
     def embed_path(
         self, path: Path, *, batch_size: int = 32, workers: int = 0, progress: Progress | None = None
     ) -> tuple[torch.Tensor, list[str]]:
-        """Embed an image, or those of a folder, a tar file or a manifest.
+        """Embed one image, or all images of a folder, a tar file or a manifest.
 
         Args:
             path: See :func:`hgld.datasets.image_sources.read_images`.

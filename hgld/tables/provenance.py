@@ -6,19 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from hgld.errors import InputError
 from hgld.io.files import sha256_of
-from hgld.lazy import lazy_module
-from hgld.tables.footer import read_key_values
 from hgld.version import __version__
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-else:
-    pa, pq = lazy_module("pyarrow"), lazy_module("pyarrow.parquet")
 
 TABLE_KEY = b"hgld.table"
 _PROVENANCE_KEY = b"hgld.provenance"
@@ -120,8 +115,7 @@ def read_metadata(path: Path) -> dict[bytes, bytes]:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     try:
-        metadata = read_key_values(path)
-        return pq.read_schema(path).metadata or {} if metadata is None else metadata
+        return pq.read_schema(path).metadata or {}
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path}: not a Parquet file ({error})") from error
 

@@ -1,6 +1,5 @@
 """Groups and their roots, the vocabulary, decisions on labels, and the identity of labels."""
 
-from hgld.lazy import lazy_exports
 from hgld.taxonomy.decisions import DECISIONS, Decision, DecisionIndex, read_decisions, write_decisions
 from hgld.taxonomy.groups import ROOTS, Group, read_taxonomy, write_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label, unify_labels
@@ -23,4 +22,6 @@ __all__ = [
     "write_taxonomy",
 ]
 
-__getattr__, __dir__ = lazy_exports(__name__, {})
+
+def __dir__() -> list[str]:
+    return __all__

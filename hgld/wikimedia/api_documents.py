@@ -142,7 +142,7 @@ class MissingEntity(Document):
 
 
 class EntitiesDocument(Document):
-    """A response; the entities are read one by one, since a single one may be odd."""
+    """A response, parsed entity by entity, so that one malformed entity does not spoil it."""
 
     entities: dict[str, Any]
     warnings: dict[str, Any] = {}
@@ -233,7 +233,7 @@ class Page(Document):
 
 
 class QueryPages(Document):
-    """The pages are read one by one, since a single one may be odd."""
+    """A response, parsed page by page, so that one malformed page does not spoil it."""
 
     normalized: list[TitleMapping] = []
     redirects: list[TitleMapping] = []

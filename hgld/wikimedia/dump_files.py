@@ -59,7 +59,7 @@ class DumpRange:
 
 
 def find_dump_files(dump: Path) -> list[DumpFile]:
-    """Return the files of a dump: the file itself, or those of a folder by name.
+    """Return the files of a dump: the file itself, or the files of a folder sorted by name.
 
     Raises:
         InputError: There is no such file, or no ``.json``, ``.json.gz`` or ``.json.bz2`` in the folder.

@@ -17,7 +17,7 @@ from hgld.wikimedia.dump_part import DumpPart
 
 
 def make_parts(parts: Sequence[DumpPart], workers: int, progress: Progress) -> None:
-    """Make parts, each in one of several processes; in this one if there is but one worker or part.
+    """Make parts in parallel processes, or in the calling process if there is only one worker or part.
 
     Raises:
         InputError: See :meth:`DumpPart.make`.

@@ -150,7 +150,7 @@ def scrape_file(
     Args:
         categories: GLDv2's ``*_label_to_category.csv``, with the columns landmark_id and category.
         out: Table ``scraped`` to write. The source api also writes the table ``classes`` beside it
-            (:func:`hgld.tables.classes_path`). If it is there, from the same split, source and servers, landmarks
+            (:func:`hgld.tables.classes_path`). If it exists, from the same split, source and servers, landmarks
             with the same category keep their rows.
         config: What to scrape, and how.
         update: Table ``scraped`` from an earlier run, of the same split and servers and the source api, to bring up
@@ -189,10 +189,12 @@ def scrape_file(
             path.unlink(missing_ok=True)
         elif is_up_to_date(out, provenance) and not path.exists():
             return None
-        there = NO_SCRAPE if force or not out.exists() else _read_output(out, provenance)
+        existing = NO_SCRAPE if force or not out.exists() else _read_output(out, provenance)
         earlier = None if update is None else read_earlier(update)
         with Journal(path, origin) as journal:
-            summary = _scrape(landmarks, out, config, provenance, journal, there, earlier, progress or NoProgress())
+            summary = _scrape(
+                landmarks, out, config, provenance, journal, existing, earlier, progress or NoProgress()
+            )
         if not summary.errors:
             path.unlink()
     return summary
@@ -226,12 +228,12 @@ def _read_output(out: Path, provenance: Provenance) -> EarlierScrape:
         ConfigurationError: It is of another split, source or servers, an update of another table, or no scrape.
     """
     try:
-        there = read_provenance(out)
+        existing = read_provenance(out)
     except InputError:
-        there = Provenance("")
+        existing = Provenance("")
     # A full scrape may use the rows of an update, but an update not those of a scrape that may be old.
     updated = provenance.inputs.get("earlier")
-    if not _is_same_scrape(there, provenance.parameters) or updated not in (None, there.inputs.get("earlier")):
+    if not _is_same_scrape(existing, provenance.parameters) or updated not in (None, existing.inputs.get("earlier")):
         raise ConfigurationError(
             f"{out} is not {'an update of this table' if updated else 'a scrape'} of this split, source and servers; "
             "choose another output, or use `force` to replace it"
@@ -250,7 +252,7 @@ def _scrape(
     config: ScrapeConfig,
     provenance: Provenance,
     journal: Journal,
-    there: EarlierScrape,
+    existing: EarlierScrape,
     earlier: EarlierScrape | None,
     progress: Progress,
 ) -> ScrapeSummary:
@@ -260,12 +262,12 @@ def _scrape(
     titles = [landmark.title for landmark in landmarks]
     facts = FactStore()
     if source.class_kind is not None:
-        facts.add(source.class_kind, there.classes, 0)
-        facts.add(source.class_kind, {item: there.classes[goal] for item, goal in there.redirects.items()}, 0)
+        facts.add(source.class_kind, existing.classes, 0)
+        facts.add(source.class_kind, {item: existing.classes[goal] for item, goal in existing.redirects.items()}, 0)
     _replay(journal, source, facts)
     statuses_check = StatusCheck(titles, config.allow_frequent)
     collector = FactCollector(
-        source, facts, titles, there.rows, statuses_check, progress, client=client, journal=journal
+        source, facts, titles, existing.rows, statuses_check, progress, client=client, journal=journal
     )
     try:
         classes = collector.collect(config.workers, config.class_depth)
@@ -280,7 +282,7 @@ def _scrape(
         statuses=dict(statuses),
         routes=dict(routes),
         classes=len(classes),
-        taken_over=sum(title in there.rows for title in titles),
+        taken_over=sum(title in existing.rows for title in titles),
         changes=None if earlier is None else _compare(earlier, titles, collector),
         errors=statuses["error"] + collector.failed_classes,
         requests=client.requests,

@@ -140,7 +140,7 @@ def test_several_labels_are_kept_on_request(clean: Path) -> None:
     assert ("train", 1, "lake", "lake", ["lake"]) in kept
     assert summary is not None
     assert summary.several is not None
-    assert (summary.landmarks, summary.several.back_in, summary.several.with_several) == (6, 2, 1)
+    assert (summary.landmarks, summary.several.restored, summary.several.with_several) == (6, 2, 1)
 
 
 def test_label_chosen_by_clean_comes_first(folder: Path, write_scraped: Callable[..., Path]) -> None:

@@ -115,7 +115,7 @@ def test_several_groups_are_not_mixed_with_proposals(clean: Path, completed: Pat
     summary = run(clean, BuildConfig(multi=True, extra_levels=0), completed=completed)
     assert summary is not None
     assert summary.several is not None
-    assert (summary.several.back_in, summary.several.with_several) == (1, 1)
+    assert (summary.several.restored, summary.several.with_several) == (1, 1)
     hierarchy = load_hierarchy(clean.with_name("hierarchy.parquet"))
     assert hierarchy.hierarchical_labels is not None
     assert hierarchy.hierarchical_labels.tolist()[:2] == [("church",), ("bridge",)]

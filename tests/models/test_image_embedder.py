@@ -22,6 +22,7 @@ from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import embed_images
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings
+from tests.child_processes import run_child
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 
 PATHS = [f"{n % 3}/p{n:02}.png" for n in range(7)]
@@ -112,6 +113,14 @@ def test_unreadable_images_of_a_folder_are_logged(
 def damaged(folder: Path) -> Path:
     (folder / "damaged.png").write_bytes(picture("damaged")[:100])
     return folder / "damaged.png"
+
+
+def test_program_ends_with_its_workers_after_an_uncaught_error() -> None:
+    script = (
+        "import hgld\nfrom pathlib import Path\n"
+        "hgld.load_model('test_resnet', 'none', size=32, resize=40).embed([Path('absent.png')], workers=1)\n"
+    )
+    run_child([sys.executable, "-c", script], exit_code=1, timeout_s=60)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

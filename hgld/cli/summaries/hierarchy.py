@@ -34,7 +34,7 @@ def format_build(summary: BuildSummary) -> str:
     if summary.level_sizes:
         lines.append(f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}")
     if summary.several:
-        lines.append(f"  {summary.several.back_in:,} had been removed for having several labels")
+        lines.append(f"  {summary.several.restored:,} had been removed for having several labels")
         lines.append(f"  {summary.several.with_several:,} are in several groups")
         lines += _landmarks_by_label("undecided further labels", summary.several.undecided)
     if summary.completed:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hgld.labels.suggest import LIKELY_SCORE
-from hgld.lazy import lazy_module
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from hgld.labels.clean import CleanSummary, SplitSummary
     from hgld.labels.cluster_sweep import SweepSummary
     from hgld.labels.clusters import ClusterSummary
     from hgld.labels.embed import EmbedSummary
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement, SuggestionQuality
-else:
-    np = lazy_module("numpy")
 
 _MOST_MISSES = 10
 

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-import hgld.evaluation
 from hgld.evaluation.evaluation_files import EvaluationFiles
 from hgld.evaluation.protocols import PROTOCOL_NAMES, get_protocol
 
@@ -21,12 +20,6 @@ def test_protocols_have_their_name_and_declare_existing_inputs(name: str) -> Non
         assert fields.issuperset({*inputs.required, *inputs.optional})
         assert not set(inputs.required).intersection(inputs.optional)
     assert fields.issuperset(protocol.descriptions)
-
-
-def test_public_names_exist() -> None:
-    assert all(hasattr(hgld.evaluation, name) for name in hgld.evaluation.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'absent'"):
-        hgld.evaluation.__getattr__("absent")
 
 
 def test_protocol_names_are_listed_without_torch() -> None:

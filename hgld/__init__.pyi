@@ -1,0 +1,16 @@
+from . import benchmark as benchmark
+from . import datasets as datasets
+from . import evaluation as evaluation
+from . import hierarchy as hierarchy
+from . import inspection as inspection
+from . import labels as labels
+from . import losses as losses
+from . import models as models
+from . import training as training
+from .errors import HgldError as HgldError
+from .evaluation import RetrievalResult as RetrievalResult
+from .evaluation import evaluate_retrieval as evaluate_retrieval
+from .hierarchy import Hierarchy as Hierarchy
+from .hierarchy import load_hierarchy as load_hierarchy
+from .models import load_model as load_model
+from .version import __version__ as __version__

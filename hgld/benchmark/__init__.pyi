@@ -1,0 +1,11 @@
+from .benchmark_settings import BenchmarkSettings as BenchmarkSettings
+from .comparison import Comparison as Comparison
+from .comparison import ComparisonSummary as ComparisonSummary
+from .comparison import compare_methods as compare_methods
+from .comparison import read_comparison as read_comparison
+from .cost_estimate import CostEstimate as CostEstimate
+from .cost_estimate import estimate_cost as estimate_cost
+from .launcher import LocalLauncher as LocalLauncher
+from .launcher import Slot as Slot
+from .launcher import parse_slots as parse_slots
+from .slurm_launcher import SlurmLauncher as SlurmLauncher
