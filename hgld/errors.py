@@ -17,7 +17,8 @@ with the names of the options, and exits with code 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 
 class HgldError(Exception):
@@ -50,6 +51,16 @@ class ProcessError(HgldError):
 
 class SourceError(HgldError):
     """A server kept failing, or sent something that cannot be used."""
+
+
+def similar_names(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
+    """Return the known names that are most like an unknown one, whatever their case, the most similar first.
+
+    >>> similar_names("HAPPIER", ["happier", "roadmap"])
+    ['happier']
+    """
+    by_lower_case = {each.lower(): each for each in known}
+    return [by_lower_case[match] for match in get_close_matches(name.lower(), by_lower_case, n=limit)]
 
 
 def indented_list(items: Sequence[str], *, limit: int = 20) -> str:

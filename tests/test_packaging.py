@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import venv
 import zipfile
 from collections.abc import Iterator
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, PathDistribution, distribution
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,20 @@ def test_wheel_contains_annotations_sample_and_presets(unpacked: Path) -> None:
         } <= inside
     assert {"hgld/py.typed", "hgld/templates/label_map.html", "hgld/templates/review/script/page.js"} <= inside
     assert not any(name.startswith(("tests/", "benchmarks/", "hgld/tests/")) for name in inside)
+
+
+def test_metadata_name_people_status_and_addresses(unpacked: Path) -> None:
+    (folder,) = unpacked.glob("hgld-*.dist-info")
+    stated = PathDistribution(folder).metadata
+    assert stated["Author"] == "The hgld developers"
+    assert stated["License-Expression"] == "Apache-2.0"
+    assert any(line.startswith("Development Status :: ") for line in stated.get_all("Classifier", []))
+    assert all("https://" in line for line in stated.get_all("Project-URL", [""]))
+    links = re.findall(r"\]\((.*?)\)", stated["Description"])
+    assert len(links) > 3
+    assert [link for link in links if not link.startswith("https://")] == [], (
+        "they lead nowhere outside of a checkout"
+    )
 
 
 def test_installed_wheel_finds_its_files(unpacked: Path) -> None:

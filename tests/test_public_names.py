@@ -21,7 +21,7 @@ def test_public_names_can_be_imported_and_are_documented(room: str) -> None:
     module = import_module(room)
     assert module.__doc__
     assert module.__all__
-    assert {*module.__all__} <= {*dir(module)}
+    assert sorted(dir(module)) == sorted(module.__all__)
     for name in module.__all__:
         value = getattr(module, name)
         if callable(value) and not hasattr(value, "__origin__"):  # aliases of types have no docstring of their own
@@ -29,6 +29,11 @@ def test_public_names_can_be_imported_and_are_documented(room: str) -> None:
             assert value.__doc__.partition("\n")[0].rstrip().endswith((".", ":", "::")), name
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = module.no_such_name
+
+
+def test_losses_are_found_in_any_case() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'HAPPIER'; did you mean happier"):
+        _ = hgld.losses.HAPPIER
 
 
 @pytest.mark.parametrize("room", PUBLIC_ROOMS)

@@ -15,6 +15,7 @@ from sphinx.pycode import ModuleAnalyzer
 from hgld.benchmark.benchmark_settings import BenchmarkSettings
 from hgld.benchmark.rejection.comparison_settings import RejectionSettings
 from hgld.losses.registry import LossSettings
+from hgld.release.settings import ReleaseSettings
 from hgld.training.training_settings import TrainingSettings
 
 _PAGES: Mapping[str, tuple[str, str, type[BaseModel]]] = {
@@ -33,6 +34,12 @@ _PAGES: Mapping[str, tuple[str, str, type[BaseModel]]] = {
         "Settings of a comparison of rejection scores",
         "The YAML file that `hgld reject compare` reads. [Guide](../../how-to/reject.md).",
         RejectionSettings,
+    ),
+    "release_settings.md": (
+        "Facts of a release",
+        "The YAML file that `hgld release` reads, and that `--init` writes with these questions. "
+        "[Guide](../../how-to/release.md).",
+        ReleaseSettings,
     ),
 }
 

@@ -91,7 +91,7 @@ def evaluate(
         list[str] | None,
         _metric_option(
             help="Metric to report; may be repeated: AP, mAP@R, mAP@K, R@K, TR@K, P@K (with _lN for a level N that "
-            "is not the finest), wAP, H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, ASI, HP@K, AHP, AHP@K, "
+            "is not the finest), wAP, H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, SI@K, ASI, HP@K, AHP, AHP@K, "
             "WUP@K, hF, mistake_severity, avg_hdist@K, min_hdist@K; "
             "docs/reference/metrics.md defines them and their variants.",
             show_default="those of the papers",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -87,6 +86,8 @@ def _reader_command(name: str, entry: ReaderEntry) -> Any:
 
 def _settings_parameters(reader: type[Reader], argument: str) -> list[inspect.Parameter]:
     """Return a parameter per field of a reader, with the help text of the class docstring."""
+    from hgld.io.settings import settings_help
+
     types, help_texts = get_type_hints(reader), settings_help(reader)
     return [
         inspect.Parameter(
@@ -107,13 +108,6 @@ def _settings_parameters(reader: type[Reader], argument: str) -> list[inspect.Pa
 def _option(setting: str) -> str:
     """Return the name of a setting's option. Typer's own names would add ``--no-…`` to switches."""
     return f"--{setting.replace('_', '-')}"
-
-
-def settings_help(reader: type[Reader]) -> dict[str, str]:
-    """Return the description of each field of a reader, from the ``Args:`` section of its docstring."""
-    _, _, section = (inspect.getdoc(reader) or "").partition("\nArgs:\n")
-    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section.partition("\n\n")[0], re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def _example(name: str, entry: ReaderEntry) -> str:

@@ -20,19 +20,17 @@ from hgld.cli.base import (
 @app.command(rich_help_panel="Hierarchy")
 def release(
     hierarchy: Annotated[Path, typer.Argument(help="Hierarchy from hgld build.")],
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_folder, help="Folder to write.")],
-    name: Annotated[str | None, typer.Option(help="Name of the dataset.", show_default="H-GLDv2")] = None,
-    version: Annotated[str | None, typer.Option(help="Version of the dataset.", show_default="1.0.0")] = None,
-    url: Annotated[
-        str | None, typer.Option(help="URL of the page of the dataset.", show_default="the page of GLDv2")
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", callback=writable_folder, help="Folder to write.", show_default=False),
     ] = None,
-    date: Annotated[
-        str | None,
-        typer.Option(metavar="YYYY-MM-DD", help="Date of publication.", show_default="the day of the last decision"),
+    facts: Annotated[
+        Path | None,
+        typer.Option(help="YAML file of what hgld cannot know.", show_default="release.yaml beside HIERARCHY"),
     ] = None,
-    creator: Annotated[
-        list[str] | None, typer.Option(help="Name of a creator; may be repeated.", show_default="the annotators")
-    ] = None,
+    init: Annotated[
+        bool, typer.Option("--init", help="Write that file, with questions to answer, and stop.")
+    ] = False,
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     force: Annotated[
@@ -42,20 +40,27 @@ def release(
 ) -> None:
     """Write a folder to publish: Parquet, CSV, dataset card, datasheet, Croissant, checksums, licence.
 
-    The same hierarchy and options give the same bytes. An existing folder is replaced only if hgld release wrote
-    everything in it.
+    The same hierarchy, tables beside it and facts give the same bytes. An existing folder is replaced only if hgld
+    release wrote everything in it.
 
-    Example: hgld release hierarchy.parquet -o release/ --name "H-GLDv2 Washington" --version 1.0.0
+    Example: hgld release hierarchy.parquet --init, then hgld release hierarchy.parquet -o release/
     """
     with friendly_errors():
         from hgld.cli.summaries.release import format_release
-        from hgld.release.publish import ReleaseConfig, write_release
+        from hgld.errors import ConfigurationError
+        from hgld.io.settings import read_settings
+        from hgld.release.publish import write_release
+        from hgld.release.settings import ReleaseSettings, write_questions
 
-        description = {"name": name, "version": version, "url": url}
-        config = ReleaseConfig(
-            date=date,
-            creators=tuple(creator or ()),
-            **{key: value for key, value in description.items() if value is not None},
-        )
-        summary = write_release(hierarchy, out, config, decisions=decisions, taxonomy=taxonomy, force=force)
+        facts = facts or hierarchy.with_name("release.yaml")
+        if init:
+            write_questions(hierarchy, facts)
+            typer.echo(facts)
+            return
+        if out is None:
+            raise ConfigurationError("name the folder to write with `out`, or `init` to write the questions")
+        if not facts.exists():
+            raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
+        settings = read_settings(ReleaseSettings, facts)
+        summary = write_release(hierarchy, out, settings, decisions=decisions, taxonomy=taxonomy, force=force)
         print_summary(out, summary, format_release)

@@ -91,6 +91,7 @@ METRICS: dict[str, MetricSpec] = {
     "H-P@K": MetricSpec(metrics.h_precision_at_k, cutoff=True, weights="relevance"),
     "NDCG": MetricSpec(metrics.ndcg, weights="gain"),
     "NDCG@K": MetricSpec(metrics.ndcg_at_k, cutoff=True, weights="gain"),
+    "SI@K": MetricSpec(metrics.set_intersection_at_k, cutoff=True),
     "ASI": MetricSpec(metrics.asi),
     "HP@K": MetricSpec(hierarchy_metrics.hierarchical_precision_at_k, cutoff=True, tree=True),
     "HP_WUP@K": MetricSpec(

@@ -17,7 +17,8 @@ exclude NaN. The name of a metric fixes its denominator:
 ``H-P@k``      hierarchical precision at the item of rank k (Eq. 31); NaN where it is irrelevant
 ``NDCG``       discounted gain, divided by that of a perfect ranking (Eq. 23)
 ``NDCG@k``     both over the first k ranks
-``ASI``        mean over n = 1, ..., N of the overlap of the first n items with a perfect ranking (App. C-A1)
+``SI@k``       overlap of the first k items with those of a perfect ranking, divided by k; NaN where k > N (App. C-A1)
+``ASI``        mean over n = 1, ..., N of SI@n, N being the number of items of level 1 or finer (App. C-A1)
 =============  =====================================================================================
 
 ``level`` selects the positives: the items of that level or finer; the finest level by default.
@@ -163,11 +164,22 @@ def ndcg_at_k(statistics: RankingStatistics, k: int, gain: Relevance = exponenti
     return _ratio((steps * statistics.discount_at[..., axis]).sum(1), ideal)
 
 
+def set_intersection_at_k(statistics: RankingStatistics, k: int) -> torch.Tensor:
+    """SI@k, set intersection (paper, App. C-A1): share of the first k items that a perfect ranking also has there.
+
+    Items of one level are interchangeable. It is defined for k up to the number of items of level 1 or finer; NaN
+    beyond.
+    """
+    hits = statistics.hits_at[..., cutoff_index(statistics, k)]
+    common = (hits + (k - statistics.positives).clamp(min=0)).amin(1)
+    return torch.where(statistics.positives[:, 0] >= k, common / k, torch.nan)
+
+
 def asi(statistics: RankingStatistics) -> torch.Tensor:
     """Average set intersection (paper, App. C-A1).
 
-    The mean over n = 1, ..., N, with N the number of items of level 1 or finer, of |A_n & B_n| / n: A_n are the first
-    n items, B_n those of a perfect ranking, in which items of one level are interchangeable.
+    The mean over n = 1, ..., N, with N the number of items of level 1 or finer, of SI@n = |A_n & B_n| / n: A_n are
+    the first n items, B_n those of a perfect ranking, in which items of one level are interchangeable.
     """
     return _ratio(statistics.overlap, statistics.positives[:, 0])
 

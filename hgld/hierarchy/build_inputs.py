@@ -44,9 +44,7 @@ class BuildInputs:
 
 
 def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> BuildInputs:
-    """Find the tables that a hierarchy was made from.
-
-    A file counts if its SHA-256 is the one in the provenance of what was made from it, whatever its name.
+    """Read the tables that a hierarchy was made from, as far as they are found (:func:`find_input_tables`).
 
     Args:
         hierarchy: Path or name of the hierarchy, as for :func:`hgld.hierarchy.load_hierarchy`.
@@ -64,29 +62,61 @@ def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> Buil
     except InputError:
         return BuildInputs(missing=(f"{hierarchy} does not say what it was built from",))
     folder = folder or path.parent
-    missing: list[str] = []
-
-    def find(spec: tables.TableSpec, digests: Sequence[str]) -> list[Path]:
-        found = {sha256_of(path): path for path in _tables(folder, spec)} if digests else {}
-        if digests and found.keys() >= set(digests):
-            return [found[digest] for digest in digests]
-        missing.append(f"{folder} has no {spec.name} table that {hierarchy} was made from")
-        return []
-
-    clean = removed = scraped = None
-    for clean_path in find(tables.CLEAN, _digests(built, "clean")):
-        cleaned = tables.read_provenance(clean_path)
-        clean = tables.read_table(clean_path, tables.CLEAN)
-        same_run = (
-            path for path in _tables(folder, tables.REMOVED) if tables.read_provenance(path).same_work(cleaned)
-        )
-        removed = next((tables.read_table(path, tables.REMOVED) for path in same_run), None)
-        parts = [
-            tables.read_table(path, tables.SCRAPED) for path in find(tables.SCRAPED, _digests(cleaned, "scraped"))
-        ]
-        scraped = pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
+    found = find_input_tables(path, folder)
+    clean, removed = (
+        table and tables.read_table(table, spec)
+        for table, spec in ((found.clean, tables.CLEAN), (found.removed, tables.REMOVED))
+    )
+    parts = [tables.read_table(table, tables.SCRAPED) for table in found.scraped]
+    scraped = pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
     decisions = _read_decisions(find_annotations(path, folder))
-    return BuildInputs(built.inputs, clean, removed, scraped, decisions, tuple(missing))
+    missing = tuple(f"{folder} has no {name} table that {hierarchy} was made from" for name in found.missing)
+    return BuildInputs(built.inputs, clean, removed, scraped, decisions, missing)
+
+
+@dataclass(frozen=True)
+class InputTables:
+    """Paths of the tables that a hierarchy was made from, as far as they are found.
+
+    Args:
+        clean: Table of the labels that ``clean`` kept.
+        removed: Table of the landmarks that ``clean`` removed.
+        scraped: All ``scraped`` tables; none unless all of them are found.
+        missing: Names of the kinds of tables that a provenance names and that were not found.
+    """
+
+    clean: Path | None = None
+    removed: Path | None = None
+    scraped: Sequence[Path] = ()
+    missing: tuple[str, ...] = ()
+
+
+def find_input_tables(hierarchy: Path, folder: Path | None = None) -> InputTables:
+    """Find the tables that a hierarchy was made from.
+
+    A file counts if its SHA-256 is the one in the provenance of what was made from it, whatever its name.
+
+    Args:
+        hierarchy: Table from ``hgld build``.
+        folder: Folder of the tables; that of the hierarchy by default.
+
+    Raises:
+        InputError: The hierarchy has no provenance.
+    """
+    folder = folder or hierarchy.parent
+
+    def find(spec: tables.TableSpec, made: tables.Provenance) -> list[Path]:
+        digests = _digests(made, spec.name)
+        found = {sha256_of(path): path for path in _tables(folder, spec)} if digests else {}
+        return [found[digest] for digest in digests] if found.keys() >= set(digests) else []
+
+    clean = next(iter(find(tables.CLEAN, tables.read_provenance(hierarchy))), None)
+    if clean is None:
+        return InputTables(missing=(tables.CLEAN.name,))
+    cleaned = tables.read_provenance(clean)
+    same_run = (path for path in _tables(folder, tables.REMOVED) if tables.read_provenance(path).same_work(cleaned))
+    scraped = find(tables.SCRAPED, cleaned)
+    return InputTables(clean, next(same_run, None), scraped, () if scraped else (tables.SCRAPED.name,))
 
 
 def _digests(made: tables.Provenance, role: str) -> list[str]:

@@ -8,11 +8,10 @@ in ``pipelines/benchmarks/h-gldv2.yaml``. A training's name without a folder is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, similar_names
 from hgld.resources import preset_folder, rejection_folder
 
 #: The folder of trainings that are named without it.
@@ -45,7 +44,7 @@ def training_file(name: str | Path) -> Path:
     """Return the settings file of a training.
 
     Args:
-        name: Name of a preset, such as ``h-gldv2/happier`` or ``happier``; or path of a file.
+        name: Name of a preset, such as ``h-gldv2/happier`` or ``happier``, in any case; or path of a file.
 
     Raises:
         ConfigurationError: There is neither a preset nor a file of this name.
@@ -55,7 +54,7 @@ def training_file(name: str | Path) -> Path:
     'own_images'
     """
     presets = training_presets()
-    return presets.get(f"{OWN_IMAGES}/{name}") or _find(str(name), presets, comparison_presets(), "training")
+    return presets.get(f"{OWN_IMAGES}/{name}".lower()) or _find(str(name), presets, comparison_presets(), "training")
 
 
 def comparison_file(name: str | Path) -> Path:
@@ -85,8 +84,8 @@ def rejection_file(name: str | Path) -> Path:
 
 def _find(name: str, presets: Mapping[str, Path], others: Mapping[str, Path], kind: str) -> Path:
     path = Path(name)
-    if name in presets:
-        return presets[name]
+    if name.lower() in presets:
+        return presets[name.lower()]
     if path.is_file():
         return path
     if path.suffix in _SUFFIXES:
@@ -103,7 +102,7 @@ def _suggestion(name: str, presets: Sequence[str]) -> str:
     short_names = [known.removeprefix(f"{OWN_IMAGES}/") for known in presets]
     similar = (
         [known for known in presets if name in known.split("/")]
-        or get_close_matches(name, short_names, n=3)
+        or similar_names(name, short_names, 3)
         or [known for known in short_names if name in known]
     )
     *others, last = similar or [""]

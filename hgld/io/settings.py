@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import re
@@ -15,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list, similar_names
 from hgld.io.preset_files import training_presets
 
 #: The key that names the file which a file extends.
@@ -117,6 +116,13 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     return leaves
 
 
+def settings_help(kind: type) -> dict[str, str]:
+    """Return the description of each setting, from the ``Args:`` section of the class's docstring."""
+    _, _, section = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section.partition("\n\n")[0], re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
 # Layers
 
 
@@ -167,7 +173,7 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
     except FileNotFoundError:
         named = f', which {extending[-1]} names as its "{BASE}"' if extending else ""
         raise InputError(f"{path}: no such file{named}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:  # a ValueError: another encoding, or no day
         raise InputError(f"{path}: cannot be read as YAML: {error}") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected settings such as 'batch_size: 256', found {_quoted(values)}")
@@ -248,7 +254,7 @@ def _problem(detail: ErrorDetails, kind: type[BaseModel], layer: _Layer, path: P
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
-    similar = difflib.get_close_matches(name, known, n=1)
+    similar = similar_names(name, known)
     return f"; did you mean {similar[0]}?" if similar else f"; expected one of {', '.join(dict.fromkeys(known))}"
 
 

@@ -5,6 +5,9 @@ names in settings, and ``kernels`` holds what they share. Call a loss as ``loss(
 :class:`Loss`.
 """
 
+from typing import NoReturn
+
+from hgld.errors import similar_names
 from hgld.losses.arcface import ArcFace
 from hgld.losses.base import Loss, pair_levels
 from hgld.losses.blackbox_ap import BlackBoxAP
@@ -95,3 +98,14 @@ __all__ = [
     "rod_recall",
     "suprank_step",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Suggest a name for one that does not exist, such as ``happier`` for the paper's HAPPIER."""
+    similar = similar_names(name, __all__)
+    hint = f"; did you mean {similar[0]}?" if similar else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
@@ -17,7 +16,7 @@ from timm.models import get_pretrained_cfg, load_state_dict
 from torch import nn
 
 from hgld.datasets.transforms import ImageSettings
-from hgld.errors import ConfigurationError, SourceError
+from hgld.errors import ConfigurationError, SourceError, similar_names
 from hgld.io.hub import hub_file
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
 from hgld.models.open_clip_towers import create_tower, tower_image_settings
@@ -117,7 +116,7 @@ def _timm_configuration(name: str) -> Any:
     if not timm.is_model(name):
         if name in PRESETS:
             raise ConfigurationError(f"{name} is a preset, not a model of timm; set model.preset, not model.backbone")
-        similar = " or ".join(get_close_matches(name, sorted({*timm.list_models(), *PRESETS}), n=3))
+        similar = " or ".join(similar_names(name, sorted({*timm.list_models(), *PRESETS}), 3))
         raise ConfigurationError(
             f"timm knows no model {name!r}; "
             + (f"is {similar} meant?" if similar else "timm.list_models() lists what it knows")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from hgld.errors import similar_names
 from hgld.io.settings import Settings
 
 Pooling = Literal["own", "average", "max", "gem"]
@@ -195,7 +195,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 def _preset(name: Any) -> Mapping[str, Any]:
     if name in PRESETS:
         return PRESETS[name]
-    similar = get_close_matches(str(name), PRESETS, n=1)
+    similar = similar_names(str(name), PRESETS)
     raise ValueError(
         f"there is no preset {name!r}; {f'is {similar[0]} meant? ' if similar else ''}the presets are "
         f"{', '.join(PRESETS)}. For other timm models set backbone"

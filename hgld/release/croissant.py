@@ -1,4 +1,4 @@
-"""Metadata of a release in Croissant 1.0, the vocabulary of MLCommons for machine learning datasets.
+"""Metadata of a release in Croissant 1.1, the vocabulary of MLCommons for machine learning datasets.
 
 https://docs.mlcommons.org/croissant/docs/croissant-spec.html, and for the terms on annotation (``rai:``)
 https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html
@@ -13,18 +13,24 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.errors import InputError
+from hgld.release.settings import ReleaseSettings
+from hgld.tables import HIERARCHY
+from hgld.tables.schemas import meaning_of
 
-#: The context that Croissant 1.0 prescribes.
+#: The context that Croissant 1.1 prescribes.
 _CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
+    "arrayShape": "cr:arrayShape",
     "citeAs": "cr:citeAs",
     "column": "cr:column",
     "conformsTo": "dct:conformsTo",
+    "containedIn": "cr:containedIn",
     "cr": "http://mlcommons.org/croissant/",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
     "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
     "extract": "cr:extract",
@@ -34,10 +40,12 @@ _CONTEXT: dict[str, Any] = {
     "fileSet": "cr:fileSet",
     "format": "cr:format",
     "includes": "cr:includes",
+    "isArray": "cr:isArray",
     "isLiveDataset": "cr:isLiveDataset",
     "jsonPath": "cr:jsonPath",
     "key": "cr:key",
     "md5": "cr:md5",
+    "name": {"@container": "@language"},
     "parentField": "cr:parentField",
     "path": "cr:path",
     "rai": "http://mlcommons.org/croissant/RAI/",
@@ -60,30 +68,14 @@ _FORMATS = {
     "": "text/plain",
 }
 #: Description of each column of the table ``hierarchy``.
-COLUMN_DESCRIPTIONS = {
-    "split": "train or index; landmark_id is numbered within it",
-    "landmark_id": "id of the landmark in GLDv2, unique within a split",
-    "category": "URL of the landmark's category on Wikimedia Commons",
-    "supercategory": "class that the landmark is an instance of, in the words of Wikidata or Commons",
-    "hierarchical_label": "group (super-category) that annotators assigned to that class",
-    "natural_or_human_made": "root of the group: natural or human-made",
-    "extra_levels": "levels between the group and the root, finest first",
-    "hierarchical_labels": "all groups of the landmark; hierarchical_label is the first",
-    "label_source": (
-        "instance_of, or photographs if the group was predicted from these; supercategory then repeats the group"
-    ),
-}
+COLUMN_DESCRIPTIONS = {column.name: meaning_of(column) for column in (*HIERARCHY.schema, *HIERARCHY.optional)}
 _TYPES = {pa.string(): "sc:Text", pa.int64(): "sc:Integer"}
 
 
 def croissant_metadata(
+    settings: ReleaseSettings,
     *,
-    name: str,
-    version: str,
-    url: str,
     date: str,
-    creators: Sequence[str],
-    description: str,
     citation: str,
     annotations: str,
     machine_annotated: bool,
@@ -94,12 +86,8 @@ def croissant_metadata(
     """Return the Croissant description of a release: its files, and a record set for every split.
 
     Args:
-        name: Name of the dataset.
-        version: Version of the dataset, three integers separated by dots.
-        url: Page where it is published.
+        settings: What the publisher says of the dataset.
         date: Date of publication, YYYY-MM-DD.
-        creators: Names of the creators; none for a dataset that no person decided on, whose creator is hgld.
-        description: Description in a sentence or two.
         citation: BibTeX.
         annotations: Description of how the labels were made.
         machine_annotated: Whether no person decided on some of the landmarks.
@@ -110,15 +98,15 @@ def croissant_metadata(
     return {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
-        "conformsTo": ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"],
-        "name": name,
-        "description": description,
-        "url": url,
-        "version": version,
+        "conformsTo": ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"],
+        "name": settings.name,
+        "description": settings.description,
+        "url": settings.url,
+        "version": settings.version,
         "datePublished": date,
-        "license": "https://creativecommons.org/licenses/by/4.0/",
-        "creator": [{"@type": "sc:Person", "name": creator} for creator in creators]
-        or [{"@type": "sc:Organization", "name": "hgld"}],
+        "license": settings.licence_url,
+        "creator": [{"@type": "sc:Person", "name": creator} for creator in settings.creators],
+        **({"keywords": list(settings.keywords)} if settings.keywords else {}),
         "citeAs": citation,
         "rai:dataAnnotationProtocol": annotations,
         **({"rai:machineAnnotationTools": ["hgld"]} if machine_annotated else {}),
@@ -175,7 +163,7 @@ def _record_set(split: str, columns: pa.Schema) -> dict[str, Any]:
         "@type": "cr:RecordSet",
         "@id": split,
         "name": split,
-        "description": f"The landmarks of GLDv2's {split} set, sorted by landmark_id.",
+        "description": f"The {split} landmarks, sorted by landmark_id.",
         "key": [{"@id": f"{split}/split"}, {"@id": f"{split}/landmark_id"}],
         "field": fields,
     }

@@ -7,19 +7,17 @@ depends on when, where or by whom it was written.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.build_inputs import find_annotations
+from hgld.errors import InputError
+from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_input_tables
 from hgld.hierarchy.official import OFFICIAL_FILES, write_official
 from hgld.io.files import sha256_of
 from hgld.io.folders import folder_draft, replace_folder
@@ -28,45 +26,14 @@ from hgld.release.checksums import files_in, require_replaceable, same_checksums
 from hgld.release.croissant import croissant_metadata, validate_croissant
 from hgld.release.documents import ReleaseFacts, citation, write_documents
 from hgld.release.origins import MACHINE, annotations_creators, describe_origins
+from hgld.release.settings import ReleaseSettings
 from hgld.release.suprank_files import suprank_file_name, write_suprank_files
 from hgld.resources import annotation_file
 from hgld.tables import SPLITS
-from hgld.taxonomy.decisions import Decision, read_named_decisions
+from hgld.taxonomy.decisions import read_named_decisions
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 
 _CROISSANT = "croissant.json"
-
-
-@dataclass(frozen=True)
-class ReleaseConfig:
-    """Description of a release.
-
-    Args:
-        name: Name of the dataset.
-        version: Version of the dataset, three integers separated by dots.
-        url: Page where the dataset is published.
-        date: Date of publication, YYYY-MM-DD. Default: the day of the last decision, so that the clock has no effect.
-        creators: Names of the creators. Default: the annotators of the decisions.
-
-    Raises:
-        ConfigurationError: A value is malformed.
-    """
-
-    name: str = "H-GLDv2"
-    version: str = "1.0.0"
-    url: str = "https://github.com/cvdfoundation/google-landmark"
-    date: str | None = None
-    creators: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.name.strip() or not self.name.isprintable():
-            raise ConfigurationError(f"`name` is {self.name!r}; expected a line of text")
-        if not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
-            raise ConfigurationError(f'`version` is "{self.version}"; expected three numbers such as 1.0.0')
-        if not re.fullmatch(r"https?://\S+", self.url):
-            raise ConfigurationError(f'`url` is "{self.url}"; expected one that begins with https://')
-        if self.date is not None and not _is_iso_date(self.date):
-            raise ConfigurationError(f'`date` is "{self.date}"; expected a day such as 2026-03-01')
 
 
 @dataclass(frozen=True)
@@ -89,7 +56,7 @@ class ReleaseSummary:
 def write_release(
     hierarchy: Path,
     out: Path,
-    config: ReleaseConfig | None = None,
+    settings: ReleaseSettings,
     *,
     decisions: Path | None = None,
     taxonomy: Path | None = None,
@@ -103,7 +70,7 @@ def write_release(
     Args:
         hierarchy: The table from ``hgld build``.
         out: Folder to write.
-        config: Description of the release.
+        settings: What the publisher says of the dataset.
         decisions: Decisions that the hierarchy was built with. Default: those that are found by their SHA-256
             (:func:`~hgld.hierarchy.build_inputs.find_annotations`).
         taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
@@ -115,9 +82,9 @@ def write_release(
     Raises:
         BusyError: Another run is writing ``out``.
         InputError: The hierarchy cannot be read, was built with other decisions or another taxonomy, or ``out``
-            contains files that hgld did not write.
+            contains files that hgld did not write; or the raw values, which are to be published, are not beside the
+            hierarchy.
     """
-    config = config or ReleaseConfig()
     built_with = find_annotations(hierarchy)
     decisions = decisions or built_with.get("decisions") or annotation_file("decisions/final.csv")
     taxonomy = taxonomy or built_with.get("taxonomy") or find_taxonomy(None, decisions)
@@ -125,13 +92,19 @@ def write_release(
     provenance = tables.read_provenance(hierarchy)
     decided = read_named_decisions(decisions, read_taxonomy(taxonomy))
     _require_built_with(hierarchy, provenance, decisions=decisions, taxonomy=taxonomy)
+    sources = find_input_tables(hierarchy)
+    raw = _raw_files(hierarchy, sources) if settings.raw else {}
     out = out.absolute()
     with exclusive_lock(out), folder_draft(out) as draft:
         require_replaceable(out, discard_edits=force)
         splits = _write_data(draft, rows, provenance)
         shutil.copyfile(decisions, draft / "decisions.csv")
         shutil.copyfile(taxonomy, draft / "taxonomy.csv")
-        _write_documentation(draft, _facts(config, rows, decided, provenance, splits), config.creators)
+        for name, (path, _) in raw.items():
+            (draft / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, draft / name)
+        files = _file_descriptions(splits) | {name: text for name, (_, text) in raw.items()}
+        _write_documentation(draft, ReleaseFacts(settings, rows, decided, provenance, sources, files))
         validated = validate_croissant(draft / _CROISSANT)
         write_checksums(draft)
         if not force and same_checksums(draft, out):
@@ -167,30 +140,24 @@ def _write_data(draft: Path, rows: pa.Table, provenance: tables.Provenance) -> l
     return splits
 
 
-def _facts(
-    config: ReleaseConfig,
-    rows: pa.Table,
-    decisions: Sequence[Decision],
-    provenance: tables.Provenance,
-    splits: Sequence[str],
-) -> ReleaseFacts:
-    return ReleaseFacts(
-        name=config.name,
-        version=config.version,
-        url=config.url,
-        date=config.date or max(row.decided_at for row in decisions).date().isoformat(),
-        hierarchy=rows,
-        decisions=decisions,
-        provenance=provenance,
-        files=_file_descriptions(splits),
-    )
+def _raw_files(hierarchy: Path, sources: InputTables) -> dict[str, tuple[Path, str]]:
+    """Return the tables of scraped and of removed landmarks, with descriptions, by their paths in a release."""
+    if not sources.scraped or sources.removed is None:
+        raise InputError(
+            f"the setting raw is true, but {hierarchy.parent} lacks scraped or removed tables that {hierarchy} was "
+            "made from"
+        )
+    described = dict.fromkeys(sources.scraped, 'scraped values of "instance of" (P31), with items and revisions')
+    described[sources.removed] = "landmarks that were removed, each with its values and the reason"
+    return {f"raw/{path.name}": (path, text) for path, text in described.items()}
 
 
 def _file_descriptions(splits: Sequence[str]) -> dict[str, str]:
     """Return the description of each file, by path."""
     files = {f"data/{split}.parquet": f"the {split} landmarks, sorted by landmark_id" for split in splits}
     files |= {
-        OFFICIAL_FILES[split]: f"the {split} landmarks under the file and column names of H-GLDv2" for split in splits
+        OFFICIAL_FILES[split]: f"the {split} landmarks as CSV, without those whose group comes from photographs"
+        for split in splits
     }
     files |= {
         f"suprank/{suprank_file_name(split)}": (
@@ -201,22 +168,18 @@ def _file_descriptions(splits: Sequence[str]) -> dict[str, str]:
     return files | {
         "decisions.csv": "the decision on each label, its annotator and its time",
         "taxonomy.csv": "the groups, their roots and what belongs to each",
-        _CROISSANT: "machine-readable description of this dataset (Croissant 1.0)",
+        _CROISSANT: "machine-readable description of this dataset (Croissant 1.1)",
         "datasheet.md": "answers to the questions of Datasheets for Datasets",
-        "LICENSE": "CC BY 4.0",
+        "LICENSE": "licence",
     }
 
 
-def _write_documentation(draft: Path, facts: ReleaseFacts, creators: Sequence[str]) -> None:
+def _write_documentation(draft: Path, facts: ReleaseFacts) -> None:
     """Write the Croissant file, which lists the data files, and the documents for people."""
     metadata = croissant_metadata(
-        name=facts.name,
-        version=facts.version,
-        url=facts.url,
+        facts.settings,
         date=facts.date,
-        creators=creators or facts.annotators,
-        description=f"Groups and roots above {len(facts.hierarchy):,} landmarks of the Google Landmarks Dataset v2.",
-        citation=citation(),
+        citation=citation(facts.settings),
         annotations=describe_origins(facts.origins),
         machine_annotated=MACHINE in annotations_creators(facts.origins),
         files={name: (sha256_of(draft / name), (draft / name).stat().st_size) for name in files_in(draft)},
@@ -226,10 +189,3 @@ def _write_documentation(draft: Path, facts: ReleaseFacts, creators: Sequence[st
     text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
     (draft / _CROISSANT).write_text(text, encoding="utf-8", newline="\n")
     write_documents(draft, facts)
-
-
-def _is_iso_date(text: str) -> bool:
-    try:
-        return date.fromisoformat(text).isoformat() == text
-    except ValueError:
-        return False

@@ -167,13 +167,13 @@ def unlisted_values(texts: pa.ChunkedArray, field: pa.Field) -> list[str]:
 
 
 _LANDMARK = [
-    column("split", pa.string(), "Split of GLDv2.", values=SPLIT_MEANINGS),
+    column("split", pa.string(), "Split of the landmark.", values=SPLIT_MEANINGS),
     column(
         "landmark_id",
         pa.int64(),
         "Number of the landmark in its split; the same number is another landmark in another split.",
     ),
-    column("category", pa.string(), "Address of the landmark's category on Wikimedia Commons, as GLDv2 gives it."),
+    column("category", pa.string(), "Address of the landmark's category on Wikimedia Commons."),
 ]
 _LABEL = [
     column(
@@ -344,7 +344,7 @@ HIERARCHY = TableSpec(
     pa.schema(
         [
             *_LANDMARK,
-            column("supercategory", pa.string(), "Label of the class, as in the table clean."),
+            column("supercategory", pa.string(), "Label of the class that the landmark is an instance of."),
             column("hierarchical_label", pa.string(), "Group of the label, one of the taxonomy."),
             column("natural_or_human_made", pa.string(), "Root of the group."),
         ]
@@ -360,7 +360,12 @@ HIERARCHY = TableSpec(
             column(
                 "hierarchical_labels", TEXTS, "All groups of the landmark, of which hierarchical_label is the first."
             ),
-            column("label_source", pa.string(), "Where the group comes from.", values=LABEL_SOURCE_MEANINGS),
+            column(
+                "label_source",
+                pa.string(),
+                "Where the group comes from; if from photographs, supercategory repeats the group.",
+                values=LABEL_SOURCE_MEANINGS,
+            ),
         ]
     ),
 )

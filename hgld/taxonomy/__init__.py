@@ -21,3 +21,7 @@ __all__ = [
     "write_decisions",
     "write_taxonomy",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -25,8 +25,24 @@ from tests.datasets.pixel_files import pictures, write_cifar10, write_cifar100, 
 PIPELINES = Path(__file__).parent.parent.parent / "pipelines"
 #: What a miniature overrides in the training.
 SMALL = {"epochs": 1, "workers": 0, "loggers": "[]", "evaluation.every": 1, "image.size": 16, "image.resize": 16}
-#: What it overrides in the trainings of HEAT.
+#: What it overrides in the trainings of HEAT, and in ViM, which needs more images than directions.
 SMALL_HEAT = {"epochs": 1, "batch_size": 64, "hidden_dim": 8, "steps": 2, "shrinkage": 0.5}
+SMALL_VIM = {"n_principal": 50}
+
+
+#: Options in the authors' code (MarcLafon/heatood, commit 2b68ccd): HP_SCORERS of heat/eval_scorers.py, and
+#: heat/config/ebm for the three priors of CIFAR-100.
+PUBLISHED: Mapping[int, Mapping[str, Mapping[str, Any]]] = {
+    10: {"knn": {"k": 50}, "vim": {"n_principal": 256}, "dice": {"sparsity": 0.9}},
+    100: {
+        "knn": {"k": 200},
+        "vim": {"n_principal": 400},
+        "dice": {"sparsity": 0.05},
+        "heat_el_code": {"epochs": 8, "steps": 200, "noise": 1e-2, "l2": 1, "learning_rate": 5e-6},
+        "heat_gmm_code": {"epochs": 20, "steps": 20, "step_size": 2e-4, "noise": 1e-3, "l2": 20},
+        "heat_gmm_std_code": {"epochs": 20, "steps": 20, "step_size": 2e-4, "noise": 1e-3, "l2": 20},
+    },
+}
 
 
 def commands(path: Path) -> list[str]:
@@ -68,6 +84,9 @@ def test_settings_name_the_sets_of_the_thesis() -> None:
         assert far == ["lsun", "places", "textures", "svhn"]
         for name, score in settings["scores"].items():
             build_detector(score.get("score", name), score.get("options"))
+        for name, published in PUBLISHED[n].items():
+            options = read_rejection_settings(PIPELINES / f"rejection/cifar{n}.yaml").scores[name].options
+            assert {key: options.get(key) for key in published} == published, name
         assert settings["embeddings"]["cross_entropy"]["files"].keys() == {"index", *near, *far}
         training = read_training_settings(f"cifar{n}/cross_entropy")
         assert (training.epochs, training.model.small_images, training.image.size) == (200, True, 32)
@@ -95,8 +114,9 @@ def test_documented_commands_make_the_table(n: int, data: Path) -> None:
             run(f"embed-images {model} --images {images['manifest']}{root} -o {files[name]}")
     small = dict(settings)
     small["n_resamples"] = 20
+    overrides_of: Mapping[str, Mapping[str, Any]] = {"heat": SMALL_HEAT, "vim": SMALL_VIM}
     small["scores"] = {
-        name: {**score, "options": {**score.get("options", {}), **(SMALL_HEAT if name.startswith("heat") else {})}}
+        name: {**score, "options": {**score.get("options", {}), **overrides_of.get(name.partition("_")[0], {})}}
         for name, score in settings["scores"].items()
     }
     path = data / "small.yaml"

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.cli.manifest import settings_help
 from hgld.datasets.readers.registry import READERS
+from hgld.io.settings import settings_help
 from tests.child_processes import run_script
 
 

@@ -134,12 +134,15 @@ def asi(levels: Levels) -> float:
     n_positive = sum(is_positive(levels, 1))
     if not n_positive:
         return math.nan
-    ideal = sorted(levels, reverse=True)
-    total = 0.0
-    for n in range(1, n_positive + 1):
-        first, best = list(levels[:n]), ideal[:n]
-        total += sum(min(first.count(level), best.count(level)) for level in set(best)) / n
-    return total / n_positive
+    return sum(set_intersection(levels, n) for n in range(1, n_positive + 1)) / n_positive
+
+
+def set_intersection(levels: Levels, n: int) -> float:
+    """SI(n) of App. C-A1, which is defined for n up to the number of positives."""
+    if n > sum(is_positive(levels, 1)):
+        return math.nan
+    first, best = list(levels[:n]), sorted(levels, reverse=True)[:n]
+    return sum(min(first.count(level), best.count(level)) for level in set(best)) / n
 
 
 def tree_similarities(levels: Levels, n_levels: int, wu_palmer: bool) -> list[float]:
@@ -215,6 +218,7 @@ def by_name(levels: Levels, n_levels: int, alpha: float = 1.0, cutoffs: Sequence
         values[f"H-R@{k}"] = h_recall_at_k(levels, table, k)
         values[f"H-P@{k}"] = h_precision_at_k(levels, table, k)
         values[f"NDCG@{k}"] = ndcg(levels, gain, k)
+        values[f"SI@{k}"] = set_intersection(levels, k)
     return values | on_trees(levels, n_levels, cutoffs)
 
 

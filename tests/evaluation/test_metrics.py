@@ -81,6 +81,8 @@ def test_metrics_are_nan_exactly_without_positives(ranking: Ranking) -> None:
         least = int(name.rpartition("_l")[2]) if "_l" in name else n_levels if is_distance(name) else 1
         if name == f"H-P@{k}":
             assert math.isnan(value) == (levels[-1] == 0)
+        elif name == f"SI@{k}":
+            assert math.isnan(value) == (min(levels) == 0)
         elif name == "mistake_severity":
             assert math.isnan(value) == (max(levels) < n_levels or levels[0] == n_levels)
         else:

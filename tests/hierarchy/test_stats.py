@@ -45,12 +45,17 @@ def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path
     assert result.images_elsewhere == 1
     assert result.groups == (GroupCount("church", "human-made", 3, 2), GroupCount("lake", "natural", 1, 2))
     assert json.loads(result.to_json())["groups"][1]["images"] == 2
-    assert format_stats(result).splitlines()[:4] == [
+    assert format_stats(result).splitlines()[:8] == [
         "           split  natural  human-made  all",
         "landmarks  train        1           1    2",
         "landmarks  index        0           2    2",
+        "landmarks  all          1           3    4",
         "images     train        2           1    3",
+        "images     index        0           1    1",
+        "images     all          2           2    4",
+        "groups                  1           1    2",
     ]
+    assert "all" not in format_stats(stats_file(official / "train_label_to_hierarchical.csv")).splitlines()[2]
 
 
 def test_image_list_formats_give_equal_counts(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_error_lists_all_problems_with_file_key_and_suggestion(base: Path, tmp_p
     ("override", "message"),
     [
         ("loss.name=hapier", '`overrides`: loss.name: found "hapier"; did you mean happier?'),
+        ("loss.name=HAPPIER", '`overrides`: loss.name: found "HAPPIER"; did you mean happier?'),
         ("loss={lambda: 1}", "`overrides`: loss: its name is missing"),
         ("loss=happier", "`overrides`: loss: expected a mapping ('key: value'), found \"happier\""),
         ("steps=3", "give either epochs or steps"),

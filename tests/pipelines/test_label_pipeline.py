@@ -19,9 +19,11 @@ import pytest
 from hgld.demo import server
 from hgld.demo.sample import Sample, read_sample
 from hgld.hierarchy import load_hierarchy
+from hgld.io.settings import to_yaml
 from hgld.resources import annotation_file, sample_file
 from tests.child_processes import run_child
 from tests.pipelines.preloaded import preloaded_hgld
+from tests.release.conftest import FACTS
 from tests.sheet_files import csv_rows, fill_csv
 
 pytestmark = pytest.mark.skipif(
@@ -241,6 +243,8 @@ def test_pipeline_with_decisions_ends_with_a_release(exported_pipeline: Pipeline
     lines = annotation_file("decisions/final.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     decisions.write_text("".join(line for line in lines if ",lake," not in line), encoding="utf-8")
     pipeline.settings["decisions"] = str(decisions)
+    (pipeline.folder / "release.yaml").write_text(to_yaml(FACTS), encoding="utf-8")
+    pipeline.settings["release"] = "release.yaml"
     stopped = pipeline.run()
     assert stopped.returncode != 0
     assert "lake (Q23397)" in stopped.stdout + stopped.stderr, "undecided labels are listed"
@@ -267,6 +271,8 @@ def washington_release(
         shutil.copy(washington, pipeline.folder / "categories.csv")
         pipeline.settings["categories"] = {"train": "categories.csv", "index": ""}
         pipeline.settings["decisions"] = "annotations/decisions/final.csv"
+        (pipeline.folder / "release.yaml").write_text(to_yaml(FACTS), encoding="utf-8")
+        pipeline.settings["release"] = "release.yaml"
         run = pipeline.run()
         assert run.returncode == 0, run.stderr
         assert sorted(started_rules(run)) == sorted(["scrape", "clean", "embed", "cluster", *LABELLED, "all"])
@@ -285,6 +291,7 @@ DEPENDENTS = {
     "out/clean.parquet": ("embed", "cluster", *LABELLED),
     "out/scraped_train.classes.parquet": ("clean", "embed", "cluster", *LABELLED),
     "annotations/guideline.md": (),
+    "release.yaml": ("release",),
     "out/review/a.csv": (),
 }
 
@@ -293,7 +300,6 @@ CONFIGURED: dict[tuple[str, str], Sequence[str]] = {
     ("cluster", "-k 6 --subclusters 13"): ("cluster", "suggest", "export"),
     ("export", "--annotators a,b,c"): ("export",),
     ("build", "--multi"): ("build", "release"),
-    ("release", "--name Landmarks"): ("release",),
 }
 
 
@@ -339,6 +345,7 @@ def test_changed_settings_rerun_what_depends_on_them(washington_release: Pipelin
     extra_levels = washington_release.with_settings(options=options | {"build": "--extra-levels p279:2"})
     assert planned_rules(extra_levels) == {"build", "release"}
     assert planned_rules(washington_release.with_settings(decisions="")) == {"suggest", "export"}
+    assert planned_rules(washington_release.with_settings(release="")) == set()
 
 
 @pytest.mark.slow
@@ -381,7 +388,7 @@ def test_outputs_are_those_of_the_commands_on_the_changed_inputs(
         "export suggested.parquet -o review --annotators a,b --taxonomy ../annotations/taxonomy.csv",
         "build clean.parquet -o hierarchy.parquet --allow-undecided --multi --taxonomy ../annotations/taxonomy.csv"
         " --decisions ../annotations/decisions/final.csv --irrelevant ../annotations/irrelevant_labels.csv",
-        "release hierarchy.parquet -o release --taxonomy ../annotations/taxonomy.csv"
+        "release hierarchy.parquet -o release --facts ../release.yaml --taxonomy ../annotations/taxonomy.csv"
         " --decisions ../annotations/decisions/final.csv",
     )
     for path in sorted(expected.rglob("*")):

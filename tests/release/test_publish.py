@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from hgld import tables
@@ -24,18 +26,26 @@ from hgld.hierarchy.build import BuildConfig, build_file
 from hgld.io.files import sha256_of
 from hgld.io.folders import folder_draft
 from hgld.io.locks import exclusive_lock
+from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.labels.clean import CleanConfig, clean_file
 from hgld.release import publish
 from hgld.release.checksums import verify_checksums
-from hgld.release.publish import ReleaseConfig, ReleaseSummary, write_release
+from hgld.release.publish import ReleaseSummary, write_release
+from hgld.release.settings import ReleaseSettings
+from hgld.resources import subset_file
 from tests.child_processes import run_child, run_script
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
+from tests.release.conftest import FACTS
 
 # The parser under mlcroissant, and pandas under its reader.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning"),
 ]
+
+
+#: What the tables of the fixtures record of their source.
+SCRAPED_FROM = "5 landmarks, 2026-03-01: The APIs of Wikidata and Wikimedia Commons. 2 landmarks, 2026-03-01"
 
 
 @pytest.fixture
@@ -63,8 +73,12 @@ def files(folder: Path) -> dict[str, Path]:
     return {"decisions": folder / "decisions.csv", "taxonomy": folder / "taxonomy.csv"}
 
 
-def release(built: Path, out: Path, config: ReleaseConfig | None = None, **options: Any) -> ReleaseSummary | None:
-    return write_release(built, out, config, **(files(built.parent) | options))
+def release(built: Path, out: Path, settings: ReleaseSettings = FACTS, **options: Any) -> ReleaseSummary | None:
+    return write_release(built, out, settings, **(files(built.parent) | options))
+
+
+def with_facts(**facts: Any) -> ReleaseSettings:
+    return ReleaseSettings.model_validate(to_dict(FACTS) | facts)
 
 
 @pytest.fixture
@@ -135,8 +149,8 @@ def test_unchanged_release_is_up_to_date(built: Path, released: Path) -> None:
 
 def test_release_replaces_an_earlier_one(built: Path, released: Path) -> None:
     build(built.parent, BuildConfig())
-    assert release(built, released, ReleaseConfig(version="1.1.0")) is not None
-    assert "# H-GLDv2 1.1.0" in (released / "README.md").read_text()
+    assert release(built, released, NEXT) is not None
+    assert "# Lakes and more 1.1.0" in (released / "README.md").read_text()
     assert verify_checksums(released) == ([], [])
     assert not list(released.parent.glob(".*")), "no draft remains beside it"
 
@@ -164,9 +178,9 @@ def test_foreign_files_are_never_lost(built: Path, released: Path, tmp_path: Pat
 
 def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(released)
-    monkeypatch.setattr(publish, "croissant_metadata", lambda **_: {"@type": "sc:Dataset"})
+    monkeypatch.setattr(publish, "croissant_metadata", lambda *_, **__: {"@type": "sc:Dataset"})
     with pytest.raises(InputError, match=r"croissant\.json: invalid Croissant"):
-        release(built, released, ReleaseConfig(version="2.0.0"))
+        release(built, released, with_facts(version="2.0.0"))
     assert contents(released) == before
     assert not list(released.parent.glob(".*"))
 
@@ -196,7 +210,7 @@ for number in kill_points(write, home, prepare):
     assert [path.name for path in home.iterdir()] == ["release"], number
 print(number)
 """
-NEXT = ReleaseConfig(version="1.1.0")
+NEXT = with_facts(version="1.1.0")
 
 
 @pytest.mark.slow
@@ -215,7 +229,7 @@ def test_releases_at_the_same_time_do_not_disturb_each_other(built: Path, releas
 
 
 def test_decisions_and_taxonomy_of_the_build_are_found(built: Path, released: Path, tmp_path: Path) -> None:
-    write_release(built, tmp_path / "found")
+    write_release(built, tmp_path / "found", FACTS)
     assert contents(tmp_path / "found") == contents(released)
 
 
@@ -223,25 +237,30 @@ def test_decisions_and_taxonomy_must_be_those_of_the_build(built: Path, tmp_path
     for name in ("decisions", "taxonomy"):
         other = tmp_path / f"other_{name}.csv"
         other.write_bytes((built.parent / f"{name}.csv").read_bytes() + b"\n")
+        options: dict[str, Any] = {name: other}
         with pytest.raises(InputError, match=f"not built with .*other_{name}.*`{name}`.*, or build again"):
-            release(built, tmp_path / "release", None, **{name: other})
+            release(built, tmp_path / "release", **options)
     assert not (tmp_path / "release").exists()
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("key", "value", "message"),
     [
-        ({"name": " "}, "expected a line of text"),
-        ({"name": "a\nb"}, "expected a line of text"),
-        ({"version": "1.0"}, "three numbers such as 1.0.0"),
-        ({"url": "example.org"}, "https://"),
-        ({"date": "2026-3-1"}, "a day such as"),
-        ({"date": "2026-02-30"}, "a day such as"),
+        ("name", '"a\\nb"', "expected one line"),
+        ("version", "1.0.0.0", "three numbers such as 1.0.0"),
+        ("licence", "CC BY 4.0", "an identifier of SPDX"),
+        ("url", "example.org", "https://"),
+        ("date", "2026-3-1", "date"),
+        ("date", "2026-02-30", "day is out of range"),
+        ("creators", "[]", "at least 1 item"),
+        ("funding", "", "funding: is missing"),
     ],
 )
-def test_invalid_settings_are_refused(setting: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        ReleaseConfig(**setting)  # type: ignore[arg-type]
+def test_invalid_facts_are_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
+    text = re.sub(f"(?m)^{key}:.*(\n[ -].*)*$", lambda _: f"{key}: {value}", to_yaml(FACTS))
+    (tmp_path / "release.yaml").write_text(text)
+    with pytest.raises((ConfigurationError, InputError), match=f"release.yaml.*{message}"):
+        read_settings(ReleaseSettings, tmp_path / "release.yaml")
 
 
 def test_suprank_code_can_read_its_label_files(released: Path) -> None:
@@ -318,7 +337,7 @@ def test_croissant_lists_files_with_digests(released: Path) -> None:
         assert file["sha256"] == sha256_of(path)
         assert file["contentSize"] == f"{path.stat().st_size} B"
     assert described["datePublished"] == "2026-03-01"
-    assert [person["name"] for person in described["creator"]] == ["ada", "ben"]
+    assert [person["name"] for person in described["creator"]] == ["Zoë"]
 
 
 def test_summary_says_if_croissant_was_not_checked(
@@ -344,7 +363,7 @@ def test_card_states_counts_and_provenance(released: Path, built: Path) -> None:
 
 def test_name_is_escaped_in_every_document(built: Path, tmp_path: Path) -> None:
     name = 'A "quoted": name, $version'
-    release(built, tmp_path / "release", ReleaseConfig(name=name, date="2026-04-02", creators=("Zoë",)))
+    release(built, tmp_path / "release", with_facts(name=name))
     assert json.loads((tmp_path / "release" / "croissant.json").read_text(encoding="utf-8"))["name"] == name
     card = (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
     assert f"pretty_name: {json.dumps(name)}\n" in card
@@ -363,13 +382,14 @@ def test_release_of_one_split_does_not_mention_the_other(built: Path, tmp_path: 
 
 
 def test_command_writes_the_release(built: Path, tmp_path: Path) -> None:
-    inputs = [item for name, path in files(built.parent).items() for item in (f"--{name}", str(path))]
-    command = ["release", str(built), "-o", str(tmp_path / "out"), *inputs, "--name", "Mine", "--creator", "Ada"]
+    command = ["release", str(built), "-o", str(tmp_path / "out")]
+    assert "release.yaml: no such file; --init writes it" in CliRunner().invoke(app, command).output
+    facts = built.with_name("release.yaml")
+    facts.write_text(to_yaml(FACTS), encoding="utf-8")
     first, second = (CliRunner().invoke(app, command) for _ in range(2))
     assert (first.exit_code, second.exit_code) == (0, 0), first.output
     assert "valid Croissant" in first.output
     assert second.output == f"{tmp_path / 'out'}: up to date\n"
-    assert CliRunner().invoke(app, [*command, "--version", "one"]).exit_code == 1
     with (tmp_path / "out" / "train_label_to_hierarchical.csv").open(encoding="utf-8", newline="") as stream:
         assert next(csv.reader(stream)) == [
             "landmark_id",
@@ -378,6 +398,77 @@ def test_command_writes_the_release(built: Path, tmp_path: Path) -> None:
             "hierarchical_label",
             "natural_or_human_made",
         ]
+
+
+def test_questions_are_answered_from_tables_only(built: Path) -> None:
+    def ask() -> tuple[dict[str, Any], str]:
+        run = CliRunner().invoke(app, ["release", str(built), "--init"])
+        assert run.exit_code == 0, run.output
+        text = facts.read_text(encoding="utf-8")
+        facts.unlink()
+        return yaml.safe_load(text), text
+
+    facts = built.with_name("release.yaml")
+    answers, text = ask()
+    assert list(answers) == list(ReleaseSettings.model_fields)
+    assert not re.search("gldv2|google", text, re.IGNORECASE)
+    known = {"version": "1.0.0", "creators": ["ada", "ben"], "keywords": [], "raw": False}
+    assert {key: value for key, value in answers.items() if value not in (None, "")} == known
+
+    # Landmarks of GLDv2, whose ids and categories are known; with another category, the ids are not GLDv2's.
+    with subset_file("washington/train_label_to_category.csv").open(encoding="utf-8", newline="") as stream:
+        known_landmarks = list(csv.DictReader(stream))[:5]
+    landmarks = load_hierarchy(built).filter(splits=["train"]).to_arrow()
+    for column in ("landmark_id", "category"):
+        field = landmarks.schema.field(column)
+        values = pa.array([row[column] for row in known_landmarks]).cast(field.type)
+        landmarks = landmarks.set_column(landmarks.column_names.index(column), field, values)
+    provenance = tables.read_provenance(built)
+    tables.write_table(built, tables.HIERARCHY, landmarks, provenance)
+    answers, _ = ask()
+    assert "GLDv2" in answers["ids"]
+    assert (answers["name"], answers["url"]) == (None, None), "it is not H-GLDv2"
+    rows = landmarks.to_pylist()
+    rows[2]["category"] += "_2"
+    tables.write_table(built, tables.HIERARCHY, pa.Table.from_pylist(rows, landmarks.schema), provenance)
+    assert not ask()[0]["ids"]
+
+
+def test_questions_never_replace_answers(built: Path) -> None:
+    built.with_name("release.yaml").write_text("name: mine\n")
+    run = CliRunner().invoke(app, ["release", str(built), "--init"])
+    assert (run.exit_code, "release.yaml exists" in run.output) == (1, True)
+    assert built.with_name("release.yaml").read_text() == "name: mine\n"
+
+
+def test_release_says_of_its_sources_what_its_tables_and_facts_say(
+    built: Path, released: Path, tmp_path: Path
+) -> None:
+    for name, content in contents(released).items():
+        shown = pq.read_schema(released / name).to_string() if name.endswith(".parquet") else content.decode()
+        assert not re.search("gldv2|google", shown, re.IGNORECASE), name
+    card, datasheet = ((released / name).read_text(encoding="utf-8") for name in ("README.md", "datasheet.md"))
+    assert SCRAPED_FROM in card
+    assert SCRAPED_FROM in datasheet
+    assert "Of 7 landmarks: 6 kept, 1 multiple." in card
+    answers = to_dict(FACTS)
+    for key in ("purpose", "funding", "source", "ids", "images", "annotators", "ethics", "uses", "maintenance"):
+        assert answers[key] in datasheet, key
+    for key in ("description", "source", "ids", "images"):
+        assert answers[key] in card, key
+    built.with_name("scraped_train.parquet").unlink()
+    release(built, tmp_path / "release")
+    assert "so their source is not recorded" in (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
+
+
+def test_raw_values_and_removed_landmarks_are_released_if_wanted(built: Path, tmp_path: Path) -> None:
+    release(built, tmp_path / "release", with_facts(raw=True))
+    for name in ("scraped_train.parquet", "scraped_index.parquet", "removed.parquet"):
+        assert (tmp_path / "release" / "raw" / name).read_bytes() == built.with_name(name).read_bytes()
+        assert f"| `raw/{name}` |" in (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
+    built.with_name("removed.parquet").unlink()
+    with pytest.raises(InputError, match="lacks scraped or removed tables"):
+        release(built, tmp_path / "release", with_facts(raw=True))
 
 
 def test_landmarks_with_a_group_from_photographs_are_marked_everywhere(

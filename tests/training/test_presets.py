@@ -60,6 +60,8 @@ def test_settings_are_those_of_the_authors() -> None:
 
 def test_a_name_without_folder_is_for_images_of_your_own() -> None:
     assert training_file("happier") == PRESETS["own_images/happier"]
+    assert training_file("HAPPIER") == PRESETS["own_images/happier"]
+    assert training_file("H-GLDv2/HAPPIER_F") == PRESETS["h-gldv2/happier_f"]
     assert {name.partition("/")[2] for name in PRESETS if name.startswith("own_images/")} >= set(TABLE_VII)
     settings = read_training_settings("happier", ["data.manifest=mine.csv"])
     assert settings.model.pretrained == "efficientnet-lite0"  # from a package: nothing is downloaded

@@ -138,13 +138,14 @@ def _before_and_after(before: object, after: object) -> str:
 
 
 def format_stats(stats: HierarchyStats) -> str:
-    """Return counts by split and root, the imbalance of groups, and a table of the groups of each root."""
+    """Return counts by split and root with totals, the imbalance of groups, and a table of each root's groups."""
     roots = sorted({group.root for group in stats.groups}, reverse=True)
-    counts = [
-        [quantity, split, *(by_root[root] for root in roots), sum(by_root.values())]
-        for quantity, by_split in (("landmarks", stats.landmarks), ("images", stats.images))
-        for split, by_root in by_split.items()
-    ]
+    counts: list[list[str | int]] = []
+    for quantity, by_split in (("landmarks", stats.landmarks), ("images", stats.images)):
+        by_row = {split: [by_root[root] for root in roots] for split, by_root in by_split.items()}
+        if len(by_row) > 1:
+            by_row["all"] = [sum(column) for column in zip(*by_row.values(), strict=True)]
+        counts += [[quantity, name, *row, sum(row)] for name, row in by_row.items()]
     per_root = [sum(group.root == root for group in stats.groups) for root in roots]
     counts.append(["groups", "", *per_root, len(stats.groups)])
     lines = aligned(["", "split", *roots, "all"], counts)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from hgld.cli import app
 from hgld.hierarchy import load_hierarchy
+from hgld.io.settings import to_yaml
 from hgld.resources import annotation_file
 from hgld.review.actions import LabelAction
 from hgld.review.inputs import find_inputs
@@ -20,6 +21,7 @@ from hgld.review.store import open_store
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import read_decisions, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy
+from tests.release.conftest import FACTS
 from tests.review.conftest import Label
 from tests.review.page.page_server import Server
 from tests.review.sessions import decide
@@ -157,6 +159,7 @@ def test_from_clusters_to_hierarchy(project: Path) -> None:
     run(*build)
     hierarchy = load_hierarchy(project / "hierarchy.parquet")
     assert hierarchy.counts("hierarchical_label") == {"lake": 9, "fire lookout": 7, "parks and forests": 7}
+    (project / "release.yaml").write_text(to_yaml(FACTS), encoding="utf-8")
     run("release", project / "hierarchy.parquet", "-o", project / "release", "--decisions", final)
     released = read_taxonomy(project / "release/taxonomy.csv")
     read_named_decisions(project / "release/decisions.csv", released)
