@@ -106,9 +106,9 @@ def levels_and_scores(most: int, scores: st.SearchStrategy[float], n_items: int)
         (254, 300000.0, 2**54),
     ],
 )
-@given(st.data(), TIES)
+@given(st.data(), TIES, st.sampled_from([0, 2**14]))
 def test_packed_keys_sort_like_fixed_point_scores(
-    n_levels: int, largest: float, steps: int, data: st.DataObject, ties: Ties
+    n_levels: int, largest: float, steps: int, data: st.DataObject, ties: Ties, radix_sort_from: int
 ) -> None:
     """Scores up to the largest and a little above, tiny ones, 0.0 and -0.0; some excluded."""
     cosines = st.floats(-1.125, 1.125, width=32) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-9, -1e-9, 1e-40])
@@ -121,7 +121,9 @@ def test_packed_keys_sort_like_fixed_point_scores(
     rows.exclude(torch.zeros(len(excluded), dtype=torch.int64), torch.tensor(excluded, dtype=torch.int64))
     fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
     expected = sorted_levels(fixed, levels, ties, excluded)
-    assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking_keys, "_RADIX_SORT_FROM", radix_sort_from)
+        assert rows.ranked(1).tolist() == [expected + [0] * (len(items) - len(expected))]
 
 
 @pytest.mark.parametrize(("n_levels", "largest"), [(1, 1.0), (3, 1.0), (3, 300000.0), (254, 1e-20)])
