@@ -26,6 +26,7 @@ from hgld.tables import read_provenance
 from tests.child_processes import run_child
 from tests.gldv2.commons_server import CommonsFile, CommonsServer, Fault
 from tests.gldv2.photograph_files import address, commons_config, contents_of, listed, real_photographs, rows_of
+from tests.http_servers import interrupted_soon
 
 NAMES = [
     "Comet Falls (2937382438).jpg",
@@ -225,6 +226,14 @@ def test_server_that_is_down_ends_the_run_and_loses_nothing(
     assert summary.fetched == len(titles) - 2
     assert sum((thumbnails(server) - before).values()) == len(titles) - 2
     assert len(contents_of(tmp_path)) == len(titles)
+
+
+def test_one_interrupt_ends_a_run_that_waits_for_the_server(
+    server: CommonsServer, titles: dict[str, str], tmp_path: Path
+) -> None:
+    server.faults["api"] = [Fault(silent_s=30)]
+    with interrupted_soon():
+        fetch(titles, tmp_path, server)
 
 
 def test_refusal_stops_the_run_at_once(server: CommonsServer, titles: dict[str, str], tmp_path: Path) -> None:

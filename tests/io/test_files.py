@@ -104,5 +104,7 @@ def test_digests_of_a_file_of_several_blocks(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.access("/proc", os.W_OK), reason="only root may write to the folders of /proc")
 def test_file_system_without_files_is_not_called_full() -> None:
-    with pytest.raises(ConfigurationError, match="^/proc is not on a disk, and holds no files; choose another place$"):
+    with pytest.raises(
+        ConfigurationError, match="^/proc is not on a disk, and holds no files; choose another place$"
+    ):
         check_writable_folder(Path("/proc"))
