@@ -37,6 +37,9 @@ from hgld.wikimedia.client import ClientConfig
 TABLE_NAME = "photographs.parquet"
 #: Kind of the journal's facts about photographs: rows of the table by id.
 _PHOTOGRAPH = "photograph"
+_ROW = pa.struct(
+    [field.with_type(pa.string()) if field.name == "uploaded_at" else field for field in PHOTOGRAPHS.schema][1:]
+)
 
 Row = dict[str, Any]
 
@@ -338,8 +341,20 @@ def _discard(out: Path, config: PhotographsConfig) -> None:
 
 def _recorded(journal: Journal) -> dict[str, Row]:
     return {
-        image_id: row for kind, _, rows in journal.batches() if kind == _PHOTOGRAPH for image_id, row in rows.items()
+        image_id: row
+        for kind, _, rows in journal.batches(_read_fact)
+        if kind == _PHOTOGRAPH
+        for image_id, row in rows.items()
     }
+
+
+def _read_fact(kind: str, fact: Any) -> Any:
+    """Return a fact of the journal; raise ValueError or TypeError if it is about a photograph, but no row."""
+    if kind == _PHOTOGRAPH:
+        if set(fact) != set(_ROW.names):
+            raise ValueError("other columns")
+        pa.array([fact], _ROW)
+    return fact
 
 
 def _describe(origin: Mapping[str, Any]) -> str:

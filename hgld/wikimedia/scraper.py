@@ -310,5 +310,5 @@ def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactColle
 
 def _replay(journal: Journal, source: Source, facts: FactStore) -> None:
     """Add the facts that earlier runs received."""
-    for kind, at, batch in journal.batches():
-        facts.add(kind, {key: source.from_json(kind, fact) for key, fact in batch.items()}, at)
+    for kind, at, batch in journal.batches(source.from_json):
+        facts.add(kind, batch, at)

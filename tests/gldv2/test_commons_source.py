@@ -22,6 +22,7 @@ from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.photograph_list import PhotographList
 from hgld.gldv2.photographs import TABLE_NAME, PhotographsSummary, fetch_photographs, plan_photographs
+from hgld.io.journal import Journal
 from hgld.tables import read_provenance
 from tests.child_processes import run_child
 from tests.gldv2.commons_server import CommonsFile, CommonsServer, Fault
@@ -211,6 +212,25 @@ def test_photographs_that_keep_failing_are_tried_again_by_the_same_call(
     assert sum((thumbnails(server) - before).values()) == 2
     assert len(list(tmp_path.rglob("*.tar"))) == 2
     assert fetch_photographs(listed(titles), tmp_path, commons_config(server)) is None
+
+
+def test_journal_lines_of_another_shape_are_fetched_again(
+    server: CommonsServer, titles: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, *_, last = titles
+    server.faults[titles[last]] = [Fault(400)]
+    fetch(titles, tmp_path, server)
+    path = tmp_path / f"{TABLE_NAME}.journal"
+    lines = path.read_bytes()
+    with Journal(path, commons_config(server).origin()) as journal:
+        _, at, facts = next(iter(journal.batches()))
+        (tmp_path / TABLE_NAME).unlink()
+        path.write_bytes(lines)
+        for image_id, row in ((first, []), (second, next(iter(facts.values())) | {"width": "wide"})):
+            journal.append("photograph", at, {image_id: row})
+    assert fetch(titles, tmp_path, server).statuses == {"ok": len(titles)}
+    n = len(titles)
+    assert f"2 damaged lines are ignored, and their facts requested again: {n}, {n + 1}" in caplog.text
 
 
 def test_server_that_is_down_ends_the_run_and_loses_nothing(

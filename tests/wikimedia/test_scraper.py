@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -363,14 +365,14 @@ def test_interrupted_run_writes_the_same_bytes(
     assert classes_path(out).read_bytes() == classes_path(tmp_path / "whole.parquet").read_bytes()
 
 
-@pytest.mark.parametrize("damaged", [0, 4, -2])
+@pytest.mark.parametrize("damaged", [0, 4, -2, "facts of another shape"])
 def test_damaged_journal_does_not_change_the_tables(
     replica: Replica,
     landmarks: Path,
     calm: dict[str, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    damaged: int,
+    damaged: int | str,
 ) -> None:
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz") as server:
@@ -379,7 +381,11 @@ def test_damaged_journal_does_not_change_the_tables(
             with pytest.raises(KeyboardInterrupt):
                 scrape_file(landmarks, out, config_for(server))
         lines = journal_path(out).read_bytes().split(b"\n")
-        lines[damaged] = b"\xff" + lines[damaged].replace(b"Q", b"P")
+        if isinstance(damaged, int):
+            lines[damaged] = b"\xff" + lines[damaged].replace(b"Q", b"P")
+        else:
+            changed = re.sub(rb'"facts":\{.*\}', b'"facts":{"Category:Comet Falls":{"item":[]}}', lines[2][9:])
+            lines[2] = b"%08x %s" % (zlib.crc32(changed), changed)
         journal_path(out).write_bytes(b"\n".join(lines))
         server.stats.reset()
         scrape_file(landmarks, out, config_for(server))
