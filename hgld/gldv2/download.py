@@ -107,7 +107,8 @@ class Downloader:
 
         Raises:
             NotFoundError: The server has no such file.
-            SourceError: The server cannot be reached, or its response is not a file.
+            SourceError: The server kept failing, or its response is not a file.
+            ConfigurationError: There is no connection to the server, or it asks for a pause of more than an hour.
         """
         return self._request(url, partial(self._head, url))
 
@@ -140,8 +141,9 @@ class Downloader:
         Raises:
             NotFoundError: The server has no such file.
             ChecksumError: The file had a wrong checksum twice.
-            SourceError: The server cannot be reached or kept failing; received bytes are kept for the next call.
-            ConfigurationError: The disk is full or not writable.
+            SourceError: The server kept failing; received bytes are kept for the next call.
+            ConfigurationError: There is no connection to the server, it asks for a pause of more than an hour, or the
+                disk is full or not writable.
         """
         expected = {name: digest.lower() for name, digest in (("md5", md5), ("sha256", sha256)) if digest is not None}
         with _disk_errors(path):

@@ -113,7 +113,8 @@ def fetch_gldv2(out: Path, config: FetchConfig, *, progress: Progress | None = N
         Outcome of each download. A file that failed does not keep the others from being downloaded.
 
     Raises:
-        ConfigurationError: The disk is full, or has too little space for the missing files.
+        ConfigurationError: The disk is full, or has too little space for the missing files, there is no connection to
+            the server, or it asks for a pause of more than an hour.
         InputError: The record of finished files is damaged.
         BusyError: Another run is writing to ``out``.
     """

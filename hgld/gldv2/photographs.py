@@ -164,7 +164,7 @@ def fetch_photographs(
 
     Raises:
         ConfigurationError: The folder holds photographs from another source, the disk is too small, or the server
-            refuses this client.
+            refuses this client or has never answered.
         SourceError: The server seems to be down; what has arrived is kept.
         BusyError: Another run is writing to ``out``.
     """

@@ -2,8 +2,9 @@
 
 It follows https://www.mediawiki.org/wiki/API:Etiquette and Wikimedia's User-Agent policy: a User-Agent that names
 hgld, its version and the operator's contact; a token bucket; ``maxlag``; ``Retry-After``, which pauses all threads;
-gzip; and an end of the run at a 403. Transient failures (5xx, 429, lag, broken connections, truncated documents) are
-retried with exponential back-off and jitter.
+gzip; and an end of the run at a 403. Transient failures (5xx, 429, lag, broken connections, late or truncated
+documents) are retried with exponential back-off and jitter; see :meth:`hgld.io.http.RetryingSession.retry` for those
+that end the run.
 """
 
 from __future__ import annotations
@@ -213,7 +214,8 @@ class WikimediaClient:
             SourceError: The call failed after the last repetition, or the API refuses it.
             TooManyValuesError: A list in ``parameters`` is longer than the API allows.
             UnknownEntityError: An id in ``parameters`` cannot be an entity.
-            ConfigurationError: The server refuses this client (403), or there is no API at this address.
+            ConfigurationError: The server refuses this client (403) or has never answered, or there is no API at this
+                address.
         """
         return self._call(f"{self.config.wikidata_url}/w/api.php", parameters, read)
 
@@ -231,7 +233,7 @@ class WikimediaClient:
 
         Raises:
             SourceError: The request failed after the last repetition, or the redirects lead elsewhere.
-            ConfigurationError: The server refuses this client (403).
+            ConfigurationError: The server refuses this client (403) or has never answered.
         """
         root = f"{self.config.commons_url}/wiki/"
         url = root + title_path(title)
@@ -256,7 +258,7 @@ class WikimediaClient:
 
         Raises:
             SourceError: The request failed after the last repetition, or the redirects do not end.
-            ConfigurationError: The server refuses this client (403).
+            ConfigurationError: The server refuses this client (403) or has never answered.
         """
         for _ in range(_MAX_PAGE_REDIRECTS):
             outcome = self._http.retry(partial(self._get_file, url, read))
