@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from hgld.io.http import (
     RetryingSession,
     TransientError,
     raise_if_transient,
+    received,
     user_agent,
 )
 from hgld.io.locks import exclusive_lock
@@ -36,8 +38,8 @@ from hgld.progress import NoProgress, Progress, byte_size
 
 T = TypeVar("T")
 
-#: Bytes read at once, which is also the most that a broken connection loses.
-_CHUNK_BYTES = 2**16
+#: Bytes that must arrive within the time limit; at less a connection counts as broken.
+_MIN_BYTES = 2**16
 #: Statuses for a file that does not exist; S3 answers 403 for one.
 _NOT_FOUND_STATUSES = (403, 404, 410)
 
@@ -48,7 +50,7 @@ class DownloadConfig:
 
     Args:
         max_retries: Number of times in a row that a request may be repeated without progress.
-        timeout_s: Seconds that a server may stay silent.
+        timeout_s: Seconds within which a server must begin to answer, and go on to send each further 64 KiB.
         backoff_s: Seconds before the first repetition; the wait doubles with each further one.
     """
 
@@ -105,7 +107,8 @@ class Downloader:
 
         Raises:
             NotFoundError: The server has no such file.
-            SourceError: The server cannot be reached, or its response is not a file.
+            SourceError: The server kept failing, or its response is not a file.
+            ConfigurationError: There is no connection to the server, or it asks for a pause of more than an hour.
         """
         return self._request(url, partial(self._head, url))
 
@@ -138,8 +141,9 @@ class Downloader:
         Raises:
             NotFoundError: The server has no such file.
             ChecksumError: The file had a wrong checksum twice.
-            SourceError: The server cannot be reached or kept failing; received bytes are kept for the next call.
-            ConfigurationError: The disk is full or not writable.
+            SourceError: The server kept failing; received bytes are kept for the next call.
+            ConfigurationError: There is no connection to the server, it asks for a pause of more than an hour, or the
+                disk is full or not writable.
         """
         expected = {name: digest.lower() for name, digest in (("md5", md5), ("sha256", sha256)) if digest is not None}
         with _disk_errors(path):
@@ -179,19 +183,23 @@ class Downloader:
         except requests.RequestException as error:
             raise SourceError(f"{url}: {error}") from error
 
-    @property
-    def _timeout(self) -> tuple[float, float]:
-        return CONNECT_TIMEOUT_S, self._config.timeout_s
+    def _send(
+        self, session: requests.Session, method: str, url: str, headers: Mapping[str, str] | None = None
+    ) -> requests.Response:
+        """Return the response to a request, whose body is not read yet."""
+        timeout = CONNECT_TIMEOUT_S, self._config.timeout_s
+        send = partial(session.request, method, url, headers=headers, stream=True, timeout=timeout)
+        return self._http.in_time(url, self._config.timeout_s, send)
 
     def _head(self, url: str, session: requests.Session) -> int | None:
-        with session.head(url, timeout=self._timeout, allow_redirects=True) as response:
+        with self._send(session, "HEAD", url) as response:
             if response.status_code != 200:
                 raise _status_error(response)
             return Origin.from_response(url, response).size
 
     def _fetch_more(self, part: PartialDownload, session: requests.Session) -> None:
         """Send one request for the missing bytes; return when the download is complete or made progress."""
-        with session.get(part.url, headers=part.resume_headers(), stream=True, timeout=self._timeout) as response:
+        with self._send(session, "GET", part.url, part.resume_headers()) as response:
             if response.status_code == 200:
                 part.restart(Origin.from_response(part.url, response))
             elif response.status_code in (206, 416):
@@ -201,9 +209,15 @@ class Downloader:
             else:
                 raise _status_error(response)
             try:
-                for chunk in part.append(response.iter_content(_CHUNK_BYTES)):
-                    part.progress.advance(len(chunk))
+                n_bytes, since = 0, time.monotonic()
+                for piece in part.append(received(response)):
+                    part.progress.advance(len(piece))
                     self._http.check_open()
+                    n_bytes += len(piece)
+                    if n_bytes >= _MIN_BYTES:
+                        n_bytes, since = 0, time.monotonic()
+                    elif time.monotonic() - since > self._config.timeout_s:
+                        raise TransientError(f"{part.url} sent only {n_bytes} bytes in {self._config.timeout_s:g} s")
                 part.check_complete()
             except (TransientError, *BROKEN_CONNECTION):
                 if not part.made_progress():

@@ -12,8 +12,8 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -113,7 +113,8 @@ def fetch_gldv2(out: Path, config: FetchConfig, *, progress: Progress | None = N
         Outcome of each download. A file that failed does not keep the others from being downloaded.
 
     Raises:
-        ConfigurationError: The disk is full, or has too little space for the missing files.
+        ConfigurationError: The disk is full, or has too little space for the missing files, there is no connection to
+            the server, or it asks for a pause of more than an hour.
         InputError: The record of finished files is damaged.
         BusyError: Another run is writing to ``out``.
     """
@@ -164,16 +165,17 @@ class _FetchRun:
 
     def run(self) -> FetchSummary:
         start = time.monotonic()
-        pool = ThreadPoolExecutor(self._config.workers)
+        # Its threads do not keep the process alive, as those of an executor do: one may be waiting for a server.
+        pool = ThreadPool(self._config.workers)
         try:
-            planned = list(pool.map(lambda file: self._try(file, lambda: self._plan(file)), self._config.files()))
+            planned = list(pool.imap(lambda file: self._try(file, lambda: self._plan(file)), self._config.files()))
             jobs = [job for job in planned if isinstance(job, _Job)]
             self._check_space(jobs)
             self._progress.start(sum(job.n_bytes for job in jobs), sum(job.kept for job in jobs))
-            done = list(pool.map(lambda job: self._try(job.file, lambda: self._carry_out(job)), jobs))
+            done = list(pool.imap(lambda job: self._try(job.file, lambda: self._carry_out(job)), jobs))
         finally:
             self._downloader.close()
-            pool.shutdown(cancel_futures=True)
+            pool.terminate()
         outcomes = [result for result in [*planned, *done] if isinstance(result, _Outcome)]
         fetched = sum(outcome.fetched for outcome in outcomes)
         return FetchSummary(

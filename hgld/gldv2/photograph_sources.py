@@ -96,7 +96,7 @@ class PhotographSource(Protocol):
 
         Raises:
             SourceError: The server seems to be down; what was yielded before holds.
-            ConfigurationError: The server refuses this client, or a file cannot be written.
+            ConfigurationError: The server refuses this client or has never answered, or a file cannot be written.
         """
 
     def close(self) -> None:

@@ -37,6 +37,9 @@ from hgld.wikimedia.client import ClientConfig
 TABLE_NAME = "photographs.parquet"
 #: Kind of the journal's facts about photographs: rows of the table by id.
 _PHOTOGRAPH = "photograph"
+_ROW = pa.struct(
+    [field.with_type(pa.string()) if field.name == "uploaded_at" else field for field in PHOTOGRAPHS.schema][1:]
+)
 
 Row = dict[str, Any]
 
@@ -161,7 +164,7 @@ def fetch_photographs(
 
     Raises:
         ConfigurationError: The folder holds photographs from another source, the disk is too small, or the server
-            refuses this client.
+            refuses this client or has never answered.
         SourceError: The server seems to be down; what has arrived is kept.
         BusyError: Another run is writing to ``out``.
     """
@@ -338,8 +341,20 @@ def _discard(out: Path, config: PhotographsConfig) -> None:
 
 def _recorded(journal: Journal) -> dict[str, Row]:
     return {
-        image_id: row for kind, _, rows in journal.batches() if kind == _PHOTOGRAPH for image_id, row in rows.items()
+        image_id: row
+        for kind, _, rows in journal.batches(_read_fact)
+        if kind == _PHOTOGRAPH
+        for image_id, row in rows.items()
     }
+
+
+def _read_fact(kind: str, fact: Any) -> Any:
+    """Return a fact of the journal; raise ValueError or TypeError if it is about a photograph, but no row."""
+    if kind == _PHOTOGRAPH:
+        if set(fact) != set(_ROW.names):
+            raise ValueError("other columns")
+        pa.array([fact], _ROW)
+    return fact
 
 
 def _describe(origin: Mapping[str, Any]) -> str:

@@ -57,7 +57,7 @@ def read_rows(
             names, *rows_in_first_line = [first] if first is None else parse_header(first)
             header = _check_header(path, names, columns)
             for row in chain(rows_in_first_line, rows):
-                if not row:  # a blank line
+                if not (row and "".join(row).strip()):  # a blank line
                     continue
                 try:
                     parsed.append(parse(rows.line_num, _by_column(row, header)))

@@ -104,7 +104,7 @@ def check_writable_folder(path: Path) -> None:
 
     Raises:
         ConfigurationError: A file stands in its place or in that of a folder above it, the folder or the file system
-            is read-only, or the disk is full.
+            is read-only or not on a disk, or the disk is full.
     """
     existing = path.absolute()
     while not existing.exists():
@@ -113,7 +113,10 @@ def check_writable_folder(path: Path) -> None:
         raise ConfigurationError(f"{existing} is a file, so nothing can be written below it; choose another place")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ConfigurationError(f"{existing} is read-only; choose another place, or change its permissions")
-    if shutil.disk_usage(existing).free == 0:
+    usage = shutil.disk_usage(existing)
+    if usage.total == 0:
+        raise ConfigurationError(f"{existing} is not on a disk, and holds no files; choose another place")
+    if usage.free == 0:
         raise ConfigurationError(f"the disk of {existing} is full; free some space, then run the same command again")
 
 

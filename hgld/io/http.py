@@ -7,14 +7,17 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import requests
+from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError, SSLError
 
-from hgld.errors import SourceError
+from hgld.errors import ConfigurationError, SourceError
 from hgld.version import __version__
 
 log = logging.getLogger(__name__)
@@ -24,18 +27,16 @@ CONNECT_TIMEOUT_S = 10.0
 #: Number of requests that may follow each other at once after a period without requests.
 _BURST = 5
 _MAX_BACKOFF_S = 120.0
-#: Limit of the pause that a server may ask for: a day. A longer one is a mistake, and none that a clock can measure.
-_MAX_PAUSE_S = 86_400.0
-#: Log pauses of at least this length, during which a run would otherwise seem stuck.
-_LOGGED_PAUSE_S = 30.0
+#: The longest pause that a server may ask for; a longer one ends the run.
+_MAX_PAUSE_S = 3600.0
+#: Report requests that fail, and pauses, for at least this long; the run would otherwise seem stuck.
+_REPORTED_S = 10.0
+_PIECE_BYTES = 2**16
 
-#: Exceptions of requests for a server that cannot be reached or a response that is cut short.
-BROKEN_CONNECTION = (
-    requests.ConnectionError,
-    requests.Timeout,
-    requests.exceptions.ChunkedEncodingError,  # fewer bytes than announced
-    requests.exceptions.ContentDecodingError,
-)
+#: Exceptions of requests for a server that cannot be reached or breaks off.
+BROKEN_CONNECTION = (requests.ConnectionError, requests.Timeout)
+#: Causes of a ConnectionError for which a server that has never answered is not tried again.
+_NO_CONNECTION = (NewConnectionError, ProxyError, SSLError)
 
 
 class TransientError(Exception):
@@ -105,7 +106,7 @@ class RateLimiter:
 class RetryingSession:
     """Sends requests and repeats those that failed; safe to use from several threads.
 
-    All threads share one rate limit, and one pause where a server sends Retry-After. Each has its own connections.
+    All threads share one rate limit, and one pause where a server sends Retry-After.
 
     Attributes:
         requests: Number of requests sent, repetitions included.
@@ -123,10 +124,12 @@ class RetryingSession:
     ) -> None:
         self.requests = self.retries = 0
         self._headers, self._max_retries, self._backoff_s = headers, max_retries, backoff_s
-        self._stop = threading.Event()
+        self._closed: Future[None] = Future()
         self._limiter = RateLimiter(rate_per_minute, sleep=self._sleep)
         self._lock = threading.Lock()
-        self._local = threading.local()
+        #: Sessions of requests, which are not thread-safe, that no thread uses now.
+        self._idle: list[requests.Session] = []
+        self._hosts_that_answered: set[str] = set()
 
     def retry(self, attempt: Callable[[requests.Session], T]) -> T:
         """Call ``attempt`` until it succeeds.
@@ -140,56 +143,125 @@ class RetryingSession:
 
         Raises:
             RetriesExhaustedError: The last repetition failed as well.
+            ConfigurationError: The server has never answered and there is no connection to it, or it asks for a pause
+                of more than an hour.
             SourceError: The session is closed.
         """
-        for number in range(self._max_retries + 1):
+        start, n_attempts = time.monotonic(), self._max_retries + 1
+        for number in range(1, n_attempts + 1):
             self._limiter.wait()
             with self._lock:
                 self.requests += 1
-                self.retries += number > 0
+                self.retries += number > 1
+            session = self._take_session()
             try:
-                return attempt(self._session())
+                outcome = attempt(session)
             except (TransientError, *BROKEN_CONNECTION) as error:
                 failure: Exception = error
-            log.debug("attempt %d failed: %s", number + 1, failure)
+            else:
+                self._idle.append(session)
+                return outcome
+            self._check_reachable(failure)
             self._pause_as_asked(failure)
-            if number < self._max_retries:
-                # Wait at least half of the back-off: lag lasts minutes, while its Retry-After says seconds.
-                backoff = min(self._backoff_s * 2**number, _MAX_BACKOFF_S)
-                self._sleep(backoff * random.uniform(0.5, 1))
-        raise RetriesExhaustedError(f"given up after {self._max_retries + 1} attempts: {failure}")
+            # Wait at least half of the back-off: lag lasts minutes, while its Retry-After says seconds.
+            backoff = min(self._backoff_s * 2 ** (number - 1), _MAX_BACKOFF_S) * random.uniform(0.5, 1)
+            level = logging.WARNING if time.monotonic() + backoff - start >= _REPORTED_S else logging.DEBUG
+            log.log(level, "attempt %d of %d failed: %s", number, n_attempts, failure)
+            if number < n_attempts:
+                self._sleep(backoff)
+        raise RetriesExhaustedError(f"given up after {n_attempts} attempts: {failure}")
+
+    def in_time(self, url: str, seconds: float, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns, which waits for the server at ``url``.
+
+        It runs in a thread of its own, which is left to itself when time is up: nothing can stop a thread that waits
+        for a server. It must therefore have no effect but its result.
+
+        Raises:
+            TransientError: It takes longer than ``seconds``.
+            SourceError: The session is closed.
+        """
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        events: tuple[Future[Any], ...] = (future, self._closed)
+        wait(events, seconds, FIRST_COMPLETED)
+        self.check_open()
+        if not future.done():
+            raise TransientError(f"{url} sent no complete response within {seconds:g} s")
+        return future.result()
 
     def close(self) -> None:
         """Wake all waiting threads; they raise :class:`SourceError`, as does every later request."""
-        self._stop.set()
+        with self._lock:
+            if not self._closed.done():
+                self._closed.set_result(None)
 
     def check_open(self) -> None:
         """Raise :class:`SourceError` if the session is closed."""
-        if self._stop.is_set():
+        if self._closed.done():
             raise SourceError("the run is being stopped")
+
+    def _check_reachable(self, failure: Exception) -> None:
+        """Raise unless a repetition may help: a name that does not exist now will not exist in a minute."""
+        if not isinstance(failure, requests.ConnectionError) or failure.request is None:
+            return
+        reason, host = getattr(failure.args[0], "reason", None), urlsplit(str(failure.request.url)).netloc
+        if isinstance(reason, _NO_CONNECTION) and host not in self._hosts_that_answered:
+            raise ConfigurationError(
+                f"{host} cannot be reached: {str(reason).rpartition('): ')[2]}. Check the address, the network (does "
+                "it ask for a login?) and, behind a proxy, the environment variable HTTPS_PROXY"
+            ) from failure
 
     def _pause_as_asked(self, failure: Exception) -> None:
         """Pause all threads for the time that the server asks for."""
         if not isinstance(failure, TransientError) or failure.retry_after_s is None:
             return
+        if failure.retry_after_s > _MAX_PAUSE_S:
+            raise ConfigurationError(
+                f"{failure} and asks for a pause of {failure.retry_after_s:,.0f} s (Retry-After), more than an hour: "
+                "the run was stopped. What has arrived is kept; run the same command again after that time"
+            ) from failure
         self._limiter.pause(failure.retry_after_s)
-        if failure.retry_after_s >= _LOGGED_PAUSE_S:
+        if failure.retry_after_s >= _REPORTED_S:
             log.info("the server asks for a pause of %.0f s: %s", failure.retry_after_s, failure)
 
     def _sleep(self, seconds: float) -> None:
-        self._stop.wait(seconds)
+        wait((self._closed,), seconds)
         self.check_open()
 
-    def _session(self) -> requests.Session:
-        """Return the session of this thread: sessions of requests are not thread-safe."""
+    def _take_session(self) -> requests.Session:
         self.check_open()
-        if not hasattr(self._local, "session"):
+        try:
+            return self._idle.pop()
+        except IndexError:
             session = requests.Session()
             session.headers.update(self._headers)
-            self._local.session = session
-        session = self._local.session
-        assert isinstance(session, requests.Session)
-        return session
+            session.hooks["response"].append(self._note_answer)
+            return session
+
+    def _note_answer(self, response: requests.Response, **options: Any) -> None:
+        self._hosts_that_answered.add(urlsplit(response.url).netloc)
+
+
+def received(response: requests.Response) -> Iterator[bytes]:
+    """Yield the decoded body of a streamed response as it arrives, in pieces of up to 64 KiB.
+
+    Raises:
+        TransientError: The connection broke, or the body cannot be decoded.
+    """
+    try:
+        while piece := response.raw.read1(_PIECE_BYTES, decode_content=True):
+            yield piece
+    except HTTPError as error:
+        # The headers arrived: a pause that they ask for holds, even if the body is cut short.
+        raise TransientError(f"{response.request.method} {response.url}: {error}", retry_after_s(response)) from error
 
 
 def user_agent(operator: str | None = None) -> str:
@@ -206,17 +278,17 @@ def raise_if_transient(response: requests.Response) -> None:
 
 
 def retry_after_s(response: requests.Response) -> float | None:
-    """Return the seconds of the header Retry-After, at most a day, or None without a valid one.
+    """Return the seconds of the header Retry-After, or None without a valid one.
 
     The header holds a number of seconds or a date (RFC 9110, section 10.2.3); decimals are accepted as well.
     """
     text = response.headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
-        return min(float(text), _MAX_PAUSE_S)
+        return float(text)
     try:
         moment = parsedate_to_datetime(text)
     except ValueError:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
-    return min(max(0.0, (moment - datetime.now(timezone.utc)).total_seconds()), _MAX_PAUSE_S)
+    return max(0.0, (moment - datetime.now(timezone.utc)).total_seconds())

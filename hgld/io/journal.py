@@ -12,10 +12,13 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from pydantic import BaseModel
 
 from hgld.errors import InputError
 
@@ -23,7 +26,14 @@ log = logging.getLogger(__name__)
 
 _FORMAT = "hgld.journal/3"
 _MOST_NUMBERS = 10
-_FORGOTTEN = "forgotten"
+
+
+class _Record(BaseModel, strict=True):
+    origin: dict[str, Any]
+    kind: str
+    at: int
+    facts: dict[str, Any]
+    forgotten: list[str] = []
 
 
 class Journal:
@@ -44,10 +54,16 @@ class Journal:
             self._stream.close()
             raise
 
-    def batches(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    def batches(
+        self, read: Callable[[str, Any], Any] = lambda kind, fact: fact
+    ) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Yield kind, time (seconds since 1970) and facts of every batch, in the order of arrival.
 
         Facts that were forgotten later are left out. Damaged lines are omitted; a warning lists them.
+
+        Args:
+            read: Restores a fact from its kind and its JSON value. If it raises ValueError, TypeError or KeyError,
+                because the value has another shape, the line counts as damaged.
 
         Raises:
             InputError: A line has facts from another source or other servers.
@@ -56,17 +72,20 @@ class Journal:
         self._stream.seek(0)
         damaged = []
         for number, line in enumerate(self._stream, 1):
-            record = _parse(line)
-            if record is None:
+            try:
+                record = _parse(line)
+                if record.origin != self._origin:
+                    raise InputError(
+                        f"{self._path}: line {number} of this journal is from another source, other servers or "
+                        "another hgld: finish that run, choose another output, or use `force` to discard it and "
+                        "start again"
+                    )
+                kept = (key for key in record.facts if forgotten.get((record.kind, key), 0) < number)
+                facts = {key: read(record.kind, record.facts[key]) for key in kept}
+            except (ValueError, TypeError, KeyError):
                 damaged.append(number)
                 continue
-            if record["origin"] != self._origin:
-                raise InputError(
-                    f"{self._path}: line {number} of this journal is from another source, other servers or another "
-                    "hgld: finish that run, choose another output, or use `force` to discard it and start again"
-                )
-            kind, facts = record["kind"], record["facts"]
-            yield kind, record["at"], {key: facts[key] for key in facts if forgotten.get((kind, key), 0) < number}
+            yield record.kind, record.at, facts
         if damaged:
             numbers = ", ".join(map(str, damaged[:_MOST_NUMBERS])) + ", …" * (len(damaged) > _MOST_NUMBERS)
             log.warning(
@@ -82,15 +101,17 @@ class Journal:
 
     def forget(self, kind: str, keys: Sequence[str]) -> None:
         """Write to disk that the facts with these keys are wrong."""
-        self._write({"kind": kind, "at": 0, "facts": {}, _FORGOTTEN: keys})
+        self._write({"kind": kind, "at": 0, "facts": {}, "forgotten": keys})
 
     def _forgotten(self) -> dict[tuple[str, str], int]:
         """Return the number of the last line that names a fact as forgotten, by kind and key."""
         self._stream.seek(0)
         lines: dict[tuple[str, str], int] = {}
         for number, line in enumerate(self._stream, 1):
-            if _FORGOTTEN.encode() in line and (record := _parse(line)) is not None:
-                lines.update(((record["kind"], key), number) for key in record.get(_FORGOTTEN, ()))
+            if b"forgotten" in line:
+                with suppress(ValueError):
+                    record = _parse(line)
+                    lines.update(((record.kind, key), number) for key in record.forgotten)
         return lines
 
     def _write(self, record: Mapping[str, Any]) -> None:
@@ -119,10 +140,9 @@ class Journal:
         return self._stream.read(1) == b"\n"
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
-    """Return the record of a line; None if the line is not as it was written."""
+def _parse(line: bytes) -> _Record:
+    """Return the record of a line; raise ValueError if the line is not as it was written."""
     checksum, _, text = line.removesuffix(b"\n").partition(b" ")
-    if not text or checksum != b"%08x" % zlib.crc32(text):
-        return None
-    record: dict[str, Any] = json.loads(text)
-    return record
+    if checksum != b"%08x" % zlib.crc32(text):
+        raise ValueError("wrong checksum")
+    return _Record.model_validate_json(text)

@@ -23,6 +23,7 @@ from pydantic import (
 LANGUAGE = "en"
 
 ItemId = Annotated[str, StringConstraints(pattern=r"^Q[1-9][0-9]{0,9}$")]
+Revision = Annotated[int, Field(gt=0, lt=2**63)]
 Text = Annotated[str, StringConstraints(min_length=1)]
 #: PHP writes an empty map as an empty list where its type is not declared.
 _EmptyListAsMap = BeforeValidator(lambda value: {} if value == [] else value)
@@ -103,7 +104,7 @@ class Entity(Document):
     """An entity that exists, with the prop ``info``."""
 
     id: ItemId
-    lastrevid: Annotated[int, Field(gt=0, lt=2**63)]
+    lastrevid: Revision
 
 
 class RevisionEntity(Entity):

@@ -11,11 +11,14 @@ from hgld.wikimedia.api_documents import (
     LANGUAGE,
     ClassEntity,
     ItemEntity,
+    ItemId,
     MissingEntity,
     Page,
+    Revision,
     RevisionEntity,
     SitelinkEntity,
     Statement,
+    Text,
     read_document,
 )
 from hgld.wikimedia.api_query import QueryResult
@@ -44,10 +47,10 @@ class ItemFact(NamedTuple):
         main_topic: First best-rank value of P301; None without one.
     """
 
-    item: str
-    revision: int
-    instance_of: tuple[str, ...]
-    main_topic: str | None
+    item: ItemId
+    revision: Revision
+    instance_of: tuple[ItemId, ...]
+    main_topic: ItemId | None
 
 
 class RevisionFact(NamedTuple):
@@ -76,8 +79,8 @@ class PageFact(NamedTuple):
     """
 
     status: Literal["found", "missing", "invalid_title", "redirect_loop", "redirect_unresolved"]
-    title: str
-    item: str | None
+    title: Text
+    item: ItemId | None
     redirected: bool
     soft_redirect: bool
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from sys import intern
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
-from hgld.wikimedia.api_documents import LANGUAGE, EntitiesDocument, read_document
+from hgld.wikimedia.api_documents import LANGUAGE, EntitiesDocument, ItemId, Revision, Text, read_document
 from hgld.wikimedia.api_facts import (
     ItemFact,
     PageFact,
@@ -48,6 +49,16 @@ PAGE = "page"  # title -> PageFact
 REDIRECT_TARGET = "target"  # title of a soft redirect -> the title that it names, or None
 ITEM = "item"  # item id -> ItemFact, or None where the item was deleted
 CLASS = "class"  # item id -> ClassFact
+#: title -> the item linked to it and its revision; None if there is none; () if the response does not tell
+REVISION = "revision"
+_SHAPES: dict[str, TypeAdapter[Any]] = {
+    SITELINK: TypeAdapter(ItemFact | None),
+    PAGE: TypeAdapter(PageFact),
+    REDIRECT_TARGET: TypeAdapter(Text | None),
+    ITEM: TypeAdapter(ItemFact | None),
+    CLASS: TypeAdapter(ClassFact),
+    REVISION: TypeAdapter(tuple[ItemId, Revision] | tuple[()] | None),
+}
 
 #: Facts by key, and the description of an odd entity.
 _Answer = tuple[dict[str, Any], str | None]
@@ -123,15 +134,7 @@ class ApiSource:
 
     def from_json(self, kind: str, fact: Any) -> Any:
         """See :class:`Source`."""
-        if kind in (SITELINK, ITEM) and fact is not None:
-            item, revision, instance_of, main_topic = fact
-            return ItemFact(item, revision, tuple(map(intern, instance_of)), main_topic)
-        if kind == PAGE:
-            return PageFact(*fact)
-        if kind == CLASS:
-            item, label, language, description, subclass_of, revision = fact
-            return ClassFact(item, label, language, description, tuple(map(intern, subclass_of)), revision)
-        return fact
+        return _SHAPES[kind].validate_python(fact)
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """See :class:`Source`; the item of a Wikimedia category gives way to its main topic, once, if it has one."""

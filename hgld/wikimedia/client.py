@@ -2,8 +2,9 @@
 
 It follows https://www.mediawiki.org/wiki/API:Etiquette and Wikimedia's User-Agent policy: a User-Agent that names
 hgld, its version and the operator's contact; a token bucket; ``maxlag``; ``Retry-After``, which pauses all threads;
-gzip; and an end of the run at a 403. Transient failures (5xx, 429, lag, broken connections, truncated documents) are
-retried with exponential back-off and jitter.
+gzip; and an end of the run at a 403. Transient failures (5xx, 429, lag, broken connections, late or truncated
+documents) are retried with exponential back-off and jitter; see :meth:`hgld.io.http.RetryingSession.retry` for those
+that end the run.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import json
 import os
 import re
 import string
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -22,11 +25,11 @@ from requests import Response, Session
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.io.http import (
-    BROKEN_CONNECTION,
     CONNECT_TIMEOUT_S,
     RetryingSession,
     TransientError,
     raise_if_transient,
+    received,
     retry_after_s,
     user_agent,
 )
@@ -43,6 +46,8 @@ WIKIDATA_URL = "https://www.wikidata.org"
 WIKIMEDIA_REQUESTS_PER_MINUTE = 200
 _MAXLAG_S = 5
 _MAX_PAGE_REDIRECTS = 5
+#: Largest response, unpacked; the API's own limit is 12 MB.
+_MAX_BYTES = 2**25
 
 _WIKIMEDIA_HOST = re.compile(r"(.+\.)?(wikimedia|wikidata|wikipedia)\.org", re.IGNORECASE)
 _CONTACT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+|https?://\S+/\S+|User:\S.*", re.IGNORECASE)
@@ -61,7 +66,7 @@ class ClientConfig:
         contact: E-mail address of the operator, or name or URL of a wiki user page. Required for Wikimedia's hosts.
         rate_per_minute: Requests per minute over all threads and both hosts; 0 for no limit, on own servers only.
         max_retries: Number of times that a request is repeated.
-        timeout_s: Seconds that a server may stay silent.
+        timeout_s: Seconds within which a complete response must arrive.
         backoff_s: Seconds before the first repetition; the wait doubles with each further one.
 
     Raises:
@@ -82,7 +87,7 @@ class ClientConfig:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigurationError(f'`{name}` is "{url}"; expected a URL such as {COMMONS_URL}')
-            hosts.append(parts.hostname)
+            hosts.append(parts.hostname.rstrip("."))
         wikimedia = next((host for host in hosts if _WIKIMEDIA_HOST.fullmatch(host)), None)
         if self.contact is not None and not _CONTACT.fullmatch(self.contact):
             raise ConfigurationError(
@@ -209,7 +214,8 @@ class WikimediaClient:
             SourceError: The call failed after the last repetition, or the API refuses it.
             TooManyValuesError: A list in ``parameters`` is longer than the API allows.
             UnknownEntityError: An id in ``parameters`` cannot be an entity.
-            ConfigurationError: The server refuses this client (403), or there is no API at this address.
+            ConfigurationError: The server refuses this client (403) or has never answered, or there is no API at this
+                address.
         """
         return self._call(f"{self.config.wikidata_url}/w/api.php", parameters, read)
 
@@ -227,7 +233,7 @@ class WikimediaClient:
 
         Raises:
             SourceError: The request failed after the last repetition, or the redirects lead elsewhere.
-            ConfigurationError: The server refuses this client (403).
+            ConfigurationError: The server refuses this client (403) or has never answered.
         """
         root = f"{self.config.commons_url}/wiki/"
         url = root + title_path(title)
@@ -252,7 +258,7 @@ class WikimediaClient:
 
         Raises:
             SourceError: The request failed after the last repetition, or the redirects do not end.
-            ConfigurationError: The server refuses this client (403).
+            ConfigurationError: The server refuses this client (403) or has never answered.
         """
         for _ in range(_MAX_PAGE_REDIRECTS):
             outcome = self._http.retry(partial(self._get_file, url, read))
@@ -288,16 +294,26 @@ class WikimediaClient:
         return _retry_unexpected(response, lambda: read(response.content))
 
     def _send(self, session: Session, method: str, url: str, **options: Any) -> Response:
+        """Return a response with its body."""
+        exchange = partial(self._exchange, session, method, url, **options)
+        return self._http.in_time(url, self.config.timeout_s, exchange)
+
+    def _exchange(self, session: Session, method: str, url: str, **options: Any) -> Response:
+        deadline = time.monotonic() + self.config.timeout_s
         timeout = (CONNECT_TIMEOUT_S, self.config.timeout_s)
         try:
             response = session.request(method, url, timeout=timeout, allow_redirects=False, stream=True, **options)
         except ValueError as error:  # from the target of a redirect, which requests parses without following it
             raise SourceError(f"{method} {url} redirects to an invalid URL ({error})") from error
-        try:
-            response.content  # noqa: B018 - reads the body, after the headers
-        except BROKEN_CONNECTION as error:
-            # The headers arrived: a pause that they ask for holds, even if the body is cut short.
-            raise TransientError(f"{method} {url}: {error}", retry_after_s(response)) from error
+        body = bytearray()
+        with response:
+            for piece in received(response):
+                body += piece
+                if len(body) > _MAX_BYTES:
+                    raise SourceError(f"{method} {url} sent more than {_MAX_BYTES:,} bytes")
+                if time.monotonic() > deadline:  # nobody waits for the rest
+                    raise TransientError(f"{method} {url} took too long")
+        response.raw = BytesIO(body)
         return response
 
 

@@ -81,7 +81,7 @@ class FactCollector:
         Raises:
             SourceError: The server seems to be down.
             UnlikelyStatusError: Too many landmarks end in the same status.
-            ConfigurationError: The server refuses this client.
+            ConfigurationError: The server refuses this client or has never answered.
         """
         unresolved = []
         for position, title in enumerate(self._titles):

@@ -1,9 +1,9 @@
 """The extract of a dump as a source: what Wikidata knew about the landmarks on the day of the dump.
 
 Wikidata names the item of a category by its sitelink, and so do the APIs. Only Commons knows which categories exist
-and where they redirect to, so a category that was renamed has no sitelink any more. If one item still names the old
-title as its Commons category (P373), which people often leave as it was, that item is taken, and the route is
-``commons_category``. Otherwise the landmark ends as ``no_item``, whatever has become of its page.
+and where they redirect to, so a category that was renamed has no sitelink any more. If one item names the title as
+its Commons category (P373), which people often leave as it was, that item is taken, and the route is
+``commons_category``. Otherwise the landmark ends as ``no_item``. In both cases its page may have been deleted.
 """
 
 from __future__ import annotations

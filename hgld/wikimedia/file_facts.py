@@ -82,7 +82,7 @@ def request_file_facts(client: WikimediaClient, titles: Sequence[str], width: in
 
     Raises:
         SourceError: The request failed after the last repetition.
-        ConfigurationError: The server refuses this client.
+        ConfigurationError: The server refuses this client or has never answered.
     """
     facts = {title: FileFact("invalid_title") for title in titles if not is_sendable(title)}
     if sendable := [title for title in titles if title not in facts]:

@@ -9,8 +9,9 @@ main topic, so the route never has ``topic``. This source is a check on the API 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from sys import intern
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
@@ -20,6 +21,7 @@ from hgld.wikimedia.source import FactStore, InstanceOfValue, Resolution, route_
 from hgld.wikimedia.titles import is_sendable
 
 PAGE = "page"  # title -> ParsedPage; the only kind of facts
+_SHAPE = TypeAdapter(ParsedPage)
 
 #: What a page of MediaWiki says, by its HTTP status. To an invalid title MediaWiki answers 400 or (1.39) 404.
 _STATUSES = {
@@ -52,10 +54,7 @@ class HtmlSource:
 
     def from_json(self, kind: str, fact: Any) -> Any:
         """See :class:`Source`."""
-        page = ParsedPage(*fact)
-        if page.values is None:
-            return page
-        return page._replace(values=tuple((item, intern(label)) for item, label in page.values))
+        return _SHAPE.validate_python(fact)
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """See :class:`Source`; one soft redirect is followed, and each hard redirect that the server follows."""

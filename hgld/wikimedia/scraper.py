@@ -167,10 +167,10 @@ def scrape_file(
         InputError: ``categories`` or ``update`` is invalid, or the journal is from another source or other servers;
             no request was sent.
         BusyError: Another run is writing ``out``.
-        SourceError: The servers cannot be reached, or so many landmarks end in the same status that something must be
+        SourceError: The servers kept failing, or so many landmarks end in the same status that something must be
             wrong; earlier responses are in the journal.
-        ConfigurationError: A server refuses this client, or ``out`` or ``update`` is of another split, source or
-            servers.
+        ConfigurationError: There is no connection to a server, it refuses this client or asks for a pause of more
+            than an hour, or ``out`` or ``update`` is of another split, source or servers.
     """
     landmarks = read_categories(categories)
     origin = {
@@ -312,5 +312,5 @@ def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactColle
 
 def _replay(journal: Journal, source: Source, facts: FactStore) -> None:
     """Add the facts that earlier runs received."""
-    for kind, at, batch in journal.batches():
-        facts.add(kind, {key: source.from_json(kind, fact) for key, fact in batch.items()}, at)
+    for kind, at, batch in journal.batches(source.from_json):
+        facts.add(kind, batch, at)

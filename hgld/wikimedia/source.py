@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from hgld.tables.column_values import ROUTE_SEPARATOR, RouteStep, ScrapeStatus
+from hgld.wikimedia.api_documents import ItemId, Revision, Text
 
 
 class InstanceOfValue(NamedTuple):
@@ -51,12 +52,12 @@ class Resolution(NamedTuple):
 class ClassFact(NamedTuple):
     """A class, as in the table ``classes``; a deleted class has its id as label, and no revision."""
 
-    item: str
-    label: str
-    language: str | None
-    description: str | None
-    subclass_of: tuple[str, ...]
-    revision: int | None
+    item: ItemId
+    label: Text
+    language: Text | None
+    description: Text | None
+    subclass_of: tuple[ItemId, ...]
+    revision: Revision | None
 
 
 class MissingFactsError(Exception):
@@ -151,7 +152,7 @@ class Source(Protocol):
         """
 
     def from_json(self, kind: str, fact: Any) -> Any:
-        """Restore the type of a fact that was stored as JSON."""
+        """Restore a fact that was stored as JSON; raise ValueError if it has another shape."""
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """Return the result for the landmark whose category is ``title``.

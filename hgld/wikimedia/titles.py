@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from html import unescape
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 CATEGORY_PREFIX = "Category:"
@@ -16,6 +17,7 @@ REDIRECT_CATEGORIES = ("Category:Category redirects", "Category:Non-empty catego
 
 _HOSTS = re.compile(r"(www\.)?(commons(\.m)?|upload)\.wikimedia\.org", re.IGNORECASE)
 _SPACES = re.compile("[ _\u00a0\u1680\u180e\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+_CHARACTER_REFERENCE = re.compile(r"&#?\w+;")
 _UNSENDABLE = re.compile("[|\x00-\x1f\x7f]")
 _DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e]")
 #: Parameters of category pages (https://www.mediawiki.org/wiki/Manual:Parameters_to_index.php), and of trackers.
@@ -29,8 +31,9 @@ def title_of_url(url: str) -> str:
     """Return the normalised title of the category that a URL of Wikimedia Commons names.
 
     Accepted are ``http`` and ``https``, the desktop, mobile and upload hosts, and both ``/wiki/Category:...`` and
-    ``index.php?title=Category:...``. The fragment is dropped, and so is a query of parameters that MediaWiki knows. A
-    query without any of them is part of the title, whose question mark was not written as ``%3F``.
+    ``index.php?title=Category:...``, also with ``&amp;`` as in the source of a page. The fragment is dropped, and so
+    is a query of parameters that MediaWiki knows. A query without any of them is part of the title, whose question
+    mark was not written as ``%3F``.
 
     Raises:
         ValueError: The URL is not that of a category, or its title is ambiguous because the query mixes parameters
@@ -42,8 +45,9 @@ def title_of_url(url: str) -> str:
     'Category:Where is Edge? (film)'
     """
     expected = "expected one such as https://commons.wikimedia.org/wiki/Category:Mount_Rainier"
+    url = _CHARACTER_REFERENCE.sub(lambda match: unescape(match[0]), url.strip())
     try:
-        parts = urlsplit(url.strip())
+        parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
         raise ValueError(f'"{url}" is not a URL; {expected}') from None
@@ -62,7 +66,7 @@ def title_of_url(url: str) -> str:
 def _title_in_path(url: str) -> str:
     """Return the title after ``/wiki/``, with the query if that can only be part of the title."""
     # Not from urlsplit, which does not tell a trailing question mark from none.
-    path, question_mark, query = url.strip().partition("#")[0].partition("?")
+    path, question_mark, query = url.partition("#")[0].partition("?")
     title = path.partition("/wiki/")[2]
     are_known = [
         _QUERY_PARAMETER.fullmatch(parameter.partition("=")[0]) is not None for parameter in re.split("[?&]", query)
@@ -94,17 +98,17 @@ def normalise_title(raw: str) -> str:
     """Return a title as MediaWiki stores it.
 
     The result is in NFC, with single spaces for runs of spaces and underscores, without direction marks, with
-    ``Category:`` capitalised and the first letter after it in upper case.
+    ``Category:`` capitalised and the first letter after it in title case, except for ß, as
+    https://phabricator.wikimedia.org/T292552 decided: Georgian has no capitals there, although Unicode has.
 
     >>> normalise_title("category:lime_kiln  Point ")
     'Category:Lime kiln Point'
     """
-    text = unicodedata.normalize("NFC", raw)
-    text = _SPACES.sub(" ", _DIRECTION_MARKS.sub("", text)).strip(" ").removeprefix(":").lstrip(" ")
+    text = _SPACES.sub(" ", _DIRECTION_MARKS.sub("", raw)).strip(" ").removeprefix(":").lstrip(" ")
     namespace, colon, name = text.partition(":")
     if colon and namespace.strip(" ").lower() == "category":
-        return CATEGORY_PREFIX + _upper_first(name.strip(" "))
-    return _upper_first(text)
+        return CATEGORY_PREFIX + _capitalised(name.strip(" "))
+    return _capitalised(text)
 
 
 def is_sendable(title: str) -> bool:
@@ -127,7 +131,6 @@ def title_path(title: str) -> str:
     return quote(title.replace(" ", "_"), safe="/:@!$*(),;'~-._")
 
 
-def _upper_first(text: str) -> str:
-    # Like the server, keep a letter whose upper case has two letters (ß).
-    upper = text[:1].upper()
-    return (upper if len(upper) == 1 else text[:1]) + text[1:]
+def _capitalised(text: str) -> str:
+    first = text[:1]
+    return unicodedata.normalize("NFC", (first if first == "ß" else first.title()) + text[1:])

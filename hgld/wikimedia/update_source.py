@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from hgld.wikimedia.api_facts import ItemFact, RevisionFact, revision_fact
-from hgld.wikimedia.api_source import SITELINK, WIKIMEDIA_CATEGORY, ApiSource, read_each
+from hgld.wikimedia.api_source import REVISION, SITELINK, WIKIMEDIA_CATEGORY, ApiSource, read_each
 from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.earlier import EarlierScrape
 from hgld.wikimedia.source import FactStore, Resolution
 from hgld.wikimedia.titles import is_sendable
-
-#: title -> the item linked to it and its revision; None if there is none; () if the response does not tell
-REVISION = "revision"
 
 
 class UpdateSource(ApiSource):
@@ -44,10 +41,6 @@ class UpdateSource(ApiSource):
     def batch_size(self, kind: str) -> int:
         """See :class:`Source`."""
         return super().batch_size(kind) * (2 if kind == REVISION else 1)
-
-    def from_json(self, kind: str, fact: Any) -> Any:
-        """See :class:`Source`."""
-        return tuple(fact) if kind == REVISION and fact is not None else super().from_json(kind, fact)
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """See :class:`Source`; what the revision implies is added to the facts."""

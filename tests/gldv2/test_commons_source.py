@@ -22,10 +22,12 @@ from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.photograph_list import PhotographList
 from hgld.gldv2.photographs import TABLE_NAME, PhotographsSummary, fetch_photographs, plan_photographs
+from hgld.io.journal import Journal
 from hgld.tables import read_provenance
 from tests.child_processes import run_child
 from tests.gldv2.commons_server import CommonsFile, CommonsServer, Fault
 from tests.gldv2.photograph_files import address, commons_config, contents_of, listed, real_photographs, rows_of
+from tests.http_servers import interrupted_soon
 
 NAMES = [
     "Comet Falls (2937382438).jpg",
@@ -212,6 +214,25 @@ def test_photographs_that_keep_failing_are_tried_again_by_the_same_call(
     assert fetch_photographs(listed(titles), tmp_path, commons_config(server)) is None
 
 
+def test_journal_lines_of_another_shape_are_fetched_again(
+    server: CommonsServer, titles: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, *_, last = titles
+    server.faults[titles[last]] = [Fault(400)]
+    fetch(titles, tmp_path, server)
+    path = tmp_path / f"{TABLE_NAME}.journal"
+    lines = path.read_bytes()
+    with Journal(path, commons_config(server).origin()) as journal:
+        _, at, facts = next(iter(journal.batches()))
+        (tmp_path / TABLE_NAME).unlink()
+        path.write_bytes(lines)
+        for image_id, row in ((first, []), (second, next(iter(facts.values())) | {"width": "wide"})):
+            journal.append("photograph", at, {image_id: row})
+    assert fetch(titles, tmp_path, server).statuses == {"ok": len(titles)}
+    n = len(titles)
+    assert f"2 damaged lines are ignored, and their facts requested again: {n}, {n + 1}" in caplog.text
+
+
 def test_server_that_is_down_ends_the_run_and_loses_nothing(
     server: CommonsServer, titles: dict[str, str], tmp_path: Path
 ) -> None:
@@ -225,6 +246,14 @@ def test_server_that_is_down_ends_the_run_and_loses_nothing(
     assert summary.fetched == len(titles) - 2
     assert sum((thumbnails(server) - before).values()) == len(titles) - 2
     assert len(contents_of(tmp_path)) == len(titles)
+
+
+def test_one_interrupt_ends_a_run_that_waits_for_the_server(
+    server: CommonsServer, titles: dict[str, str], tmp_path: Path
+) -> None:
+    server.faults["api"] = [Fault(silent_s=30)]
+    with interrupted_soon():
+        fetch(titles, tmp_path, server)
 
 
 def test_refusal_stops_the_run_at_once(server: CommonsServer, titles: dict[str, str], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from hgld.gldv2.fetch_record import FetchRecord
 from hgld.gldv2.partial_download import partial_path
 from hgld.io.locks import exclusive_lock
 from tests.gldv2.file_server import Fault, FileServer
+from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, interrupted_soon
 
 QUICK = DownloadConfig(max_retries=2, backoff_s=0.001, timeout_s=5)
 TARS = ("train/images_000.tar", "train/images_001.tar")
@@ -210,11 +211,21 @@ def test_lack_of_disk_space_is_reported_before_the_download(
 
 
 def test_no_more_requests_to_a_server_that_is_down(host: FileServer, tmp_path: Path) -> None:
-    gone = config(host, shards=None, base_url="http://127.0.0.1:9", workers=1)
-    summary = fetch_gldv2(tmp_path / "out", gone)
-    assert len(summary.failed) == 500
-    assert sum("not tried" in text for text in summary.failed) == 496
+    host.faults = defaultdict(lambda: 9 * [Fault(status=503)])
+    summary = fetch_gldv2(tmp_path / "out", config(host, workers=1, images=False, shards=None, metadata=True))
+    assert len(summary.failed) == 5
+    assert sum("not tried" in text for text in summary.failed) == 1
     assert "If this machine is online" in summary.failed[0]
+    with pytest.raises(ConfigurationError, match="127.0.0.1:9 cannot be reached"):
+        fetch_gldv2(tmp_path / "out", config(host, shards=None, base_url="http://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize("begun", [HEADERS_BEGUN, BODY_BEGUN])
+def test_one_interrupt_ends_downloads_that_wait_for_the_server(
+    host: FileServer, tmp_path: Path, begun: bytes
+) -> None:
+    with dripping_server(begun) as url, interrupted_soon():
+        fetch_gldv2(tmp_path, config(host, base_url=url))
 
 
 def test_invalid_md5_file(host: FileServer, serve: Serve, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_rows_come_with_their_line(tmp_path: Path) -> None:
-    path = write(tmp_path, '\ufeffother, n \r\n"x\ny",1\r\n\r\nz,2\r\n')
+    path = write(tmp_path, '\ufeffother, n \r\n"x\ny",1\r\n\r\nz,2\r\n  \r\n')
     assert read_rows(path, ["n"], parse) == [(3, 1), (5, 2)]
 
 

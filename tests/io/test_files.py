@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hgld.io.files import atomic_write, digest_of, sha256_of
+from hgld.errors import ConfigurationError
+from hgld.io.files import atomic_write, check_writable_folder, digest_of, sha256_of
 from tests.child_processes import run_script
 
 
@@ -99,3 +100,11 @@ def test_digests_of_a_file_of_several_blocks(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(data)
     assert sha256_of(tmp_path / "a") == hashlib.sha256(data).hexdigest()
     assert digest_of(tmp_path / "a", "md5") == hashlib.md5(data).hexdigest()
+
+
+@pytest.mark.skipif(not os.access("/proc", os.W_OK), reason="only root may write to the folders of /proc")
+def test_file_system_without_files_is_not_called_full() -> None:
+    with pytest.raises(
+        ConfigurationError, match="^/proc is not on a disk, and holds no files; choose another place$"
+    ):
+        check_writable_folder(Path("/proc"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,13 @@ BATCHES: list[tuple[str, int, dict[str, Any]]] = [
     ("item", 2, {"Q1": None, "Q2": [1, ["Q3"]]}),
     ("item", 3, {"Q4": [2, []]}),
 ]
+
+
+def line(**changes: Any) -> bytes:
+    """Return a line with a valid checksum."""
+    record = {"origin": {"format": "hgld.journal/3", **ORIGIN}, "kind": "item", "at": 1, "facts": {"Q1": [1]}}
+    text = json.dumps(record | changes).encode()
+    return b"%08x %s" % (zlib.crc32(text), text)
 
 
 def filled(path: Path) -> Path:
@@ -76,6 +84,13 @@ def test_journal_of_another_origin_is_refused(tmp_path: Path) -> None:
         b"null",
         b'{"kind":"page","at":1,"facts":[]}',
         json.dumps({"origin": ORIGIN, "kind": "item", "at": 1, "facts": {"Q1": [1]}}).encode(),
+        b"%08x []" % zlib.crc32(b"[]"),
+        b"%08x {}" % zlib.crc32(b"{}"),
+        line(origin="api"),
+        line(kind=3),
+        line(at="now"),
+        line(facts=["Q1"]),
+        line(facts={}, forgotten=3),
     ],
 )
 def test_damaged_line_loses_its_facts_only(
@@ -90,6 +105,17 @@ def test_damaged_line_loses_its_facts_only(
         journal.append(*BATCHES[0])
         assert list(journal.batches())[-1] == BATCHES[0]
     assert f"1 damaged lines are ignored, and their facts requested again: {number}" in caplog.text
+
+
+def test_line_with_a_fact_that_cannot_be_read_is_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def read(kind: str, fact: Any) -> str:
+        return f"{kind} {fact[0]}"
+
+    with Journal(tmp_path / "j", ORIGIN) as journal:
+        journal.append("page", 1, {"A": ["a"]})
+        journal.append("page", 2, {"B": ["b"], "C": None})
+        assert list(journal.batches(read)) == [("page", 1, {"A": "page a"})]
+    assert "1 damaged lines are ignored, and their facts requested again: 2" in caplog.text
 
 
 @given(position=st.integers(min_value=0, max_value=400), value=st.integers(min_value=0, max_value=255))

@@ -37,24 +37,22 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
         yield Pipeline(folder, base_url, commands)
 
 
-def test_stages_after_the_scrape_are_one_job_with_the_results_of_the_commands(
+def test_stages_after_the_scrape_are_two_jobs_with_the_results_of_the_commands(
     pipeline: Pipeline, wide_cluster: SlurmCluster
 ) -> None:
-    arguments = ("out/label_embeddings.parquet", "--workflow-profile", str(PROFILE))
+    pipeline = pipeline.with_settings(decisions="annotations/decisions/final.csv")
+    arguments = ("out/label_embeddings.parquet", "out/hierarchy.parquet", "--workflow-profile", str(PROFILE))
     run = pipeline.run(*arguments, environment=wide_cluster.variables)
     assert run.returncode == 0, run.stderr
     assert sorted(started_rules(run)) == ["scrape", "scrape"], "run on the machine of Snakemake"
     name = next(line.split()[-1] for line in run.stderr.splitlines() if line.startswith("SLURM run ID:"))
     jobs = wide_cluster.run("squeue", "--states=all", f"--name={name}", "--noheader", "--format=%i").split()
-    assert len(jobs) == 1
-    facts = wide_cluster.facts(jobs[0])
-    assert {key: facts[key] for key in ("JobState", "NumCPUs", "MinMemoryNode", "TimeLimit", "Requeue")} == {
-        "JobState": "COMPLETED",
-        "NumCPUs": "4",
-        "MinMemoryNode": "8000M",  # of embed, the most of the rules
-        "TimeLimit": "02:30:00",  # of the rules together
-        "Requeue": "1",
-    }
+    keys = ("JobState", "NumCPUs", "MinMemoryNode", "TimeLimit", "Requeue")
+    facts = [tuple(map(wide_cluster.facts(job).get, keys)) for job in sorted(jobs, key=int)]
+    assert facts == [
+        ("COMPLETED", "4", "8000M", "02:30:00", "1"),  # the most of clean and embed, and their times together
+        ("COMPLETED", "1", "4000M", "00:30:00", "1"),  # build
+    ]
 
     expected = pipeline.folder / "expected"
     expected.mkdir()
@@ -66,8 +64,10 @@ def test_stages_after_the_scrape_are_one_job_with_the_results_of_the_commands(
         "clean scraped_train.parquet scraped_index.parquet -o clean.parquet"
         " --irrelevant ../annotations/irrelevant_labels.csv",
         "embed clean.parquet -o label_embeddings.parquet --encoder minilm",
+        "build clean.parquet --decisions ../annotations/decisions/final.csv --taxonomy ../annotations/taxonomy.csv"
+        " -o hierarchy.parquet",
     )
-    for name in ("clean.parquet", "removed.parquet", "label_embeddings.parquet"):
+    for name in ("clean.parquet", "removed.parquet", "label_embeddings.parquet", "hierarchy.parquet"):
         assert (pipeline.out / name).read_bytes() == (expected / name).read_bytes(), name
     again = pipeline.run(*arguments, environment=wide_cluster.variables)
     assert "Nothing to be done" in again.stdout + again.stderr

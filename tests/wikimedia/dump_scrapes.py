@@ -14,7 +14,17 @@ from tests.scrapes import config_for
 
 Rows = dict[str, dict[str, Any]]
 #: Statuses that a small world may have many of.
-FREQUENT = ("missing", "no_item", "no_instance_of", "redirect_unresolved", "invalid_title", "item_missing")
+FREQUENT = (
+    *(
+        "missing",
+        "no_item",
+        "no_instance_of",
+        "redirect_loop",
+        "redirect_unresolved",
+        "invalid_title",
+        "item_missing",
+    ),
+)
 
 
 def from_api(replica: Callable[..., Any], world: str, categories: Path, out: Path) -> Path:

@@ -24,6 +24,10 @@ PROGRAM = Path("/usr/share/mediawiki")
 _SETTINGS = r"""
 $wgArticlePath = "/commons/wiki/$1";
 $wgUsePathInfo = true;
+# As at Wikimedia (https://phabricator.wikimedia.org/T292552), and since MediaWiki 1.40 by title case.
+foreach ( mb_str_split( 'აბგდევზთიკლმნოპჟრსტუფქღყშჩცძწჭხჯჰß' ) as $letter ) {
+    $wgOverrideUcfirstCharacters[$letter] = $letter;
+}
 # Stands in for the Wikibase client, which names the item of a page in its page properties.
 $wgHooks['ParserFirstCallInit'][] = static function ( $parser ) {
     $parser->setHook( 'wikibaseitem', static function ( $text, $attributes, $parser ) {

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +20,7 @@ import pytest
 from hgld.errors import ConfigurationError, SourceError
 from hgld.version import __version__
 from hgld.wikimedia.client import ClientConfig, HtmlResponse, TooManyValuesError, UnknownEntityError, WikimediaClient
+from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, start_server
 
 
 def whole(document: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +34,7 @@ def status_and_html(response: HtmlResponse) -> tuple[int, str]:
 
 class Reply(NamedTuple):
     status: int = 200
-    body: str = '{"ok": true}'
+    body: str | bytes = '{"ok": true}'
     headers: tuple[tuple[str, str], ...] = ()
     cut: bool = False  # whether the connection ends after half of the body
 
@@ -56,7 +60,7 @@ class ScriptedServer:
                 scripted.times.append(time.monotonic())
                 scripted.requests.append((self.path, dict(self.headers), body))
                 reply = scripted.replies.pop(0) if len(scripted.replies) > 1 else scripted.replies[0]
-                content = reply.body.encode()
+                content = reply.body.encode() if isinstance(reply.body, str) else reply.body
                 self.send_response(reply.status)
                 for name, value in reply.headers:
                     self.send_header(name, value)
@@ -70,11 +74,10 @@ class ScriptedServer:
             def log_message(self, *args: object) -> None:
                 pass
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+        self.http, self.url = start_server(Handler)
 
     def client(self, **settings: object) -> WikimediaClient:
-        root = f"http://127.0.0.1:{self.http.server_port}"
+        root = self.url
         defaults: dict[str, object] = {"rate_per_minute": 0, "backoff_s": 0.001, "contact": "me@example.org"}
         return WikimediaClient(ClientConfig(f"{root}/commons", f"{root}/wikidata", **(defaults | settings)))  # type: ignore[arg-type]
 
@@ -131,10 +134,82 @@ def test_retries_are_exhausted(serve: Callable[..., ScriptedServer]) -> None:
     assert len(server.requests) == 4
 
 
-def test_unreachable_server_exhausts_the_retries() -> None:
-    client = WikimediaClient(ClientConfig("http://127.0.0.1:9", "http://127.0.0.1:9", backoff_s=0, max_retries=2))
-    with pytest.raises(SourceError, match="given up after 3 attempts"):
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "[fe80::1%25no-such-network]"])
+def test_server_that_has_never_answered_is_not_tried_again(host: str) -> None:
+    client = WikimediaClient(ClientConfig(f"http://{host}", f"http://{host}", rate_per_minute=0))
+    with pytest.raises(
+        ConfigurationError, match=r"cannot be reached: .* Check the address, the network .* HTTPS_PROXY"
+    ):
         client.commons({}, whole)
+    assert client.requests == 1
+
+
+def test_server_that_has_answered_before_is_tried_again(serve: Callable[..., ScriptedServer]) -> None:
+    server = serve(Reply(headers=(("Connection", "close"),)))
+    client = server.client(max_retries=2)
+    client.commons({}, whole)
+    server.http.shutdown()
+    server.http.server_close()
+    with pytest.raises(SourceError, match=r"given up after 3 attempts: .*Connection refused"):
+        client.commons({}, whole)
+
+
+def test_retries_are_reported_before_ten_seconds_have_passed(
+    serve: Callable[..., ScriptedServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    client = serve(Reply(502)).client(backoff_s=20)
+    thread = threading.Thread(target=refused_call, args=(client,))
+    thread.start()
+    while not caplog.records:
+        time.sleep(0.001)
+    client.close()
+    thread.join(timeout=5)
+    assert f"attempt 1 of 11 failed: POST {client.config.commons_url}/w/api.php answered 502" in caplog.text
+
+
+@pytest.mark.parametrize("begun", [HEADERS_BEGUN, BODY_BEGUN])
+def test_response_has_a_deadline(begun: bytes) -> None:
+    with dripping_server(begun) as url:
+        client = WikimediaClient(ClientConfig(url, url, rate_per_minute=0, backoff_s=0, max_retries=1, timeout_s=0.5))
+        start = time.monotonic()
+        for request in (lambda: client.commons({}, whole), lambda: client.page("Category:X", status_and_html)):
+            with pytest.raises(
+                SourceError, match=r"given up after 2 attempts: http://\S+ sent no complete response within 0\.5 s"
+            ):
+                request()
+    assert time.monotonic() - start < 6
+
+
+@pytest.mark.parametrize("begun", [HEADERS_BEGUN, BODY_BEGUN])
+def test_close_ends_a_request_that_waits_for_the_server(begun: bytes) -> None:
+    with dripping_server(begun) as url:
+        client = WikimediaClient(ClientConfig(url, url, rate_per_minute=0))
+        thread = threading.Thread(target=refused_call, args=(client,))
+        thread.start()
+        while not client.requests:
+            time.sleep(0.001)
+        client.close()
+        thread.join(timeout=5)
+        assert not thread.is_alive()
+
+
+def test_response_of_any_size_takes_little_memory(serve: Callable[..., ScriptedServer]) -> None:
+    gzipped = Reply(body=gzip.compress(bytes(2**28), 1), headers=(("Content-Encoding", "gzip"),))
+    for server in (serve(gzipped), serve(Reply(body=" " * 2**26))):
+        client = server.client()
+        requests: list[Callable[[], object]] = [
+            partial(client.commons, {}, whole),
+            partial(client.page, "Category:X", status_and_html),
+            partial(client.file, f"{server.url}/x.jpg", len),
+        ]
+        for request in requests:
+            tracemalloc.start()
+            with pytest.raises(SourceError, match=r"sent more than 33,554,432 bytes"):
+                request()
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 2**28
+        assert client.requests == len(requests)
 
 
 def test_403_is_not_retried(serve: Callable[..., ScriptedServer]) -> None:
@@ -201,17 +276,14 @@ def refused_call(client: WikimediaClient) -> None:
         client.commons({}, whole)
 
 
-def test_absurd_retry_after_is_limited_to_a_day(serve: Callable[..., ScriptedServer]) -> None:
-    for value in ("9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"):
-        server = serve(Reply(429, headers=(("Retry-After", value),)))
-        client = server.client()
-        thread = threading.Thread(target=refused_call, args=(client,))
-        thread.start()
-        while (pause := client._http._limiter._paused_until - time.monotonic()) <= 0:
-            time.sleep(0.001)
-        client.close()
-        thread.join(timeout=5)
-        assert pause <= 86_400
+@pytest.mark.parametrize("value", ["3601", "99999999999", "9" * 400, "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_pause_of_more_than_an_hour_ends_the_run(serve: Callable[..., ScriptedServer], value: str) -> None:
+    server = serve(Reply(429, headers=(("Retry-After", value),)))
+    with pytest.raises(
+        ConfigurationError, match=r"answered 429 and asks for a pause of \S+ s .* run the same command again"
+    ):
+        server.client().commons({}, whole)
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("as_date", [False, True])
@@ -318,6 +390,7 @@ def test_config_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, "commons.wikimedia.org asks every client to name its operator.*`contact`.*HGLD_CONTACT"),
         ({"commons_url": "http://127.0.0.1:1/commons"}, "www.wikidata.org asks"),
+        ({"commons_url": "https://commons.wikimedia.org."}, "commons.wikimedia.org asks"),
         ({"contact": "me"}, '`contact` is "me"; expected an e-mail address'),
         ({"contact": "me@example.org\r\nX: y"}, "`contact` is"),
         ({"contact": "me@example.org", "rate_per_minute": 0}, "`rate_per_minute` is 0, .*does not allow"),

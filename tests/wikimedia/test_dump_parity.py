@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from hgld.tables import SCRAPED, read_table
+from hgld.wikimedia.scraper import scrape_file
 from hgld.wikimedia.source import InstanceOfValue
-from tests.scrapes import write_categories
-from tests.wikimedia.dump_scrapes import classes_of, differences, from_api, from_dump, rows_by_title
+from tests.scrapes import config_for, write_categories
+from tests.wikimedia.changing_worlds import ChangingWorld
+from tests.wikimedia.dump_scrapes import FREQUENT, classes_of, differences, from_api, from_dump, rows_by_title
 from tests.wikimedia.dumps import as_line, load_world, world_lines, write_dump, write_parts
 from tests.wikimedia.wikidata_mix import Entity, dump_entity, statement
 
@@ -132,6 +135,54 @@ def test_renamed_categories_are_found_by_the_only_item_that_names_the_old_one(tm
         ("ok", "Q16970", "commons_category"),
         NO_ITEM,
     ]
+
+
+def test_edited_world_differs_only_where_wikidata_has_no_sitelink(
+    replica: Replica, shared: Path, washington: Path, tmp_path: Path
+) -> None:
+    """Categories are renamed, deleted and unlinked, while most items go on to name the old title (P373)."""
+    rng = random.Random(0)
+
+    def edit(world: dict[str, Any]) -> None:
+        for category in list(world["categories"]):
+            title, edit = category["title"], rng.choice(EDITS)
+            if edit in ("renamed", "moved", "deleted"):
+                world["categories"].remove(category)
+            if edit in ("renamed", "moved"):
+                world["categories"].append(category | {"title": f"{title} (new)"})
+            if edit == "renamed":
+                world["categories"].append({"title": title, "redirect": f"{title} (new)"})
+            if edit == "item deleted":
+                category["item"] = "Q999999999"
+            if edit in ("unlinked", "loop"):
+                del category["item"]
+            if edit == "loop":
+                category["soft_redirect"] = title
+        for item in world["items"]:
+            if rng.random() < 0.2:
+                item.get("claims", {}).pop("P373", None)
+
+    from wikimedia_replica.world import FileWorld  # type: ignore[import-not-found, unused-ignore]
+
+    world = ChangingWorld(shared / "wikimedia_replica" / "worlds" / "washington.json.gz")
+    edited = world.changed(edit)
+    api, out = tmp_path / "api.parquet", tmp_path / "out.parquet"
+    with world.serve(edited) as server:
+        scrape_file(washington, api, config_for(server, allow_frequent=FREQUENT))
+        dump = write_dump(tmp_path / "dump.json", world_lines(FileWorld(edited), dress=False))
+    from_dump(dump, washington, out, workers=1)
+    differing = differences(api, out).values()
+    assert len(differing) > 400
+    assert all(found == NO_ITEM or found[2] == "commons_category" for _, found in differing)
+    rows = [row.split("|") for row in GUIDE.read_text(encoding="utf-8").splitlines() if "| by P373" in row]
+    documented = {status for row in rows for status in re.findall(r"`(\w+)`", row[2])}
+    assert {expected[0] for expected, found in differing if found[0] == "ok"} == (
+        documented - {"redirect_unresolved"} | {"ok"}
+    )
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "dump.md"
+EDITS = 4 * ("as before",) + ("renamed", "moved", "deleted", "unlinked", "item deleted", "loop")
 
 
 @pytest.mark.slow

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import SourceError
-from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, SITELINK, ApiSource
+from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, REVISION, SITELINK, ApiSource
 from hgld.wikimedia.category_page import parse_page
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.earlier import NO_SCRAPE
-from hgld.wikimedia.update_source import REVISION, UpdateSource
+from hgld.wikimedia.update_source import UpdateSource
 from tests.scrapes import config_for
 
 KEYS = {
@@ -145,6 +145,23 @@ def test_changed_responses_give_facts_or_source_errors(
         check_fact(fact)
     line = json.dumps(facts, ensure_ascii=False)  # as the journal writes it
     assert {key: source.from_json(kind, fact) for key, fact in json.loads(line).items()} == facts
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@given(data=st.data())
+def test_changed_facts_of_a_journal_are_restored_or_refused(
+    responses: dict[str, list[Any]], kind: str, data: st.DataObject
+) -> None:
+    contents = [json.dumps(document).encode() for document in responses[kind]]
+    source = source_of(ChangedClient(ClientConfig("http://wiki", "http://data"), contents))
+    changed = change(json.loads(json.dumps(list(source.fetch(kind, KEYS[kind]).values()))), data)
+    for fact in changed if isinstance(changed, list) else [changed]:
+        try:
+            restored = source.from_json(kind, fact)
+        except ValueError:
+            continue
+        check_fact(restored)
+        assert source.from_json(kind, json.loads(json.dumps(restored))) == restored
 
 
 @given(data=st.data())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
+import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,12 @@ from requests import Response, Session
 
 from hgld.errors import BusyError, ConfigurationError, InputError, SourceError
 from hgld.io.locks import exclusive_lock
+from hgld.progress import NoProgress
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
 from tests.child_processes import run_child
+from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, interrupted_soon
 from tests.scrapes import (
     N_LANDMARKS,
     N_PAGES,
@@ -226,6 +231,17 @@ def test_failed_batches_become_error_rows_and_are_retried_alone(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.classes.parquet", "out.parquet"]
 
 
+class BreaksServer(NoProgress):
+    """Lets the replica answer with errors only, when the first landmark is resolved."""
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+
+    def advance(self, units: int = 1, **details: float) -> None:
+        faults = replace(self.server.faults, error_rate=1, error_kinds=("http500",))
+        self.server._plan = type(self.server._plan)(faults)
+
+
 def test_server_that_is_down_ends_the_run_and_keeps_the_journal(
     replica: Replica, categories: dict[str, Path], calm: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -233,12 +249,26 @@ def test_server_that_is_down_ends_the_run_and_keeps_the_journal(
     with replica("washington.json.gz") as server:
         config = config_for(server, "html", max_retries=0)
         port = server.port
-    with pytest.raises(SourceError, match="10 batches in a row failed.*run the same command again"):
-        scrape_file(few, out, config)
+        with pytest.raises(SourceError, match="10 batches in a row failed.*run the same command again"):
+            scrape_file(few, out, config, progress=BreaksServer(server))
     assert not out.exists()
+    kept = journal_path(out).read_bytes()
+    with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port} cannot be reached: .*refused"):
+        scrape_file(few, out, config)
+    assert journal_path(out).read_bytes() == kept
     with replica("washington.json.gz", port=port):
         scrape_file(few, out, config)
     assert untimed(out).equals(expected(calm, "html").slice(0, 30))
+
+
+@pytest.mark.parametrize("source", ["api", "html"])
+@pytest.mark.parametrize("begun", [HEADERS_BEGUN, BODY_BEGUN])
+def test_one_interrupt_ends_a_run_that_waits_for_the_server(
+    landmarks: Path, tmp_path: Path, source: str, begun: bytes
+) -> None:
+    with dripping_server(begun) as url, interrupted_soon():
+        client = ClientConfig(url, url, rate_per_minute=0)
+        scrape_file(landmarks, tmp_path / "out.parquet", ScrapeConfig("train", source, workers=3, client=client))  # type: ignore[arg-type]
 
 
 def test_refused_user_agent_stops_the_run(
@@ -335,14 +365,14 @@ def test_interrupted_run_writes_the_same_bytes(
     assert classes_path(out).read_bytes() == classes_path(tmp_path / "whole.parquet").read_bytes()
 
 
-@pytest.mark.parametrize("damaged", [0, 4, -2])
+@pytest.mark.parametrize("damaged", [0, 4, -2, "facts of another shape"])
 def test_damaged_journal_does_not_change_the_tables(
     replica: Replica,
     landmarks: Path,
     calm: dict[str, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    damaged: int,
+    damaged: int | str,
 ) -> None:
     out = tmp_path / "out.parquet"
     with replica("washington.json.gz") as server:
@@ -351,7 +381,11 @@ def test_damaged_journal_does_not_change_the_tables(
             with pytest.raises(KeyboardInterrupt):
                 scrape_file(landmarks, out, config_for(server))
         lines = journal_path(out).read_bytes().split(b"\n")
-        lines[damaged] = b"\xff" + lines[damaged].replace(b"Q", b"P")
+        if isinstance(damaged, int):
+            lines[damaged] = b"\xff" + lines[damaged].replace(b"Q", b"P")
+        else:
+            changed = re.sub(rb'"facts":\{.*\}', b'"facts":{"Category:Comet Falls":{"item":[]}}', lines[2][9:])
+            lines[2] = b"%08x %s" % (zlib.crc32(changed), changed)
         journal_path(out).write_bytes(b"\n".join(lines))
         server.stats.reset()
         scrape_file(landmarks, out, config_for(server))
