@@ -243,6 +243,9 @@ def _measure(
     ):
         tables = tables or RankTables(task.judgements.n_gallery, ranked.levels.device)
         statistics = _statistics(ranked, n_levels, cutoffs, tables)
+        if task.n_positives is not None:
+            positives = torch.from_numpy(task.n_positives[ranked.queries]).to(statistics.positives)
+            statistics = replace(statistics, positives=positives)
         block = RankedBlock(ranked.levels, statistics, weights.block(ranked.queries))
         values = {metric.name: metric.values(block) for metric in metrics}
         values.update(zip(_positives_columns(n_levels), statistics.positives.T, strict=True))

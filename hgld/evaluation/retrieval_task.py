@@ -45,6 +45,8 @@ class RetrievalTask:
         excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
         gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from all
             rankings. All are ranked by default.
+        n_positives: Number of positives of each query that metrics of a single level divide by, int64,
+            shape (n_query, 1), where ground truth lists some repeatedly. Those in the ranking are counted by default.
         metrics: Metrics of the task, by name or as objects; those of
             :func:`~hgld.evaluation.metric_registry.default_metrics` by default.
         fixed_metrics: Whether the protocol has these metrics and no others.
@@ -72,6 +74,7 @@ class RetrievalTask:
     label_names: tuple[Mapping[int, str], ...] = ()
     excluded: RaggedIndices | None = None
     gallery_mask: npt.NDArray[np.bool_] | None = None
+    n_positives: npt.NDArray[np.int64] | None = None
     metrics: Sequence[str | Metric] | None = None
     fixed_metrics: bool = False
     metric_names: Mapping[str, str] = field(default_factory=dict)
