@@ -20,9 +20,9 @@ from hgld.datasets.plain_manifest import is_manifest, level_columns
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
 from hgld.hierarchy.checks import check_tree
-from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
+from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, single_labels, take_images
 from hgld.hierarchy.landmark_label_sets import landmark_label_sets
-from hgld.io.columns import column_names, preview, preview_rows
+from hgld.io.columns import column_names, preview
 from hgld.io.text_columns import read_text_columns
 from hgld.tables.embeddings import Embeddings, load_array
 from hgld.tables.image_landmarks import read_image_landmarks
@@ -276,16 +276,9 @@ def _differ(labels: Labelling, first: npt.NDArray[np.int64]) -> npt.NDArray[np.b
 
 
 def _image_labels(labels: Labelling, level_names: tuple[str, ...]) -> ImageLabels:
-    if isinstance(labels, LabelSets):
-        return ImageLabels(labels, level_names, labels.counts() > 0)
-    labelled = (labels != -1).any(axis=1)
-    if len(invalid := np.flatnonzero((labels < 0).any(axis=1) & labelled)):
-        raise InputError(
-            f"labels below 0 in {preview_rows(invalid)} of the embeddings, the first {labels[invalid[0]].tolist()}; "
-            "expected 0 and more, or -1 at every level of an unlabelled image"
-        )
+    labelled = labelled_images(labels)
     if not labelled.any():
-        raise InputError("all labels are -1, so no image has any")
+        raise InputError("no image has a label: all are -1, or none is listed")
     return ImageLabels(labels, level_names, labelled)
 
 

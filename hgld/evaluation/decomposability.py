@@ -12,6 +12,7 @@ from hgld.compute.scoring import Vectors
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate_arrays import evaluate_retrieval
 from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import require_labelled
 
 
 def decomposability_gap(
@@ -43,7 +44,8 @@ def decomposability_gap(
         float64, shape (n_query,); NaN where a query has no positives.
 
     Raises:
-        InputError: ``batches`` does not fit the gallery, or without a gallery a batch holds a single item; see also
+        InputError: Images are unlabelled, ``batches`` does not fit the gallery, or without a gallery a batch holds a
+            single item; see also
             :func:`~hgld.evaluation.evaluate_arrays.evaluate_retrieval`.
         ConfigurationError: The gallery is given in part; see also that function.
 
@@ -62,6 +64,8 @@ def decomposability_gap(
         raise InputError(
             f"batches has the shape {numbers.shape}; expected one number for each of {len(labels):,} items"
         )
+    for own in (query_labels, labels):
+        require_labelled(own.reshape(len(own), -1))
     names, sizes = np.unique(numbers, return_counts=True)
     if leave_one_out and (sizes == 1).any():
         raise InputError(f"batch {names[sizes == 1][0]} holds a single item, which cannot be ranked against itself")

@@ -104,8 +104,7 @@ def answer_queries(
     scores, votes = _score(task, queries, nearest, excluded)
     right = np.concatenate([block.levels for block in blocks])[:, None] >= np.arange(n_levels, 0, -1)
     if votes is not None and isinstance(task.query_labels, np.ndarray):
-        own = task.query_labels[rows]
-        right = (votes == own) & (own != -1)
+        right = votes == task.query_labels[rows]
     columns = np.concatenate([level_scores(scores, n_levels), right.astype(np.float64)], axis=1)
     return rows, dict(zip(answer_columns(n_levels), columns.T, strict=True))
 

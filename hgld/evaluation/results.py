@@ -29,7 +29,8 @@ class RetrievalResult:
             holds the ids of the queries, or their positions.
         metrics: Names of the metrics, in the order of tables.
         counts: ``queries``, ``gallery`` (where it is known), and ``without_positives_l1``, ...: the number of queries
-            that have no gallery item of that level or finer, which are excluded from means of that level.
+            that have no gallery item of that level or finer, which are excluded from means of that level. Of images
+            that are excluded: ``images_without_labels``, or ``queries_`` and ``gallery_without_labels``.
         settings: Settings that the numbers depend on, by name: relevance, ties, precision of scores and so on.
     """
 

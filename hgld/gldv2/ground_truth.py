@@ -123,8 +123,8 @@ def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> 
         )
     if repeating:
         log.warning(
-            "%s: %d lists of images repeat an image, the first that of %s; repetitions count as further positives, as "
-            "in the published scorer",
+            "%s: %d lists of images repeat an image, the first that of %s; repetitions count as further positives, "
+            "as in the published scorer",
             path,
             len(repeating),
             repeating[0],

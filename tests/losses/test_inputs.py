@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from hgld.errors import InputError
-from hgld.losses import LOSSES, CrossBatchMemory, LabelSpace, Loss
+from hgld.losses import LOSSES, CrossBatchMemory, LabelSpace, Loss, pair_levels
 from hgld.losses.kernels.batches import checked_batch
 
 LABELS = torch.tensor([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 2, 1]]).repeat_interleave(3, 0)
@@ -106,6 +106,29 @@ def test_arrays_of_any_memory_layout_are_labels(dtype: str) -> None:
     for labels in (array, read_only, np.ascontiguousarray(array[::-1])[::-1], np.asfortranarray(array)):
         _, checked, *_ = checked_batch(unit_vectors(), labels)
         assert torch.equal(checked, LABELS)
+
+
+@every_loss
+def test_unlabelled_images_are_errors(variant: str) -> None:
+    labels = LABELS.clone()
+    labels[5:7] = -1
+    for each in (build(variant), with_memory(build(variant))):
+        with pytest.raises(
+            InputError, match="`labels` of 2 of 12 images are below 0, first in row 5; -1 stands for an"
+        ):
+            each(unit_vectors(), labels)
+    with pytest.raises(InputError, match="`reference_labels` of 2 of 12 images are below 0"):
+        build(variant)(unit_vectors(), LABELS, unit_vectors(), labels)
+
+
+def test_pairs_of_unlabelled_items_have_level_0() -> None:
+    labels = torch.tensor([[-1, -1], [3, 0]])
+    assert pair_levels(labels, labels).tolist() == [[0, 0], [0, 2]]
+
+
+def test_labels_with_the_coarsest_level_first_are_told_so() -> None:
+    with pytest.raises(InputError, match="not nested: .* column 0 has the fewest classes: reverse the columns"):
+        pair_levels(LABELS.flip(1), LABELS.flip(1))
 
 
 @every_loss
