@@ -6,6 +6,7 @@ import errno
 import logging
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -296,13 +297,14 @@ def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], st
 
 
 def log_to_stderr(verbose: bool = False) -> None:
-    """Log to stderr: hgld at INFO (DEBUG if ``verbose``), third-party packages at WARNING and above."""
+    """Log to stderr: hgld at INFO (DEBUG if ``verbose``), third-party packages and warnings at WARNING and above."""
     logging.basicConfig(
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
         level=logging.DEBUG if verbose else logging.INFO,
     )
+    warnings.showwarning = lambda message, *_: logging.getLogger("hgld").warning("%s", message)
     for package in ("urllib3", "matplotlib", "PIL", "httpx", "httpx2", "httpcore", "httpcore2", "filelock", "faiss"):
         logging.getLogger(package).setLevel(logging.WARNING)
 

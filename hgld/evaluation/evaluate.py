@@ -20,7 +20,7 @@ from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ra
 from hgld.evaluation.rejected_queries import FirstItems, answer_columns, answer_queries, first_items, with_answers
 from hgld.evaluation.rejection_config import RejectionConfig
 from hgld.evaluation.relevance import Relevance
-from hgld.evaluation.results import RetrievalResult, count_queries
+from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.progress import Progress
 from hgld.rejection.detector import NeighbourDetector
@@ -90,7 +90,8 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
         config: Metrics, and how to rank.
 
     Returns:
-        One result per task, or per group of its queries where it has :attr:`RetrievalTask.query_groups`.
+        One result per task, or per group of its queries where it has :attr:`RetrievalTask.query_groups`. Where no
+        query has a positive, a warning says so.
 
     Raises:
         ConfigurationError: A metric or level is unknown or is not one of the protocol's, k is beyond the gallery, or
@@ -129,6 +130,9 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
         settings = settings | _GRADED_SETTINGS
     if task.graded_judgements is not None:
         settings = settings | {"level": _BEST_LEVEL}
+    if not config.processes.rank:  # levels with relevances of their own need not occur
+        n_needed = n_levels if judgements.relevance() is None else 1
+        warn_without_positives(task.name, per_query, range(1, n_needed + 1))
     if task.detector is not None:
         per_query = with_answers(per_query.drop(columns=answers), per_query[answers], n_levels)
     result = RetrievalResult(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
@@ -204,3 +205,24 @@ def shared_classes(classes: torch.Tensor, reference_classes: torch.Tensor) -> to
     for column in range(1, numbers.shape[1]):
         shared |= has[:, numbers[:, column]]
     return shared
+
+
+def warn_without_positives(classes: torch.Tensor, reference_classes: torch.Tensor | None = None) -> None:
+    """Warn if no item shares a class with another of the batch, or with a reference.
+
+    Args:
+        classes: int64 tensor of shape (B,); or (B, K) for sets of classes, -1 as padding.
+        reference_classes: int64 tensor of shape (N,), or (N, K').
+    """
+    if reference_classes is not None:
+        n_pairs = int(shared_classes(classes, reference_classes).sum())
+    elif classes.ndim == 1:
+        n_pairs = len(classes) - len(torch.unique(classes))
+    else:
+        n_pairs = int(shared_classes(classes, classes).sum()) - len(classes)
+    if not n_pairs:
+        warnings.warn(
+            f"no query of a batch of {len(classes)} has a positive, so the loss pulls nothing together; draw two or "
+            "more images of each class, as the samplers of hgld.datasets do",
+            stacklevel=2,
+        )

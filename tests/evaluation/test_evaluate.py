@@ -195,6 +195,17 @@ def test_unlabelled_images_are_left_out_and_counted() -> None:
         assert (apart.counts["queries_without_labels"], apart.counts["gallery_without_labels"]) == (14, 14)
 
 
+def test_levels_without_any_positive_are_told() -> None:
+    labels = np.stack([np.arange(6), np.arange(6) // 2], axis=1)
+    with pytest.warns(
+        UserWarning, match="none of 6 queries has a positive in the gallery at level 2, so metrics of it"
+    ):
+        result = evaluate_retrieval(data(6)[0], labels, metrics=["AP", "AP_l1"])
+    assert np.isnan(result.means["AP"])
+    with pytest.warns(UserWarning, match="at level 1, 2, so"):
+        evaluate_retrieval(data(6)[0], np.stack([np.arange(6)] * 2, axis=1))
+
+
 def test_ignored_items_are_excluded_for_their_query_only() -> None:
     embeddings, labels = data(20)
     ignored = [[(q + 1) % 20, (q + 5) % 20, (q + 1) % 20] if q % 2 else [] for q in range(20)]
@@ -375,7 +386,7 @@ EMBEDDINGS, LABELS = data(6)
         ),
         ({"gain": np.ones((5, 4))}, r"the gain has the shape \(5, 4\); expected"),
         ({"gain": np.ones((7, 4))}, r"the gain has the shape \(7, 4\); expected"),
-        ({"relevance": [0, 1, -1, 2]}, "expected one per level, 0 first, none negative"),
+        ({"relevance": [0, 1, -1, 2]}, "the relevance of level 2 is -1 in row 0; expected 0 at level 0, and finite"),
         ({"gain": [0, 3, 2, 1]}, "falls from a level to a finer one"),
         ({"block_size": 0}, "block size is 0"),
         ({"device": "gpu"}, "expected cpu, cuda or cuda:N"),

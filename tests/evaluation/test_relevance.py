@@ -98,7 +98,7 @@ def test_invalid_relevance_values_are_refused(table: list[float]) -> None:
     ],
 )
 def test_relevance_functions_are_checked_in_evaluations_and_losses(own: Relevance, message: str) -> None:
-    embeddings, labels = torch.eye(4), np.arange(4)[:, None] // [1, 2, 4]
+    embeddings, labels = torch.eye(4), np.array([[0, 0, 0], [1, 0, 0], [2, 1, 0], [3, 1, 0]])
     for name in ("relevance", "gain"):
         options: dict[str, Any] = {name: own}
         with pytest.raises(ConfigurationError, match=message):

@@ -161,6 +161,19 @@ def test_labels_that_are_not_integers_are_errors(labels: Any, found: str) -> Non
         checked_batch(unit_vectors(), labels)
 
 
+@every_loss
+def test_batches_without_positives_are_told(variant: str) -> None:
+    loss, labels = build(variant), torch.arange(4)[:, None].expand(4, 3)
+    if loss.reference_part() is None:  # proxies are the positives
+        assert loss(unit_vectors(4), labels).isfinite()
+        return
+    for references in ((), (unit_vectors(4), labels + 4)):
+        with pytest.raises(
+            (InputError, UserWarning), match="(none of 4 queries|no query of a batch of 4) has a posi"
+        ):
+            loss(unit_vectors(4), labels, *references)
+
+
 ONE = unit_vectors(1)
 DEGENERATE_BATCHES: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
     "identical": (ONE.repeat(12, 1), LABELS),
@@ -176,6 +189,7 @@ DEGENERATE_BATCHES: dict[str, tuple[torch.Tensor, torch.Tensor]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:no query of a batch")
 @every_variant
 def test_gradients_of_degenerate_batches_are_finite(variant: str) -> None:
     loss = build(variant)

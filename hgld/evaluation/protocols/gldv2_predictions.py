@@ -27,7 +27,7 @@ from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.level_weights import LevelWeights
 from hgld.evaluation.metric_registry import Metric, RankedBlock
 from hgld.evaluation.ranking_statistics import truncated_statistics
-from hgld.evaluation.results import RetrievalResult, count_queries
+from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.gldv2.ground_truth import USAGES, ImageLandmarks, RetrievalSolution, query_landmarks
 from hgld.gldv2.predictions import RetrievalPredictions
 from hgld.hierarchy import Hierarchy
@@ -112,6 +112,7 @@ def labelled_result(
         f"queries_with_fewer_than_{N_RANKS}_labelled_images": n_short,
         "predicted_images_that_the_index_lacks": n_unknown,
     }
+    warn_without_positives(result.name, result.per_query, range(1, query_codes.shape[1] + 1))
     return replace(result, counts=count_queries(result.per_query) | counts)
 
 
