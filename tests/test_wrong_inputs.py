@@ -395,7 +395,7 @@ CASES = {
         f"{SCORE} run.parquet --logits run.parquet", "detector: was fitted without logits; leave out --logits"
     ),
     "unknown format of scores": Case(
-        f"{SCORE} run.parquet -o out.json", r'the suffix is ".json"; choose one of .csv'
+        f"{SCORE} run.parquet -o out.json", r'the suffix is ".json"; choose .csv or .parquet'
     ),
     "detector without thresholds": Case(
         SEARCH.format("images/c0/0.jpg --reject detector"), "detector: has no thresholds; fit it again with"
