@@ -139,7 +139,7 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
         name=task.name,
         per_query=per_query,
         metrics=tuple(names),
-        counts=count_queries(per_query) | {"gallery": judgements.n_gallery, **task.counts},
+        counts=count_queries(per_query) | {"gallery": judgements.n_gallery, **task.counts, **_zero_counts(task)},
         settings={
             **settings,
             "ties": config.ranking.ties,
@@ -282,6 +282,16 @@ def _table(task: RetrievalTask, blocks: Sequence[Sequence[_Block]], metrics: Seq
             table.iloc[rows, table.columns.get_loc(column)] = numbers
     result: pd.DataFrame = table.astype(dict.fromkeys(positives, np.int64))
     return result
+
+
+def _zero_counts(task: RetrievalTask) -> dict[str, int]:
+    """Count the embeddings of only zeros, if there are any."""
+    counts = {}
+    for role, embeddings in (("queries", task.queries), ("gallery", task.gallery)):
+        candidates = (embeddings[:, 0] == 0).nonzero()[:, 0]
+        if n_zeros := int((embeddings[candidates] == 0).all(dim=1).sum()):
+            counts[f"{role}_with_zero_embeddings"] = n_zeros
+    return counts
 
 
 def _positives_columns(n_levels: int) -> list[str]:

@@ -50,7 +50,7 @@ def evaluate_retrieval(
 
     Args:
         query_embeddings: float16, float32, bfloat16 or float64, shape (n_query, d); an array or a tensor, which may
-            be memory-mapped.
+            be memory-mapped. Embeddings of zeros have a cosine of 0 with all others, and are counted.
         query_labels: Integers, shape (n_query, L), finest first; or (n_query,) for one level; or
             :class:`~hgld.hierarchy.LabelSets` of images with several labels each. Unlabelled images, with -1 at every
             level or without labels, are excluded and counted.
