@@ -292,7 +292,7 @@ CASES = {
     ),
     "embeddings of other images": Case(
         EVALUATE.replace("run.parquet", "other.npy"),
-        "2 of the 2 images in other.npy are not in it: x.jpg, y.jpg .*its ids look like c0/0.jpg.*; name a file",
+        "lists none of the 2 images in other.npy: x.jpg, y.jpg .*its ids look like c0/0.jpg.*; name a file",
         embeddings(["x.jpg", "y.jpg"]),
     ),
     "labels without ids": Case(

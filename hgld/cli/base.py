@@ -167,7 +167,13 @@ ImageLandmarks = Annotated[
 Levels = Annotated[
     Path | None, typer.Option(help="Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.")
 ]
-LandmarkSplit = Annotated[str | None, typer.Option(help="Split of the landmark ids, if the hierarchy has several.")]
+LandmarkSplit = Annotated[
+    str | None,
+    typer.Option(
+        help="Split of the landmark ids, if the hierarchy has several; or of a manifest in --labels, of which other "
+        "images are not used."
+    ),
+]
 GalleryLabels = Annotated[
     Path | None,
     typer.Option(

@@ -255,7 +255,8 @@ def _unknown_labels(
     if images.landmark_ids is None or (images.landmark_ids < 0).all():
         return None
     try:
-        labels = labels_from_landmarks(images.landmark_ids, hierarchy, split or task.landmark_split)
+        of_hierarchy = None if hierarchy is None else split or task.landmark_split
+        labels = labels_from_landmarks(images.landmark_ids, hierarchy, of_hierarchy)
     except InputError:  # none of the landmarks is in the hierarchy
         return None
     known = isinstance(labels.labelling, np.ndarray) and labels.level_names == task.level_names

@@ -91,11 +91,19 @@ def test_all_table_formats_give_the_same_labels(write: Callable[..., Path], tmp_
     assert read_labels(array, embeddings_of(None, 5), LANDMARKS).labels.tolist() == expected
 
 
-def test_split_without_a_hierarchy_is_refused(write: Callable[..., Path]) -> None:
-    """It would be taken for the split of a manifest, and change nothing."""
+def test_split_of_a_manifest_selects_its_images(write: Callable[..., Path]) -> None:
     path = write("path,split,species\na.jpg,train,3\nb.jpg,test,4\n")
-    with pytest.raises(ConfigurationError, match=r'`split` is "test", which selects landmarks of a hierarchy'):
-        read_labels(path, embeddings_of(["a.jpg"]), split="test")
+    image_labels = read_labels(path, embeddings_of(["a.jpg", "b.jpg"]), split="test")
+    assert as_lists(image_labels) == ([[-1], [4]], ("species",), [False, True])
+    with pytest.raises(ConfigurationError, match='`split` is "val", but the manifest has test, train'):
+        read_labels(path, embeddings_of(["a.jpg"]), split="val")
+
+
+def test_split_without_a_hierarchy_or_a_manifest_is_refused(write: Callable[..., Path]) -> None:
+    """It would change nothing."""
+    for path in (write("id,species\na.jpg,3\n"), write(ROWS), write(np.array([[1, 0]]))):
+        with pytest.raises(ConfigurationError, match=r'`split` is "test", which selects .*, and there is neither'):
+            read_labels(path, embeddings_of(["a.jpg"]), split="test")
 
 
 def test_split_selects_the_landmark(write: Callable[..., Path]) -> None:
@@ -126,11 +134,16 @@ def test_repeated_ids_must_agree(write: Callable[..., Path]) -> None:
         read_labels(path, embeddings_of(["03"]))
 
 
-def test_images_missing_from_the_file_are_reported(write: Callable[..., Path]) -> None:
+def test_images_missing_from_the_file_are_unlabelled(write: Callable[..., Path]) -> None:
+    images = embeddings_of(["9", "01", "1"])
+    for content in (ROWS, "id,species\n01,9\n02,3\n"):
+        assert read_labels(write(content), images).labels.tolist() == [[-1], [9], [-1]]
+    several = read_labels(write(pa.table({"id": ["01", "02"], "species": [["9", "3"], ["3"]]})), images).labelling
+    assert [labels.tolist() for labels in several] == [[], [[9], [3]], []]
     with pytest.raises(
-        InputError, match=r"2 of the 3 images in q\.npy are not in it: 9, 1 \(its ids look like 01, 02, 03\)"
+        InputError, match=r"lists none of the 2 images in q\.npy: 9, 1 \(its ids look like 01, 02, 03\)"
     ):
-        read_labels(write(ROWS), embeddings_of(["9", "01", "1"]))
+        read_labels(write(ROWS), embeddings_of(["9", "1"]))
 
 
 def test_manifests_hold_labels(write: Callable[..., Path]) -> None:
